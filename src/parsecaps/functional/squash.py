@@ -1,0 +1,37 @@
+"""Squash, the activation ``g`` that turns the length of a capsule into a number below 1."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+SquashForm = Literal["exponential", "quadratic"]
+
+
+def squash(s: Tensor, form: SquashForm = "exponential", dim: int = -1) -> Tensor:
+    """Shorten each vector to a length in [0, 1) and keep its direction, so that length can mean presence.
+
+    The activation ``g`` of Sec. 3.2.2. ``"quadratic"`` is the paper's, ``|s|^2 / (1 + |s|^2) * s / |s|``; its slope is 0
+    at ``s = 0``, so short vectors hardly learn. The default is a deviation: ``"exponential"``,
+    ``(1 - exp(-|s|)) * s / |s|``, has slope 1 there and passes short vectors through. Both are finite with their true
+    gradient at ``s = 0``. Half precision is computed in float32 and returned as it came.
+
+    Shapes:
+        - s: any; the axis ``dim`` holds the vector
+        - output: as ``s``
+
+    >>> squash(torch.tensor([3.0, 4.0]), form="quadratic")
+    tensor([0.5769, 0.7692])
+    >>> squash(torch.tensor([0.0, 0.001]))
+    tensor([0.0000, 0.0010])
+    """
+    x = s.to(torch.promote_types(s.dtype, torch.float32))
+    square = x.square().sum(dim, keepdim=True)
+    length = torch.sqrt(square + torch.finfo(x.dtype).tiny)  # never 0, where the square root has no slope
+    if form == "exponential":
+        scale = -torch.expm1(-length) / length
+    elif form == "quadratic":
+        scale = length / (1 + square)
+    else:
+        raise ValueError(f"squash form is {form!r}; choose one of {', '.join(get_args(SquashForm))}")
+    return (x * scale).to(s.dtype)
