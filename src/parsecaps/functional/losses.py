@@ -1,8 +1,8 @@
 """The four losses of Sec. 3.3 as functions of tensors; the weights between them belong to the training.
 
-Labels may be missing, each in its own way: a class of -1, a concept of NaN, an image that is not to be reconstructed.
-What is missing costs nothing and gets a gradient of 0. If everything is missing the loss is 0, still joined to the
-graph, so that ``backward`` works on any batch. Half precision is summed in float32.
+Labels may be missing, each in its own way: a class of -1, a concept of NaN, an image not to be reconstructed.
+What is missing costs nothing and gets a gradient of 0. If everything is missing the loss is 0, still joined
+to the graph, so that ``backward`` works on any batch. Half precision is summed in float32.
 """
 
 import torch
@@ -12,10 +12,12 @@ from torch.nn import functional as F
 UNKNOWN_LABEL = -1
 
 
-def class_loss(logits: Tensor, label: Tensor, weight: Tensor | None = None, label_smoothing: float = 0.0) -> Tensor:
+def class_loss(
+    logits: Tensor, label: Tensor, weight: Tensor | None = None, label_smoothing: float = 0.0
+) -> Tensor:
     """Cross-entropy ``L_c`` (Eq. 3.3) over the images whose class is known.
 
-    ``weight`` counts each image by the weight of its class, in the sum and in the mean, to balance rare classes.
+    ``weight`` makes the mean a weighted one, each image counting by its class, to balance rare classes.
 
     Shapes:
         - logits: (B, num_classes)
@@ -44,10 +46,10 @@ def class_loss(logits: Tensor, label: Tensor, weight: Tensor | None = None, labe
 def presentation_loss(
     presence: Tensor, concepts: Tensor, margin_present: float = 0.9, margin_absent: float = 0.1
 ) -> Tensor:
-    """Presentation loss ``L_p`` (Eq. 3.1): a concept capsule is long if its concept is in the image, else short.
+    """Presentation loss ``L_p`` (Eq. 3.1): a concept capsule is long if its concept is present, else short.
 
-    ``z max(0, t+ - |u|)^2 + (1 - z) max(0, |u| - t-)^2``, summed over the known concepts of an image, mean over the images
-    that have any. A value of ``z`` between 0 and 1 is a doubtful concept, and weighs both terms.
+    ``z max(0, t+ - |u|)^2 + (1 - z) max(0, |u| - t-)^2``, summed over the known concepts of an image, mean
+    over the images that have any. A value of ``z`` between 0 and 1 is a doubtful concept; both terms count.
 
     Shapes:
         - presence: (B, m), the lengths of the concept capsules
@@ -62,16 +64,18 @@ def presentation_loss(
     presence = _widen(presence)
     known = ~concepts.isnan()
     z = concepts.nan_to_num().to(presence.dtype)
-    cost = z * F.relu(margin_present - presence).square() + (1 - z) * F.relu(presence - margin_absent).square()
+    too_short, too_long = F.relu(margin_present - presence), F.relu(presence - margin_absent)
+    cost = z * too_short.square() + (1 - z) * too_long.square()
     return torch.where(known, cost, 0).sum() / known.any(1).sum().clamp(min=1)
 
 
 def triplet_loss(capsules: Tensor, phrases: Tensor, concepts: Tensor, margin: float = 1.0) -> Tensor:
-    """Triplet loss ``L_t`` (Eq. 3.2): the phrase of a concept lies nearer to its own capsule than to the others.
+    """Triplet loss ``L_t`` (Eq. 3.2): the phrase of a concept lies nearer to its own capsule than to others.
 
-    ``max(0, |u_i - p_i|^2 - |u_j - p_i|^2 + t)``, summed over all pairs ``i != j`` of concepts known in the image, mean over
-    the images that have a known concept. Deviation: the paper prints the two distances the other way round, against its
-    own sentence. It gives no margin ``t``; 1 is the largest presence, and so the scale of the capsules' lengths.
+    ``max(0, |u_i - p_i|^2 - |u_j - p_i|^2 + t)``, summed over all pairs ``i != j`` of concepts known in the
+    image, mean over the images that have a known concept. Deviation: the paper prints the two distances the
+    other way round, against its own sentence. It gives no margin ``t``; 1 is ours, the largest length that a
+    concept capsule can have.
 
     Shapes:
         - capsules: (B, m, e), the concept capsules in the joint space
@@ -79,16 +83,17 @@ def triplet_loss(capsules: Tensor, phrases: Tensor, concepts: Tensor, margin: fl
         - concepts: (B, m), NaN = unknown; any other value = known
         - output: ()
 
-    >>> capsules = torch.tensor([[[1.0, 0.0], [0.0, 0.5]]])
-    >>> triplet_loss(capsules, torch.eye(2), torch.tensor([[1.0, 0.0]]))
-    tensor(0.2500)
+    >>> capsules = torch.tensor([[[0.5, 0.0], [0.0, 0.5]]])
+    >>> triplet_loss(capsules, torch.tensor([[0.5, 0.0], [0.0, 0.5]]), torch.tensor([[1.0, 0.0]]))
+    tensor(1.)
     """
     if capsules.dim() != 3 or phrases.shape != capsules.shape[1:] or concepts.shape != capsules.shape[:2]:
         shapes = f"capsules {_shape(capsules)}, phrases {_shape(phrases)} and concepts {_shape(concepts)}"
         raise ValueError(f"{shapes}; give (B, m, e), (m, e) and (B, m)")
     with torch.autocast(capsules.device.type, enabled=False):
-        centre = phrases.detach().mean(0)  # distances do not depend on it; their rounding errors do
-        u, p = _widen(capsules - centre), _widen(phrases - centre)
+        u, p = _widen(capsules), _widen(phrases)
+        centre = p.detach().mean(0)  # distances do not depend on it; their rounding errors do
+        u, p = u - centre, p - centre
         # |u_j - p_i|^2 without |p_i|^2, which cancels: (B, m, m), i down and j across
         distance = u.square().sum(2).unsqueeze(1) - 2 * p @ u.mT
         cost = F.relu(distance.diagonal(dim1=1, dim2=2).unsqueeze(2) - distance + margin)
@@ -99,7 +104,9 @@ def triplet_loss(capsules: Tensor, phrases: Tensor, concepts: Tensor, margin: fl
 
 
 def reconstruction_loss(reconstruction: Tensor, image: Tensor, contributes: Tensor | None = None) -> Tensor:
-    """Reconstruction loss ``L_r`` (Sec. 3.3.2): squared error summed over the pixels, mean over contributing images.
+    """Reconstruction loss ``L_r`` (Sec. 3.3.2): the squared error, summed over the pixels of an image.
+
+    Mean over the images that contribute.
 
     Shapes:
         - reconstruction, image: (B, C, H, W)
@@ -110,7 +117,8 @@ def reconstruction_loss(reconstruction: Tensor, image: Tensor, contributes: Tens
     tensor(4.)
     """
     if image.dim() != 4 or reconstruction.shape != image.shape:
-        raise ValueError(f"reconstruction {_shape(reconstruction)} and image {_shape(image)}; give (B, C, H, W) for both")
+        shapes = f"reconstruction {_shape(reconstruction)} and image {_shape(image)}"
+        raise ValueError(f"{shapes}; give (B, C, H, W) for both")
     error = _widen(reconstruction) - _widen(image)
     if contributes is None:
         return error.square().sum() / max(1, error.shape[0])
