@@ -3,10 +3,12 @@
 from parsecaps.functional.entmax import entmax
 from parsecaps.functional.losses import class_loss, presentation_loss, reconstruction_loss, triplet_loss
 from parsecaps.functional.squash import squash
+from parsecaps.functional.windows import gather_windows
 
 __all__ = [
     "class_loss",
     "entmax",
+    "gather_windows",
     "presentation_loss",
     "reconstruction_loss",
     "squash",

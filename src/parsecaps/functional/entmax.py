@@ -21,9 +21,7 @@ from torch.autograd.function import once_differentiable
 
 _BLOCK = 2**18  # entries per thread that a CPU works on at a time: all passes over them stay in the cache
 _EAGER_STEPS = 64  # a bound only: the loop ends when every row of the block has converged
-_FIXED_STEPS = (
-    18  # where nothing ends the loop early; usual rows need 3 to 7, 4096 entries made to be slow 18
-)
+_FIXED_STEPS = 18  # where nothing ends the loop early; usual rows need 3 to 7, 4096 entries made to be slow 18
 _FIXED_STEPS_15 = 10  # the same at alpha = 1.5, where the slowest rows known need 6
 _SMALLEST_A = 1e-12  # stands for alpha = 1 where a is a divisor; changes nothing above rounding
 
@@ -165,9 +163,7 @@ def _solve_any(y: Tensor, alpha: Tensor, dim: int) -> Tensor:
     return p
 
 
-def _gradients(
-    p: Tensor, grad: Tensor, alpha: float | Tensor, dim: int, learned: bool
-) -> tuple[Tensor, Tensor | None]:
+def _gradients(p: Tensor, grad: Tensor, alpha: float | Tensor, dim: int, learned: bool) -> tuple[Tensor, Tensor | None]:
     """The gradients of x and, if it is learned, of alpha (summed over ``dim`` only), in the working dtype.
 
     With ``s = p ** (2 - alpha)`` on the support, dp/dx is ``diag(s) - s s^T / sum(s)`` and dp/dalpha is

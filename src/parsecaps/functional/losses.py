@@ -12,9 +12,7 @@ from torch.nn import functional as F
 UNKNOWN_LABEL = -1
 
 
-def class_loss(
-    logits: Tensor, label: Tensor, weight: Tensor | None = None, label_smoothing: float = 0.0
-) -> Tensor:
+def class_loss(logits: Tensor, label: Tensor, weight: Tensor | None = None, label_smoothing: float = 0.0) -> Tensor:
     """Cross-entropy ``L_c`` (Eq. 3.3) over the images whose class is known.
 
     ``weight`` makes the mean a weighted one, each image counting by its class, to balance rare classes.

@@ -1,0 +1,48 @@
+"""Augmentation of a whole batch at once, with a generator of its own."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random flip, small affine change and small change of intensity, drawn for each image on its own.
+
+    Angles are in degrees; `shift` is a share of the image's width; `gamma`, `contrast` and `brightness` change an image
+    in [0, 1].
+
+    Shapes:
+        - input and output: (B, C, H, W)
+    """
+
+    flip: bool = True
+    rotation: float = 15.0
+    scale: float = 0.1
+    shear: float = 0.05
+    shift: float = 0.03
+    gamma: float = 0.25
+    contrast: float = 0.15
+    brightness: float = 0.05
+
+    def __call__(self, image: Tensor, generator: Generator) -> Tensor:
+        def draw(*shape: int) -> Tensor:  # uniform in [-1, 1]
+            return torch.rand(len(image), *shape, generator=generator).to(image.device) * 2 - 1
+
+        mirror = torch.where(draw() < 0, -1.0, 1.0) if self.flip else torch.ones(len(image), device=image.device)
+        angle = draw() * math.radians(self.rotation)
+        size = 1 + draw() * self.scale
+        matrix = image.new_zeros(len(image), 2, 3)
+        matrix[:, 0, 0] = angle.cos() * size * mirror
+        matrix[:, 0, 1] = -angle.sin() * size + draw() * self.shear
+        matrix[:, 1, 0] = angle.sin() * size * mirror
+        matrix[:, 1, 1] = angle.cos() * size
+        matrix[:, :, 2] = draw(2) * 2 * self.shift
+        grid = F.affine_grid(matrix, list(image.shape), align_corners=False)
+        image = F.grid_sample(image, grid, align_corners=False)
+        if self.gamma:
+            image = image.clamp(min=1e-4) ** torch.exp(draw(1, 1, 1) * self.gamma)
+        return image * (1 + draw(1, 1, 1) * self.contrast) + draw(1, 1, 1) * self.brightness

@@ -1,0 +1,1 @@
+"""Experiments: one small module for each claim that is measured."""

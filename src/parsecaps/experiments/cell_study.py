@@ -1,0 +1,93 @@
+"""The study behind the capsule cell: what each choice is worth on CE-MRI, by patient (`docs/study.md`).
+
+    python -m parsecaps.experiments.cell_study DATA/cemri --variant tree --protocol select --epochs 20
+
+`select` trains on fold 1 and tests on fold 2, and the other way round: choices were made on these. `test` trains on folds
+1 and 2 and tests on fold 3, for what has been chosen. One line of JSON per training.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from parsecaps.data.augment import Augmentation
+from parsecaps.data.cemri import CLASSES, read_slices, split_by_fold
+from parsecaps.experiments.routes import route_scores
+from parsecaps.experiments.short_training import Schedule, Split, accuracy, train
+from parsecaps.models import ParseCaps, PlainCNN, PretrainedModel
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "tree": {},
+    "prior_only": {"content": False},
+}
+PROTOCOLS: dict[str, list[tuple[set[int], set[int]]]] = {
+    "select": [({1}, {2}), ({2}, {1})],
+    "test": [({1, 2}, {3})],
+}
+
+
+def build(variant: str, image_size: int, changes: dict[str, Any]) -> PretrainedModel:
+    """The model of a variant, with further changes for trying something out."""
+    if variant == "cnn":
+        return PlainCNN(num_classes=len(CLASSES), image_size=image_size, **changes)
+    settings = {"num_concepts": 0, **VARIANTS[variant], **changes}
+    return ParseCaps.from_preset("medical", num_classes=len(CLASSES), image_size=image_size, **settings)
+
+
+def main() -> None:
+    """Run one variant under one protocol and seed, and print a line of JSON for each split."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--variant", choices=["cnn", *VARIANTS], default="tree")
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="select")
+    parser.add_argument("--direction", type=int, help="run only this split of the protocol")
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--size", type=int, default=112)
+    parser.add_argument("--change", type=json.loads, default={}, help="further settings of the model, as JSON")
+    parser.add_argument("--schedule", type=json.loads, default={}, help="settings of the schedule, as JSON")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    slices = read_slices(options.data, options.size)
+    for index, (train_folds, test_folds) in enumerate(PROTOCOLS[options.protocol]):
+        if options.direction not in (None, index):
+            continue
+        rows = split_by_fold(slices, train=train_folds, test=test_folds)
+        split = Split(slices.image, slices.label, *rows)
+        torch.manual_seed(options.seed)
+        model = build(options.variant, options.size, options.change)
+        start = time.perf_counter()
+        schedule = Schedule(epochs=options.epochs, **options.schedule)
+        trained = train(
+            model,
+            split,
+            schedule,
+            seed=options.seed,
+            augmentation=Augmentation(),
+            log=lambda line: print("#", line, flush=True),
+        )
+        result = {
+            "variant": options.variant,
+            "change": options.change,
+            "protocol": options.protocol,
+            "test_folds": sorted(test_folds),
+            "seed": options.seed,
+            "epochs": options.epochs,
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "n": len(split.test),
+            "train": round(trained, 2),
+            "test": round(accuracy(model, split), 2),
+            "seconds": round(time.perf_counter() - start),
+        }
+        if isinstance(model, ParseCaps):
+            result |= {name: round(score, 2) for name, score in route_scores(model, split).items()}
+        print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""ParseCaps and the models it is compared with, in one plain dictionary."""
+
+from pathlib import Path
+
+from parsecaps.models.cnn import PlainCNN
+from parsecaps.models.parsecaps import ParseCaps
+from parsecaps.models.pretrained import PretrainedModel, read_config
+
+MODELS: dict[str, type[PretrainedModel]] = {"ParseCaps": ParseCaps, "PlainCNN": PlainCNN}
+
+
+def load_model(folder: str | Path) -> PretrainedModel:
+    """Read a model of any kind from the folder that its `save_pretrained` wrote."""
+    name = read_config(Path(folder))["model"]
+    if name not in MODELS:
+        raise ValueError(f"{folder} holds a model of kind {name!r}; known kinds are {', '.join(MODELS)}")
+    return MODELS[name].from_pretrained(folder)
+
+
+__all__ = ["MODELS", "ParseCaps", "PlainCNN", "PretrainedModel", "load_model"]

@@ -1,0 +1,60 @@
+"""A plain convolutional network, the first thing to compare with."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from parsecaps.models.pretrained import PretrainedModel
+from parsecaps.nn.initial import InitialBlock
+from parsecaps.types import Output
+
+
+class PlainCNN(PretrainedModel):
+    """Seven batch-normalised 3x3 convolutions, the mean over the positions, one linear layer.
+
+    The first four are the initial block of ParseCaps, and the other three halve the grid as its blocks do, so the
+    two differ in what replaces the capsules and cost about the same. It has no concepts.
+
+    Shapes:
+        - input: image (B, in_channels, image_size, image_size)
+        - output: `Output` with logits alone
+    """
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        num_concepts: int = 0,
+        in_channels: int = 1,
+        image_size: int = 224,
+        grid_width: int = 28,
+        stem_channels: Sequence[int] = (32, 64, 64, 64),
+        channels: Sequence[int] = (64, 96, 96),
+    ) -> None:
+        config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        super().__init__(config)
+        if num_concepts:
+            raise ValueError(f"num_concepts is {num_concepts}; PlainCNN knows no concepts, give 0")
+        self.initial = InitialBlock(
+            in_channels=in_channels,
+            channels=stem_channels,
+            image_size=image_size,
+            grid_width=grid_width,
+        )
+        layers: list[nn.Module] = []
+        last = stem_channels[-1]
+        for width in channels:
+            layers += [
+                nn.Conv2d(last, width, 3, 2, 1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(inplace=True),
+            ]
+            last = width
+        self.layers = nn.Sequential(*layers)
+        self.classes = nn.Linear(last, num_classes)
+
+    def classify(self, image: Tensor, reconstruct: bool) -> Output:
+        if reconstruct:
+            raise ValueError("PlainCNN has no decoder; call it without reconstruct")
+        features = self.layers(self.initial(image))
+        return Output(self.classes(features.mean((2, 3))))

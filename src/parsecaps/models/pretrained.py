@@ -1,0 +1,118 @@
+"""What every model of the package shares: its configuration, its files, and the check of its input."""
+
+import json
+from collections.abc import Iterable
+from difflib import get_close_matches
+from inspect import signature
+from pathlib import Path
+from typing import Any, Self
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from parsecaps.models.image_check import check_image, check_sizes
+from parsecaps.types import Output
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+
+
+class PretrainedModel(nn.Module):
+    """A classifier that knows how it was built and can be written to a folder and read back.
+
+    The folder has `config.json` and `model.safetensors`; reading it runs no code from it.
+
+    Shapes:
+        - input: image (B, in_channels, image_size, image_size)
+        - output: `Output`
+    """
+
+    presets: dict[str, dict[str, Any]] = {}
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.config = {name: list(v) if isinstance(v, tuple) else v for name, v in config.items()}
+        self.num_classes: int = config["num_classes"]
+        self.num_concepts: int = config["num_concepts"]
+        self.in_channels: int = config["in_channels"]
+        self.image_size: int = config["image_size"]
+        check_sizes(
+            num_classes=self.num_classes,
+            num_concepts=self.num_concepts,
+            in_channels=self.in_channels,
+            image_size=self.image_size,
+        )
+
+    def forward(self, image: Tensor, reconstruct: bool = False) -> Output:
+        check_image(image, in_channels=self.in_channels, image_size=self.image_size)
+        return self.classify(image, reconstruct)
+
+    def classify(self, image: Tensor, reconstruct: bool) -> Output:
+        """`forward` on an image that has been checked."""
+        raise NotImplementedError(f"{type(self).__name__} defines classify(image, reconstruct)")
+
+    @classmethod
+    def from_preset(cls, preset: str, **changes: Any) -> Self:
+        """Build a named size of the model, with some numbers changed."""
+        if preset not in cls.presets:
+            raise ValueError(f"preset {preset!r} is unknown; {_suggest(preset, cls.presets)}")
+        return cls.from_config({**cls.presets[preset], **changes})
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Build from a dictionary; a name the model does not know is an error."""
+        known = [name for name in signature(cls).parameters]
+        for name in config:
+            if name not in known:
+                raise ValueError(f"{cls.__name__} has no setting {name!r}; {_suggest(name, known)}")
+        return cls(**config)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write the weights and the configuration into `folder`, which is made if it is not there."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        tensors = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        save_file(tensors, folder / WEIGHTS_FILE)
+        text = json.dumps({"model": type(self).__name__, "config": self.config}, indent=2)
+        (folder / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> Self:
+        """Read what `save_pretrained` wrote, ready to predict (in evaluation mode)."""
+        folder = Path(folder)
+        stored = read_config(folder)
+        if stored["model"] != cls.__name__:
+            raise ValueError(f"{folder / CONFIG_FILE} holds a {stored['model']}, not a {cls.__name__}; use load_model")
+        model = cls.from_config(stored["config"])
+        weights = folder / WEIGHTS_FILE
+        if not weights.is_file():
+            raise FileNotFoundError(f"{weights} is missing; give a folder written by save_pretrained")
+        try:
+            model.load_state_dict(load_file(weights))
+        except (RuntimeError, SafetensorError) as error:
+            reason = str(error).splitlines()[0].rstrip(":")
+            raise ValueError(
+                f"{weights} does not fit {folder / CONFIG_FILE} ({reason}); save the model again"
+            ) from None
+        return model.eval()
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The content of a model folder's `config.json`: `model`, its class, and `config`, its arguments."""
+    path = folder / CONFIG_FILE
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; give a folder written by save_pretrained")
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid JSON ({error}); save the model again") from None
+    if not isinstance(stored, dict) or not {"model", "config"} <= stored.keys():
+        raise ValueError(f"{path} has no 'model' and 'config'; save the model again")
+    return stored
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    near = get_close_matches(name, names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"

@@ -1,0 +1,32 @@
+"""The layers of ParseCaps, each named as in the paper."""
+
+from parsecaps.nn.axial import AxialAttention
+from parsecaps.nn.cell import CapsuleCell, capsule_block
+from parsecaps.nn.couplings import Coupling, record_couplings, replace_couplings
+from parsecaps.nn.decoder import Decoder
+from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
+from parsecaps.nn.initial import InitialBlock
+from parsecaps.nn.pconv import PConvCaps
+from parsecaps.nn.phrases import PhraseEmbedding
+from parsecaps.nn.primary import PrimaryCaps
+from parsecaps.nn.routing import SAARouting
+from parsecaps.nn.sparse import SparseAttention
+
+__all__ = [
+    "AxialAttention",
+    "Bottleneck",
+    "CapsuleCell",
+    "ConceptLayer",
+    "Coupling",
+    "Decoder",
+    "FullyCaps",
+    "InitialBlock",
+    "PConvCaps",
+    "PhraseEmbedding",
+    "PrimaryCaps",
+    "SAARouting",
+    "SparseAttention",
+    "capsule_block",
+    "record_couplings",
+    "replace_couplings",
+]

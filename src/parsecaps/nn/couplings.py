@@ -1,0 +1,142 @@
+"""Coupling coefficients as a thing of their own: computed in one small module, watched and replaced from outside.
+
+Every attention of the network sends its logits through a `Coupling`. A recorder or an intervention hooks onto these
+modules, so the network itself has no branch that returns or changes couplings.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from parsecaps.functional import entmax
+
+Branch = Literal["sparse", "axial"]
+Rule = Callable[["Coupling", Tensor], Tensor]
+
+
+class Coupling(nn.Module):
+    """alpha-entmax over the axis `dim` of the logits (Eq. 3, Eq. a_entmax).
+
+    `learned` makes alpha a parameter, as in the work the paper cites for it. `layout` says how to read the result as
+    `(B, heads, parents, children)`; `allowed`, in the layout of the logits, where a coupling may be above zero.
+
+    Shapes:
+        - input and output: (B, heads, ...) for the sparse branch, (B, 1, d, d) for the axial one
+    """
+
+    allowed: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        branch: Branch,
+        dim: int,
+        alpha: float,
+        learned: bool = False,
+        allowed: Tensor | None = None,
+        layout: Callable[[Tensor], Tensor] = lambda c: c,
+    ) -> None:
+        super().__init__()
+        if not 1 <= alpha <= 2:
+            raise ValueError(f"alpha is {alpha}; choose a number from 1 (softmax) to 2 (sparsemax)")
+        self.branch: Branch = branch
+        self.dim = dim
+        self.alpha: float | Tensor = nn.Parameter(torch.tensor(float(alpha))) if learned else alpha
+        self.layout = layout
+        self.register_buffer("allowed", allowed, persistent=False)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return entmax(logits, self.alpha, self.dim)
+
+
+@dataclass(frozen=True)
+class RecordedCoupling:
+    """The couplings of one branch of one cell, for one batch: (B, heads, parents, children)."""
+
+    name: str
+    branch: Branch
+    coupling: Tensor
+
+
+@contextmanager
+def record_couplings(model: nn.Module) -> Iterator[list[RecordedCoupling]]:
+    """Collect the couplings of each forward pass made inside the `with`, in the order of the cells.
+
+    >>> from parsecaps.models import ParseCaps
+    >>> model = ParseCaps.from_preset("tiny", num_classes=2).eval()
+    >>> with record_couplings(model) as couplings:
+    ...     output = model(torch.rand(1, 1, 32, 32))
+    >>> couplings[0].name, tuple(couplings[0].coupling.shape)
+    ('blocks.0.0', (1, 2, 64, 256))
+    """
+    recorded: list[RecordedCoupling] = []
+    handles = []
+    for name, module in _couplings(model):
+
+        def note(module: nn.Module, inputs: Any, output: Tensor, name: str = name) -> None:
+            assert isinstance(module, Coupling)
+            recorded.append(RecordedCoupling(name, module.branch, module.layout(output).detach()))
+
+        handles.append(module.register_forward_hook(note))
+    with _removed_afterwards(handles):
+        yield recorded
+
+
+@contextmanager
+def replace_couplings(model: nn.Module, rule: Rule) -> Iterator[None]:
+    """Run the model with other couplings: `rule(module, couplings)` gives what the parents use instead."""
+    handles = []
+    for _, module in _couplings(model):
+
+        def replace(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+            assert isinstance(module, Coupling)
+            return rule(module, output)
+
+        handles.append(module.register_forward_hook(replace))
+    with _removed_afterwards(handles):
+        yield
+
+
+def uniform(module: Coupling, c: Tensor) -> Tensor:
+    """The rule by which every child a parent may choose counts the same."""
+    allowed = torch.ones_like(c) if module.allowed is None else module.allowed.expand_as(c).to(c.dtype)
+    return allowed / allowed.sum(module.dim, keepdim=True)
+
+
+def strongest(count: int) -> Rule:
+    """The rule by which each parent keeps its `count` strongest children in each head, scaled to sum to 1 again.
+
+    The axial branch couples instantiation parameters, not children, and stays as it is.
+    """
+
+    def rule(module: Coupling, c: Tensor) -> Tensor:
+        if module.branch == "axial" or count >= c.shape[module.dim]:
+            return c
+        kept = torch.zeros_like(c).scatter(module.dim, c.topk(count, module.dim).indices, 1.0) * c
+        total = kept.sum(module.dim, keepdim=True)
+        return kept / torch.where(total > 0, total, 1)
+
+    return rule
+
+
+def _couplings(model: nn.Module) -> Iterator[tuple[str, Coupling]]:
+    """The couplings of a model with the name of the cell each belongs to; an error where there are none."""
+    found = [(name, module) for name, module in model.named_modules() if isinstance(module, Coupling)]
+    if not found:
+        raise ValueError(f"{type(model).__name__} has no couplings; give a model that routes, such as ParseCaps")
+    for name, module in found:
+        yield name.split(".routing.")[0], module
+
+
+@contextmanager
+def _removed_afterwards(handles: list[RemovableHandle]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,113 @@
+"""The heads on the top capsules: classes (FullyCaps, or a bottleneck over concepts) and concepts (Sec. 3.1).
+
+FullyCaps and ConceptLayer are linear in the top capsules before their squash, so what each top capsule adds to each
+class and each concept is exact (`CapsuleReadout.shares`).
+"""
+
+import math
+
+import torch
+from einops import einsum
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from parsecaps.functional import squash
+
+
+class CapsuleReadout(nn.Module):
+    """Two linear maps, one over `d` and one over `n`, a bias, then squash: a few capsules from all top capsules.
+
+    The map over `n` is all that tells the capsules apart, so each class or concept would have to be known by its place
+    among the top capsules. The bias, a direction for each capsule to start from, lets them differ in what they look
+    for as well: near it the length is linear in the top capsules (deviation, `docs/paper.md`). The map over `n` starts
+    as the mean.
+
+    Shapes:
+        - input: (B, in_capsules, in_dim)
+        - output: (B, out_capsules, out_dim), each of length below 1
+    """
+
+    def __init__(self, *, in_capsules: int, in_dim: int, out_capsules: int, out_dim: int) -> None:
+        super().__init__()
+        self.over_dim = nn.Parameter(0.3 * torch.randn(in_dim, out_dim) / math.sqrt(3 * in_dim))
+        self.over_capsules = nn.Parameter((1 + 0.1 * torch.randn(out_capsules, in_capsules)) / in_capsules)
+        self.bias = nn.Parameter(0.7 * F.normalize(torch.randn(out_capsules, out_dim), dim=-1))
+
+    def forward(self, u: Tensor) -> Tensor:
+        return squash(self.over_capsules @ (u @ self.over_dim) + self.bias)
+
+    def shares(self, u: Tensor) -> Tensor:
+        """What each top capsule adds to the bias of each capsule: (B, out_capsules, in_capsules, out_dim)."""
+        return einsum(self.over_capsules, u @ self.over_dim, "out n, b n d -> b out n d")
+
+
+class FullyCaps(nn.Module):
+    """Class capsules, and logits as their lengths times a learned scale.
+
+    A length is below 1, too flat for cross-entropy as it is; hence the scale (SPEC of the losses, Sec. 3.3).
+
+    Shapes:
+        - input: (B, in_capsules, in_dim)
+        - output: logits (B, num_classes), class capsules (B, num_classes, class_dim)
+    """
+
+    def __init__(self, *, in_capsules: int, in_dim: int, num_classes: int, class_dim: int, scale: float) -> None:
+        super().__init__()
+        self.readout = CapsuleReadout(
+            in_capsules=in_capsules, in_dim=in_dim, out_capsules=num_classes, out_dim=class_dim
+        )
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        capsules = self.readout(u)
+        return self.scale * length(capsules), capsules
+
+
+class ConceptLayer(nn.Module):
+    """Concept capsules, whose lengths say how present each concept is, and the global capsule made of them.
+
+    Each concept capsule is mapped to one number; softmax over the concepts gives the global capsule. Presence is the
+    length, not the softmax, so concepts that occur together do not compete (deviation, `docs/paper.md`).
+
+    Shapes:
+        - input: (B, in_capsules, in_dim)
+        - output: concept capsules (B, m, concept_dim), presence (B, m), global capsule (B, 1, m)
+    """
+
+    def __init__(self, *, in_capsules: int, in_dim: int, num_concepts: int, concept_dim: int) -> None:
+        super().__init__()
+        self.readout = CapsuleReadout(
+            in_capsules=in_capsules, in_dim=in_dim, out_capsules=num_concepts, out_dim=concept_dim
+        )
+        self.to_global = nn.Parameter(torch.randn(num_concepts, concept_dim))
+
+    def forward(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        capsules = self.readout(u)
+        numbers = (capsules * self.to_global).sum(-1)
+        return capsules, length(capsules), numbers.softmax(-1).unsqueeze(1)
+
+
+class Bottleneck(nn.Module):
+    """Logits as a linear function of the presences alone: the stated reasons are the only reasons.
+
+    Beside the logits it gives what each concept contributes to each class; the contributions and the bias add up to
+    the logit, and with a corrected presence the corrected diagnosis follows.
+
+    Shapes:
+        - input: presence (B, m)
+        - output: logits (B, num_classes), contributions (B, num_classes, m)
+    """
+
+    def __init__(self, *, num_concepts: int, num_classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(num_classes, num_concepts) / math.sqrt(num_concepts))
+        self.bias = nn.Parameter(torch.zeros(num_classes))
+
+    def forward(self, presence: Tensor) -> tuple[Tensor, Tensor]:
+        contributions = presence.unsqueeze(1) * self.weight
+        return contributions.sum(-1) + self.bias, contributions
+
+
+def length(capsules: Tensor) -> Tensor:
+    """The length of each capsule over its last axis, with a gradient that stays finite at length 0."""
+    return torch.sqrt(capsules.square().sum(-1) + 1e-12)

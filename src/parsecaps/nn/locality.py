@@ -1,0 +1,96 @@
+"""Where children lie, seen from their parents, and the prior that prefers near ones.
+
+The paper gives its couplings no sense of place (deviation, `docs/paper.md`). Here a parent looks at the children in a
+window around it, and each head prefers a spot of its own in that window, by logits that fall with the squared
+distance from the spot.
+"""
+
+import math
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from parsecaps.functional import gather_windows
+
+_CORNERS = ((-0.5, -0.5), (-0.5, 0.5), (0.5, -0.5), (0.5, 0.5))
+_RING = ((0, 0), (0, 1), (1, 0), (0, -1), (-1, 0), (1, 1), (-1, -1), (1, -1), (-1, 1))
+
+
+class Neighbourhood:
+    """The children that each parent may choose, on square grids of `width` and `ceil(width / stride)`.
+
+    A parent lies at the middle of its `stride x stride` own children, and sees `radius` more on each side. Where a
+    window is much smaller than the grid, couplings are kept as windows `(parents, heads, window)` instead of a dense
+    matrix `(heads, parents, children)`: `windowed` says which.
+    """
+
+    def __init__(self, *, width: int, stride: int, radius: int | None, dense: bool) -> None:
+        self.width, self.stride = width, stride
+        parent_width = -(-width // stride)
+        reach = width if radius is None else radius
+        self.side = stride + 2 * reach
+        self.padding = (reach, stride * (parent_width - 1) + self.side - width - reach)
+        self.windowed = not dense and 8 * self.side**2 <= width**2
+        # relative: child minus parent, in steps of the children's grid
+        if self.windowed:
+            self.relative = _pairs(torch.arange(self.side) - reach - (stride - 1) / 2)  # (window, 2)
+            inside = self.gather(torch.ones(1, width**2, 1))
+            self.allowed = inside.mT[0] > 0  # (parents, 1, window)
+            self.children = self.gather(torch.arange(width**2).double().view(1, -1, 1))[0, :, :, 0].long()
+        else:
+            centre = torch.arange(parent_width) * stride + (stride - 1) / 2
+            self.relative = _pairs(torch.arange(width).float()) - _pairs(centre).unsqueeze(1)  # (parents, children, 2)
+            self.allowed = self.relative.abs().amax(-1) <= reach + (stride - 1) / 2
+
+    def gather(self, u: Tensor) -> Tensor:
+        """(B, width * width, d) -> (B, parents, window, d)"""
+        return gather_windows(u, self.width, self.side, self.stride, self.padding)
+
+    def dense(self, c: Tensor) -> Tensor:
+        """Couplings as they are kept -> (B, heads, parents, children)."""
+        if not self.windowed:
+            return c
+        c = c.transpose(1, 2)  # (B, heads, parents, window)
+        out = c.new_zeros(*c.shape[:3], self.width**2)
+        return out.scatter_add_(-1, self.children.to(c.device).expand_as(c), c)
+
+
+class LocalityPrior(nn.Module):
+    """Logits `-|x - spot|^2 * sharpness` for a child at `x` relative to its parent, a spot and a sharpness per head.
+
+    The spots start on a parent's own children where the grid is halved, and on the parent's own place and the places
+    around it where it is not. Outside the neighbourhood the logit is -inf, so the coupling is exactly zero; without a
+    `preference` the logit is 0 everywhere inside.
+
+    Shapes:
+        - output: (parents, heads, window) or (heads, parents, children), as the neighbourhood keeps its couplings
+    """
+
+    relative: Tensor
+    outside: Tensor
+
+    def __init__(self, *, heads: int, neighbourhood: Neighbourhood, preference: bool) -> None:
+        super().__init__()
+        self.preference = preference
+        if preference:
+            starts = _CORNERS if neighbourhood.stride == 2 else _RING
+            spots = [starts[i % len(starts)] for i in range(heads)]
+            self.spot = nn.Parameter(torch.tensor(spots, dtype=torch.float32))
+            self.log_sharpness = nn.Parameter(torch.zeros(heads))
+        outside = torch.zeros(neighbourhood.allowed.shape).masked_fill(~neighbourhood.allowed, -math.inf)
+        self.register_buffer("relative", neighbourhood.relative, persistent=False)
+        self.register_buffer("outside", outside, persistent=False)
+
+    def forward(self) -> Tensor:
+        if not self.preference:
+            return self.outside
+        # |x - spot|^2 without |spot|^2, which is the same for all children of a parent
+        near = 2 * self.relative @ self.spot.T - self.relative.square().sum(-1, keepdim=True)
+        logits = rearrange(near * self.log_sharpness.exp(), "... heads -> heads ...")
+        return logits + self.outside
+
+
+def _pairs(values: Tensor) -> Tensor:
+    """(k,) -> (k * k, 2): every point of the grid with these coordinates, row by row."""
+    return torch.cartesian_prod(values, values)

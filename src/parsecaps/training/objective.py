@@ -1,0 +1,127 @@
+"""The training objective: the four losses of Sec. 3.3 and the weights between them."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from parsecaps.functional import class_loss, presentation_loss, reconstruction_loss, triplet_loss
+from parsecaps.nn.phrases import PhraseEmbedding
+from parsecaps.types import Batch, Output
+
+
+class Losses(NamedTuple):
+    """The total to minimise and its four parts before they are weighted, each of shape ()."""
+
+    total: Tensor
+    classification: Tensor
+    presentation: Tensor
+    triplet: Tensor
+    reconstruction: Tensor
+
+
+class Objective(nn.Module):
+    """`L_class + 0.5 L_presentation + 0.1 L_triplet + 0.0005 L_reconstruction`, where an image has them.
+
+    An image with a known concept counts in the presentation and the triplet loss; one without counts in
+    the reconstruction loss, if the model was asked to reconstruct; one with a known label counts in the
+    classification loss. Each loss is a mean over the images that count in it, so a batch in which all have
+    concepts gives the paper's loss with concepts, and one in which none has gives its loss without. What is
+    unknown, or what the model does not give, costs 0.
+
+    Deviation: the paper calls two weights `eta`; here each has a name. The phrases of the triplet loss are
+    learned unless `phrase_vectors` (num_concepts, any) are given; the parameters of this module are to be
+    trained along with the model's. `class_weights`, one number per class, balance rare classes.
+
+    >>> output = Output(logits=torch.tensor([[2.0, 0.0], [0.0, 5.0]]))
+    >>> batch = Batch(image=torch.zeros(2, 1, 28, 28), label=torch.tensor([0, -1]))
+    >>> Objective()(output, batch).total
+    tensor(0.1269)
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        num_concepts: int = 0,
+        concept_dim: int = 16,
+        phrase_vectors: Tensor | None = None,
+        presentation_weight: float = 0.5,
+        triplet_weight: float = 0.1,
+        reconstruction_weight: float = 0.0005,
+        class_weights: Sequence[float] | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__()
+        weights = {
+            "presentation_weight": presentation_weight,
+            "triplet_weight": triplet_weight,
+            "reconstruction_weight": reconstruction_weight,
+            **{f"class_weights[{i}]": weight for i, weight in enumerate(class_weights or ())},
+        }
+        for name, value in weights.items():
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name} is {value}; give 0 (off) or a positive number")
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"label_smoothing is {label_smoothing}; give 0 (off) or a number below 1")
+        if num_concepts < 0:
+            raise ValueError(f"num_concepts is {num_concepts}; give 0 (no concepts) or more")
+        if phrase_vectors is not None and not num_concepts:
+            raise ValueError("phrase_vectors with num_concepts=0 name nothing; give num_concepts as well")
+        self.num_concepts = num_concepts
+        self.concept_dim = concept_dim
+        self.presentation_weight = presentation_weight
+        self.triplet_weight = triplet_weight
+        self.reconstruction_weight = reconstruction_weight
+        self.label_smoothing = label_smoothing
+        weight = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
+        self.register_buffer("class_weights", weight)
+        self.phrases = (
+            PhraseEmbedding(num_concepts=num_concepts, concept_dim=concept_dim, phrase_vectors=phrase_vectors)
+            if num_concepts
+            else None
+        )
+
+    def forward(self, output: Output, batch: Batch) -> Losses:
+        self._check(output, batch)
+        classification = class_loss(output.logits, batch.label, self.class_weights, self.label_smoothing)
+        presentation = triplet = reconstruction = torch.zeros_like(classification)
+        concepts = batch.concepts
+        if concepts is None:
+            concepts = torch.full((len(batch.label), self.num_concepts), torch.nan, device=batch.label.device)
+        if output.presence is not None:
+            presentation = presentation_loss(output.presence, concepts)
+        if output.concept_capsules is not None and self.phrases is not None:
+            capsules, phrases = self.phrases(output.concept_capsules)
+            triplet = triplet_loss(capsules, phrases, concepts)
+        if output.reconstruction is not None:
+            without_concepts = concepts.isnan().all(1)
+            reconstruction = reconstruction_loss(output.reconstruction, batch.image, without_concepts)
+        total = (
+            classification
+            + self.presentation_weight * presentation
+            + self.triplet_weight * triplet
+            + self.reconstruction_weight * reconstruction
+        )
+        return Losses(total, classification, presentation, triplet, reconstruction)
+
+    def _check(self, output: Output, batch: Batch) -> None:
+        """Refuse an output or a batch with other concepts or classes than this objective was built for."""
+        num_classes = output.logits.shape[-1]
+        if self.class_weights is not None and len(self.class_weights) != num_classes:
+            given = f"{len(self.class_weights)} class_weights for {num_classes} classes"
+            raise ValueError(f"{given}; give {num_classes}, one per class")
+        capsules = output.concept_capsules
+        if capsules is None:
+            return
+        m, concept_dim = capsules.shape[1:]
+        if (m, concept_dim) != (self.num_concepts, self.concept_dim):
+            given = f"{m} concept capsules of dimension {concept_dim}"
+            fix = f"build the objective with num_concepts={m}, concept_dim={concept_dim}"
+            raise ValueError(f"{given}, not {self.num_concepts} of {self.concept_dim}; {fix}")
+        if batch.concepts is not None and batch.concepts.shape != (len(batch.label), m):
+            shape, want = tuple(batch.concepts.shape), (len(batch.label), m)
+            raise ValueError(f"batch.concepts has shape {shape}; give {want}, NaN where unknown")

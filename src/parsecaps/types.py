@@ -1,0 +1,43 @@
+"""What flows between the parts: a batch going into a model, and what comes out of it."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """Images with whatever labels they have.
+
+    Shapes:
+        - image: (B, channels, size, size)
+        - label: (B,) int64, -1 = unknown
+        - concepts: (B, m), 1 = present, 0 = absent, NaN = unknown; None where no concepts are named
+    """
+
+    image: Tensor
+    label: Tensor
+    concepts: Tensor | None = None
+
+
+class Output(NamedTuple):
+    """What every model gives for a batch of images; the same in training and evaluation, without knowing labels.
+
+    A tuple, so that `torch.compile`, `torch.export` and data parallelism take it as it is. A part that a model does
+    not have is None.
+
+    Shapes:
+        - logits: (B, num_classes)
+        - class_capsules: (B, num_classes, d_class); with `head="bottleneck"` (B, num_classes, m), each concept's
+          contribution to each logit
+        - concept_capsules: (B, m, d_c)
+        - presence: (B, m), in [0, 1): the length of each concept capsule
+        - global_capsule: (B, 1, m), sums to 1 over the concepts
+        - reconstruction: (B, channels, size, size), where it was asked for
+    """
+
+    logits: Tensor
+    class_capsules: Tensor | None = None
+    concept_capsules: Tensor | None = None
+    presence: Tensor | None = None
+    global_capsule: Tensor | None = None
+    reconstruction: Tensor | None = None
