@@ -2,8 +2,8 @@
 
     python -m parsecaps.experiments.cell_study DATA/cemri --variant tree --protocol select --epochs 20
 
-`select` trains on fold 1 and tests on fold 2, and the other way round: choices were made on these. `test` trains on folds
-1 and 2 and tests on fold 3, for what has been chosen. One line of JSON per training.
+`select` trains on fold 1 and tests on fold 2, and the other way round: choices were made on these. `test` trains on
+folds 1 and 2 and tests on fold 3, for what has been chosen. One line of JSON per training.
 """
 
 import argparse
@@ -19,10 +19,18 @@ from parsecaps.data.cemri import CLASSES, read_slices, split_by_fold
 from parsecaps.experiments.routes import route_scores
 from parsecaps.experiments.short_training import Schedule, Split, accuracy, train
 from parsecaps.models import ParseCaps, PlainCNN, PretrainedModel
+from parsecaps.models.presets import PRESETS
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "tree": {},
     "prior_only": {"content": False},
+    "no_prior": {"locality": False},
+    "one_head": {"heads": (1, 1, 1)},
+    "no_axial": {"axial": False},
+    "layer_norm": {"normalisation": "layer"},
+    "quadratic_squash": {"squash_form": "quadratic"},
+    "softmax": {"alpha": 1.0},
+    "paper": PRESETS["medical-paper"],
 }
 PROTOCOLS: dict[str, list[tuple[set[int], set[int]]]] = {
     "select": [({1}, {2}), ({2}, {1})],
@@ -34,8 +42,8 @@ def build(variant: str, image_size: int, changes: dict[str, Any]) -> PretrainedM
     """The model of a variant, with further changes for trying something out."""
     if variant == "cnn":
         return PlainCNN(num_classes=len(CLASSES), image_size=image_size, **changes)
-    settings = {"num_concepts": 0, **VARIANTS[variant], **changes}
-    return ParseCaps.from_preset("medical", num_classes=len(CLASSES), image_size=image_size, **settings)
+    settings = {**VARIANTS[variant], "num_concepts": 0, "image_size": image_size, **changes}
+    return ParseCaps.from_preset("medical", num_classes=len(CLASSES), **settings)
 
 
 def main() -> None:

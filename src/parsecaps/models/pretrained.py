@@ -1,11 +1,12 @@
 """What every model of the package shares: its configuration, its files, and the check of its input."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -18,7 +19,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 
 
-class PretrainedModel(nn.Module):
+class PretrainedModel(nn.Module, ABC):
     """A classifier that knows how it was built and can be written to a folder and read back.
 
     The folder has `config.json` and `model.safetensors`; reading it runs no code from it.
@@ -28,7 +29,7 @@ class PretrainedModel(nn.Module):
         - output: `Output`
     """
 
-    presets: dict[str, dict[str, Any]] = {}
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -48,9 +49,9 @@ class PretrainedModel(nn.Module):
         check_image(image, in_channels=self.in_channels, image_size=self.image_size)
         return self.classify(image, reconstruct)
 
+    @abstractmethod
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
         """`forward` on an image that has been checked."""
-        raise NotImplementedError(f"{type(self).__name__} defines classify(image, reconstruct)")
 
     @classmethod
     def from_preset(cls, preset: str, **changes: Any) -> Self:

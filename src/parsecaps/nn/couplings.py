@@ -22,8 +22,9 @@ Rule = Callable[["Coupling", Tensor], Tensor]
 class Coupling(nn.Module):
     """alpha-entmax over the axis `dim` of the logits (Eq. 3, Eq. a_entmax).
 
-    `learned` makes alpha a parameter, as in the work the paper cites for it. `layout` says how to read the result as
-    `(B, heads, parents, children)`; `allowed`, in the layout of the logits, where a coupling may be above zero.
+    `learned` makes alpha a parameter, as in the work the paper cites for it. `layout` turns the result into
+    `(B, heads, parents, children)` where it is kept otherwise; `allowed`, in the form of the logits, says where a
+    coupling may be above zero.
 
     Shapes:
         - input and output: (B, heads, ...) for the sparse branch, (B, 1, d, d) for the axial one
@@ -39,7 +40,7 @@ class Coupling(nn.Module):
         alpha: float,
         learned: bool = False,
         allowed: Tensor | None = None,
-        layout: Callable[[Tensor], Tensor] = lambda c: c,
+        layout: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
         if not 1 <= alpha <= 2:
@@ -52,6 +53,10 @@ class Coupling(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         return entmax(logits, self.alpha, self.dim)
+
+    def dense(self, c: Tensor) -> Tensor:
+        """Couplings as this module gives them -> (B, heads, parents, children)."""
+        return c if self.layout is None else self.layout(c)
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ def record_couplings(model: nn.Module) -> Iterator[list[RecordedCoupling]]:
 
         def note(module: nn.Module, inputs: Any, output: Tensor, name: str = name) -> None:
             assert isinstance(module, Coupling)
-            recorded.append(RecordedCoupling(name, module.branch, module.layout(output).detach()))
+            recorded.append(RecordedCoupling(name, module.branch, module.dense(output).detach()))
 
         handles.append(module.register_forward_hook(note))
     with _removed_afterwards(handles):

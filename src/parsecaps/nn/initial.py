@@ -57,7 +57,9 @@ class InitialBlock(nn.Module):
             ]
             in_channels = out_channels
             self.width = -(-self.width // stride)
+        # channels last, in memory: what convolutions are fastest with, and what capsules (B, n, d) are
         self.layers = nn.Sequential(*layers)
+        self.layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, image: Tensor) -> Tensor:
         features: Tensor = self.layers(image.contiguous(memory_format=torch.channels_last))

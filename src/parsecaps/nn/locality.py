@@ -44,7 +44,7 @@ class Neighbourhood:
             self.allowed = self.relative.abs().amax(-1) <= reach + (stride - 1) / 2
 
     def gather(self, u: Tensor) -> Tensor:
-        """(B, width * width, d) -> (B, parents, window, d)"""
+        """Each parent's window: (B, width * width, d) -> (B, parents, window, d)."""
         return gather_windows(u, self.width, self.side, self.stride, self.padding)
 
     def dense(self, c: Tensor) -> Tensor:

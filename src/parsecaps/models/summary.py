@@ -1,0 +1,146 @@
+"""The layers of a model with what they cost: the paper's capsule table, counted instead of copied."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from parsecaps.models.pretrained import PretrainedModel
+from parsecaps.nn.heads import Bottleneck, ConceptLayer
+
+TOTAL, TOTAL_WITHOUT_DECODER = "total", "total without decoder"
+
+_NAMES = {
+    "initial": "initial block",
+    "primary": "primary capsules",
+    "norm": "top normalisation",
+    "concepts": "concept layer",
+}
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer: `n` capsules of `d` numbers come out of it (None where they are no capsules).
+
+    `flops` is what one image costs, two for each multiply-add of a convolution or matrix product; elementwise work
+    such as a normalisation is not counted.
+    """
+
+    name: str
+    n: int | None
+    d: int | None
+    parameters: int
+    flops: int
+
+
+def summarize(model: PretrainedModel) -> list[LayerRow]:
+    """One row per layer in the order of the data flow, then the totals; the last row is the whole model.
+
+    >>> from parsecaps.models import ParseCaps
+    >>> rows = summarize(ParseCaps.from_preset("digits", num_classes=10))
+    >>> [(row.name, row.n, row.d) for row in rows[1:4]]
+    [('primary capsules', 196, 2), ('block 1 cell 1', 49, 4), ('block 2 cell 1', 16, 8)]
+    """
+    layers = list(_layers(model))
+    flops, shapes = _measure(model, {path: module for path, _, module in layers})
+    rows = []
+    for path, name, module in layers:
+        n, d = shapes.get(path, (None, None))
+        parameters = sum(p.numel() for p in module.parameters())
+        if parameters or flops[path]:
+            rows.append(LayerRow(name, n, d, parameters, flops[path]))
+    own = sum(p.numel() for p in model.parameters(recurse=False))
+    if own:
+        rows.append(LayerRow("other parameters", None, None, own, 0))
+    order = {"decoder": 1}  # Python's sort keeps the rest as it is
+    rows.sort(key=lambda row: order.get(row.name, 0))
+    lean = [row for row in rows if row.name != "decoder"]
+    if len(lean) < len(rows):
+        return [*rows, _total(TOTAL_WITHOUT_DECODER, lean), _total(TOTAL, rows)]
+    return [*rows, _total(TOTAL, rows)]
+
+
+def count_flops(model: PretrainedModel) -> int:
+    """What classifying one image costs, without the decoder, as in `LayerRow`."""
+    rows = {row.name: row for row in summarize(model)}
+    return rows.get(TOTAL_WITHOUT_DECODER, rows[TOTAL]).flops
+
+
+def format_summary(rows: Sequence[LayerRow]) -> str:
+    """The rows as plain text, one line each, below a line of headings.
+
+    >>> print(format_summary([LayerRow("primary capsules", 784, 8, 528, 802816)]))
+    layer               n  d  parameters    FLOPs
+    primary capsules  784  8         528  802,816
+    """
+    cells = [("layer", "n", "d", "parameters", "FLOPs")]
+    for row in rows:
+        n, d = ("" if number is None else str(number) for number in (row.n, row.d))
+        cells.append((row.name, n, d, f"{row.parameters:,}", f"{row.flops:,}"))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for name, *numbers in cells:
+        right = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *right]))
+    return "\n".join(lines)
+
+
+def _layers(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
+    """The path, the name in the table and the module of each layer."""
+    for path, module in model.named_children():
+        if path == "blocks":
+            for i, block in enumerate(module.children()):
+                for j, cell in enumerate(block.children()):
+                    yield f"blocks.{i}.{j}", f"block {i + 1} cell {j + 1}", cell
+        elif path == "classes":
+            yield path, "classes" if isinstance(module, nn.Linear) else type(module).__name__, module
+        else:
+            yield path, _NAMES.get(path, path), module
+
+
+def _measure(model: PretrainedModel, layers: dict[str, nn.Module]) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
+    """Classify one black image; gives the FLOPs of each layer, and n and d of those that give capsules."""
+    shapes: dict[str, tuple[int, int]] = {}
+    handles = []
+    for path, module in layers.items():
+
+        def note(module: nn.Module, inputs: Any, output: Any, path: str = path) -> None:
+            outputs = output if isinstance(output, tuple) else (output,)
+            capsules = [o for o in outputs if isinstance(o, Tensor) and o.dim() == 3]
+            if capsules:
+                shapes[path] = (capsules[0].shape[1], capsules[0].shape[2])
+
+        handles.append(module.register_forward_hook(note))
+    parameter = next(model.parameters())
+    size = (1, model.in_channels, model.image_size, model.image_size)
+    image = torch.zeros(size, dtype=parameter.dtype, device=parameter.device)
+    was_training = model.training
+    try:
+        model.eval()
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            model(image, reconstruct=getattr(model, "decoder", None) is not None)
+    finally:
+        model.train(was_training)
+        for handle in handles:
+            handle.remove()
+    counted = counter.get_flop_counts()
+    root = type(model).__name__
+    return {
+        path: sum(counted.get(f"{root}.{path}", {}).values()) + _elementwise(module) for path, module in layers.items()
+    }, shapes
+
+
+def _elementwise(layer: nn.Module) -> int:
+    """Matrix products written as products and sums of elements, which the counter does not see."""
+    if isinstance(layer, Bottleneck):
+        return 2 * layer.weight.numel()
+    if isinstance(layer, ConceptLayer):
+        return 2 * layer.to_global.numel()
+    return 0
+
+
+def _total(name: str, rows: Sequence[LayerRow]) -> LayerRow:
+    return LayerRow(name, None, None, sum(row.parameters for row in rows), sum(row.flops for row in rows))

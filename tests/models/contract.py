@@ -1,0 +1,241 @@
+"""What must hold for every model of the package, as tests to inherit.
+
+A test class of a model inherits `ModelContract` and overrides `build`; a model that routes inherits `RoutingContract`.
+"""
+
+import inspect
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from parsecaps.models import PretrainedModel, load_model
+from parsecaps.nn import record_couplings
+from parsecaps.types import Output
+
+ALONE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+class ModelContract:
+    """The promises of STYLE and `types.Output`, for the model that `build` gives.
+
+    `compiles` is for one or two variants of a model: compiling takes seconds, and most variants share their code.
+    """
+
+    compiles = False
+
+    def build(self) -> PretrainedModel:
+        raise NotImplementedError("override build()")
+
+    def images(self, model: PretrainedModel, count: int = 3) -> Tensor:
+        return torch.rand(count, model.in_channels, model.image_size, model.image_size)
+
+    def test_every_part_of_the_output_has_its_shape(self) -> None:
+        model = self.build()
+        image = self.images(model)
+        for mode in (True, False):
+            output = model.train(mode)(image, reconstruct=bool(model.num_concepts))
+            assert isinstance(output, Output)
+            classes, m = model.num_classes, model.num_concepts
+            assert output.logits.shape == (3, classes)
+            if m:
+                assert output.concept_capsules is not None
+                assert output.concept_capsules.shape[:2] == (3, m)
+                assert output.presence is not None
+                assert output.presence.shape == (3, m)
+                assert output.global_capsule is not None
+                assert output.global_capsule.shape == (3, 1, m)
+                assert output.reconstruction is not None
+                assert output.reconstruction.shape == image.shape
+            else:
+                assert output[2:] == (None,) * 4
+            if output.class_capsules is not None:
+                assert output.class_capsules.shape[:2] == (3, classes)
+            assert all(part is None or part.isfinite().all() for part in output)
+
+    def test_presence_is_a_length_and_the_global_capsule_sums_to_1(self) -> None:
+        model = self.build().eval()
+        output = model(5 * self.images(model))
+        if model.num_concepts:
+            torch.testing.assert_close(output.presence, output.concept_capsules.norm(dim=-1))
+            assert output.presence.min() >= 0
+            assert output.presence.max() < 1
+            torch.testing.assert_close(output.global_capsule.sum(-1), torch.ones(3, 1))
+
+    def test_gradients_reach_every_parameter(self) -> None:
+        # in float64, where a gradient that is zero but for rounding shows as such
+        model = self.build().double().train()
+        for _ in range(2):
+            image = self.images(model).double()
+            parts = model(image, reconstruct=bool(model.num_concepts))
+            sum((part * torch.randn_like(part)).sum() for part in parts if part is not None).backward()
+        gradients = {name: p.grad for name, p in model.named_parameters()}
+        assert [name for name, grad in gradients.items() if grad is None] == []
+        assert all(grad.isfinite().all() for grad in gradients.values())
+        assert [name for name, grad in gradients.items() if grad.abs().max() < 1e-9] == []
+
+    def test_evaluation_is_deterministic(self) -> None:
+        model = self.build().eval()
+        image = self.images(model)
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        first, second = model(image), model(image)
+        assert_same(first, second, rtol=0, atol=0)
+        assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+    def test_a_row_is_the_same_alone_or_in_a_batch(self) -> None:
+        model = warmed_up(self.build())
+        image = self.images(model, 4) * torch.tensor([0.01, 1, 3, 1]).view(4, 1, 1, 1)
+        reconstruct = bool(model.num_concepts)
+        together = model(image, reconstruct)
+        alone = [model(image[i : i + 1], reconstruct) for i in range(4)]
+        shuffled = model(image.flip(0), reconstruct)
+        for k, part in enumerate(together):
+            if part is not None:
+                torch.testing.assert_close(part, torch.cat([output[k] for output in alone]), **ALONE)
+                torch.testing.assert_close(part, shuffled[k].flip(0), **ALONE)
+
+    def test_an_empty_batch_gives_an_empty_output(self) -> None:
+        model = self.build().eval()
+        assert model(self.images(model, 0)).logits.shape == (0, model.num_classes)
+
+    def test_labels_are_never_an_input(self) -> None:
+        model = self.build()
+        assert list(inspect.signature(model.forward).parameters) == ["image", "reconstruct"]
+        names = {name for name in inspect.signature(type(model)).parameters if "label" in name}
+        assert names == set()
+
+    def test_save_and_load_give_identical_outputs(self, tmp_path: Path) -> None:
+        model = warmed_up(self.build())
+        model.save_pretrained(tmp_path / "model")
+        image = self.images(model)
+        for loaded in (type(model).from_pretrained(tmp_path / "model"), load_model(tmp_path / "model")):
+            assert type(loaded) is type(model)
+            assert not loaded.training
+            assert loaded.config == model.config
+            assert_same(loaded(image), model(image), rtol=0, atol=0)
+
+    def test_compile_without_a_break(self) -> None:
+        if not self.compiles:
+            pytest.skip("compiled in another variant")
+        model = warmed_up(self.build())
+        image = self.images(model)
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        output = compiled(image)
+        assert_same(output, model(image), **ALONE)
+        output.logits.square().sum().backward()
+        gradients = [p.grad for p in model.parameters()]
+        model.zero_grad()
+        model(image).logits.square().sum().backward()
+        for got, p in zip(gradients, model.parameters(), strict=True):
+            torch.testing.assert_close(got, p.grad, rtol=1e-3, atol=1e-4)
+
+    def test_export_with_any_batch_size(self) -> None:
+        if not self.compiles:
+            pytest.skip("exported in another variant")
+        model = warmed_up(self.build())
+        with torch.no_grad():
+            program = torch.export.export(model, (self.images(model, 2),), dynamic_shapes=({0: BATCH},))
+            exported = program.module()
+            for count in (1, 2, 5):
+                image = self.images(model, count)
+                assert_same(exported(image), model(image), **ALONE)
+
+
+class RoutingContract(ModelContract):
+    """Further promises of a model whose `blocks` are a tree of capsules, joined by couplings.
+
+    `over` is the axis along which the couplings sum to 1, and `sparse` whether zeros are to be expected beyond those
+    outside the window.
+    """
+
+    over = "children"
+    sparse = True
+
+    def test_capsules_become_fewer_and_longer(self) -> None:
+        model = self.build().eval()
+        shapes = capsule_shapes(model, self.images(model, 1))
+        counts, dims = zip(*shapes, strict=True)
+        assert list(counts) == sorted(set(counts), reverse=True)
+        assert list(dims) == sorted(set(dims))
+        assert [n == w * w for n, w in zip(counts, model.widths, strict=True)] == [True] * len(shapes)
+
+    def test_couplings_are_shares(self) -> None:
+        model = warmed_up(self.build())
+        with record_couplings(model) as recorded:
+            model(self.images(model))
+        cells = sum(len(block) for block in model.blocks)
+        branches = {"sparse", "axial"} if model.config["axial"] else {"sparse"}
+        assert len(recorded) == cells * len(branches)
+        assert {r.branch for r in recorded} == branches
+        for r in recorded:
+            c = r.coupling
+            assert c.dim() == 4
+            assert not c.requires_grad
+            assert c.min() >= 0
+            over_parents = r.branch == "sparse" and self.over == "parents"
+            total = c.sum(-2 if over_parents else -1)
+            torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-5)
+
+    def test_couplings_contain_exact_zeros(self) -> None:
+        model = warmed_up(self.build())
+        with record_couplings(model) as recorded:
+            model(self.images(model))
+        for r in recorded:
+            if self.sparse:
+                # not counting those outside the window: an entry that is zero for one image and not for another, or
+                # a row whose support is smaller than its window
+                assert (r.coupling == 0).any(), f"{r.name} {r.branch}"
+        if self.sparse:
+            assert any(changes(r.coupling == 0) for r in recorded)
+
+    def test_couplings_have_the_shape_of_the_tree(self) -> None:
+        model = self.build().eval()
+        with record_couplings(model) as recorded:
+            model(self.images(model, 2))
+        shapes = iter([tuple(r.coupling.shape[2:]) for r in recorded if r.branch == "sparse"])
+        width = model.widths[0]
+        for block, parents in zip(model.blocks, model.widths[1:], strict=True):
+            for _ in block:
+                assert next(shapes) == (parents**2, width**2)
+                width = parents
+
+
+BATCH = torch.export.Dim.DYNAMIC
+
+
+def warmed_up(model: PretrainedModel) -> PretrainedModel:
+    """The model in evaluation mode, with running statistics and priors that are no longer those it was built with."""
+    model.train()
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.dim() >= 1:
+                p.add_(0.02 * torch.randn_like(p))
+        for _ in range(3):
+            model(torch.rand(4, model.in_channels, model.image_size, model.image_size))
+    return model.eval()
+
+
+def capsule_shapes(model: nn.Module, image: Tensor) -> list[tuple[int, int]]:
+    """(n, d) of the primary capsules and of each block's, as they are when the model runs."""
+    shapes: list[tuple[int, int]] = []
+    layers = [model.primary, *model.blocks]
+    handles = [
+        layer.register_forward_hook(lambda _, __, u: shapes.append(tuple(u.shape[1:]))) for layer in layers
+    ]
+    model(image)
+    for handle in handles:
+        handle.remove()
+    return shapes
+
+
+def changes(zero: Tensor) -> bool:
+    """Whether the places of the zeros depend on the image."""
+    return bool((zero != zero[:1]).any())
+
+
+def assert_same(first: Output, second: Output, *, rtol: float, atol: float) -> None:
+    for name, a, b in zip(Output._fields, first, second, strict=True):
+        assert (a is None) == (b is None), name
+        if a is not None:
+            torch.testing.assert_close(a, b, rtol=rtol, atol=atol, msg=lambda text, name=name: f"{name}: {text}")

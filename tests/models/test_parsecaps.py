@@ -1,0 +1,288 @@
+"""ParseCaps and its variants: the contract, the paper's tables, and errors that say what to do."""
+
+import shutil
+from typing import Any
+
+import pytest
+import torch
+
+from parsecaps.models import ParseCaps
+from parsecaps.nn import replace_couplings
+from parsecaps.nn.couplings import uniform
+from tests.models.contract import RoutingContract, assert_same, capsule_shapes, warmed_up
+
+
+class Tiny(RoutingContract):
+    changes: dict[str, Any] = {}
+
+    def build(self) -> ParseCaps:
+        return ParseCaps.from_preset("tiny", **{"num_classes": 4, **self.changes})
+
+
+class TestParallel(Tiny):
+    compiles = True
+
+
+class TestBottleneck(Tiny):
+    changes = {"head": "bottleneck"}
+
+    def test_contributions_and_bias_add_up_to_the_logits(self) -> None:
+        model = warmed_up(self.build())
+        output = model(self.images(model))
+        assert output.class_capsules.shape == (3, 4, model.num_concepts)
+        torch.testing.assert_close(output.class_capsules.sum(-1) + model.classes.bias, output.logits)
+
+    def test_the_logits_follow_from_the_presences_alone(self) -> None:
+        model = warmed_up(self.build())
+        output = model(self.images(model))
+        logits, _ = model.classes(output.presence)
+        torch.testing.assert_close(logits, output.logits)
+
+
+class TestWithoutConcepts(Tiny):
+    changes = {"num_concepts": 0}
+
+
+class TestColour(Tiny):
+    changes = {"in_channels": 3}
+
+
+class TestLayerNorm(Tiny):
+    changes = {"normalisation": "layer"}
+
+
+class TestQuadraticSquash(Tiny):
+    changes = {"squash_form": "quadratic"}
+
+
+class TestOverParents(Tiny):
+    changes = {"over": "parents", "learn_alpha": True}
+    over = "parents"
+    compiles = True
+
+
+class TestLearnedAlpha(Tiny):
+    changes = {"learn_alpha": True}
+
+
+class TestSoftmax(Tiny):
+    changes = {"alpha": 1.0}
+    sparse = False
+
+
+class TestSparsemax(Tiny):
+    changes = {"alpha": 2.0}
+
+
+class TestOtherAlpha(Tiny):
+    changes = {"alpha": 1.3}
+
+
+class TestPriorOnly(Tiny):
+    changes = {"content": False}
+    sparse = False
+
+
+class TestWithoutAxial(Tiny):
+    changes = {"axial": False}
+
+
+class TestWithoutLocality(Tiny):
+    changes = {"locality": False}
+
+
+class TestWithoutWindow(Tiny):
+    changes = {"radius": (-1, -1, -1)}
+
+
+class TestTwoBlocks(Tiny):
+    changes = {"dims": (4, 8, 12), "cells": (2, 1), "heads": (2, 3), "radius": (1, 2)}
+
+
+class TestSize45(Tiny):
+    changes = {"image_size": 45}
+
+
+class TestSize28(Tiny):
+    changes = {"image_size": 28}
+
+
+class TestSize100(Tiny):
+    changes = {"image_size": 100}
+
+
+class TestOneOfEach(Tiny):
+    changes = {"num_classes": 1, "num_concepts": 2}
+
+
+@pytest.mark.parametrize(
+    ("preset", "counts", "dims"),
+    [("medical", [784, 196, 49, 16], [8, 16, 36, 64]), ("digits", [196, 49, 16, 4], [2, 4, 8, 16])],
+)
+def test_capsule_table_of_the_paper(preset: str, counts: list[int], dims: list[int]) -> None:
+    model = ParseCaps.from_preset(preset, num_classes=3).eval()
+    assert [len(block) for block in model.blocks] == [1, 2, 5]
+    image = torch.rand(2, 1, model.image_size, model.image_size)
+    with torch.no_grad():
+        assert capsule_shapes(model, image) == list(zip(counts, dims, strict=True))
+        output = model(image, reconstruct=True)
+    assert output.reconstruction is not None
+    assert output.reconstruction.shape == image.shape
+
+
+def test_medical_is_as_small_as_the_paper_says() -> None:
+    model = ParseCaps.from_preset("medical", num_classes=3)
+    assert model.image_size == 224
+    assert model.decoder is not None
+    total = sum(p.numel() for p in model.parameters())
+    assert total - sum(p.numel() for p in model.decoder.parameters()) <= 490_000
+    assert total <= 3_600_000
+
+
+@pytest.mark.parametrize("preset", ["medical", "digits"])
+def test_presets_learn_a_step(preset: str) -> None:
+    size = 56 if preset == "medical" else 28
+    model = ParseCaps.from_preset(preset, num_classes=2, image_size=size)
+    image, label = torch.rand(2, 1, size, size), torch.tensor([0, 1])
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(4):
+        loss = torch.nn.functional.cross_entropy(model(image).logits, label)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+def test_tiny_learns_to_tell_images_apart() -> None:
+    model = ParseCaps.from_preset("tiny", num_classes=2, dropout=0.0)
+    image = torch.rand(8, 1, 32, 32) * 0.2
+    label = torch.arange(8) % 2
+    image[label == 1, :, 8:20, 8:20] += 0.8
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(25):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(image).logits, label).backward()
+        optimizer.step()
+    assert (model(image).logits.argmax(1) == label).all()
+
+
+def test_bfloat16_autocast() -> None:
+    model = warmed_up(ParseCaps.from_preset("tiny", num_classes=3))
+    image = torch.rand(2, 1, 32, 32)
+    expected = model(image, reconstruct=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = model(image, reconstruct=True)
+    sum(part.float().sum() for part in output if part is not None).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    half = type(output)(*(None if part is None else part.float() for part in output))
+    assert_same(half, expected, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler needs g++")
+def test_inductor() -> None:
+    model = warmed_up(ParseCaps.from_preset("tiny", num_classes=3, cells=(1, 1, 1)))
+    image = torch.rand(2, 1, 32, 32)
+    with torch.no_grad():
+        output = torch.compile(model, fullgraph=True)(image)
+        assert_same(output, model(image), rtol=1e-4, atol=1e-4)
+
+
+class TestRoutesCarryTheDecision:
+    @pytest.mark.parametrize("axial", [True, False])
+    def test_without_values_the_image_is_lost(self, axial: bool) -> None:
+        """Nothing climbs from the children to the parents of a block but what the couplings weigh."""
+        model = warmed_up(ParseCaps.from_preset("tiny", num_classes=3, axial=axial))
+        first = model.blocks[1][0].routing
+        with torch.no_grad():
+            first.sparse.value.weight.zero_()
+            if axial:
+                first.axial.value.weight.zero_()
+        output = model(torch.rand(3, 1, 32, 32))
+        torch.testing.assert_close(output.logits, output.logits[:1].expand(3, -1))
+        torch.testing.assert_close(output.presence, output.presence[:1].expand(3, -1))
+
+    def test_with_fixed_couplings_predictions_and_keys_do_not_matter(self) -> None:
+        model = warmed_up(ParseCaps.from_preset("tiny", num_classes=3))
+        image = torch.rand(3, 1, 32, 32)
+        with replace_couplings(model, uniform):
+            before = model(image)
+        with torch.no_grad():
+            for name, p in model.named_parameters():
+                if any(word in name for word in ("predict", "query_norm", ".key")):
+                    p.normal_()
+        with replace_couplings(model, uniform):
+            assert_same(model(image), before, rtol=0, atol=0)
+        assert not torch.allclose(model(image).logits, before.logits)
+
+
+BAD_ARGUMENTS: list[tuple[dict[str, Any], list[str]]] = [
+    ({"num_classes": 0}, ["num_classes is 0", "give"]),
+    ({"num_classes": -3}, ["num_classes is -3", "give"]),
+    ({"num_concepts": -1}, ["num_concepts is -1", "give"]),
+    ({"in_channels": 0}, ["in_channels is 0", "give"]),
+    ({"image_size": 27}, ["image_size is 27", "28"]),
+    ({"alpha": 0.9}, ["alpha is 0.9", "from 1"]),
+    ({"alpha": 2.1}, ["alpha is 2.1", "to 2"]),
+    ({"alpha": float("nan")}, ["alpha is nan", "to 2"]),
+    ({"head": "both"}, ["'both'", "parallel", "bottleneck"]),
+    ({"head": "bottleneck", "num_concepts": 0}, ["num_concepts=0", "give"]),
+    ({"dims": (4, 8, 12)}, ["3 dims", "give"]),
+    ({"cells": (1, 1)}, ["2 cells", "give"]),
+    ({"heads": (2, 2, 4, 4)}, ["4 heads", "give"]),
+    ({"radius": (1,)}, ["1 radii", "give"]),
+    ({"heads": (3, 2, 4)}, ["3 heads", "8", "divi"]),
+    ({"stem_channels": (8, 8, 8)}, ["3 channel", "give 4"]),
+    ({"decoder_channels": (8,)}, ["1 channel", "give 4"]),
+    ({"normalisation": "group"}, ["'group'", "batch", "layer"]),
+    ({"numclasses": 3}, ["'numclasses'", "num_classes"]),
+    ({"preset": "tinny"}, ["'tinny'", "tiny"]),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), BAD_ARGUMENTS, ids=lambda value: str(value)[:40])
+def test_bad_arguments_get_a_line_with_the_value_and_the_fix(changes: dict[str, Any], words: list[str]) -> None:
+    arguments = {"preset": "tiny", "num_classes": 3, **changes}
+    with pytest.raises(ValueError, match=r".") as error:
+        ParseCaps.from_preset(**arguments)
+    text = str(error.value)
+    assert "\n" not in text
+    assert all(word in text for word in words), text
+
+
+nan_image = torch.rand(2, 1, 32, 32)
+nan_image[1, 0, 3, 4:6] = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (torch.rand(1, 32, 32), ["(1, 32, 32)", "(B, 1, 32, 32)"]),
+        (torch.rand(2, 2, 1, 32, 32), ["(2, 2, 1, 32, 32)", "(B, 1, 32, 32)"]),
+        (torch.rand(2, 3, 32, 32), ["3 channels", "in_channels=3"]),
+        (torch.rand(2, 1, 32, 40), ["32 x 40", "resize it to 32 x 32"]),
+        (torch.zeros(2, 1, 32, 32, dtype=torch.uint8), ["torch.uint8", "image.float()"]),
+        (nan_image, ["2 pixels", "NaN", "repair"]),
+        (torch.full((1, 1, 32, 32), float("inf")), ["1024 pixels", "infinite"]),
+    ],
+    ids=["no batch axis", "five axes", "channels", "size", "dtype", "nan", "infinity"],
+)
+def test_bad_images_get_a_line_with_the_value_and_the_fix(image: torch.Tensor, words: list[str]) -> None:
+    model = ParseCaps.from_preset("tiny", num_classes=3).eval()
+    with pytest.raises(ValueError, match=r".") as error:
+        model(image)
+    text = str(error.value)
+    assert "\n" not in text
+    assert all(word in text for word in words), text
+
+
+def test_nothing_to_reconstruct_from() -> None:
+    model = ParseCaps.from_preset("tiny", num_classes=3, num_concepts=0)
+    with pytest.raises(ValueError, match=r"reconstruct=True needs concepts .* num_concepts >= 1"):
+        model(torch.rand(1, 1, 32, 32), reconstruct=True)
+
+
+def test_settings_have_names() -> None:
+    with pytest.raises(TypeError):
+        ParseCaps(3)  # type: ignore[misc]
