@@ -1,5 +1,7 @@
 """A plain CNN that costs as much as another model, to compare speed at equal work."""
 
+from typing import Any
+
 from parsecaps.models.cnn import PlainCNN
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.models.summary import count_flops
@@ -27,11 +29,12 @@ def cnn_of_equal_flops(model: PretrainedModel) -> PlainCNN:
 
 
 def _scaled(model: PretrainedModel, stem: float, layers: float) -> PlainCNN:
+    config: dict[str, Any] = model.config
     return PlainCNN(
         num_classes=model.num_classes,
         in_channels=model.in_channels,
         image_size=model.image_size,
-        grid_width=model.config.get("grid_width", 28),
+        grid_width=config["grid_width"],
         stem_channels=tuple(max(1, round(width * stem)) for width in _STEM),
         channels=tuple(max(1, round(width * layers)) for width in _LAYERS),
     )

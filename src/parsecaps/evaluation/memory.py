@@ -1,7 +1,6 @@
 """Peak memory of one training step, measured in a process of its own (`python -m parsecaps.evaluation.memory`)."""
 
 import json
-import resource
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -25,7 +24,10 @@ class Memory:
 
 
 def measure_memory(preset: str = "medical", *, plain: bool = False, batch_size: int = BATCH_SIZE) -> Memory:
-    """Start a new Python that makes one step, for a process cannot forget a peak; `plain` takes the CNN of equal FLOPs."""
+    """Start a new Python that makes one step, for a process cannot forget a peak.
+
+    `plain` takes the CNN of equal FLOPs instead of the preset itself.
+    """
     kind = "PlainCNN" if plain else "ParseCaps"
     command = [sys.executable, "-m", "parsecaps.evaluation.memory", kind, preset, str(batch_size)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -64,6 +66,8 @@ def _resident(field: str) -> int:
         for line in status.read_text(encoding="utf-8").splitlines():
             if line.startswith(field):
                 return int(line.split()[1]) * 1024
+    import resource  # not on every system
+
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -13,9 +13,11 @@ from parsecaps.functional import class_loss
 from parsecaps.models.parsecaps import ParseCaps
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.models.summary import count_flops
+from parsecaps.types import Output
 
 Phase = Literal["forward", "training"]
 Mode = Literal["eager", "compiled"]
+Network = Callable[[Tensor], Output]
 
 PRESETS = ("medical", "digits", "tiny")
 BATCH_SIZES = (1, 32)
@@ -66,6 +68,8 @@ def time_presets(
             for batch_size in batch_sizes:
                 log(f"{preset}: {phase}, batch {batch_size}")
                 image = _images(model, batch_size)
+                if compiled:
+                    torch.compiler.reset()  # what was compiled for another batch is not needed again
                 tasks: dict[str, Task] = {"matmul": peak}
                 keys: dict[str, tuple[str, Mode]] = {}
                 for name, rival in rivals.items():
@@ -78,38 +82,45 @@ def time_presets(
                     yield Throughput(preset, name, phase, mode, batch_size, flops[name], speed)
 
 
-def _task(model: PretrainedModel, image: Tensor, phase: Phase, mode: Mode) -> Task:
-    label = torch.arange(len(image)) % model.num_classes
-    network: Callable[..., object] = model
-    if mode == "compiled":
-        torch.compiler.reset()
-        network = torch.compile(model, dynamic=False)
-    return forward_task(model, network, image) if phase == "forward" else training_task(model, network, image, label)
+def compile_problem() -> str | None:
+    """Why `torch.compile` does not work here (for instance, no C++ compiler), in one line; None if it does."""
+    try:
+        torch.compile(lambda x: x.sin() + 1)(torch.zeros(8))
+    except Exception as error:  # whatever the compiler stumbles over
+        return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return None
 
 
-def forward_task(model: nn.Module, network: Callable[..., object], image: Tensor) -> Task:
+def forward_task(model: nn.Module, network: Network, image: Tensor) -> Task:
     """A pass in evaluation mode; `network` is the model or its compiled form."""
+    model.eval()
 
     def task() -> None:
-        model.eval()
         with torch.inference_mode():
             network(image)
 
     return task
 
 
-def training_task(model: nn.Module, network: Callable[..., object], image: Tensor, label: Tensor) -> Task:
-    """One step of AdamW at a learning rate of 0, so that turns do not differ."""
+def training_task(model: nn.Module, network: Network, image: Tensor, label: Tensor) -> Task:
+    """One step of AdamW, at a learning rate of 0 so that all turns do the same."""
+    model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
 
     def task() -> None:
-        model.train()
         optimizer.zero_grad()
-        loss = class_loss(network(image).logits, label)  # type: ignore[attr-defined]
+        loss = class_loss(network(image).logits, label)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
     return task
+
+
+def _task(model: PretrainedModel, image: Tensor, phase: Phase, mode: Mode) -> Task:
+    network: Network = model if mode == "eager" else torch.compile(model, dynamic=False)
+    if phase == "forward":
+        return forward_task(model, network, image)
+    return training_task(model, network, image, torch.arange(len(image)) % model.num_classes)
 
 
 def _images(model: PretrainedModel, batch_size: int) -> Tensor:

@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=112)
     parser.add_argument("--change", type=json.loads, default={}, help="further settings of the model, as JSON")
     parser.add_argument("--schedule", type=json.loads, default={}, help="settings of the schedule, as JSON")
+    parser.add_argument("--augment", type=json.loads, default={}, help="settings of the augmentation, as JSON")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -76,7 +77,7 @@ def main() -> None:
             split,
             schedule,
             seed=options.seed,
-            augmentation=Augmentation(),
+            augmentation=Augmentation(**options.augment),
             log=lambda line: print("#", line, flush=True),
         )
         result = {

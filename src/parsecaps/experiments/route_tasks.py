@@ -43,8 +43,8 @@ def read_task(
     elif not Path(folder).is_dir():
         raise FileNotFoundError(f"{folder} is not a folder; give one with CE-MRI or MNIST, or none")
     else:
-        known = "CE-MRI (1.mat ... and cvind.mat) or MNIST (train-images-idx3-ubyte.gz ...)"
-        raise FileNotFoundError(f"{folder} holds neither {known}")
+        known = "neither CE-MRI (1.mat ... and cvind.mat) nor MNIST (train-images-idx3-ubyte.gz ...)"
+        raise FileNotFoundError(f"{folder} holds {known}; give a folder with one of them")
     return task if epochs is None else replace(task, schedule=replace(task.schedule, epochs=epochs))
 
 

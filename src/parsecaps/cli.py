@@ -1,0 +1,279 @@
+"""The command line: `parsecaps summary`, `parsecaps bench` and `parsecaps demo`.
+
+torch is imported inside the commands, so that help is there at once.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec
+
+import typer
+from rich.console import Console
+
+from parsecaps import __version__
+
+P = ParamSpec("P")
+
+app = typer.Typer(
+    epilog="Start with `parsecaps demo`. `parsecaps COMMAND --help` has examples.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_show_locals=False,
+)
+bench_app = typer.Typer(rich_markup_mode="markdown")
+app.add_typer(bench_app, name="bench")
+
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")]
+
+
+def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
+    """A user's mistake ends in one line on stderr and exit code 2, not in a traceback."""
+
+    @wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except ModuleNotFoundError as error:
+            _fail(f"{error.name} is not installed; run pip install 'parsecaps[study]'")
+        except OSError as error:
+            named = error.filename is not None and error.strerror is not None
+            _fail(f"{error.filename}: {error.strerror}" if named else str(error))
+        except ValueError as error:
+            _fail(str(error))
+
+    return guarded
+
+
+def print_version(wanted: bool) -> None:
+    """Print the version and end, if asked to."""
+    if wanted:
+        print(f"parsecaps {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """ParseCaps: a capsule network for images whose routing is a parse tree one can read."""
+
+
+@app.command()
+@one_line_errors
+def summary(
+    preset: Annotated[str, typer.Argument(help="A named size: medical, digits, tiny ...")],
+    size: Annotated[
+        int | None, typer.Option(help="Width of the square image in pixels; the preset's own if left out.")
+    ] = None,
+    channels: Annotated[int, typer.Option(help="1 for grey, 3 for colour.")] = 1,
+    classes: Annotated[int, typer.Option(help="Number of classes.")] = 3,
+    concepts: Annotated[int | None, typer.Option(help="Number of concepts; 0 leaves out the decoder too.")] = None,
+    head: Annotated[str, typer.Option(help="parallel (the paper's) or bottleneck.")] = "parallel",
+    json_file: JsonFile = None,
+) -> None:
+    """Print the layer table: name, n, d, parameters and FLOPs of each layer.
+
+    n capsules of d numbers come out of a layer. FLOPs are those of one image, two for each multiply-add of a
+    convolution or matrix product.
+
+    **Examples**
+
+    `parsecaps summary medical`
+
+    `parsecaps summary medical --size 512 --channels 3 --concepts 7 --head bottleneck`
+
+    `parsecaps summary digits --classes 10 --json digits.json`
+    """
+    check_writable(json_file)
+    from parsecaps.models import ParseCaps
+    from parsecaps.models.summary import summarize
+    from parsecaps.terminal import layer_table
+
+    wanted = {"image_size": size, "num_concepts": concepts}
+    changes: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+    model = ParseCaps.from_preset(preset, num_classes=classes, in_channels=channels, head=head, **changes)
+    rows = summarize(model)
+    _out().print(layer_table(rows, f"{preset}, {channels} x {model.image_size} x {model.image_size}"))
+    layers = [asdict(row) for row in rows]
+    write_json(json_file, {"preset": preset, "config": model.config, "layers": layers})
+
+
+@bench_app.callback(invoke_without_command=True)
+@one_line_errors
+def bench(
+    context: typer.Context,
+    preset: Annotated[list[str] | None, typer.Option(help="Only this preset; may be repeated.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few turns, not compiled: a minute or so, and noisy.")] = False,
+    no_compile: Annotated[
+        bool, typer.Option("--no-compile", help="Leave out torch.compile, which takes minutes.")
+    ] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure speed and memory on this machine; `parsecaps bench routes` tests whether the routes matter.
+
+    Prints entmax against its peers, images per second of each preset beside a plain CNN of equal FLOPs, both as a share
+    of the fastest matrix product measured, and the peak memory of a training step. Competitors take turns and the best
+    turn counts; look at the ratios, for the times are those of this machine, now.
+
+    **Examples**
+
+    `parsecaps bench --quick`
+
+    `parsecaps bench --preset medical --json speed.json`
+
+    `parsecaps bench routes`
+    """
+    if context.invoked_subcommand is not None:
+        if preset or quick or no_compile or json_file:
+            raise ValueError(f"options go behind the name: parsecaps bench {context.invoked_subcommand} --help")
+        return
+    check_writable(json_file)
+    from parsecaps.evaluation import speed
+    from parsecaps.terminal import entmax_table, memory_table, throughput_table
+
+    out, notes = _out(), Console(stderr=True)
+    bench = speed.SpeedBench(preset or speed.PRESETS, quick=quick, compiled=not (quick or no_compile))
+    out.print(bench.machine, highlight=False)
+    with notes.status("entmax"):
+        entmax = bench.entmax()
+    out.print(entmax_table(entmax))
+    with notes.status("throughput") as status:
+        rows = bench.throughput(log=status.update)
+    out.print(throughput_table(rows, bench.peak.flops_per_second))
+    out.print(
+        f"peak: {bench.peak.flops_per_second / 1e9:.1f} GFLOP/s, float32 product of {bench.peak.width} x "
+        f"{bench.peak.width} matrices; a training step counts as three forward passes",
+        highlight=False,
+    )
+    with notes.status("memory of a training step"):
+        memory = bench.memory()
+    out.print(memory_table(memory, f"peak memory of a training step, {bench.presets[0]}"))
+    for line in bench.remarks:
+        out.print(line, highlight=False)
+    write_json(json_file, bench.as_dict(entmax, rows, memory))
+
+
+@bench_app.command()
+@one_line_errors
+def routes(
+    data: Annotated[
+        Path | None, typer.Argument(help="Folder with CE-MRI or MNIST; synthetic images if left out.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of training; the task's own number if left out.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the weights and of the order of the images.")] = 0,
+    model: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Test this saved model instead of training.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Save the trained model here.")] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Test whether the routes carry the decision.
+
+    Trains the network, and its twin whose couplings follow from place alone (no content), with the same data, order,
+    schedule and seed. Then replaces the couplings of the first: by uniform ones, and by each parent's strongest 1, 2
+    and 4 children. A verdict per criterion; the exit code does not depend on it.
+
+    **Examples**
+
+    `parsecaps bench routes` (synthetic images, two minutes or so)
+
+    `parsecaps bench routes data/cemri --epochs 40 --save cemri-model --json routes.json`
+
+    `parsecaps bench routes data/cemri --model cemri-model`
+
+    `parsecaps bench routes data/mnist --seed 1`
+    """
+    check_writable(json_file)
+    if model is not None and (epochs is not None or save is not None):
+        raise ValueError("--model tests a model as it is; leave out --epochs and --save")
+    from parsecaps.experiments.route_tasks import read_task
+    from parsecaps.experiments.routes import measure_routes
+    from parsecaps.models import load_model
+    from parsecaps.terminal import criteria_lines, routes_table
+
+    out, given = _out(), load_model(model) if model is not None else None
+    with Console(stderr=True).status("reading the images") as status:
+        task = read_task(data, epochs=epochs, image_size=given.image_size if given is not None else None)
+        result, tested = measure_routes(task, seed=seed, model=given, log=status.update)
+    out.print(routes_table(result))
+    for line in criteria_lines(result):
+        out.print(line, highlight=False)
+    if save is not None:
+        tested.save_pretrained(save)
+    write_json(json_file, {**asdict(result), "criteria": [asdict(criterion) for criterion in result.criteria]})
+
+
+@app.command()
+@one_line_errors
+def demo(
+    seed: Annotated[int, typer.Option(help="Seed of the weights and of the image.")] = 0,
+) -> None:
+    """Build the paper's network (medical, 224 px), print its layer table, and show one forward pass with its routes.
+
+    The weights are random, so the classes mean nothing; what shows is how to read the network.
+
+    **Example**
+
+    `parsecaps demo --seed 1`
+    """
+    import torch
+    from torch.nn import functional as F
+
+    from parsecaps.experiments.parts import CLASSES, draw_parts
+    from parsecaps.experiments.route_tree import trace_routes
+    from parsecaps.models import ParseCaps
+    from parsecaps.models.summary import summarize
+    from parsecaps.terminal import layer_table, picture, route_tree, sparsity_table
+
+    out = _out()
+    torch.manual_seed(seed)
+    model = ParseCaps.from_preset("medical", num_classes=3)
+    out.print(layer_table(summarize(model), "ParseCaps, medical, 1 x 224 x 224"))
+    image, label = draw_parts(1, seed=seed, noise=0.05)
+    image = F.interpolate(image, (model.image_size, model.image_size))
+    traced = trace_routes(model, image)
+    out.print("UNTRAINED: the weights are random, so what follows shows the form of an answer, not a diagnosis.\n")
+    probabilities = ", ".join(f"{p:.3f}" for p in traced.output.logits[0].softmax(0).tolist())
+    out.print(f"image: {CLASSES[int(label)]}; probabilities of the three classes: {probabilities}", highlight=False)
+    out.print(sparsity_table(traced.sparsity))
+    out.print("The top capsule that adds most to the likeliest class, and the children it listens to most.")
+    out.print("In front: the coupling, mean over the heads. Behind: the pixels below the capsule's place.\n")
+    out.print(route_tree(traced.tree), highlight=False)
+    out.print("\nThe image, with the primary capsules at the ends of these routes as [].\n", markup=False)
+    out.print(picture(image, traced.tree.leaves()), highlight=False)
+
+
+def check_writable(path: Path | None) -> None:
+    """Refuse a file that cannot be written before the work starts, not after it."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise OSError(f"{path} is a folder; give the name of a file")
+    if not path.parent.is_dir():
+        raise OSError(f"{path} cannot be written: the folder {path.parent} is not there")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise OSError(f"{path} cannot be written; choose another place")
+
+
+def write_json(path: Path | None, content: dict[str, Any]) -> None:
+    """Write `content` where a file was asked for."""
+    if path is not None:
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _out() -> Console:
+    """stdout; where nobody looks at it (a pipe, a file), wide enough that no table is cut."""
+    return Console() if sys.stdout.isatty() else Console(width=120)
+
+
+def _fail(reason: str) -> None:
+    """One line on stderr, and exit code 2."""
+    print("error:", " ".join(reason.split()), file=sys.stderr)
+    raise typer.Exit(2)

@@ -1,0 +1,168 @@
+"""What the commands print: tables and trees for a terminal, made of the typed results of the other parts."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+from torch import Tensor
+from torch.nn import functional as F
+
+from parsecaps.evaluation.entmax_speed import EntmaxTime
+from parsecaps.evaluation.memory import Memory
+from parsecaps.evaluation.throughput import Throughput
+from parsecaps.experiments.route_tree import RouteNode, Sparsity
+from parsecaps.experiments.routes import RouteResult
+from parsecaps.models.summary import LayerRow
+
+_SHADES = " .:-=+*#%@"
+
+
+def layer_table(rows: Sequence[LayerRow], title: str) -> Table:
+    """The layers of a model, with a line before the totals."""
+    table = _table(title, "layer", "n", "d", "parameters", "FLOPs")
+    first_total = next((i for i, row in enumerate(rows) if row.name.startswith("total")), len(rows))
+    for i, row in enumerate(rows):
+        numbers = ("" if number is None else f"{number:,}" for number in (row.n, row.d, row.parameters, row.flops))
+        style = "bold" if i >= first_total else None
+        table.add_row(row.name, *numbers, style=style, end_section=i == first_total - 1)
+    return table
+
+
+def entmax_table(rows: Sequence[EntmaxTime]) -> Table:
+    """Times of entmax and its peers, one section per shape."""
+    table = _table("entmax, forward and backward, over the last axis", "shape", "function", "ms", "times ours")
+    table.columns[1].justify = "left"
+    for shape, group in groupby(rows, key=lambda row: row.shape):
+        for i, row in enumerate(sorted(group, key=lambda row: row.seconds)):
+            label = " x ".join(map(str, shape)) if i == 0 else ""
+            table.add_row(label, row.name, f"{1000 * row.seconds:.2f}", f"{row.ratio:.2f}")
+        table.add_section()
+    return table
+
+
+def throughput_table(rows: Sequence[Throughput], peak: float) -> Table:
+    """Each preset beside its CNN: images per second, their ratio, and both as a share of the peak in FLOP/s."""
+    columns = ("preset", "phase", "batch", "mode", "ParseCaps", "CNN", "ratio", "of peak", "CNN of peak")
+    table = _table("images per second, beside a plain CNN of equal FLOPs", *columns)
+    for column in (1, 3):
+        table.columns[column].justify = "left"
+    by_key = {(row.preset, row.phase, row.batch_size, row.mode, row.model): row for row in rows}
+    last = ""
+    for row in rows:
+        if row.model != "ParseCaps":
+            continue
+        cnn = by_key[row.preset, row.phase, row.batch_size, row.mode, "PlainCNN"]
+        if last and row.preset != last:
+            table.add_section()
+        table.add_row(
+            "" if row.preset == last else row.preset,
+            row.phase,
+            str(row.batch_size),
+            row.mode,
+            f"{row.images_per_second:,.1f}",
+            f"{cnn.images_per_second:,.1f}",
+            f"{row.images_per_second / cnn.images_per_second:.2f}",
+            f"{row.flops_per_second / peak:.1%}",
+            f"{cnn.flops_per_second / peak:.1%}",
+        )
+        last = row.preset
+    return table
+
+
+def memory_table(rows: Sequence[Memory], title: str) -> Table:
+    """Resident memory before and at the height of a training step."""
+    table = _table(title, "model", "batch", "before, MB", "peak, MB", "growth, MB")
+    for row in rows:
+        sizes = (f"{size / 1e6:,.0f}" for size in (row.before, row.peak, row.growth))
+        table.add_row(row.model, str(row.batch_size), *sizes)
+    return table
+
+
+def routes_table(result: RouteResult) -> Table:
+    """Accuracy with the couplings as they are and with others."""
+    table = _table(f"{result.task}: {result.num_test} test images", "couplings", "accuracy, %", "difference")
+    table.add_row("as they are", f"{result.accuracy:.2f}", "")
+    others: dict[str, float | None] = {
+        "trained without content (prior only)": result.prior_only,
+        "uniform at test time": result.uniform,
+    }
+    for count, score in result.strongest.items():
+        others[f"strongest {count} per parent"] = score
+    for name, other in others.items():
+        if other is None:
+            table.add_row(name, "not measured", "")
+        else:
+            table.add_row(name, f"{other:.2f}", f"{other - result.accuracy:+.2f}")
+    return table
+
+
+def criteria_lines(result: RouteResult) -> list[str]:
+    """A verdict for each criterion."""
+    words = {True: "holds", False: "DOES NOT HOLD", None: "not measured"}
+    lines = []
+    for criterion in result.criteria:
+        points = "" if criterion.points is None else f" ({criterion.points:.2f})"
+        lines.append(f"{words[criterion.holds]}: {criterion.name}{points}")
+    return lines
+
+
+def sparsity_table(rows: Sequence[Sparsity]) -> Table:
+    """Which share of the couplings of each cell is exactly zero."""
+    columns = ("cell", "sparse: of all", "of those in reach", "axial: of all")
+    table = _table("couplings that are exactly zero", *columns)
+    for cell, group in groupby(rows, key=lambda row: row.cell):
+        branches = {row.branch: row for row in group}
+        axial = f"{branches['axial'].zero:.1%}" if "axial" in branches else ""
+        sparse = branches["sparse"]
+        table.add_row(cell, f"{sparse.zero:.1%}", f"{sparse.zero_in_reach:.1%}", axial)
+    return table
+
+
+def route_tree(node: RouteNode) -> Tree:
+    """The strongest routes below a capsule, with the coupling and the pixels of each."""
+    tree = Tree(_describe(node))
+    _grow(tree, node)
+    return tree
+
+
+def picture(image: Tensor, leaves: Sequence[RouteNode]) -> Text:
+    """An image (1, C, H, W) in [0, 1] in characters, with the places of `leaves` in brackets."""
+    top, left, bottom, _ = leaves[0].box
+    size = image.shape[-1]
+    width = round(size / (bottom - top))
+    grey = F.adaptive_avg_pool2d(image.mean(1, keepdim=True), width)[0, 0]
+    marked = set()
+    for leaf in leaves:
+        top, left, bottom, right = leaf.box
+        marked.add(((top + bottom) * width // (2 * size), (left + right) * width // (2 * size)))
+    text = Text()
+    for y, row in enumerate(grey.tolist()):
+        for x, value in enumerate(row):
+            shade = _SHADES[min(int(value * len(_SHADES)), len(_SHADES) - 1)]
+            text.append("[]" if (y, x) in marked else shade * 2, style="bold red" if (y, x) in marked else "")
+        text.append("\n")
+    return text
+
+
+def _grow(tree: Tree, node: RouteNode) -> None:
+    for child in node.children:
+        _grow(tree.add(_describe(child)), child)
+
+
+def _describe(node: RouteNode) -> Text:
+    top, left, bottom, right = node.box
+    text = Text(f"{node.layer}, capsule {node.capsule}: rows {top}-{bottom}, columns {left}-{right}")
+    if node.coupling is not None:
+        text = Text(f"{node.coupling:.3f} ", style="bold") + text
+    return text
+
+
+def _table(title: str, *columns: str) -> Table:
+    """A table whose first column is text and whose others are numbers."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+    return table

@@ -1,0 +1,86 @@
+"""The contract of the routes on a small model: they carry the decision, and a few of them are enough."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from parsecaps.experiments.route_tasks import RouteTask, parts_task, read_task
+from parsecaps.experiments.routes import CONTENT_COSTS, RouteResult, measure_routes
+from parsecaps.experiments.short_training import Schedule
+from parsecaps.models import ParseCaps
+
+
+@pytest.fixture
+def short_task() -> RouteTask:
+    """One epoch on a few images: enough to run, not to learn."""
+    task = parts_task(num_train=64, num_test=32)
+    return replace(task, schedule=Schedule(epochs=1, batch_size=32))
+
+
+def result(accuracy: float, prior_only: float | None, uniform: float, strongest: float) -> RouteResult:
+    kept = {1: 0.0, 2: 0.0, 4: strongest}
+    return RouteResult("task", 0, 1, 10, 10, accuracy, prior_only, uniform, kept)
+
+
+def test_criteria_are_judged_by_points_lost() -> None:
+    assert [c.holds for c in result(95, 93, 75, 90).criteria] == [True, True, True]
+    assert [c.holds for c in result(95, 93.1, 75.1, 89.9).criteria] == [False, False, False]
+    assert [c.points for c in result(95, 93, 75, 90).criteria] == [20, CONTENT_COSTS, 5]
+
+
+def test_a_twin_that_was_not_trained_is_not_judged() -> None:
+    content = result(95, None, 20, 95).criteria[1]
+    assert (content.points, content.holds) == (None, None)
+
+
+def test_both_twins_are_trained_and_reported(short_task: RouteTask) -> None:
+    lines: list[str] = []
+    measured, model = measure_routes(short_task, seed=1, log=lines.append)
+    assert measured.prior_only is not None
+    assert (measured.num_train, measured.num_test, measured.epochs) == (64, 32, 1)
+    assert set(measured.strongest) == {1, 2, 4}
+    assert isinstance(model, ParseCaps)
+    assert [line.split(",")[0] for line in lines] == ["with content", "testing with other couplings", "prior only"]
+
+
+def test_a_seed_repeats(short_task: RouteTask) -> None:
+    first, second = (measure_routes(short_task, seed=2, prior_only=False)[0] for _ in range(2))
+    assert first == second
+
+
+def test_the_schedule_of_a_task_can_be_shortened() -> None:
+    assert read_task(None, epochs=3).schedule.epochs == 3
+    with pytest.raises(ValueError, match="at least 1"):
+        read_task(None, epochs=0)
+
+
+def test_a_folder_is_known_by_its_files(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="neither CE-MRI"):
+        read_task(tmp_path)
+    with pytest.raises(FileNotFoundError, match="not a folder"):
+        read_task(tmp_path / "nothing")
+
+
+def test_cemri_task(data_root: Path) -> None:
+    if not (data_root / "cemri").is_dir():
+        pytest.skip("no CE-MRI here")
+    task = read_task(data_root / "cemri", image_size=28)
+    assert (task.preset, task.schedule.epochs, len(task.classes)) == ("medical", 40, 3)
+    assert not set(task.split.train.tolist()) & set(task.split.test.tolist())
+
+
+def test_routes_carry_the_decision() -> None:
+    task = parts_task()
+    task = replace(task, schedule=replace(task.schedule, epochs=5))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        measured, _ = measure_routes(task, prior_only=False)
+    finally:
+        torch.set_num_threads(threads)
+    uniform, _, strongest = measured.criteria
+    assert measured.accuracy > 80
+    assert uniform.holds
+    assert strongest.holds

@@ -1,0 +1,134 @@
+"""The command line: what it prints, what it writes, and that a user's mistake costs one line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import parsecaps
+from parsecaps.cli import app
+from parsecaps.models import ParseCaps
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_help_does_not_load_torch() -> None:
+    code = """
+import sys
+from parsecaps.cli import app
+try:
+    app(["--help"], prog_name="parsecaps")
+except SystemExit as end:
+    assert end.code in (0, None), end.code
+assert "torch" not in sys.modules
+"""
+    environment = {**os.environ, "COLUMNS": "100"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for command in ("summary", "bench", "demo"):
+        assert command in done.stdout
+
+
+@pytest.mark.parametrize("command", [["summary"], ["bench"], ["bench", "routes"], ["demo"]])
+def test_help_of_a_command_has_an_example(command: list[str]) -> None:
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    assert f"parsecaps {' '.join(command)} " in " ".join(result.stdout.split())
+
+
+def test_version() -> None:
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"parsecaps {parsecaps.__version__}\n")
+
+
+def test_summary_prints_and_writes_the_layers(tmp_path: Path) -> None:
+    file = tmp_path / "layers.json"
+    result = run("summary", "tiny", "--size", "40", "--channels", "3", "--json", str(file))
+    assert result.exit_code == 0, result.stderr
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    assert (stored["config"]["image_size"], stored["config"]["in_channels"]) == (40, 3)
+    assert list(stored["layers"][0]) == ["name", "n", "d", "parameters", "flops"]
+    for row in stored["layers"]:
+        assert row["name"] in result.stdout
+        assert f"{row['flops']:,}" in result.stdout
+
+
+def test_summary_takes_head_classes_and_concepts() -> None:
+    result = run("summary", "tiny", "--head", "bottleneck", "--classes", "4", "--concepts", "5")
+    assert result.exit_code == 0, result.stderr
+    assert "Bottleneck" in result.stdout
+    assert "decoder" not in run("summary", "tiny", "--concepts", "0").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["summary", "medcal"], "did you mean 'medical'?"),
+        (["summary", "tiny", "--size", "12"], "give at least 28"),
+        (["summary", "tiny", "--head", "both"], "choose 'parallel' or 'bottleneck'"),
+        (["summary", "tiny", "--json", "no/such/folder.json"], "is not there"),
+        (["summary", "tiny", "--json", "."], "is a folder"),
+        (["bench", "--preset", "tinny"], "did you mean 'tiny'?"),
+        (["bench", "--quick", "routes"], "options go behind the name"),
+        (["bench", "routes", "no-such-folder"], "is not a folder"),
+        (["bench", "routes", "."], "holds neither"),
+        (["bench", "routes", "--epochs", "0"], "give at least 1"),
+        (["bench", "routes", "--model", "no-such-model"], "config.json is missing"),
+        (["bench", "routes", "--model", ".", "--epochs", "3"], "leave out --epochs"),
+    ],
+)
+def test_a_mistake_costs_one_line(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_optional_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cvind.mat").touch()
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    monkeypatch.delitem(sys.modules, "parsecaps.data.cemri", raising=False)
+    result = run("bench", "routes", str(tmp_path))
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "h5py" in result.stderr
+    assert "parsecaps[study]" in result.stderr
+
+
+def test_routes_of_a_saved_model(tmp_path: Path) -> None:
+    ParseCaps.from_preset("tiny", num_classes=6, num_concepts=0).save_pretrained(tmp_path / "model")
+    file = tmp_path / "routes.json"
+    result = run("bench", "routes", "--model", str(tmp_path / "model"), "--json", str(file))
+    assert result.exit_code == 0, result.stderr
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    assert set(stored["strongest"]) == {"1", "2", "4"}
+    assert stored["prior_only"] is None
+    assert [criterion["holds"] for criterion in stored["criteria"]][1] is None
+    assert "not measured" in result.stdout
+
+
+def test_routes_refuses_a_model_of_another_task(tmp_path: Path) -> None:
+    ParseCaps.from_preset("tiny", num_classes=2).save_pretrained(tmp_path / "model")
+    result = run("bench", "routes", "--model", str(tmp_path / "model"))
+    assert result.exit_code == 2
+    assert "2 classes" in result.stderr
+
+
+def test_demo_shows_the_layers_and_the_routes() -> None:
+    result = run("demo")
+    assert result.exit_code == 0, result.stderr
+    for words in ("block 3 cell 5", "UNTRAINED", "exactly zero", "primary capsules, capsule", "[]"):
+        assert words in result.stdout
