@@ -14,9 +14,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "fast", deadline=None, derandomize=True, max_examples=30, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile(
-    "thorough", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 

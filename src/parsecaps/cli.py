@@ -1,6 +1,6 @@
 """The command line: `parsecaps summary`, `parsecaps bench` and `parsecaps demo`.
 
-torch is imported inside the commands, so that help is there at once.
+torch and rich are imported inside the commands, so that help is there at once.
 """
 
 import json
@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
-from rich.console import Console
 
 from parsecaps import __version__
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 P = ParamSpec("P")
 
@@ -138,7 +140,7 @@ def bench(
     from parsecaps.evaluation import speed
     from parsecaps.terminal import entmax_table, memory_table, throughput_table
 
-    out, notes = _out(), Console(stderr=True)
+    out, notes = _out(), _out(stderr=True)
     bench = speed.SpeedBench(preset or speed.PRESETS, quick=quick, compiled=not (quick or no_compile))
     out.print(bench.machine, highlight=False)
     with notes.status("entmax"):
@@ -182,7 +184,7 @@ def routes(
 
     **Examples**
 
-    `parsecaps bench routes` (synthetic images, two minutes or so)
+    `parsecaps bench routes` (synthetic images, a minute or two)
 
     `parsecaps bench routes data/cemri --epochs 40 --save cemri-model --json routes.json`
 
@@ -199,7 +201,7 @@ def routes(
     from parsecaps.terminal import criteria_lines, routes_table
 
     out, given = _out(), load_model(model) if model is not None else None
-    with Console(stderr=True).status("reading the images") as status:
+    with _out(stderr=True).status("reading the images") as status:
         task = read_task(data, epochs=epochs, image_size=given.image_size if given is not None else None)
         result, tested = measure_routes(task, seed=seed, model=given, log=status.update)
     out.print(routes_table(result))
@@ -268,9 +270,12 @@ def write_json(path: Path | None, content: dict[str, Any]) -> None:
         path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _out() -> Console:
-    """stdout; where nobody looks at it (a pipe, a file), wide enough that no table is cut."""
-    return Console() if sys.stdout.isatty() else Console(width=120)
+def _out(*, stderr: bool = False) -> "Console":
+    """Where to print; where nobody looks (a pipe, a file), wide enough that no table is cut."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr) if stream.isatty() else Console(stderr=stderr, width=120)
 
 
 def _fail(reason: str) -> None:

@@ -1,12 +1,12 @@
-"""What the commands print: tables and trees for a terminal, made of the typed results of the other parts."""
+"""What the commands print: tables and trees for a terminal, made of the typed results of the other parts.
+
+rich draws random numbers when it is imported, so it is imported where it is used.
+"""
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-from rich.tree import Tree
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -17,10 +17,15 @@ from parsecaps.experiments.route_tree import RouteNode, Sparsity
 from parsecaps.experiments.routes import RouteResult
 from parsecaps.models.summary import LayerRow
 
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+    from rich.tree import Tree
+
 _SHADES = " .:-=+*#%@"
 
 
-def layer_table(rows: Sequence[LayerRow], title: str) -> Table:
+def layer_table(rows: Sequence[LayerRow], title: str) -> "Table":
     """The layers of a model, with a line before the totals."""
     table = _table(title, "layer", "n", "d", "parameters", "FLOPs")
     first_total = next((i for i, row in enumerate(rows) if row.name.startswith("total")), len(rows))
@@ -31,7 +36,7 @@ def layer_table(rows: Sequence[LayerRow], title: str) -> Table:
     return table
 
 
-def entmax_table(rows: Sequence[EntmaxTime]) -> Table:
+def entmax_table(rows: Sequence[EntmaxTime]) -> "Table":
     """Times of entmax and its peers, one section per shape."""
     table = _table("entmax, forward and backward, over the last axis", "shape", "function", "ms", "times ours")
     table.columns[1].justify = "left"
@@ -43,7 +48,7 @@ def entmax_table(rows: Sequence[EntmaxTime]) -> Table:
     return table
 
 
-def throughput_table(rows: Sequence[Throughput], peak: float) -> Table:
+def throughput_table(rows: Sequence[Throughput], peak: float) -> "Table":
     """Each preset beside its CNN: images per second, their ratio, and both as a share of the peak in FLOP/s."""
     columns = ("preset", "phase", "batch", "mode", "ParseCaps", "CNN", "ratio", "of peak", "CNN of peak")
     table = _table("images per second, beside a plain CNN of equal FLOPs", *columns)
@@ -72,7 +77,7 @@ def throughput_table(rows: Sequence[Throughput], peak: float) -> Table:
     return table
 
 
-def memory_table(rows: Sequence[Memory], title: str) -> Table:
+def memory_table(rows: Sequence[Memory], title: str) -> "Table":
     """Resident memory before and at the height of a training step."""
     table = _table(title, "model", "batch", "before, MB", "peak, MB", "growth, MB")
     for row in rows:
@@ -81,7 +86,7 @@ def memory_table(rows: Sequence[Memory], title: str) -> Table:
     return table
 
 
-def routes_table(result: RouteResult) -> Table:
+def routes_table(result: RouteResult) -> "Table":
     """Accuracy with the couplings as they are and with others."""
     table = _table(f"{result.task}: {result.num_test} test images", "couplings", "accuracy, %", "difference")
     table.add_row("as they are", f"{result.accuracy:.2f}", "")
@@ -109,7 +114,7 @@ def criteria_lines(result: RouteResult) -> list[str]:
     return lines
 
 
-def sparsity_table(rows: Sequence[Sparsity]) -> Table:
+def sparsity_table(rows: Sequence[Sparsity]) -> "Table":
     """Which share of the couplings of each cell is exactly zero."""
     columns = ("cell", "sparse: of all", "of those in reach", "axial: of all")
     table = _table("couplings that are exactly zero", *columns)
@@ -121,15 +126,19 @@ def sparsity_table(rows: Sequence[Sparsity]) -> Table:
     return table
 
 
-def route_tree(node: RouteNode) -> Tree:
+def route_tree(node: RouteNode) -> "Tree":
     """The strongest routes below a capsule, with the coupling and the pixels of each."""
+    from rich.tree import Tree
+
     tree = Tree(_describe(node))
     _grow(tree, node)
     return tree
 
 
-def picture(image: Tensor, leaves: Sequence[RouteNode]) -> Text:
+def picture(image: Tensor, leaves: Sequence[RouteNode]) -> "Text":
     """An image (1, C, H, W) in [0, 1] in characters, with the places of `leaves` in brackets."""
+    from rich.text import Text
+
     top, left, bottom, _ = leaves[0].box
     size = image.shape[-1]
     width = round(size / (bottom - top))
@@ -147,12 +156,14 @@ def picture(image: Tensor, leaves: Sequence[RouteNode]) -> Text:
     return text
 
 
-def _grow(tree: Tree, node: RouteNode) -> None:
+def _grow(tree: "Tree", node: RouteNode) -> None:
     for child in node.children:
         _grow(tree.add(_describe(child)), child)
 
 
-def _describe(node: RouteNode) -> Text:
+def _describe(node: RouteNode) -> "Text":
+    from rich.text import Text
+
     top, left, bottom, right = node.box
     text = Text(f"{node.layer}, capsule {node.capsule}: rows {top}-{bottom}, columns {left}-{right}")
     if node.coupling is not None:
@@ -160,8 +171,11 @@ def _describe(node: RouteNode) -> Text:
     return text
 
 
-def _table(title: str, *columns: str) -> Table:
+def _table(title: str, *columns: str) -> "Table":
     """A table whose first column is text and whose others are numbers."""
+    from rich import box
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)

@@ -7,7 +7,7 @@ from parsecaps.evaluation import entmax_speed
 from parsecaps.evaluation.entmax_speed import OURS, entmax_peers, time_entmax
 from parsecaps.evaluation.timing import Effort
 
-ONE_ROUND = Effort(rounds=1, seconds=0.0)
+ONE_ROUND = Effort(rounds=1, seconds=0.0, turn=0.0)
 
 
 def test_peers_agree_with_ours() -> None:

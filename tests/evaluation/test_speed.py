@@ -13,7 +13,7 @@ from parsecaps.evaluation.timing import Effort, MatmulPeak
 from parsecaps.models import ParseCaps
 from parsecaps.models.summary import count_flops
 
-ONE_ROUND = Effort(rounds=1, seconds=0.0)
+ONE_ROUND = Effort(rounds=1, seconds=0.0, turn=0.0)
 
 
 @pytest.mark.parametrize("preset", ["medical", "digits", "tiny"])

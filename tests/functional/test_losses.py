@@ -31,9 +31,7 @@ def presentation_by_loop(presence: Tensor, concepts: Tensor, present: float, abs
     for u, z in zip(presence.tolist(), concepts.tolist(), strict=True):
         known = [(u_i, z_i) for u_i, z_i in zip(u, z, strict=True) if not math.isnan(z_i)]
         if known:
-            cost = (
-                z_i * max(0, present - u_i) ** 2 + (1 - z_i) * max(0, u_i - absent) ** 2 for u_i, z_i in known
-            )
+            cost = (z_i * max(0, present - u_i) ** 2 + (1 - z_i) * max(0, u_i - absent) ** 2 for u_i, z_i in known)
             images.append(sum(cost))
     return mean(images)
 
@@ -254,9 +252,7 @@ def test_half_precision_is_summed_in_float32() -> None:
         ),
     ],
 )
-def test_wrong_shapes_are_named(
-    loss: Callable[..., Tensor], shapes: list[tuple[int, ...]], message: str
-) -> None:
+def test_wrong_shapes_are_named(loss: Callable[..., Tensor], shapes: list[tuple[int, ...]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         loss(*(torch.ones(shape) for shape in shapes))
 
@@ -264,6 +260,4 @@ def test_wrong_shapes_are_named(
 def test_compile_without_a_break() -> None:
     capsules, phrases, concepts = torch.randn(2, 3, 4), torch.randn(3, 4), some_concepts(2, 3)
     compiled = torch.compile(triplet_loss, fullgraph=True, backend="aot_eager")
-    torch.testing.assert_close(
-        compiled(capsules, phrases, concepts), triplet_loss(capsules, phrases, concepts)
-    )
+    torch.testing.assert_close(compiled(capsules, phrases, concepts), triplet_loss(capsules, phrases, concepts))

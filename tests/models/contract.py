@@ -228,9 +228,7 @@ def capsule_shapes(model: nn.Module, image: Tensor) -> list[tuple[int, int]]:
     """(n, d) of the primary capsules and of each block's, as they are when the model runs."""
     shapes: list[tuple[int, int]] = []
     layers = [model.primary, *model.blocks]
-    handles = [
-        layer.register_forward_hook(lambda _, __, u: shapes.append(tuple(u.shape[1:]))) for layer in layers
-    ]
+    handles = [layer.register_forward_hook(lambda _, __, u: shapes.append(tuple(u.shape[1:]))) for layer in layers]
     model(image)
     for handle in handles:
         handle.remove()

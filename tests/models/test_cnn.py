@@ -12,9 +12,7 @@ class TestPlainCNN(ModelContract):
     compiles = True
 
     def build(self) -> PlainCNN:
-        return PlainCNN(
-            num_classes=3, image_size=32, grid_width=16, stem_channels=(8, 8, 8, 8), channels=(8, 12, 16)
-        )
+        return PlainCNN(num_classes=3, image_size=32, grid_width=16, stem_channels=(8, 8, 8, 8), channels=(8, 12, 16))
 
 
 class TestOddColour(TestPlainCNN):

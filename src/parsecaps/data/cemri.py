@@ -56,7 +56,7 @@ def read_slices(folder: str | Path, size: int) -> Slices:
     for path in paths:
         with h5py.File(path) as file:
             data = file["cjdata"]
-            pixels = torch.from_numpy(np.asarray(data["image"]).T.astype(np.float32))  # stored transposed
+            pixels = np.asarray(data["image"]).T.astype(np.float32)  # stored transposed
             labels.append(int(np.asarray(data["label"]).item()) - 1)
             patients.append(base_patient("".join(map(chr, np.asarray(data["PID"]).ravel()))))
         images.append(_prepare(pixels, size))
@@ -79,8 +79,8 @@ def split_by_fold(slices: Slices, *, train: set[int], test: set[int]) -> tuple[T
     return torch.tensor(train_rows), torch.tensor(test_rows)
 
 
-def _prepare(pixels: Tensor, size: int) -> Tensor:
-    low, high = pixels.min(), torch.quantile(pixels, 0.995)
-    scaled = ((pixels - low) / (high - low).clamp(min=1)).clamp(0, 1)
+def _prepare(pixels: np.ndarray, size: int) -> Tensor:
+    low, high = float(pixels.min()), float(np.percentile(pixels, 99.5))
+    scaled = torch.from_numpy((pixels - low) / max(high - low, 1.0)).clamp(0, 1)
     resized = F.interpolate(scaled[None, None], (size, size), mode="bilinear", antialias=True, align_corners=False)
     return resized[0]

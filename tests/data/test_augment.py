@@ -1,0 +1,42 @@
+"""Augmentation: its own seed, its own image, and nothing when everything is off."""
+
+import torch
+
+from parsecaps.data.augment import Augmentation
+
+OFF = Augmentation(flip=False, rotation=0, scale=0, shear=0, shift=0, gamma=0, contrast=0, brightness=0)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_everything_off_gives_the_image_back() -> None:
+    image = torch.rand(3, 2, 16, 16)
+    torch.testing.assert_close(OFF(image, generator()), image, rtol=1e-4, atol=1e-4)
+
+
+def test_the_same_seed_gives_the_same_images_whatever_the_global_one() -> None:
+    image = torch.rand(4, 1, 16, 16)
+    first = Augmentation()(image, generator(1))
+    torch.manual_seed(123)
+    torch.testing.assert_close(Augmentation()(image, generator(1)), first, rtol=0, atol=0)
+    assert not torch.allclose(Augmentation()(image, generator(2)), first)
+
+
+def test_each_image_is_changed_in_its_own_way() -> None:
+    image = torch.rand(1, 1, 16, 16).expand(4, -1, -1, -1)
+    changed = Augmentation()(image, generator())
+    assert not torch.allclose(changed[0], changed[1])
+
+
+def test_flip_mirrors_left_and_right_only() -> None:
+    image = torch.rand(8, 1, 16, 16)
+    flip = Augmentation(rotation=0, scale=0, shear=0, shift=0, gamma=0, contrast=0, brightness=0)
+    changed = flip(image, generator())
+    kinds = set()
+    for before, after in zip(image, changed, strict=True):
+        same = torch.allclose(before, after, atol=1e-4)
+        assert same or torch.allclose(before.flip(-1), after, atol=1e-4)
+        kinds.add(same)
+    assert kinds == {True, False}

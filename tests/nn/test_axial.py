@@ -1,0 +1,79 @@
+"""Axial attention along d, against its formula written out."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from parsecaps.functional import entmax, squash
+from parsecaps.nn import AxialAttention, record_couplings
+
+SETTINGS: dict[str, Any] = {
+    "width": 5,
+    "in_dim": 3,
+    "out_dim": 4,
+    "stride": 2,
+    "content": True,
+    "paper_logits": False,
+    "alpha": 1.5,
+    "learn_alpha": False,
+    "squash_form": "exponential",
+}
+
+
+def attention(**changes: Any) -> AxialAttention:
+    layer = AxialAttention(**{**SETTINGS, **changes})
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.add_(0.5 * torch.randn_like(p))
+    return layer
+
+
+def own_children(u: Tensor, width: int, stride: int) -> Tensor:
+    """The mean over each parent's own children, of which there are fewer at an odd border."""
+    grid = u.unflatten(1, (width, width))
+    steps = range(0, width, stride)
+    means = [grid[:, y : y + stride, x : x + stride].mean((1, 2)) for y in steps for x in steps]
+    return torch.stack(means, 1)
+
+
+@pytest.mark.parametrize("paper_logits", [False, True])
+@pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0])
+@pytest.mark.parametrize(("width", "stride"), [(4, 2), (5, 2), (3, 1)])
+def test_equals_its_formula(width: int, stride: int, alpha: float, paper_logits: bool) -> None:
+    layer = attention(width=width, stride=stride, alpha=alpha, paper_logits=paper_logits)
+    parents = (-(-width // stride)) ** 2
+    u, q = torch.randn(2, width**2, 3), torch.randn(2, parents, 4)
+    with record_couplings(layer) as recorded:
+        out = layer(u, q)
+    mean = own_children(u, width, stride)
+    logits = q.mT @ layer.key(mean) / math.sqrt(parents) + layer.prior
+    c = entmax(logits, alpha)
+    torch.testing.assert_close(recorded[0].coupling, c.unsqueeze(1))
+    torch.testing.assert_close(out, squash((c @ layer.value(mean).mT).mT))
+    assert out.shape == (2, parents, 4)
+    assert recorded[0].branch == "axial"
+
+
+def test_it_starts_by_preferring_each_parameters_own_value() -> None:
+    layer = AxialAttention(**SETTINGS)
+    with record_couplings(layer) as recorded:
+        layer(torch.randn(2, 25, 3), torch.randn(2, 9, 4))
+    assert (recorded[0].coupling.argmax(-1) == torch.arange(4)).all()
+
+
+def test_without_content_the_couplings_are_the_same_for_all_images() -> None:
+    layer = attention(content=False)
+    with record_couplings(layer) as recorded:
+        layer(torch.randn(3, 25, 3), None)
+    c = recorded[0].coupling
+    assert torch.equal(c, c[:1].expand_as(c))
+
+
+def test_gradcheck() -> None:
+    layer = attention(alpha=1.0).double()
+    u = torch.randn(2, 25, 3, dtype=torch.float64, requires_grad=True)
+    q = torch.randn(2, 9, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda u, q: layer(u, q), (u, q), fast_mode=True)

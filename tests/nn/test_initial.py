@@ -1,0 +1,54 @@
+"""The initial block brings an image of any size to about the same grid."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parsecaps.nn import InitialBlock
+from parsecaps.nn.initial import num_halvings
+
+
+def block(image_size: int, grid_width: int = 28, in_channels: int = 1) -> InitialBlock:
+    return InitialBlock(in_channels=in_channels, channels=(2, 3, 3, 4), image_size=image_size, grid_width=grid_width)
+
+
+@given(st.integers(28, 700), st.sampled_from([14, 28]))
+def test_the_grid_of_any_size_is_near_the_target(size: int, grid_width: int) -> None:
+    initial = block(size, grid_width).eval()
+    features = initial(torch.rand(1, 1, size, size))
+    assert features.shape == (1, 4, initial.width, initial.width)
+    # within a factor of sqrt(2), and rounded up
+    assert grid_width / math.sqrt(2) <= initial.width < grid_width * math.sqrt(2) + 1
+
+
+@pytest.mark.parametrize(("size", "width"), [(28, 28), (56, 28), (112, 28), (224, 28), (448, 28), (896, 28)])
+def test_a_multiple_of_the_target_gives_the_target(size: int, width: int) -> None:
+    assert block(size).width == width
+
+
+def test_an_image_too_large_for_four_halvings_is_averaged_first() -> None:
+    initial = block(900).eval()
+    assert num_halvings(900, 28) > 4
+    assert initial(torch.rand(1, 1, 900, 900)).shape[2:] == (initial.width, initial.width)
+
+
+def test_it_has_four_convolutions_and_takes_colour() -> None:
+    initial = block(56, in_channels=3)
+    assert sum(isinstance(layer, torch.nn.Conv2d) for layer in initial.layers) == 4
+    assert initial(torch.rand(2, 3, 56, 56)).shape == (2, 4, 28, 28)
+
+
+def test_the_layout_of_the_image_in_memory_does_not_matter() -> None:
+    initial = block(56, in_channels=3).eval()
+    image = torch.rand(2, 3, 56, 56)
+    other = image.contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(initial(image), initial(other))
+    torch.testing.assert_close(initial(image.mT), initial(image.mT.contiguous()))
+
+
+def test_wrong_number_of_channels() -> None:
+    with pytest.raises(ValueError, match=r"3 channel numbers; give 4"):
+        InitialBlock(in_channels=1, channels=(2, 3, 3), image_size=28, grid_width=28)

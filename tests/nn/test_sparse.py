@@ -1,0 +1,172 @@
+"""Sparse attention: the two ways to compute it agree, and it is what its formula says."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from parsecaps.functional import entmax, squash
+from parsecaps.nn import SparseAttention, record_couplings, sparse
+from parsecaps.nn.locality import Neighbourhood
+
+SETTINGS: dict[str, Any] = {
+    "width": 16,
+    "in_dim": 4,
+    "out_dim": 6,
+    "stride": 2,
+    "heads": 2,
+    "radius": 1,
+    "locality": True,
+    "content": True,
+    "paper_logits": False,
+    "over": "children",
+    "alpha": 1.5,
+    "learn_alpha": False,
+    "squash_form": "exponential",
+    "normalisation": "layer",
+}
+
+
+def attention(**changes: Any) -> SparseAttention:
+    layer = SparseAttention(**{**SETTINGS, **changes})
+    with torch.no_grad():  # away from the start, where keys and priors are special
+        for p in layer.parameters():
+            p.add_(0.3 * torch.randn_like(p))
+    return layer
+
+
+def inputs(layer: SparseAttention, batch: int = 2) -> tuple[Tensor, Tensor]:
+    width, stride = layer.neighbourhood.width, layer.neighbourhood.stride
+    out_dim, in_dim = layer.value.weight.shape
+    return torch.randn(batch, width**2, in_dim), torch.randn(batch, (-(-width // stride)) ** 2, out_dim)
+
+
+def couplings(layer: SparseAttention, u: Tensor, q: Tensor | None) -> tuple[Tensor, Tensor]:
+    with record_couplings(layer) as recorded:
+        out = layer(u, q)
+    assert len(recorded) == 1
+    return out, recorded[0].coupling
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"stride": 1},
+        {"width": 17},
+        {"width": 23, "stride": 1, "radius": 2},
+        {"radius": 0},
+        {"alpha": 1.0},
+        {"alpha": 2.0},
+        {"alpha": 1.3, "learn_alpha": True},
+        {"locality": False},
+        {"content": False},
+        {"normalisation": "batch"},
+        {"heads": 1},
+        {"paper_logits": True},
+        {"squash_form": "quadratic"},
+    ],
+    ids=str,
+)
+def test_windowed_and_dense_routing_agree(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    windowed = attention(**changes)
+    assert windowed.neighbourhood.windowed
+
+    def always_dense(**arguments: Any) -> Neighbourhood:
+        return Neighbourhood(**{**arguments, "dense": True})
+
+    monkeypatch.setattr(sparse, "Neighbourhood", always_dense)
+    dense = SparseAttention(**{**SETTINGS, **changes})
+    assert not dense.neighbourhood.windowed
+    dense.load_state_dict(windowed.state_dict())
+    u, q = inputs(windowed)
+    query = q if changes.get("content", True) else None
+    results = []
+    for layer in (windowed, dense):
+        children = u.clone().requires_grad_()
+        out, c = couplings(layer, children, query)
+        out.square().sum().backward()
+        results.append((out, c, children.grad, *(p.grad for p in layer.parameters())))
+    for first, second in zip(*results, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [{}, {"radius": None}, {"over": "parents"}, {"stride": 1, "width": 5}], ids=str)
+def test_parents_are_the_coupled_values(changes: dict[str, Any]) -> None:
+    layer = attention(**changes)
+    u, q = inputs(layer)
+    out, c = couplings(layer, u, q)
+    v = layer.value(u).unflatten(-1, (layer.heads, -1))  # (B, children, heads, d)
+    s = torch.einsum("bhpc,bchd->bphd", c, v).flatten(2)
+    torch.testing.assert_close(out, squash(s))
+    assert (c == 0).any()
+    total = c.sum(-2 if changes.get("over") == "parents" else -1)
+    torch.testing.assert_close(total, torch.ones_like(total))
+
+
+@pytest.mark.parametrize("over", ["children", "parents"])
+def test_the_papers_equation(over: str) -> None:
+    """One head, no prior and raw queries and keys: `C = entmax(Q K^T / sqrt(d))` (Eq. 3)."""
+    layer = attention(
+        width=6, heads=1, radius=None, locality=False, paper_logits=True, over=over, normalisation="layer"
+    )
+    u, q = inputs(layer)
+    _, c = couplings(layer, u, q)
+    logits = q @ layer.key(u).mT / math.sqrt(6)
+    torch.testing.assert_close(c[:, 0], entmax(logits, 1.5, -1 if over == "children" else -2))
+
+
+def test_a_head_chooses_by_its_own_parameters() -> None:
+    layer = attention(normalisation="batch").eval()
+    u, q = inputs(layer)
+    other = q.clone()
+    other[..., :3] = torch.randn_like(other[..., :3]) * 5
+    _, first = couplings(layer, u, q)
+    _, second = couplings(layer, u, other)
+    assert not torch.equal(first[:, 0], second[:, 0])
+    torch.testing.assert_close(first[:, 1], second[:, 1])
+
+
+def test_a_parent_depends_on_its_window_alone() -> None:
+    layer = attention(normalisation="layer")
+    u, q = inputs(layer, 1)
+    other = u.clone()
+    other[0, 0] += 3  # the child in the corner
+    changed = (layer(u, q) != layer(other, q)).any(-1)[0].nonzero().flatten().tolist()
+    assert 0 in changed
+    assert set(changed) <= {0, 1, 8, 9}  # the parents within reach, on a grid 8 wide
+
+
+def test_without_content_the_couplings_are_the_same_for_all_images() -> None:
+    layer = attention(content=False)
+    u, _ = inputs(layer)
+    _, c = couplings(layer, u, None)
+    assert torch.equal(c[0], c[1])
+    assert not any("key" in name for name, _ in layer.named_parameters())
+
+
+@pytest.mark.parametrize("over", ["children", "parents"])
+@pytest.mark.parametrize("width", [4, 16])
+def test_gradcheck(over: str, width: int) -> None:
+    layer = attention(width=width, over=over, heads=1, in_dim=1, out_dim=2, alpha=1.0).double()
+    u, q = (x.double().requires_grad_() for x in inputs(layer, 1))
+    assert torch.autograd.gradcheck(lambda u, q: layer(u, q).sum(-1), (u, q), fast_mode=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"heads": 4}, r"4 heads do not divide a capsule dimension of 6; choose a divisor"),
+        ({"alpha": 0.5}, r"alpha is 0.5; choose a number from 1 .* to 2"),
+        ({"alpha": 3}, r"alpha is 3; choose"),
+        ({"normalisation": "none"}, r"normalisation is 'none'; choose one of batch, layer"),
+        ({"over": "both"}, r"over is 'both'; choose .*children.*parents"),
+        ({"squash_form": "linear"}, r"squash.* is 'linear'; choose"),
+    ],
+)
+def test_bad_arguments(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        SparseAttention(**{**SETTINGS, **changes})
+    assert "\n" not in str(error.value)
