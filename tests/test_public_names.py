@@ -1,22 +1,21 @@
-"""A public name that disappears breaks somebody's code: then this fails, and the changelog must say so."""
+"""Names that others may import: this test fails when one of them disappears."""
 
 import importlib
 
 import pytest
 
-NAMES = {
-    "parsecaps": ["__version__"],
-    "parsecaps.types": ["Batch", "Output"],
-    "parsecaps.functional": [
+PUBLIC: dict[str, set[str]] = {
+    "parsecaps": {"__version__"},
+    "parsecaps.types": {"Batch", "Output"},
+    "parsecaps.functional": {
         "class_loss",
         "entmax",
-        "gather_windows",
         "presentation_loss",
         "reconstruction_loss",
         "squash",
         "triplet_loss",
-    ],
-    "parsecaps.nn": [
+    },
+    "parsecaps.nn": {
         "AxialAttention",
         "Bottleneck",
         "CapsuleCell",
@@ -33,16 +32,49 @@ NAMES = {
         "capsule_block",
         "record_couplings",
         "replace_couplings",
-    ],
-    "parsecaps.models": ["MODELS", "ParseCaps", "PlainCNN", "PretrainedModel", "load_model"],
-    "parsecaps.training": ["Losses", "Objective"],
-    "parsecaps.cli": ["app"],
+    },
+    "parsecaps.nn.couplings": {"RecordedCoupling", "strongest", "uniform"},
+    "parsecaps.models": {"MODELS", "ParseCaps", "PlainCNN", "PretrainedModel", "load_model"},
+    "parsecaps.models.presets": {"PRESETS"},
+    "parsecaps.training": {"Losses", "Objective"},
+    "parsecaps.data.augment": {"Augmentation"},
+    "parsecaps.data.cemri": {"CLASSES", "Slices", "base_patient", "read_slices", "split_by_fold"},
+    "parsecaps.data.mnist": {"read_mnist"},
+}
+METHODS: dict[str, set[str]] = {
+    "ParseCaps": {"from_config", "from_preset", "from_pretrained", "save_pretrained", "top_capsules"},
+    "PlainCNN": {"from_config", "from_preset", "from_pretrained", "save_pretrained"},
+}
+PRESETS = {"medical", "digits", "tiny"}
+FIELDS: dict[str, tuple[str, ...]] = {
+    "Batch": ("image", "label", "concepts"),
+    "Output": ("logits", "class_capsules", "concept_capsules", "presence", "global_capsule", "reconstruction"),
 }
 
 
-@pytest.mark.parametrize("module", NAMES)
-def test_public_names(module: str) -> None:
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_names_are_there(module: str) -> None:
     loaded = importlib.import_module(module)
-    assert [name for name in NAMES[module] if not hasattr(loaded, name)] == []
-    if hasattr(loaded, "__all__"):
-        assert sorted(loaded.__all__) == sorted(NAMES[module])
+    assert {name for name in PUBLIC[module] if not hasattr(loaded, name)} == set()
+
+
+@pytest.mark.parametrize("module", [name for name in PUBLIC if hasattr(importlib.import_module(name), "__all__")])
+def test_what_a_module_lists_exists_in_order(module: str) -> None:
+    loaded = importlib.import_module(module)
+    assert [name for name in loaded.__all__ if not hasattr(loaded, name)] == []
+    assert len(set(loaded.__all__)) == len(loaded.__all__)
+    assert set(loaded.__all__) >= PUBLIC[module]
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_methods_and_presets(kind: str) -> None:
+    models = importlib.import_module("parsecaps.models")
+    assert {name for name in METHODS[kind] if not hasattr(getattr(models, kind), name)} == set()
+    assert models.ParseCaps.presets.keys() >= PRESETS
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+def test_fields_keep_their_order(kind: str) -> None:
+    """A tuple is also read by position."""
+    fields = getattr(importlib.import_module("parsecaps.types"), kind)._fields
+    assert fields[: len(FIELDS[kind])] == FIELDS[kind]

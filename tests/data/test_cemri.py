@@ -58,7 +58,7 @@ def test_a_tested_patient_is_not_trained_on(folder: Path) -> None:
 def test_missing_folds_and_folders(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"folds \[4\] and \[3\] are not both here; found \[1, 2, 3\]"):
         split_by_fold(read_slices(folder, 28), train={4}, test={3})
-    with pytest.raises(FileNotFoundError, match="cvind.mat is missing; give the folder"):
+    with pytest.raises(FileNotFoundError, match=r"cvind\.mat is missing; give the folder"):
         read_slices(tmp_path / "nowhere", 28)
 
 

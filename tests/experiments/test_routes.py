@@ -1,8 +1,10 @@
 """The contract of the routes on a small model: they carry the decision, and a few of them are enough."""
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -63,17 +65,38 @@ def test_a_folder_is_known_by_its_files(tmp_path: Path) -> None:
         read_task(tmp_path / "nothing")
 
 
-def test_cemri_task(data_root: Path) -> None:
-    if not (data_root / "cemri").is_dir():
-        pytest.skip("no CE-MRI here")
-    task = read_task(data_root / "cemri", image_size=28)
-    assert (task.preset, task.schedule.epochs, len(task.classes)) == ("medical", 40, 3)
-    assert not set(task.split.train.tolist()) & set(task.split.test.tolist())
+def test_mnist_folder(tmp_path: Path) -> None:
+    for part, count in (("train", 5), ("t10k", 3)):
+        pixels, labels = bytes(28 * 28 * count), bytes(range(count))
+        header = b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (count, 28, 28))
+        (tmp_path / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(header + pixels))
+        header = b"\0\0\x08\x01" + count.to_bytes(4, "big")
+        (tmp_path / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(header + labels))
+    task = read_task(tmp_path)
+    assert (task.preset, len(task.classes)) == ("digits", 10)
+    assert (task.split.train.tolist(), task.split.test.tolist()) == ([0, 1, 2, 3, 4], [5, 6, 7])
+    assert task.split.label.tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+
+
+@pytest.mark.parametrize(("folds", "train", "test"), [([1, 2, 3, 4], [0, 1], [2]), ([2, 4, 4, 5], [0, 1, 2], [3])])
+def test_cemri_folder(folds: list[int], train: list[int], test: list[int], tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    for number in range(1, len(folds) + 1):
+        with h5py.File(tmp_path / f"{number}.mat", "w") as file:
+            data = file.create_group("cjdata")
+            data["image"] = np.eye(32, dtype=np.int16) * number
+            data["label"] = np.array([[1.0]])
+            data["PID"] = np.array([[48 + number]], np.uint16)
+    with h5py.File(tmp_path / "cvind.mat", "w") as file:
+        file["cvind"] = np.array([folds], float)
+    task = read_task(tmp_path)
+    assert (task.preset, task.schedule.epochs, task.split.image.shape[-1]) == ("medical", 40, 112)
+    assert (task.split.train.tolist(), task.split.test.tolist()) == (train, test)
 
 
 def test_routes_carry_the_decision() -> None:
     task = parts_task()
-    task = replace(task, schedule=replace(task.schedule, epochs=5))
+    task = replace(task, schedule=replace(task.schedule, epochs=4))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

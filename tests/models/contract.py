@@ -64,8 +64,9 @@ class ModelContract:
             torch.testing.assert_close(output.global_capsule.sum(-1), torch.ones(3, 1))
 
     def test_gradients_reach_every_parameter(self) -> None:
-        # in float64, where a gradient that is zero but for rounding shows as such
-        model = self.build().double().train()
+        # not quite at the start, where ties by symmetry may hide a parameter for one step, and in float64, where a
+        # gradient that is zero but for rounding shows as such
+        model = warmed_up(self.build()).double().train()
         for _ in range(2):
             image = self.images(model).double()
             parts = model(image, reconstruct=bool(model.num_concepts))
@@ -131,7 +132,8 @@ class ModelContract:
         model.zero_grad()
         model(image).logits.square().sum().backward()
         for got, p in zip(gradients, model.parameters(), strict=True):
-            torch.testing.assert_close(got, p.grad, rtol=1e-3, atol=1e-4)
+            expected = torch.zeros_like(p) if p.grad is None else p.grad
+            torch.testing.assert_close(torch.zeros_like(p) if got is None else got, expected, rtol=1e-3, atol=1e-4)
 
     def test_export_with_any_batch_size(self) -> None:
         if not self.compiles:
@@ -213,14 +215,19 @@ BATCH = torch.export.Dim.DYNAMIC
 
 
 def warmed_up(model: PretrainedModel) -> PretrainedModel:
-    """The model in evaluation mode, with running statistics and priors that are no longer those it was built with."""
-    model.train()
+    """The model in evaluation mode, with the running statistics and other numbers of one that has been trained."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    momenta = [norm.momentum for norm in norms]
     with torch.no_grad():
         for p in model.parameters():
             if p.dim() >= 1:
                 p.add_(0.02 * torch.randn_like(p))
-        for _ in range(3):
-            model(torch.rand(4, model.in_channels, model.image_size, model.image_size))
+        for norm in norms:
+            norm.momentum = 1.0
+        image = torch.rand(4, model.in_channels, model.image_size, model.image_size)
+        model.train()(image, reconstruct=bool(model.num_concepts))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
     return model.eval()
 
 

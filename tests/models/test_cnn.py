@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from tests.models.contract import ModelContract
 
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.nn import record_couplings
-from tests.models.contract import ModelContract
 
 
 class TestPlainCNN(ModelContract):

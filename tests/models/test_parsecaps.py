@@ -5,26 +5,33 @@ from typing import Any
 
 import pytest
 import torch
-
-from parsecaps.models import ParseCaps
-from parsecaps.nn import replace_couplings
-from parsecaps.nn.couplings import uniform
 from tests.models.contract import RoutingContract, assert_same, capsule_shapes, warmed_up
 
+from parsecaps.models import ParseCaps
+from parsecaps.models.presets import PRESETS
+from parsecaps.nn import replace_couplings
+from parsecaps.nn.couplings import uniform
 
-class Tiny(RoutingContract):
-    changes: dict[str, Any] = {}
 
+def tiny(**changes: Any) -> ParseCaps:
+    return ParseCaps.from_preset("tiny", **{"num_classes": 4, **changes})
+
+
+class TestParallel(RoutingContract):
     def build(self) -> ParseCaps:
-        return ParseCaps.from_preset("tiny", **{"num_classes": 4, **self.changes})
+        return tiny()
 
 
-class TestParallel(Tiny):
+class TestOneBlock(RoutingContract):
     compiles = True
 
+    def build(self) -> ParseCaps:  # both kinds of cells, windowed and dense
+        return tiny(dims=(4, 8), cells=(2,), heads=(2,), radius=(1,), axial=True)
 
-class TestBottleneck(Tiny):
-    changes = {"head": "bottleneck"}
+
+class TestBottleneck(RoutingContract):
+    def build(self) -> ParseCaps:
+        return tiny(head="bottleneck")
 
     def test_contributions_and_bias_add_up_to_the_logits(self) -> None:
         model = warmed_up(self.build())
@@ -39,80 +46,100 @@ class TestBottleneck(Tiny):
         torch.testing.assert_close(logits, output.logits)
 
 
-class TestWithoutConcepts(Tiny):
-    changes = {"num_concepts": 0}
+class TestWithoutConcepts(RoutingContract):
+    def build(self) -> ParseCaps:
+        return tiny(num_concepts=0)
 
 
-class TestColour(Tiny):
-    changes = {"in_channels": 3}
+class TestColour(RoutingContract):
+    def build(self) -> ParseCaps:
+        return tiny(in_channels=3)
 
 
-class TestLayerNorm(Tiny):
-    changes = {"normalisation": "layer"}
+class TestLayerNorm(RoutingContract):
+    def build(self) -> ParseCaps:
+        return tiny(normalisation="layer")
 
 
-class TestQuadraticSquash(Tiny):
-    changes = {"squash_form": "quadratic"}
+class TestQuadraticSquash(RoutingContract):
+    def build(self) -> ParseCaps:
+        return tiny(squash_form="quadratic")
 
 
-class TestOverParents(Tiny):
-    changes = {"over": "parents", "learn_alpha": True}
+class TestOverParents(RoutingContract):
     over = "parents"
-    compiles = True
+
+    def build(self) -> ParseCaps:
+        return tiny(over="parents")
 
 
-class TestLearnedAlpha(Tiny):
-    changes = {"learn_alpha": True}
+class TestLearnedAlpha(RoutingContract):
+    def build(self) -> ParseCaps:
+        return tiny(learn_alpha=True)
 
 
-class TestSoftmax(Tiny):
-    changes = {"alpha": 1.0}
+class TestSoftmax(RoutingContract):
     sparse = False
 
-
-class TestSparsemax(Tiny):
-    changes = {"alpha": 2.0}
-
-
-class TestOtherAlpha(Tiny):
-    changes = {"alpha": 1.3}
+    def build(self) -> ParseCaps:
+        return tiny(alpha=1.0)
 
 
-class TestPriorOnly(Tiny):
-    changes = {"content": False}
+class TestSparsemax(RoutingContract):
+    def build(self) -> ParseCaps:
+        return tiny(alpha=2.0)
+
+
+class TestOtherAlpha(RoutingContract):
+    def build(self) -> ParseCaps:
+        return tiny(alpha=1.3)
+
+
+class TestPriorOnly(RoutingContract):
     sparse = False
 
-
-class TestWithoutAxial(Tiny):
-    changes = {"axial": False}
-
-
-class TestWithoutLocality(Tiny):
-    changes = {"locality": False}
+    def build(self) -> ParseCaps:
+        return tiny(content=False)
 
 
-class TestWithoutWindow(Tiny):
-    changes = {"radius": (-1, -1, -1)}
+class TestWithoutAxial(RoutingContract):
+    def build(self) -> ParseCaps:
+        return tiny(axial=False)
 
 
-class TestTwoBlocks(Tiny):
-    changes = {"dims": (4, 8, 12), "cells": (2, 1), "heads": (2, 3), "radius": (1, 2)}
+class TestWithoutLocality(RoutingContract):
+    def build(self) -> ParseCaps:
+        return tiny(locality=False)
 
 
-class TestSize45(Tiny):
-    changes = {"image_size": 45}
+class TestWithoutWindow(RoutingContract):
+    def build(self) -> ParseCaps:
+        return tiny(radius=(-1, -1, -1))
 
 
-class TestSize28(Tiny):
-    changes = {"image_size": 28}
+class TestAsPrinted(RoutingContract):
+    """One head, no sense of place, raw queries and keys: sparse only where training makes it so."""
+
+    sparse = False
+
+    def build(self) -> ParseCaps:
+        as_printed = {**PRESETS["digits-paper"], **PRESETS["tiny"]}
+        return ParseCaps(**{**as_printed, "heads": (1, 1, 1), "radius": (-1, -1, -1), "num_classes": 4})
 
 
-class TestSize100(Tiny):
-    changes = {"image_size": 100}
+class TestSize45(RoutingContract):
+    def build(self) -> ParseCaps:
+        return tiny(image_size=45)
 
 
-class TestOneOfEach(Tiny):
-    changes = {"num_classes": 1, "num_concepts": 2}
+class TestSize28(RoutingContract):
+    def build(self) -> ParseCaps:
+        return tiny(image_size=28)
+
+
+class TestSize100(RoutingContract):
+    def build(self) -> ParseCaps:
+        return tiny(image_size=100)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +209,7 @@ def test_bfloat16_autocast() -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler needs g++")
 def test_inductor() -> None:
-    model = warmed_up(ParseCaps.from_preset("tiny", num_classes=3, cells=(1, 1, 1)))
+    model = warmed_up(tiny(dims=(4, 8), cells=(1,), heads=(2,), radius=(1,)))
     image = torch.rand(2, 1, 32, 32)
     with torch.no_grad():
         output = torch.compile(model, fullgraph=True)(image)
@@ -235,6 +262,10 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], list[str]]] = [
     ({"heads": (3, 2, 4)}, ["3 heads", "8", "divi"]),
     ({"stem_channels": (8, 8, 8)}, ["3 channel", "give 4"]),
     ({"decoder_channels": (8,)}, ["1 channel", "give 4"]),
+    ({"over": "both"}, ["'both'", "children", "parents"]),
+    ({"squash_form": "linear"}, ["'linear'", "exponential", "quadratic"]),
+    ({"cells": (0, 1, 2)}, ["0", "cells", "give"]),
+    ({"heads": (0, 2, 4)}, ["0 heads", "give"]),
     ({"normalisation": "group"}, ["'group'", "batch", "layer"]),
     ({"numclasses": 3}, ["'numclasses'", "num_classes"]),
     ({"preset": "tinny"}, ["'tinny'", "tiny"]),

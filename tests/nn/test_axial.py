@@ -77,3 +77,15 @@ def test_gradcheck() -> None:
     u = torch.randn(2, 25, 3, dtype=torch.float64, requires_grad=True)
     q = torch.randn(2, 9, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda u, q: layer(u, q), (u, q), fast_mode=True)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.3, 1.5, 2.0])
+@pytest.mark.parametrize("content", [False, True])
+def test_at_its_start_every_parameter_can_learn(alpha: float, content: bool) -> None:
+    """Couplings that are exactly 0 and 1 have no gradient, and would stay as they are for ever."""
+    layer = AxialAttention(**{**SETTINGS, "alpha": alpha, "content": content}).double()
+    u = torch.randn(2, 25, 3, dtype=torch.float64)
+    q = torch.randn(2, 9, 4, dtype=torch.float64) if content else None
+    (layer(u, q) * torch.randn(2, 9, 4)).sum().backward()
+    dead = [name for name, p in layer.named_parameters() if p.grad is None or p.grad.abs().max() < 1e-9]
+    assert dead == []

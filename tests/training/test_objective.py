@@ -1,102 +1,229 @@
-"""The objective: each image contributes what its labels allow."""
+"""The objective: which image counts in which loss, and with which weight."""
+
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
 
 from parsecaps.functional import class_loss, presentation_loss, reconstruction_loss, triplet_loss
 from parsecaps.models import ParseCaps, PlainCNN
-from parsecaps.training.objective import Objective
+from parsecaps.training import Losses, Objective
 from parsecaps.types import Batch, Output
 
 NAN = float("nan")
+M, DIM, CLASSES = 4, 5, 3
 
 
-@pytest.fixture
-def model() -> ParseCaps:
-    return ParseCaps.from_preset("tiny", num_classes=3)
-
-
-@pytest.fixture
-def objective() -> Objective:
-    return Objective(num_concepts=3, concept_dim=8)
-
-
-def batch(concepts: list[list[float]] | None, labels: list[int]) -> Batch:
-    image = torch.rand(len(labels), 1, 32, 32)
-    return Batch(image, torch.tensor(labels), None if concepts is None else torch.tensor(concepts))
-
-
-def test_with_concepts_it_is_the_papers_loss(model: ParseCaps, objective: Objective) -> None:
-    data = batch([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]], [0, 2])
-    output = model(data.image, reconstruct=True)
-    losses = objective(output, data)
-    assert objective.phrases is not None
-    capsules, phrases = objective.phrases(output.concept_capsules)
-    expected = (
-        class_loss(output.logits, data.label)
-        + 0.5 * presentation_loss(output.presence, data.concepts)
-        + 0.1 * triplet_loss(capsules, phrases, data.concepts)
+def some_output(batch: int, *, reconstruct: bool = True) -> Output:
+    capsules = torch.randn(batch, M, DIM)
+    capsules = 0.9 * capsules / capsules.norm(dim=-1, keepdim=True) * torch.rand(batch, M, 1)
+    capsules.requires_grad_()
+    return Output(
+        logits=torch.randn(batch, CLASSES, requires_grad=True),
+        concept_capsules=capsules,
+        presence=capsules.norm(dim=-1),
+        global_capsule=torch.rand(batch, 1, M).softmax(-1),
+        reconstruction=torch.randn(batch, 1, 6, 6, requires_grad=True) if reconstruct else None,
     )
-    torch.testing.assert_close(losses.total, expected)
+
+
+def some_batch(batch: int, concepts: Tensor | None = None, label: Tensor | None = None) -> Batch:
+    label = torch.randint(0, CLASSES, (batch,)) if label is None else label
+    return Batch(torch.rand(batch, 1, 6, 6), label, concepts)
+
+
+def objective(**changes: Any) -> Objective:
+    return Objective(**{"num_concepts": M, "concept_dim": DIM, **changes})
+
+
+def add_up(losses: Losses) -> Tensor:
+    """SPEC, Sec. 3, written out."""
+    return losses.classification + 0.5 * losses.presentation + 0.1 * losses.triplet + 0.0005 * losses.reconstruction
+
+
+def test_with_concepts() -> None:
+    output, batch = some_output(5), some_batch(5, torch.randint(0, 2, (5, M)).float())
+    joint = objective()
+    losses = joint(output, batch)
+    torch.testing.assert_close(losses.classification, class_loss(output.logits, batch.label))
+    torch.testing.assert_close(losses.presentation, presentation_loss(output.presence, batch.concepts))
+    embedded = joint.phrases(output.concept_capsules)
+    torch.testing.assert_close(losses.triplet, triplet_loss(*embedded, batch.concepts))
+    assert losses.presentation > 0
+    assert losses.triplet > 0
     assert losses.reconstruction == 0
+    torch.testing.assert_close(losses.total, losses.classification + 0.5 * losses.presentation + 0.1 * losses.triplet)
 
 
-def test_without_concepts_it_is_the_papers_other_loss(model: ParseCaps, objective: Objective) -> None:
-    data = batch(None, [0, 2])
-    output = model(data.image, reconstruct=True)
-    losses = objective(output, data)
-    expected = class_loss(output.logits, data.label) + 0.0005 * reconstruction_loss(output.reconstruction, data.image)
-    torch.testing.assert_close(losses.total, expected)
-    assert losses.presentation == losses.triplet == 0
+@pytest.mark.parametrize("concepts", [None, torch.full((5, M), NAN)], ids=["none", "all unknown"])
+def test_without_concepts(concepts: Tensor | None) -> None:
+    output, batch = some_output(5), some_batch(5, concepts)
+    losses = objective()(output, batch)
+    assert losses.presentation == 0
+    assert losses.triplet == 0
+    torch.testing.assert_close(losses.reconstruction, reconstruction_loss(output.reconstruction, batch.image))
+    torch.testing.assert_close(losses.total, losses.classification + 0.0005 * losses.reconstruction)
 
 
-def test_mixed_images_contribute_what_they_have(model: ParseCaps, objective: Objective) -> None:
-    mixed = batch([[1.0, NAN, 0.0], [NAN, NAN, NAN]], [-1, 1])
-    output = model(mixed.image, reconstruct=True)
-    losses = objective(output, mixed)
-    first = Output(*(None if part is None else part[:1] for part in output))
-    second = Output(*(None if part is None else part[1:] for part in output))
-    one = objective(first, Batch(mixed.image[:1], mixed.label[:1], mixed.concepts[:1]))
-    other = objective(second, Batch(mixed.image[1:], mixed.label[1:], mixed.concepts[1:]))
-    torch.testing.assert_close(losses.classification, other.classification)
-    torch.testing.assert_close(losses.presentation, one.presentation)
-    torch.testing.assert_close(losses.triplet, one.triplet)
-    torch.testing.assert_close(losses.reconstruction, other.reconstruction)
-    assert one.classification == one.reconstruction == other.presentation == other.triplet == 0
-
-
-def test_a_batch_that_knows_nothing_costs_nothing_and_can_be_trained_on(model: ParseCaps, objective: Objective) -> None:
-    data = batch([[NAN, NAN, NAN]] * 2, [-1, -1])
-    losses = objective(model(data.image), data)
+def test_each_image_counts_where_its_labels_allow() -> None:
+    concepts = torch.tensor([[1.0, 0, NAN, 1], [NAN] * 4, [NAN, NAN, 0, NAN], [NAN] * 4])
+    output, batch = some_output(4), some_batch(4, concepts, torch.tensor([0, -1, -1, 2]))
+    joint = objective()
+    losses = joint(output, batch)
+    known, unknown = [0, 2], [1, 3]
+    torch.testing.assert_close(losses.presentation, presentation_loss(output.presence[known], concepts[known]))
+    torch.testing.assert_close(
+        losses.reconstruction, reconstruction_loss(output.reconstruction[unknown], batch.image[unknown])
+    )
+    torch.testing.assert_close(losses.classification, class_loss(output.logits[[0, 3]], batch.label[[0, 3]]))
+    torch.testing.assert_close(losses.total, add_up(losses))
     losses.total.backward()
-    assert losses.total == 0
-    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    assert output.logits.grad is not None
+    assert (output.logits.grad != 0).any(1).tolist() == [True, False, False, True]
+    assert output.concept_capsules.grad is not None
+    touched = (output.concept_capsules.grad != 0).any(-1)
+    assert not touched[concepts.isnan()].any()  # what is unknown costs nothing
+    assert touched[0].any()
+    assert output.reconstruction.grad is not None
+    assert (output.reconstruction.grad != 0).flatten(1).any(1).tolist() == [False, True, False, True]
 
 
-def test_gradients_reach_concepts_and_phrases(model: ParseCaps, objective: Objective) -> None:
-    data = batch([[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]], [0, 1])
-    objective(model(data.image), data).total.backward()
-    assert model.concepts is not None
-    for p in [*model.concepts.readout.parameters(), *objective.parameters()]:
-        assert p.grad is not None
-        assert p.grad.abs().sum() > 0
+def test_no_reconstruction_was_asked_for() -> None:
+    losses = objective()(some_output(3, reconstruct=False), some_batch(3))
+    assert losses.reconstruction == 0
+    assert torch.equal(losses.total, losses.classification)
 
 
-def test_a_model_without_concepts() -> None:
-    data = batch(None, [0, 1])
-    cnn = PlainCNN(num_classes=2, image_size=32)
-    output = cnn(data.image)
-    losses = Objective()(output, data)
-    torch.testing.assert_close(losses.total, class_loss(output.logits, data.label))
+@given(st.integers(0, 4), st.booleans(), st.booleans(), st.integers(0, 100))
+def test_any_batch_has_a_finite_loss_and_gradient(size: int, with_concepts: bool, reconstruct: bool, seed: int) -> None:
+    torch.manual_seed(seed)
+    concepts = torch.randint(0, 3, (size, M)).float()
+    concepts[concepts == 2] = NAN
+    output = some_output(size, reconstruct=reconstruct)
+    batch = some_batch(size, concepts if with_concepts else None, torch.randint(-1, CLASSES, (size,)))
+    joint = objective()
+    losses = joint(output, batch)
+    assert all(loss.shape == () and loss.isfinite() and loss >= 0 for loss in losses)
+    torch.testing.assert_close(losses.total, add_up(losses))
+    losses.total.backward()
+    parts = [output.logits, output.concept_capsules, *joint.parameters()]
+    assert all(part.grad is not None and part.grad.isfinite().all() for part in parts)
 
 
-@pytest.mark.parametrize("weight", [-1.0, float("inf"), NAN])
-def test_a_weight_that_makes_no_sense(weight: float) -> None:
-    with pytest.raises(ValueError, match=r"triplet_weight is .*; give 0 \(off\) or a positive number"):
-        Objective(triplet_weight=weight)
+def test_nothing_known_at_all_costs_nothing() -> None:
+    output = some_output(3, reconstruct=False)
+    losses = objective()(output, some_batch(3, torch.full((3, M), NAN), torch.full((3,), -1)))
+    losses.total.backward()
+    assert [loss.item() for loss in losses] == [0] * 5
+    assert output.logits.grad is not None
+    assert (output.logits.grad == 0).all()
 
 
-def test_concepts_that_do_not_fit(model: ParseCaps) -> None:
-    data = batch([[1.0, 0.0, 1.0]], [0])
-    with pytest.raises(ValueError, match="build the objective with num_concepts=3, concept_dim=8"):
-        Objective(num_concepts=2, concept_dim=8)(model(data.image), data)
+def test_a_model_without_concepts_learns_classes_from_any_batch() -> None:
+    output = Output(torch.randn(3, CLASSES))
+    for joint in (Objective(), objective()):
+        for concepts in (None, torch.ones(3, M)):
+            losses = joint(output, some_batch(3, concepts))
+            assert torch.equal(losses.total, losses.classification)
+
+
+def test_named_weights() -> None:
+    output, batch = some_output(4), some_batch(4, torch.tensor([[1.0, 0, 1, 0], [NAN] * 4] * 2))
+    joint = objective(presentation_weight=2.0, triplet_weight=0.0, reconstruction_weight=3.0)
+    losses = joint(output, batch)
+    expected = losses.classification + 2 * losses.presentation + 3 * losses.reconstruction
+    torch.testing.assert_close(losses.total, expected)
+    assert losses.triplet > 0
+
+
+def test_class_weights_and_label_smoothing() -> None:
+    output, batch = some_output(6), some_batch(6)
+    losses = objective(class_weights=[1, 2.0, 0.5], label_smoothing=0.1)(output, batch)
+    expected = class_loss(output.logits, batch.label, torch.tensor([1.0, 2.0, 0.5]), 0.1)
+    torch.testing.assert_close(losses.classification, expected)
+
+
+def test_phrases_are_learned_or_given() -> None:
+    output, batch = some_output(4), some_batch(4, torch.ones(4, M))
+    learned = objective()
+    learned(output, batch).total.backward()
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in learned.parameters())
+    vectors = torch.randn(M, 7)
+    given_ones = objective(phrase_vectors=vectors)
+    torch.testing.assert_close(given_ones.state_dict()["phrases.phrases"], vectors)
+    assert given_ones(output, batch).triplet > 0
+
+
+def test_the_parts_are_in_float32_under_autocast() -> None:
+    output, batch = some_output(4), some_batch(4, torch.tensor([[1.0, 0, 1, 0], [NAN] * 4] * 2))
+    half = Output(*(None if part is None else part.detach().bfloat16() for part in output))
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = objective()(half, batch)
+    assert all(loss.dtype == torch.float32 and loss.isfinite() for loss in losses)
+
+
+@pytest.mark.parametrize("head", ["parallel", "bottleneck"])
+def test_it_trains_a_model(head: str) -> None:
+    """Mixed labels: half of the images know their concepts, the others are reconstructed."""
+    model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=2, head=head, dropout=0.0)
+    joint = Objective(num_concepts=2, concept_dim=model.config["concept_dim"])
+    image, label = 0.2 * torch.rand(8, 1, 32, 32), torch.arange(8) % 2
+    image[label == 1, :, 8:24, 8:24] += 0.8
+    concepts = torch.stack([label, 1 - label], 1).float()
+    concepts[4:] = NAN
+    batch = Batch(image, label, concepts)
+    optimizer = torch.optim.Adam([*model.parameters(), *joint.parameters()], lr=5e-3)
+    totals = []
+    for _ in range(20):
+        losses = joint(model(image, reconstruct=True), batch)
+        optimizer.zero_grad()
+        losses.total.backward()
+        optimizer.step()
+        totals.append(losses)
+    assert totals[-1].total < totals[0].total
+    assert totals[-1].presentation < totals[0].presentation
+    assert totals[-1].reconstruction < totals[0].reconstruction
+
+
+def test_it_takes_the_output_of_the_plain_cnn() -> None:
+    model = PlainCNN(num_classes=2, image_size=28, grid_width=14, stem_channels=(4, 4, 4, 4), channels=(4,))
+    batch = Batch(torch.rand(2, 1, 28, 28), torch.tensor([0, 1]))
+    assert Objective()(model(batch.image), batch).total > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"presentation_weight": -1}, r"presentation_weight is -1; give 0 \(off\) or a positive number"),
+        ({"triplet_weight": NAN}, r"triplet_weight is nan; give"),
+        ({"reconstruction_weight": float("inf")}, r"reconstruction_weight is inf; give"),
+        ({"class_weights": [1, -2.0]}, r"class_weights\[1\] is -2.0; give"),
+        ({"label_smoothing": 1.0}, r"label_smoothing is 1.0; give 0 \(off\) or a number below 1"),
+        ({"num_concepts": -1}, r"num_concepts is -1; give 0"),
+        ({"num_concepts": 0, "phrase_vectors": torch.ones(2, 2)}, r"num_concepts=0 .*give num_concepts"),
+        ({"phrase_vectors": torch.ones(2, 2)}, r"phrase vectors have shape \(2, 2\); give \(4, any\)"),
+    ],
+    ids=str,
+)
+def test_bad_arguments(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        objective(**changes)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("joint", "concepts", "message"),
+    [
+        (Objective(), None, r"4 concept capsules of dimension 5, not 0 of 16; build .* num_concepts=4, concept_dim=5"),
+        (objective(concept_dim=6), None, r"4 concept capsules of dimension 5, not 4 of 6; build"),
+        (objective(), torch.ones(2, 3), r"batch.concepts has shape \(2, 3\); give \(2, 4\), NaN where unknown"),
+        (objective(class_weights=[1, 1]), None, r"2 class_weights for 3 classes; give 3, one per class"),
+    ],
+    ids=["no concepts", "dimension", "batch", "class weights"],
+)
+def test_what_does_not_fit_together(joint: Objective, concepts: Tensor | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        joint(some_output(2), some_batch(2, concepts))

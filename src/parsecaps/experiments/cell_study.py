@@ -57,8 +57,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--size", type=int, default=112)
     parser.add_argument("--change", type=json.loads, default={}, help="further settings of the model, as JSON")
-    parser.add_argument("--schedule", type=json.loads, default={}, help="settings of the schedule, as JSON")
-    parser.add_argument("--augment", type=json.loads, default={}, help="settings of the augmentation, as JSON")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -71,13 +69,12 @@ def main() -> None:
         torch.manual_seed(options.seed)
         model = build(options.variant, options.size, options.change)
         start = time.perf_counter()
-        schedule = Schedule(epochs=options.epochs, **options.schedule)
         trained = train(
             model,
             split,
-            schedule,
+            Schedule(epochs=options.epochs),
             seed=options.seed,
-            augmentation=Augmentation(**options.augment),
+            augmentation=Augmentation(),
             log=lambda line: print("#", line, flush=True),
         )
         result = {

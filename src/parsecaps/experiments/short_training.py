@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from parsecaps.data.augment import Augmentation
 from parsecaps.functional import class_loss
@@ -16,10 +15,7 @@ from parsecaps.functional import class_loss
 
 @dataclass(frozen=True)
 class Schedule:
-    """AdamW with linear warm-up and a cosine to zero; biases, scales and priors are not decayed.
-
-    With `average_decay` the model ends as the exponential moving average of its weights over the steps.
-    """
+    """AdamW with linear warm-up and a cosine to zero; biases, scales and priors are not decayed."""
 
     epochs: int
     batch_size: int = 16
@@ -27,8 +23,6 @@ class Schedule:
     weight_decay: float = 0.01
     warm_up_epochs: int = 5
     max_grad_norm: float = 1.0
-    label_smoothing: float = 0.0
-    average_decay: float = 0.0
 
     def factor(self, step: int, steps_per_epoch: int) -> float:
         """The learning rate at a step, as a share of the highest."""
@@ -73,7 +67,6 @@ def train(
     steps = len(split.train) // schedule.batch_size
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule.factor(step, steps))
     mean, std = split.mean_and_std
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(schedule.average_decay), use_buffers=True)
     start, right = time.perf_counter(), 0
     for epoch in range(schedule.epochs):
         model.train()
@@ -84,19 +77,17 @@ def train(
             if augmentation is not None:
                 image = augmentation(image, generator)
             logits = model((image - mean) / std).logits
-            loss = class_loss(logits, split.label[rows], label_smoothing=schedule.label_smoothing)
+            loss = class_loss(logits, split.label[rows])
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(model.parameters(), schedule.max_grad_norm)
             optimizer.step()
             scheduler.step()
-            average.update_parameters(model)
             right += int((logits.argmax(1) == split.label[rows]).sum())
         log(
             f"epoch {epoch + 1}: train {100 * right / (steps * schedule.batch_size):.1f} %, "
             f"{time.perf_counter() - start:.0f} s"
         )
-    model.load_state_dict(average.module.state_dict())
     return 100 * right / (steps * schedule.batch_size)
 
 
