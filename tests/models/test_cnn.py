@@ -9,14 +9,14 @@ from parsecaps.nn import record_couplings
 
 
 class TestPlainCNN(ModelContract):
-    compiles = True
+    compiles = exports = True
 
     def build(self) -> PlainCNN:
         return PlainCNN(num_classes=3, image_size=32, grid_width=16, stem_channels=(8, 8, 8, 8), channels=(8, 12, 16))
 
 
 class TestOddColour(TestPlainCNN):
-    compiles = False
+    compiles = exports = False
 
     def build(self) -> PlainCNN:
         return PlainCNN(

@@ -18,6 +18,8 @@ def tiny(**changes: Any) -> ParseCaps:
 
 
 class TestParallel(RoutingContract):
+    exports = True
+
     def build(self) -> ParseCaps:
         return tiny()
 
@@ -25,8 +27,8 @@ class TestParallel(RoutingContract):
 class TestOneBlock(RoutingContract):
     compiles = True
 
-    def build(self) -> ParseCaps:  # both kinds of cells, windowed and dense
-        return tiny(dims=(4, 8), cells=(2,), heads=(2,), radius=(1,), axial=True)
+    def build(self) -> ParseCaps:
+        return tiny(dims=(4, 8), cells=(1,), heads=(2,), radius=(1,))
 
 
 class TestBottleneck(RoutingContract):
@@ -209,7 +211,7 @@ def test_bfloat16_autocast() -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler needs g++")
 def test_inductor() -> None:
-    model = warmed_up(tiny(dims=(4, 8), cells=(1,), heads=(2,), radius=(1,)))
+    model = warmed_up(tiny(dims=(4, 8), cells=(1,), heads=(2,), radius=(1,), axial=False, num_concepts=0))
     image = torch.rand(2, 1, 32, 32)
     with torch.no_grad():
         output = torch.compile(model, fullgraph=True)(image)

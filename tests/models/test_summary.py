@@ -59,3 +59,9 @@ def test_plain_text_has_a_line_per_row() -> None:
     lines = format_summary(rows).splitlines()
     assert len(lines) == len(rows) + 1
     assert len({len(line) for line in lines}) == 1
+
+
+def test_the_method_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    model = ParseCaps.from_preset("tiny", num_classes=3)
+    model.summary()
+    assert capsys.readouterr().out == format_summary(summarize(model)) + "\n"

@@ -69,6 +69,12 @@ class PretrainedModel(nn.Module, ABC):
                 raise ValueError(f"{cls.__name__} has no setting {name!r}; {_suggest(name, known)}")
         return cls(**config)
 
+    def summary(self) -> None:
+        """Print the layer table: name, n, d, parameters and FLOPs of each layer (the paper's Tab. 4, counted)."""
+        from parsecaps.models.summary import format_summary, summarize  # which knows this class
+
+        print(format_summary(summarize(self)))
+
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the weights and the configuration into `folder`, which is made if it is not there."""
         folder = Path(folder)
