@@ -98,6 +98,13 @@ def test_a_mistake_costs_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_place_that_cannot_be_saved_to_is_refused_before_the_training(tmp_path: Path) -> None:
+    (tmp_path / "model").touch()
+    result = run("bench", "routes", "--save", str(tmp_path / "model"))
+    assert result.exit_code == 2
+    assert result.stderr == f"error: {tmp_path / 'model'}: File exists\n"
+
+
 def test_an_optional_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cvind.mat").touch()
     monkeypatch.setitem(sys.modules, "h5py", None)

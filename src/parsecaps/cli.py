@@ -195,6 +195,8 @@ def routes(
     check_writable(json_file)
     if model is not None and (epochs is not None or save is not None):
         raise ValueError("--model tests a model as it is; leave out --epochs and --save")
+    if save is not None:
+        save.mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than after the training
     from parsecaps.experiments.route_tasks import read_task
     from parsecaps.experiments.routes import measure_routes
     from parsecaps.models import load_model
