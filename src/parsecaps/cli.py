@@ -207,7 +207,7 @@ def routes(
         task = read_task(data, epochs=epochs, image_size=given.image_size if given is not None else None)
         result, tested = measure_routes(task, seed=seed, model=given, log=status.update)
     out.print(routes_table(result))
-    for line in [*criteria_lines(result), task.remark]:
+    for line in filter(None, [*criteria_lines(result), task.remark]):
         out.print(line, highlight=False)
     if save is not None:
         tested.save_pretrained(save)

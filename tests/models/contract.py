@@ -6,7 +6,6 @@ A test class of a model inherits `ModelContract` and overrides `build`; a model 
 import inspect
 from pathlib import Path
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -18,13 +17,7 @@ ALONE = {"rtol": 1e-5, "atol": 1e-5}
 
 
 class ModelContract:
-    """The promises of STYLE and `types.Output`, for the model that `build` gives.
-
-    `compiles` and `exports` are for one variant of a model: they take seconds, and most variants share their code.
-    """
-
-    compiles = False
-    exports = False
+    """The promises of STYLE and `types.Output`, for the model that `build` gives."""
 
     def build(self) -> PretrainedModel:
         raise NotImplementedError("override build()")
@@ -120,9 +113,11 @@ class ModelContract:
             assert loaded.config == model.config
             assert_same(loaded(image), model(image), rtol=0, atol=0)
 
+
+class CompileContract(ModelContract):
+    """For one variant of a model: compiling takes seconds, and most variants share their code."""
+
     def test_compile_without_a_break(self) -> None:
-        if not self.compiles:
-            pytest.skip("compiled in another variant")
         model = warmed_up(self.build())
         image = self.images(model)
         compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
@@ -136,9 +131,11 @@ class ModelContract:
             expected = torch.zeros_like(p) if p.grad is None else p.grad
             torch.testing.assert_close(torch.zeros_like(p) if got is None else got, expected, rtol=1e-3, atol=1e-4)
 
+
+class ExportContract(ModelContract):
+    """For one variant of a model, as with compiling."""
+
     def test_export_with_any_batch_size(self) -> None:
-        if not self.exports:
-            pytest.skip("exported in another variant")
         model = warmed_up(self.build())
         with torch.no_grad():
             program = torch.export.export(model, (self.images(model, 2),), dynamic_shapes=({0: BATCH},))
@@ -151,12 +148,10 @@ class ModelContract:
 class RoutingContract(ModelContract):
     """Further promises of a model whose `blocks` are a tree of capsules, joined by couplings.
 
-    `over` is the axis along which the couplings sum to 1, and `sparse` whether zeros are to be expected inside the
-    windows, by content.
+    `over` is the axis along which the couplings sum to 1.
     """
 
     over = "children"
-    sparse = True
 
     def test_capsules_become_fewer_and_longer(self) -> None:
         model = self.build().eval()
@@ -183,9 +178,22 @@ class RoutingContract(ModelContract):
             total = c.sum(-2 if over_parents else -1)
             torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-5)
 
+    def test_couplings_have_the_shape_of_the_tree(self) -> None:
+        model = self.build().eval()
+        with record_couplings(model) as recorded:
+            model(self.images(model, 2))
+        shapes = iter([tuple(r.coupling.shape[2:]) for r in recorded if r.branch == "sparse"])
+        width = model.widths[0]
+        for block, parents in zip(model.blocks, model.widths[1:], strict=True):
+            for _ in block:
+                assert next(shapes) == (parents**2, width**2)
+                width = parents
+
+
+class SparseContract(RoutingContract):
+    """Further promises of a tree whose parents choose by content: most children of a window are left out."""
+
     def test_couplings_contain_exact_zeros_that_depend_on_the_image(self) -> None:
-        if not self.sparse:
-            pytest.skip("these couplings need not be sparse, or not by content")
         model = sharpened(warmed_up(self.build()))
         found: list[Tensor] = []
 
@@ -199,17 +207,6 @@ class RoutingContract(ModelContract):
             model(self.images(model))
         assert all(zero.any() for zero in found), "a cell has no zero coupling inside its windows"
         assert all((zero != zero[:1]).any() for zero in found), "the zeros of a cell are the same for all images"
-
-    def test_couplings_have_the_shape_of_the_tree(self) -> None:
-        model = self.build().eval()
-        with record_couplings(model) as recorded:
-            model(self.images(model, 2))
-        shapes = iter([tuple(r.coupling.shape[2:]) for r in recorded if r.branch == "sparse"])
-        width = model.widths[0]
-        for block, parents in zip(model.blocks, model.widths[1:], strict=True):
-            for _ in block:
-                assert next(shapes) == (parents**2, width**2)
-                width = parents
 
 
 BATCH = torch.export.Dim.DYNAMIC

@@ -2,22 +2,18 @@
 
 import pytest
 import torch
-from tests.models.contract import ModelContract
+from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.nn import record_couplings
 
 
-class TestPlainCNN(ModelContract):
-    compiles = exports = True
-
+class TestPlainCNN(CompileContract, ExportContract):
     def build(self) -> PlainCNN:
         return PlainCNN(num_classes=3, image_size=32, grid_width=16, stem_channels=(8, 8, 8, 8), channels=(8, 12, 16))
 
 
-class TestOddColour(TestPlainCNN):
-    compiles = exports = False
-
+class TestOddColour(ModelContract):
     def build(self) -> PlainCNN:
         return PlainCNN(
             num_classes=2,

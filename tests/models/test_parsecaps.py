@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models.contract import RoutingContract, assert_same, capsule_shapes, warmed_up
+from tests.models.contract import (
+    CompileContract,
+    ExportContract,
+    RoutingContract,
+    SparseContract,
+    assert_same,
+    capsule_shapes,
+    warmed_up,
+)
 
 from parsecaps.models import ParseCaps
 from parsecaps.models.presets import PRESETS
@@ -17,21 +25,17 @@ def tiny(**changes: Any) -> ParseCaps:
     return ParseCaps.from_preset("tiny", **{"num_classes": 4, **changes})
 
 
-class TestParallel(RoutingContract):
-    exports = True
-
+class TestParallel(SparseContract, ExportContract):
     def build(self) -> ParseCaps:
         return tiny()
 
 
-class TestOneBlock(RoutingContract):
-    compiles = True
-
+class TestOneBlock(SparseContract, CompileContract):
     def build(self) -> ParseCaps:
         return tiny(dims=(4, 8), cells=(1,), heads=(2,), radius=(1,))
 
 
-class TestBottleneck(RoutingContract):
+class TestBottleneck(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(head="bottleneck")
 
@@ -48,73 +52,69 @@ class TestBottleneck(RoutingContract):
         torch.testing.assert_close(logits, output.logits)
 
 
-class TestWithoutConcepts(RoutingContract):
+class TestWithoutConcepts(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(num_concepts=0)
 
 
-class TestColour(RoutingContract):
+class TestColour(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(in_channels=3)
 
 
-class TestLayerNorm(RoutingContract):
+class TestLayerNorm(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(normalisation="layer")
 
 
-class TestQuadraticSquash(RoutingContract):
+class TestQuadraticSquash(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(squash_form="quadratic")
 
 
-class TestOverParents(RoutingContract):
+class TestOverParents(SparseContract):
     over = "parents"
 
     def build(self) -> ParseCaps:
         return tiny(over="parents")
 
 
-class TestLearnedAlpha(RoutingContract):
+class TestLearnedAlpha(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(learn_alpha=True)
 
 
 class TestSoftmax(RoutingContract):
-    sparse = False
-
     def build(self) -> ParseCaps:
         return tiny(alpha=1.0)
 
 
-class TestSparsemax(RoutingContract):
+class TestSparsemax(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(alpha=2.0)
 
 
-class TestOtherAlpha(RoutingContract):
+class TestOtherAlpha(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(alpha=1.3)
 
 
 class TestPriorOnly(RoutingContract):
-    sparse = False
-
     def build(self) -> ParseCaps:
         return tiny(content=False)
 
 
-class TestWithoutAxial(RoutingContract):
+class TestWithoutAxial(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(axial=False)
 
 
-class TestWithoutLocality(RoutingContract):
+class TestWithoutLocality(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(locality=False)
 
 
-class TestWithoutWindow(RoutingContract):
+class TestWithoutWindow(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(radius=(-1, -1, -1))
 
@@ -122,24 +122,22 @@ class TestWithoutWindow(RoutingContract):
 class TestAsPrinted(RoutingContract):
     """One head, no sense of place, raw queries and keys: sparse only where training makes it so."""
 
-    sparse = False
-
     def build(self) -> ParseCaps:
         as_printed = {**PRESETS["digits-paper"], **PRESETS["tiny"]}
         return ParseCaps(**{**as_printed, "heads": (1, 1, 1), "radius": (-1, -1, -1), "num_classes": 4})
 
 
-class TestSize45(RoutingContract):
+class TestSize45(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(image_size=45)
 
 
-class TestSize28(RoutingContract):
+class TestSize28(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(image_size=28)
 
 
-class TestSize100(RoutingContract):
+class TestSize100(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(image_size=100)
 

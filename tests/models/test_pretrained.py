@@ -129,7 +129,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], list[str]]] = {
         ["'num_clases'", "did you mean 'num_classes'"],
     ),
     "unknown kind": (change_config(lambda s: s.update(model="Perceptron")), ["'Perceptron'", "ParseCaps"]),
-    "kind is a list": (change_config(lambda s: s.update(model=["ParseCaps"])), ["ParseCaps", "config.json"]),
+    "kind is a list": (change_config(lambda s: s.update(model=["ParseCaps"])), ["config.json", "save the model again"]),
     "settings are a list": (change_config(lambda s: s.update(config=[1])), ["config.json", "save the model again"]),
     "a setting is missing": (change_config(lambda s: s["config"].pop("num_classes")), ["num_classes", "config.json"]),
     "a setting is text": (

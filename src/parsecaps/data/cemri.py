@@ -47,19 +47,24 @@ def read_slices(folder: str | Path, size: int) -> Slices:
     fold_file = folder / FOLD_FILE
     if not fold_file.is_file():
         raise FileNotFoundError(f"{fold_file} is missing; give the folder with the .mat slices and {FOLD_FILE}")
-    with h5py.File(fold_file) as file:
+    with _open(fold_file) as file:
         folds = np.asarray(file["cvind"]).ravel().astype(np.int64)
     paths = sorted((p for p in folder.glob("*.mat") if p.stem.isdigit()), key=lambda p: int(p.stem))
     if not paths:
         raise FileNotFoundError(f"{folder} has no slices; give the folder with 1.mat, 2.mat, ...")
     images, labels, patients = [], [], []
     for path in paths:
-        with h5py.File(path) as file:
+        with _open(path) as file:
             data = file["cjdata"]
             pixels = np.asarray(data["image"]).T.astype(np.float32)  # stored transposed
-            labels.append(int(np.asarray(data["label"]).item()) - 1)
+            label = int(np.asarray(data["label"]).item())
+            if not 1 <= label <= len(CLASSES):
+                raise ValueError(f"{path} has label {label}; only 1 to {len(CLASSES)} are known, remove the file")
+            labels.append(label - 1)
             patients.append(base_patient("".join(map(chr, np.asarray(data["PID"]).ravel()))))
         images.append(_prepare(pixels, size))
+    if int(paths[-1].stem) > len(folds):
+        raise ValueError(f"{paths[-1]} is not among the {len(folds)} slices of {fold_file}; use the original names")
     fold = torch.from_numpy(folds[[int(p.stem) - 1 for p in paths]])
     return Slices(torch.stack(images), torch.tensor(labels), fold, patients)
 
@@ -77,6 +82,13 @@ def split_by_fold(slices: Slices, *, train: set[int], test: set[int]) -> tuple[T
     if not train_rows or not test_rows:
         raise ValueError(f"folds {sorted(train)} and {sorted(test)} are not both here; found {sorted(set(folds))}")
     return torch.tensor(train_rows), torch.tensor(test_rows)
+
+
+def _open(path: Path) -> h5py.File:
+    try:
+        return h5py.File(path)
+    except OSError:
+        raise ValueError(f"{path} is not a MATLAB 7.3 file; download it again") from None
 
 
 def _prepare(pixels: np.ndarray, size: int) -> Tensor:

@@ -28,10 +28,13 @@ def squash(s: Tensor, form: SquashForm = "exponential", dim: int = -1) -> Tensor
     x = s.to(torch.promote_types(s.dtype, torch.float32))
     square = x.square().sum(dim, keepdim=True)
     length = torch.sqrt(square + torch.finfo(x.dtype).tiny)  # never 0, where the square root has no slope
-    if form == "exponential":
-        scale = -torch.expm1(-length) / length
-    elif form == "quadratic":
-        scale = length / (1 + square)
-    else:
-        raise ValueError(f"squash form is {form!r}; choose one of {', '.join(get_args(SquashForm))}")
+    exponential = check_form(form) == "exponential"
+    scale = -torch.expm1(-length) / length if exponential else length / (1 + square)
     return (x * scale).to(s.dtype)
+
+
+def check_form(form: SquashForm) -> SquashForm:
+    """The form, if it is one; for layers, to refuse a wrong one when they are built."""
+    if form not in get_args(SquashForm):
+        raise ValueError(f"squash form is {form!r}; choose one of {', '.join(get_args(SquashForm))}")
+    return form

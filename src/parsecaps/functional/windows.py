@@ -30,7 +30,8 @@ class _GatherWindows(torch.autograd.Function):
         ctx.geometry = (width, side, stride, padding)
         grid = F.pad(u.view(u.shape[0], width, width, u.shape[2]), (0, 0, *padding, *padding))
         windows = grid.unfold(1, side, stride).unfold(2, side, stride)  # (B, y, x, d, side, side)
-        return windows.permute(0, 1, 2, 4, 5, 3).reshape(u.shape[0], -1, side * side, u.shape[2])
+        parents = windows.shape[1] * windows.shape[2]
+        return windows.permute(0, 1, 2, 4, 5, 3).reshape(u.shape[0], parents, side * side, u.shape[2])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

@@ -1,5 +1,7 @@
 """One-line errors for arguments and images that a model cannot take."""
 
+from numbers import Integral
+
 import torch
 from torch import Tensor
 
@@ -8,6 +10,10 @@ SMALLEST_IMAGE = 28
 
 def check_sizes(*, num_classes: int, num_concepts: int, in_channels: int, image_size: int) -> None:
     """Refuse numbers no model can be built from; each error names the value and what would do."""
+    given = {"num_classes": num_classes, "num_concepts": num_concepts, "in_channels": in_channels}
+    for name, value in {**given, "image_size": image_size}.items():
+        if not isinstance(value, Integral) or isinstance(value, bool):
+            raise ValueError(f"{name} is {value!r}; give a whole number")
     if num_classes < 1:
         raise ValueError(f"num_classes is {num_classes}; give at least 1")
     if num_concepts < 0:

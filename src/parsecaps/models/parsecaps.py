@@ -77,6 +77,8 @@ class ParseCaps(PretrainedModel):
         if not len(dims) == len(cells) + 1 == len(heads) + 1 == len(radius) + 1:
             counts = f"{len(dims)} dims, {len(cells)} cells, {len(heads)} heads and {len(radius)} radii"
             raise ValueError(f"{counts} do not fit together; give one of each per block, and one more dim")
+        if min(cells) < 1:
+            raise ValueError(f"cells is {tuple(cells)}; give at least 1 cell per block")
         if head not in ("parallel", "bottleneck"):
             raise ValueError(f"head is {head!r}; choose 'parallel' or 'bottleneck'")
         if head == "bottleneck" and not num_concepts:

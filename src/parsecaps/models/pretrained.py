@@ -2,9 +2,10 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from inspect import signature
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -33,7 +34,7 @@ class PretrainedModel(nn.Module, ABC):
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
-        self.config = {name: list(v) if isinstance(v, tuple) else v for name, v in config.items()}
+        self.config = {name: _plain(value) for name, value in config.items()}
         self.num_classes: int = config["num_classes"]
         self.num_concepts: int = config["num_concepts"]
         self.in_channels: int = config["in_channels"]
@@ -57,7 +58,8 @@ class PretrainedModel(nn.Module, ABC):
     def from_preset(cls, preset: str, **changes: Any) -> Self:
         """Build a named size of the model, with some numbers changed."""
         if preset not in cls.presets:
-            raise ValueError(f"preset {preset!r} is unknown; {_suggest(preset, cls.presets)}")
+            advice = _suggest(preset, cls.presets) if cls.presets else f"{cls.__name__} has none, give its numbers"
+            raise ValueError(f"preset {preset!r} is unknown; {advice}")
         return cls.from_config({**cls.presets[preset], **changes})
 
     @classmethod
@@ -91,7 +93,10 @@ class PretrainedModel(nn.Module, ABC):
         stored = read_config(folder)
         if stored["model"] != cls.__name__:
             raise ValueError(f"{folder / CONFIG_FILE} holds a {stored['model']}, not a {cls.__name__}; use load_model")
-        model = cls.from_config(stored["config"])
+        try:
+            model = cls.from_config(stored["config"])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{folder / CONFIG_FILE}: {error}; save the model again") from None
         weights = folder / WEIGHTS_FILE
         if not weights.is_file():
             raise FileNotFoundError(f"{weights} is missing; give a folder written by save_pretrained")
@@ -114,9 +119,17 @@ def read_config(folder: Path) -> dict[str, Any]:
         stored = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON ({error}); save the model again") from None
-    if not isinstance(stored, dict) or not {"model", "config"} <= stored.keys():
-        raise ValueError(f"{path} has no 'model' and 'config'; save the model again")
-    return stored
+    model, config = (stored.get("model"), stored.get("config")) if isinstance(stored, dict) else (None, None)
+    if not isinstance(model, str) or not isinstance(config, dict):
+        raise ValueError(f"{path} has no 'model' and 'config', a name and its settings; save the model again")
+    return {"model": model, "config": config}
+
+
+def _plain(value: Any) -> Any:
+    """A setting as JSON has it: whole numbers of any kind as int, sequences as lists of their own."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
 def _suggest(name: str, known: Iterable[str]) -> str:

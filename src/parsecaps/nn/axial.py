@@ -52,7 +52,8 @@ class AxialAttention(nn.Module):
         if paper_logits:
             self.register_buffer("prior", torch.zeros(out_dim, out_dim), persistent=False)
         else:
-            self.prior = nn.Parameter(2 * torch.eye(out_dim))
+            # just below 1 / (alpha - 1), where entmax gives all to one and the prior would have no gradient
+            self.prior = nn.Parameter(min(2.0, 0.95 / max(alpha - 1, 1e-9)) * torch.eye(out_dim))
         self.coupling = Coupling(branch="axial", dim=-1, alpha=alpha, learned=learn_alpha)
 
     def forward(self, u: Tensor, q: Tensor | None) -> Tensor:

@@ -114,15 +114,15 @@ def uniform(module: Coupling, c: Tensor) -> Tensor:
 
 
 def strongest(count: int) -> Rule:
-    """The rule by which each parent keeps its `count` strongest children in each head, scaled to sum to 1 again.
+    """The rule by which each parent keeps its `count` strongest children in each head; what is left sums to 1 again.
 
     The axial branch couples instantiation parameters, not children, and stays as it is.
     """
 
     def rule(module: Coupling, c: Tensor) -> Tensor:
-        if module.branch == "axial" or count >= c.shape[module.dim]:
+        if module.branch == "axial" or count >= c.shape[-1]:
             return c
-        kept = torch.zeros_like(c).scatter(module.dim, c.topk(count, module.dim).indices, 1.0) * c
+        kept = torch.zeros_like(c).scatter(-1, c.topk(count, -1).indices, 1.0) * c  # children lie on the last axis
         total = kept.sum(module.dim, keepdim=True)
         return kept / torch.where(total > 0, total, 1)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from einops import rearrange
 from torch import Tensor, nn
 
@@ -30,11 +31,12 @@ class Decoder(nn.Module):
             layers += [
                 nn.BatchNorm2d(in_channels),
                 nn.ReLU(inplace=True),
-                nn.ConvTranspose2d(in_channels, next_channels, 4, stride=2, padding=1),
+                nn.ConvTranspose2d(in_channels, next_channels, 4, stride=2, padding=1, bias=False),
             ]
         self.layers = nn.Sequential(*layers)
+        self.bias = nn.Parameter(torch.zeros(out_channels, 1, 1))  # batch normalisation follows the other three
 
     def forward(self, global_capsule: Tensor) -> Tensor:
         x = rearrange(self.spread(global_capsule), "b 1 (h w c) -> b c h w", h=self.width, w=self.width)
-        image: Tensor = self.layers(x)
+        image: Tensor = self.layers(x) + self.bias
         return image[:, :, : self.image_size, : self.image_size]

@@ -56,7 +56,7 @@ class FullyCaps(nn.Module):
         self.readout = CapsuleReadout(
             in_capsules=in_capsules, in_dim=in_dim, out_capsules=num_classes, out_dim=class_dim
         )
-        self.scale = nn.Parameter(torch.tensor(scale))
+        self.scale = nn.Parameter(torch.tensor(float(scale)))
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
         capsules = self.readout(u)

@@ -18,10 +18,16 @@ class CapsuleBatchNorm(nn.BatchNorm1d):
         return super().forward(u.flatten(0, 1)).view_as(u)
 
 
-def capsule_norm(kind: Normalisation, dim: int) -> nn.Module:
-    """`"layer"` is the paper's; `"batch"` trains better (deviation, `docs/study.md`)."""
+def capsule_norm(kind: Normalisation, dim: int, *, bias: bool = True) -> nn.Module:
+    """`"layer"` is the paper's, `"batch"` the default (deviation, `docs/paper.md`).
+
+    `bias=False` is for places where a shift has no effect on what follows.
+    """
     if kind == "batch":
-        return CapsuleBatchNorm(dim)
+        norm = CapsuleBatchNorm(dim)
+        if not bias:
+            norm.register_parameter("bias", None)
+        return norm
     if kind == "layer":
-        return nn.LayerNorm(dim)
+        return nn.LayerNorm(dim, bias=bias)
     raise ValueError(f"normalisation is {kind!r}; choose one of {', '.join(get_args(Normalisation))}")

@@ -4,7 +4,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from parsecaps.functional import squash
-from parsecaps.functional.squash import SquashForm
+from parsecaps.functional.squash import SquashForm, check_form
 
 
 class PrimaryCaps(nn.Module):
@@ -19,7 +19,7 @@ class PrimaryCaps(nn.Module):
         super().__init__()
         self.project = nn.Conv2d(in_channels, dim, 1, bias=False)
         self.norm = nn.BatchNorm2d(dim)
-        self.squash_form: SquashForm = squash_form
+        self.squash_form = check_form(squash_form)
         nn.init.constant_(self.norm.weight, 0.5)  # capsules start neither vanishing nor saturated
 
     def forward(self, features: Tensor) -> Tensor:

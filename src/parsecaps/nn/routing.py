@@ -44,7 +44,12 @@ class SAARouting(nn.Module):
         self.content = content
         if content:
             self.predict = PConvCaps(
-                width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, normalisation=normalisation
+                width=width,
+                in_dim=in_dim,
+                out_dim=out_dim,
+                stride=stride,
+                normalisation=normalisation,
+                bias=paper_logits or normalisation != "batch",
             )
             self.query_norm = nn.Identity() if paper_logits else capsule_norm(normalisation, out_dim)
         self.sparse = SparseAttention(

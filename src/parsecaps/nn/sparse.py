@@ -1,14 +1,14 @@
 """Sparse attention: each parent chooses its children (Sec. 3.2.2, Eq. 3 and 4)."""
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
 from parsecaps.functional import squash
-from parsecaps.functional.squash import SquashForm
+from parsecaps.functional.squash import SquashForm, check_form
 from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.locality import LocalityPrior, Neighbourhood
 from parsecaps.nn.normalisation import Normalisation, capsule_norm
@@ -51,11 +51,15 @@ class SparseAttention(nn.Module):
         normalisation: Normalisation,
     ) -> None:
         super().__init__()
+        if over not in get_args(Choice):
+            raise ValueError(f"over is {over!r}; choose one of {', '.join(get_args(Choice))}")
+        if heads < 1:
+            raise ValueError(f"{heads} heads cannot choose children; give at least 1")
         if out_dim % heads:
             raise ValueError(f"{heads} heads do not divide a capsule dimension of {out_dim}; choose a divisor")
         self.neighbourhood = Neighbourhood(width=width, stride=stride, radius=radius, dense=over == "parents")
         self.heads = heads
-        self.squash_form: SquashForm = squash_form
+        self.squash_form = check_form(squash_form)
         self.value = nn.Linear(in_dim, out_dim, bias=False)
         if in_dim == out_dim:
             nn.init.eye_(self.value.weight)
@@ -64,7 +68,9 @@ class SparseAttention(nn.Module):
         self.prior = LocalityPrior(heads=heads, neighbourhood=self.neighbourhood, preference=locality)
         if content:
             self.key = nn.Linear(in_dim, out_dim, bias=False)
-            self.key_norm = nn.Identity() if paper_logits else capsule_norm(normalisation, out_dim)
+            shift_matters = over == "parents"  # the same shift for all children of a parent changes no coupling
+            key_norm = capsule_norm(normalisation, out_dim, bias=shift_matters)
+            self.key_norm = nn.Identity() if paper_logits else key_norm
             if paper_logits:
                 self.register_buffer("temperature", torch.ones(heads), persistent=False)
             else:
