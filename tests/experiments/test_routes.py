@@ -96,7 +96,6 @@ def test_cemri_folder(folds: list[int], train: list[int], test: list[int], tmp_p
 
 def test_routes_carry_the_decision() -> None:
     task = parts_task()
-    task = replace(task, schedule=replace(task.schedule, epochs=4))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -104,6 +103,6 @@ def test_routes_carry_the_decision() -> None:
     finally:
         torch.set_num_threads(threads)
     uniform, _, strongest = measured.criteria
-    assert measured.accuracy > 80
+    assert measured.accuracy > 90
     assert uniform.holds
     assert strongest.holds

@@ -58,7 +58,7 @@ def parts_task(num_train: int = NUM_PARTS_TRAIN, num_test: int = NUM_PARTS_TEST)
     image, label = parts.draw_parts(num_train + num_test, seed=0)
     rows = torch.arange(num_train + num_test)
     split = Split(image, label, rows[:num_train], rows[num_train:])
-    schedule = Schedule(epochs=6, batch_size=32, learning_rate=5e-3)
+    schedule = Schedule(epochs=10, batch_size=32, learning_rate=5e-3)
     remark = "the synthetic images are easy with and without content; give DATA to see what content is worth"
     return RouteTask("synthetic parts, 32 px", split, parts.CLASSES, "tiny", schedule, remark=remark)
 
