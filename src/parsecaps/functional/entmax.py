@@ -69,43 +69,74 @@ def entmax(x: Tensor, alpha: float | Tensor = 1.5, dim: int = -1) -> Tensor:
 class _Entmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
-        if _at_once(x):
-            p = _solve(x, alpha, dim).to(x.dtype)
-        else:
-            rows, alpha_rows = _fold(x, dim), _fold_alpha(alpha, x, dim)
-            p_rows = torch.empty_like(rows, memory_format=torch.contiguous_format)
-            for block in _blocks(rows):
-                p_rows[block] = _solve(rows[block], _pick(alpha_rows, block), 1)
-            p = p_rows.view(x.shape)
-        ctx.dim = dim
-        ctx.alpha = None if isinstance(alpha, Tensor) else alpha
-        ctx.save_for_backward(p, alpha if isinstance(alpha, Tensor) else None)
+        tensor, number = (alpha, 0.0) if isinstance(alpha, Tensor) else (None, float(alpha))
+        p: Tensor = (_forward_op if _as_one_op(x) else _forward)(x, tensor, number, dim)
+        ctx.dim, ctx.number = dim, number
+        ctx.save_for_backward(p, tensor)
         return p
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        p, alpha = ctx.saved_tensors
-        if alpha is None:
-            alpha = ctx.alpha
-        dim, learned = ctx.dim, ctx.needs_input_grad[1]
-        grad_alpha: Tensor | None = None
-        if _at_once(p):
-            grad_x, grad_alpha = _gradients(p, grad, alpha, dim, learned)
-            grad_x = grad_x.to(p.dtype)
-        else:
-            rows, grad_rows, alpha_rows = _fold(p, dim), _fold(grad, dim), _fold_alpha(alpha, p, dim)
-            grad_x = torch.empty_like(rows)
-            if learned:
-                grad_alpha = rows.new_zeros(rows.shape[0], 1, rows.shape[2], dtype=_working_dtype(p))
-            for block in _blocks(rows):
-                grads = _gradients(rows[block], grad_rows[block], _pick(alpha_rows, block), 1, learned)
-                grad_x[block] = grads[0]
-                if grad_alpha is not None and grads[1] is not None:
-                    grad_alpha[block] = grads[1]
-        if grad_alpha is not None:
-            grad_alpha = grad_alpha.view(_reduced_shape(p, dim)).sum_to_size(alpha.shape).to(alpha.dtype)
-        return grad_x.view(p.shape), grad_alpha, None
+        p, tensor = ctx.saved_tensors
+        learned = ctx.needs_input_grad[1]
+        gradients = (_backward_op if _as_one_op(p) else _backward)(p, grad, tensor, ctx.number, ctx.dim, learned)
+        return gradients[0], gradients[1] if learned else None, None
+
+
+def _forward(x: Tensor, tensor: Tensor | None, number: float, dim: int) -> Tensor:
+    """The probabilities; alpha is `tensor`, or `number` where there is none."""
+    alpha = number if tensor is None else tensor
+    if _at_once(x):
+        return _solve(x, alpha, dim).to(x.dtype)
+    rows, alpha_rows = _fold(x, dim), _fold_alpha(alpha, x, dim)
+    p_rows = torch.empty_like(rows, memory_format=torch.contiguous_format)
+    for block in _blocks(rows):
+        p_rows[block] = _solve(rows[block], _pick(alpha_rows, block), 1)
+    return p_rows.view(x.shape)
+
+
+def _backward(
+    p: Tensor, grad: Tensor, tensor: Tensor | None, number: float, dim: int, learned: bool
+) -> tuple[Tensor, Tensor]:
+    """The gradients of x and of alpha, the latter empty where it is not learned."""
+    alpha = number if tensor is None else tensor
+    grad_alpha: Tensor | None = None
+    if _at_once(p):
+        grad_x, grad_alpha = _gradients(p, grad, alpha, dim, learned)
+        grad_x = grad_x.to(p.dtype)
+    else:
+        rows, grad_rows, alpha_rows = _fold(p, dim), _fold(grad, dim), _fold_alpha(alpha, p, dim)
+        grad_x = torch.empty_like(rows)
+        if learned:
+            grad_alpha = rows.new_zeros(rows.shape[0], 1, rows.shape[2], dtype=_working_dtype(p))
+        for block in _blocks(rows):
+            grads = _gradients(rows[block], grad_rows[block], _pick(alpha_rows, block), 1, learned)
+            grad_x[block] = grads[0]
+            if grad_alpha is not None and grads[1] is not None:
+                grad_alpha[block] = grads[1]
+    if grad_alpha is None or tensor is None:
+        return grad_x.view(p.shape), p.new_empty(0)
+    grad_alpha = grad_alpha.view(_reduced_shape(p, dim)).sum_to_size(tensor.shape).to(tensor.dtype)
+    return grad_x.view(p.shape), grad_alpha
+
+
+# For the compiler on a CPU, one operation each: unrolled, the steps of Newton's method take it minutes to compile.
+_forward_op = torch.library.custom_op("parsecaps::entmax", _forward, mutates_args=())
+_backward_op = torch.library.custom_op("parsecaps::entmax_backward", _backward, mutates_args=())
+
+
+@_forward_op.register_fake
+def _(x: Tensor, tensor: Tensor | None, number: float, dim: int) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@_backward_op.register_fake
+def _(
+    p: Tensor, grad: Tensor, tensor: Tensor | None, number: float, dim: int, learned: bool
+) -> tuple[Tensor, Tensor]:
+    grad_alpha = torch.empty_like(tensor) if learned and tensor is not None else p.new_empty(0)
+    return torch.empty_like(p, memory_format=torch.contiguous_format), grad_alpha
 
 
 def _solve(x: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
@@ -201,6 +232,11 @@ def _a(alpha: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _working_dtype(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
+
+
+def _as_one_op(x: Tensor) -> bool:
+    """Where the compiler should not look inside; an exported graph is to run elsewhere, so it gets the steps."""
+    return torch.compiler.is_compiling() and not torch.compiler.is_exporting() and x.device.type == "cpu"
 
 
 def _at_once(x: Tensor) -> bool:
