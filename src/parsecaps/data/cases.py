@@ -1,0 +1,86 @@
+"""What every source of data gives: cases with their labels, and the problems found on the way.
+
+A source is one file in `data/sources`. It reads tables and folders, never pixels: those are read by `data.reading`,
+the same for training, prediction and serving.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+Split = Literal["train", "val", "test"]
+SPLITS: tuple[Split, ...] = ("train", "val", "test")
+UNKNOWN = float("nan")
+
+
+class Problem(NamedTuple):
+    """Something wrong with a data set: where, and what, in one line that says what to do about it.
+
+    >>> str(Problem("cases.csv", 7, "the label is blank; write one of nevus, melanoma"))
+    'cases.csv, row 7: the label is blank; write one of nevus, melanoma'
+    """
+
+    file: str
+    row: int | None
+    reason: str
+
+    def __str__(self) -> str:
+        place = self.file if self.row is None else f"{self.file}, row {self.row}"
+        return f"{place}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One image with what is known about it.
+
+    `frame` is an index into a file that holds several images. `label` is an index into the classes of the data set, -1
+    where unknown. `concepts` are 1, 0 or NaN (unknown), one per concept of the data set. `patient` groups images that
+    must stay on one side of a split. `fold` is the author's, where there is one. `row` is where the case stands in its
+    table, as a spreadsheet counts.
+    """
+
+    image: Path
+    label: int
+    patient: str
+    frame: int | None = None
+    concepts: tuple[float, ...] = ()
+    split: Split | None = None
+    fold: int | None = None
+    mask: Path | None = None
+    row: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The file, and the frame where it has several."""
+        return str(self.image) if self.frame is None else f"{self.image}#{self.frame}"
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """The cases of a source with the names of their classes and concepts.
+
+    `problems` were found in its tables; the rows they name are not among the cases. `notes` say what a reader should
+    know about the source, such as cases that its task leaves out. Where `draw` is given, the images are drawn instead
+    of read: it takes the indices of cases in `cases` and gives their pixels (n, 3, H, W) uint8.
+    """
+
+    source: str
+    root: Path
+    classes: tuple[str, ...]
+    concepts: tuple[str, ...]
+    cases: Sequence[Case]
+    problems: Sequence[Problem] = ()
+    notes: Sequence[str] = ()
+    draw: Callable[[Sequence[int]], np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        return len(self.cases)
+
+    def subset(self, rows: Sequence[int]) -> "DataSet":
+        """The same data set with only these cases, in this order."""
+        draw = self.draw
+        picked = None if draw is None else lambda indices: draw([rows[i] for i in indices])
+        return replace(self, cases=[self.cases[row] for row in rows], draw=picked)
