@@ -106,13 +106,12 @@ def test_a_place_that_cannot_be_saved_to_is_refused_before_the_training(tmp_path
 
 
 def test_an_optional_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cvind.mat").touch()
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    monkeypatch.delitem(sys.modules, "parsecaps.data.cemri", raising=False)
-    result = run("bench", "routes", str(tmp_path))
+    (tmp_path / "reports.csv").write_text("text\nno streaks\n", encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    result = run("concepts", str(tmp_path / "reports.csv"), "--column", "text", "--out", str(tmp_path / "cases.csv"))
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "h5py" in result.stderr
-    assert "parsecaps[study]" in result.stderr
+    assert "spacy is not installed; run pip install 'parsecaps[text]'" in result.stderr
+    assert not (tmp_path / "cases.csv").exists()
 
 
 def test_routes_of_a_saved_model(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ _SHADES = " .:-=+*#%@"
 
 def layer_table(rows: Sequence[LayerRow], title: str) -> "Table":
     """The layers of a model, with a line before the totals."""
-    table = _table(title, "layer", "n", "d", "parameters", "FLOPs")
+    table = plain_table(title, "layer", "n", "d", "parameters", "FLOPs")
     first_total = next((i for i, row in enumerate(rows) if row.name.startswith("total")), len(rows))
     for i, row in enumerate(rows):
         numbers = ("" if number is None else f"{number:,}" for number in (row.n, row.d, row.parameters, row.flops))
@@ -38,7 +38,7 @@ def layer_table(rows: Sequence[LayerRow], title: str) -> "Table":
 
 def entmax_table(rows: Sequence[EntmaxTime]) -> "Table":
     """Times of entmax and its peers, one section per shape."""
-    table = _table("entmax, forward and backward, over the last axis", "shape", "function", "ms", "times ours")
+    table = plain_table("entmax, forward and backward, over the last axis", "shape", "function", "ms", "times ours")
     table.columns[1].justify = "left"
     for shape, group in groupby(rows, key=lambda row: row.shape):
         for i, row in enumerate(sorted(group, key=lambda row: row.seconds)):
@@ -51,7 +51,7 @@ def entmax_table(rows: Sequence[EntmaxTime]) -> "Table":
 def throughput_table(rows: Sequence[Throughput], peak: float) -> "Table":
     """Each preset beside its CNN: images per second, their ratio, and both as a share of the peak in FLOP/s."""
     columns = ("preset", "phase", "batch", "mode", "ParseCaps", "CNN", "ratio", "of peak", "CNN of peak")
-    table = _table("images per second, beside a plain CNN of equal FLOPs", *columns)
+    table = plain_table("images per second, beside a plain CNN of equal FLOPs", *columns)
     for column in (1, 3):
         table.columns[column].justify = "left"
     by_key = {(row.preset, row.phase, row.batch_size, row.mode, row.model): row for row in rows}
@@ -79,7 +79,7 @@ def throughput_table(rows: Sequence[Throughput], peak: float) -> "Table":
 
 def memory_table(rows: Sequence[Memory], title: str) -> "Table":
     """Resident memory before and at the height of a training step."""
-    table = _table(title, "model", "batch", "before, MB", "peak, MB", "growth, MB")
+    table = plain_table(title, "model", "batch", "before, MB", "peak, MB", "growth, MB")
     for row in rows:
         sizes = (f"{size / 1e6:,.0f}" for size in (row.before, row.peak, row.growth))
         table.add_row(row.model, str(row.batch_size), *sizes)
@@ -88,7 +88,7 @@ def memory_table(rows: Sequence[Memory], title: str) -> "Table":
 
 def routes_table(result: RouteResult) -> "Table":
     """Accuracy with the couplings as they are and with others."""
-    table = _table(f"{result.task}: {result.num_test} test images", "couplings", "accuracy, %", "difference")
+    table = plain_table(f"{result.task}: {result.num_test} test images", "couplings", "accuracy, %", "difference")
     table.add_row("as they are", f"{result.accuracy:.2f}", "")
     others: dict[str, float | None] = {
         "trained without content (prior only)": result.prior_only,
@@ -117,7 +117,7 @@ def criteria_lines(result: RouteResult) -> list[str]:
 def sparsity_table(rows: Sequence[Sparsity]) -> "Table":
     """Which share of the couplings of each cell is exactly zero."""
     columns = ("cell", "sparse: of all", "of those in reach", "axial: of all")
-    table = _table("couplings that are exactly zero", *columns)
+    table = plain_table("couplings that are exactly zero", *columns)
     for cell, group in groupby(rows, key=lambda row: row.cell):
         branches = {row.branch: row for row in group}
         axial = f"{branches['axial'].zero:.1%}" if "axial" in branches else ""
@@ -171,7 +171,7 @@ def _describe(node: RouteNode) -> "Text":
     return text
 
 
-def _table(title: str, *columns: str) -> "Table":
+def plain_table(title: str, *columns: str) -> "Table":
     """A table whose first column is text and whose others are numbers."""
     from rich import box
     from rich.table import Table

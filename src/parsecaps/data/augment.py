@@ -10,10 +10,11 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random flip, small affine change and small change of intensity, drawn for each image on its own.
+    """Random flip, crop, small affine change and small change of intensity, drawn for each image on its own.
 
-    Angles are in degrees; `shift` is a share of the image's width; `gamma`, `contrast` and `brightness` change an image
-    in [0, 1].
+    Angles are in degrees; `shift` is a share of the image's width; an image is padded by `padding` pixels before a crop
+    of its own size is taken; `gamma`, `contrast` and `brightness` change an image in [0, 1]. All changes of place are
+    one resampling.
 
     Shapes:
         - input and output: (B, C, H, W)
@@ -24,6 +25,7 @@ class Augmentation:
     scale: float = 0.1
     shear: float = 0.05
     shift: float = 0.03
+    padding: int = 0
     gamma: float = 0.25
     contrast: float = 0.15
     brightness: float = 0.05
@@ -41,6 +43,9 @@ class Augmentation:
         matrix[:, 1, 0] = angle.sin() * size * mirror
         matrix[:, 1, 1] = angle.cos() * size
         matrix[:, :, 2] = draw(2) * 2 * self.shift
+        if self.padding:
+            step = (draw(2) * (self.padding + 0.5)).round().clamp(-self.padding, self.padding)  # whole pixels
+            matrix[:, :, 2] += step * 2 / torch.tensor([image.shape[-1], image.shape[-2]], device=image.device)
         grid = F.affine_grid(matrix, list(image.shape), align_corners=False)
         image = F.grid_sample(image, grid, align_corners=False)
         if self.gamma:

@@ -1,18 +1,25 @@
 """CE-MRI brain tumours (Cheng, figshare 1512427): MATLAB 7.3 files, three classes, 233 patients."""
 
-import re
 from pathlib import Path
 from typing import NamedTuple
 
-import h5py
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-CLASSES = ("meningioma", "glioma", "pituitary")
-FOLD_FILE = "cvind.mat"
-_SUFFIXED = re.compile(r"^(MR\d+)[A-Z]$")
+from parsecaps.data.cemri_format import (
+    CLASSES,
+    FOLD_FILE,
+    base_patient,
+    open_mat,
+    read_folds,
+    slice_files,
+    slice_label,
+    slice_patient_id,
+)
+
+__all__ = ["CLASSES", "Slices", "base_patient", "read_slices", "split_by_fold"]
 
 
 class Slices(NamedTuple):
@@ -31,40 +38,21 @@ class Slices(NamedTuple):
     patient: list[str]
 
 
-def base_patient(patient_id: str) -> str:
-    """The patient behind an id: some have several, told apart by a letter.
-
-    >>> base_patient("MR040240B"), base_patient("100360")
-    ('MR040240', '100360')
-    """
-    match = _SUFFIXED.match(patient_id)
-    return match.group(1) if match else patient_id
-
-
 def read_slices(folder: str | Path, size: int) -> Slices:
     """Read every slice of a folder, scaled by its own range (up to the 99.5th percentile) and resized to `size`."""
     folder = Path(folder)
-    fold_file = folder / FOLD_FILE
-    if not fold_file.is_file():
-        raise FileNotFoundError(f"{fold_file} is missing; give the folder with the .mat slices and {FOLD_FILE}")
-    with _open(fold_file) as file:
-        folds = np.asarray(file["cvind"]).ravel().astype(np.int64)
-    paths = sorted((p for p in folder.glob("*.mat") if p.stem.isdigit()), key=lambda p: int(p.stem))
-    if not paths:
-        raise FileNotFoundError(f"{folder} has no slices; give the folder with 1.mat, 2.mat, ...")
+    folds = read_folds(folder)
+    paths = slice_files(folder)
     images, labels, patients = [], [], []
     for path in paths:
-        with _open(path) as file:
-            data = file["cjdata"]
-            pixels = np.asarray(data["image"]).T.astype(np.float32)  # stored transposed
-            label = int(np.asarray(data["label"]).item())
-            if not 1 <= label <= len(CLASSES):
-                raise ValueError(f"{path} has label {label}; only 1 to {len(CLASSES)} are known, remove the file")
-            labels.append(label - 1)
-            patients.append(base_patient("".join(map(chr, np.asarray(data["PID"]).ravel()))))
+        with open_mat(path) as file:
+            pixels = np.asarray(file["cjdata"]["image"]).T.astype(np.float32)  # stored transposed
+            labels.append(slice_label(file, path))
+            patients.append(base_patient(slice_patient_id(file)))
         images.append(_prepare(pixels, size))
     if int(paths[-1].stem) > len(folds):
-        raise ValueError(f"{paths[-1]} is not among the {len(folds)} slices of {fold_file}; use the original names")
+        place = folder / FOLD_FILE
+        raise ValueError(f"{paths[-1]} is not among the {len(folds)} slices of {place}; use the original names")
     fold = torch.from_numpy(folds[[int(p.stem) - 1 for p in paths]])
     return Slices(torch.stack(images), torch.tensor(labels), fold, patients)
 
@@ -82,13 +70,6 @@ def split_by_fold(slices: Slices, *, train: set[int], test: set[int]) -> tuple[T
     if not train_rows or not test_rows:
         raise ValueError(f"folds {sorted(train)} and {sorted(test)} are not both here; found {sorted(set(folds))}")
     return torch.tensor(train_rows), torch.tensor(test_rows)
-
-
-def _open(path: Path) -> h5py.File:
-    try:
-        return h5py.File(path)
-    except OSError:
-        raise ValueError(f"{path} is not a MATLAB 7.3 file; download it again") from None
 
 
 def _prepare(pixels: np.ndarray, size: int) -> Tensor:

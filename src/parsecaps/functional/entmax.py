@@ -132,9 +132,7 @@ def _(x: Tensor, tensor: Tensor | None, number: float, dim: int) -> Tensor:
 
 
 @_backward_op.register_fake
-def _(
-    p: Tensor, grad: Tensor, tensor: Tensor | None, number: float, dim: int, learned: bool
-) -> tuple[Tensor, Tensor]:
+def _(p: Tensor, grad: Tensor, tensor: Tensor | None, number: float, dim: int, learned: bool) -> tuple[Tensor, Tensor]:
     grad_alpha = torch.empty_like(tensor) if learned and tensor is not None else p.new_empty(0)
     return torch.empty_like(p, memory_format=torch.contiguous_format), grad_alpha
 

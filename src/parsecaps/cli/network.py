@@ -1,73 +1,16 @@
-"""The command line: `parsecaps summary`, `parsecaps bench` and `parsecaps demo`.
+"""The commands about the network itself: `summary`, `bench`, `bench routes` and `demo`."""
 
-torch and rich are imported inside the commands, so that help is there at once.
-"""
-
-import json
-import os
-import sys
-from collections.abc import Callable
 from dataclasses import asdict
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
+from typing import Annotated, Any
 
 import typer
 
-from parsecaps import __version__
+from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-P = ParamSpec("P")
-
-app = typer.Typer(
-    epilog="Start with `parsecaps demo`. `parsecaps COMMAND --help` has examples.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_show_locals=False,
-)
 bench_app = typer.Typer(rich_markup_mode="markdown")
-app.add_typer(bench_app, name="bench")
-
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")]
 
 
-def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """A user's mistake ends in one line on stderr and exit code 2, not in a traceback."""
-
-    @wraps(command)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-        except ModuleNotFoundError as error:
-            _fail(f"{error.name} is not installed; run pip install 'parsecaps[study]'")
-        except OSError as error:
-            named = error.filename is not None and error.strerror is not None
-            _fail(f"{error.filename}: {error.strerror}" if named else str(error))
-        except ValueError as error:
-            _fail(str(error))
-
-    return guarded
-
-
-def print_version(wanted: bool) -> None:
-    """Print the version and end, if asked to."""
-    if wanted:
-        print(f"parsecaps {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and end.")
-    ] = False,
-) -> None:
-    """ParseCaps: a capsule network for images whose routing is a parse tree one can read."""
-
-
-@app.command()
 @one_line_errors
 def summary(
     preset: Annotated[str, typer.Argument(help="A named size: medical, digits, tiny ...")],
@@ -102,7 +45,7 @@ def summary(
     changes: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
     model = ParseCaps.from_preset(preset, num_classes=classes, in_channels=channels, head=head, **changes)
     rows = summarize(model)
-    _out().print(layer_table(rows, f"{preset}, {channels} x {model.image_size} x {model.image_size}"))
+    console().print(layer_table(rows, f"{preset}, {channels} x {model.image_size} x {model.image_size}"))
     layers = [asdict(row) for row in rows]
     write_json(json_file, {"preset": preset, "config": model.config, "layers": layers})
 
@@ -140,7 +83,7 @@ def bench(
     from parsecaps.evaluation import speed
     from parsecaps.terminal import entmax_table, memory_table, throughput_table
 
-    out, notes = _out(), _out(stderr=True)
+    out, notes = console(), console(stderr=True)
     bench = speed.SpeedBench(preset or speed.PRESETS, quick=quick, compiled=not (quick or no_compile))
     out.print(bench.machine, highlight=False)
     with notes.status("entmax"):
@@ -202,8 +145,8 @@ def routes(
     from parsecaps.models import load_model
     from parsecaps.terminal import criteria_lines, routes_table
 
-    out, given = _out(), load_model(model) if model is not None else None
-    with _out(stderr=True).status("reading the images") as status:
+    out, given = console(), load_model(model) if model is not None else None
+    with console(stderr=True).status("reading the images") as status:
         task = read_task(data, epochs=epochs, image_size=given.image_size if given is not None else None)
         result, tested = measure_routes(task, seed=seed, model=given, log=status.update)
     out.print(routes_table(result))
@@ -214,7 +157,6 @@ def routes(
     write_json(json_file, {**asdict(result), "criteria": [asdict(criterion) for criterion in result.criteria]})
 
 
-@app.command()
 @one_line_errors
 def demo(
     seed: Annotated[int, typer.Option(help="Seed of the weights and of the image.")] = 0,
@@ -236,7 +178,7 @@ def demo(
     from parsecaps.models.summary import summarize
     from parsecaps.terminal import layer_table, picture, route_tree, sparsity_table
 
-    out = _out()
+    out = console()
     torch.manual_seed(seed)
     model = ParseCaps.from_preset("medical", num_classes=3)
     out.print(layer_table(summarize(model), "ParseCaps, medical, 1 x 224 x 224"))
@@ -252,35 +194,3 @@ def demo(
     out.print(route_tree(traced.tree), highlight=False)
     out.print("\nThe image, with the primary capsules at the ends of these routes as [].\n", markup=False)
     out.print(picture(image, traced.tree.leaves()), highlight=False)
-
-
-def check_writable(path: Path | None) -> None:
-    """Refuse a file that cannot be written before the work starts, not after it."""
-    if path is None:
-        return
-    if path.is_dir():
-        raise OSError(f"{path} is a folder; give the name of a file")
-    if not path.parent.is_dir():
-        raise OSError(f"{path} cannot be written: the folder {path.parent} is not there")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise OSError(f"{path} cannot be written; choose another place")
-
-
-def write_json(path: Path | None, content: dict[str, Any]) -> None:
-    """Write `content` where a file was asked for."""
-    if path is not None:
-        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def _out(*, stderr: bool = False) -> "Console":
-    """Where to print; where nobody looks (a pipe, a file), wide enough that no table is cut."""
-    from rich.console import Console
-
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr) if stream.isatty() else Console(stderr=stderr, width=120)
-
-
-def _fail(reason: str) -> None:
-    """One line on stderr, and exit code 2."""
-    print("error:", " ".join(reason.split()), file=sys.stderr)
-    raise typer.Exit(2)

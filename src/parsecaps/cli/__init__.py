@@ -1,0 +1,43 @@
+"""The command line, which puts everything together: `parsecaps --help`.
+
+torch and rich are imported inside the commands, so that help is there at once.
+"""
+
+from typing import Annotated
+
+import typer
+
+from parsecaps import __version__
+from parsecaps.cli import network
+from parsecaps.cli.concepts import concepts
+from parsecaps.cli.data import data_app
+
+app = typer.Typer(
+    epilog="Start with `parsecaps demo`. `parsecaps COMMAND --help` has examples.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_show_locals=False,
+)
+
+
+def print_version(wanted: bool) -> None:
+    """Print the version and end, if asked to."""
+    if wanted:
+        print(f"parsecaps {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """ParseCaps: a capsule network for images whose routing is a parse tree one can read."""
+
+
+app.command()(network.summary)
+app.command()(network.demo)
+app.command()(concepts)
+app.add_typer(network.bench_app, name="bench")
+app.add_typer(data_app, name="data")

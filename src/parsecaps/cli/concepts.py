@@ -1,0 +1,57 @@
+"""`parsecaps concepts`: concept labels from free text."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+
+
+@one_line_errors
+def concepts(
+    reports: Annotated[Path, typer.Argument(metavar="CSV", help="A table with a column of descriptions or reports.")],
+    column: Annotated[str, typer.Option(help="The column with the texts.")],
+    out: Annotated[Path, typer.Option(metavar="CSV", help="The table to write, with a column per concept added.")],
+    evidence: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Where to write the evidence; beside OUT if left out.")
+    ] = None,
+    lexicon: Annotated[
+        Path | None, typer.Option(metavar="YAML", help="Phrases and synonyms; those of dermoscopy if left out.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Read concepts out of free text: what it asserts is 1, what it denies 0, what it leaves open stays blank.
+
+    Writes the table with `concept:<name>` columns, ready to train on, and beside it the words behind each label, so
+    that a person can check them.
+
+    **Examples**
+
+    `parsecaps concepts reports.csv --column text --out cases.csv`
+
+    `parsecaps concepts reports.csv --column findings --lexicon chest.yaml --out cases.csv`
+    """
+    check_writable(json_file)
+    from parsecaps.terminal import plain_table
+    from parsecaps.text.lexicon import Lexicon
+    from parsecaps.text.preview import highlight
+    from parsecaps.text.table import annotate_table
+
+    evidence = out.with_stem(f"{out.stem}-evidence") if evidence is None else evidence
+    words = Lexicon.shipped("dermoscopy") if lexicon is None else Lexicon.load(lexicon)
+    with console(stderr=True).status("reading") as status:
+        summary = annotate_table(
+            reports, column, words, out, evidence, progress=lambda rows: status.update(f"{rows:,} rows")
+        )
+    shown = console()
+    for text, findings in summary.first:
+        shown.print(highlight(text, findings))
+    table = plain_table(f"{summary.rows:,} rows", "concept", "present", "absent", "unknown")
+    for name, counts in summary.counts.items():
+        table.add_row(name, f"{counts.present:,}", f"{counts.absent:,}", f"{counts.unknown:,}")
+    shown.print(table)
+    shown.print(f"table: {out}\nevidence, to be checked: {evidence}", highlight=False)
+    counted = {name: asdict(counts) for name, counts in summary.counts.items()}
+    write_json(json_file, {"rows": summary.rows, "concepts": counted})

@@ -1,0 +1,179 @@
+"""The commands about data: `data check`, `data split` and `data sources`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+
+if TYPE_CHECKING:
+    from parsecaps.data.cases import DataSet, Problem
+    from parsecaps.data.splits import Division
+
+data_app = typer.Typer(rich_markup_mode="markdown", no_args_is_help=True, help="Look at, check and split data.")
+
+Data = Annotated[str, typer.Argument(metavar="DATA", help="A folder, a CSV manifest, or phantom:n=2000,size=64.")]
+Source = Annotated[
+    str | None, typer.Option(help="What DATA is, if it is not recognised: see `parsecaps data sources`.")
+]
+Val = Annotated[float, typer.Option(help="Share of the patients that choose.")]
+Test = Annotated[float, typer.Option(help="Share of the patients to test on.")]
+Seed = Annotated[int, typer.Option(help="Seed of the split.")]
+TestFold = Annotated[
+    list[int] | None, typer.Option(help="Test on this fold of the data set's author; may be repeated.")
+]
+SHOWN = 20  # lines of a kind that the terminal shows; the page and the JSON file have all
+
+
+@data_app.command()
+@one_line_errors
+def check(
+    data: Data,
+    source: Source = None,
+    split: Annotated[Path | None, typer.Option(metavar="CSV", help="Check this split instead of a new one.")] = None,
+    test_fold: TestFold = None,
+    val: Val = 0.15,
+    test: Test = 0.2,
+    seed: Seed = 0,
+    size: Annotated[int, typer.Option(help="Width to which images are brought before they are compared.")] = 112,
+    page: Annotated[Path | None, typer.Option(metavar="HTML", help="Write all of it as a page with pictures.")] = None,
+    fix_split: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Write a split in which what leaks is moved to one side.")
+    ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad files and rows out, and say so.")] = False,
+    allow_leaks: Annotated[
+        bool, typer.Option("--allow-leaks", help="Do not call leaks unsafe; the warning stays in the result.")
+    ] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Look at a data set before training: what it holds, what is wrong with it, and what leaks between the parts.
+
+    Reads every image once (they stay in the cache for training). Exits with 1 when training would be unsafe.
+
+    **Examples**
+
+    `parsecaps data check phantom --page phantom.html`
+
+    `parsecaps data check cases.csv --split split.csv --fix-split split-mended.csv`
+
+    `parsecaps data check data/cemri --test-fold 3 --page cemri.html --json cemri.json`
+    """
+    for path in (page, fix_split, json_file):
+        check_writable(path)
+    from rich.progress import Progress
+
+    from parsecaps.data.cache import prepare_all
+    from parsecaps.data.check import check_data
+    from parsecaps.data.leaks import find_leaks, move_to_one_side, unsafe
+    from parsecaps.data.preparation import Preparation
+    from parsecaps.data.sources import open_data
+    from parsecaps.data.splits import write_split
+    from parsecaps.terminal_data import check_lines, check_tables
+
+    opened = open_data(data, source)
+    if not len(opened):
+        listed = "".join(f"; {problem}" for problem in opened.problems[:SHOWN])
+        raise ValueError(f"{data} has no case that could be used{listed}")
+    division, problems = _divide(opened, split, test_fold, val, test, seed)
+    with Progress(console=console(stderr=True), transient=True) as progress:
+        task = progress.add_task("reading images", total=len(opened))
+        prepared = prepare_all(
+            opened,
+            Preparation(size=size, channels=3),
+            skip_bad=True,
+            progress=lambda done, total: progress.update(task, completed=done),
+        )
+    result = check_data(opened, prepared, division, problems=problems, skip_bad=skip_bad, allow_leaks=allow_leaks)
+    out = console()
+    for table in check_tables(result):
+        out.print(table)
+    for line in check_lines(result, SHOWN):
+        out.print(line, highlight=False, soft_wrap=True)
+    if fix_split is not None:
+        leaks = find_leaks(opened, division, prepared.digests, prepared.fingerprints)
+        mended = move_to_one_side(opened, division, unsafe(leaks, division))
+        write_split(fix_split, opened, mended)
+        moved = sum(a != b for a, b in zip(division, mended, strict=True))
+        out.print(f"{fix_split}: {moved:,} cases moved to one side", highlight=False)
+    if page is not None:
+        from parsecaps.report.data_page import data_page
+
+        page.write_text(data_page(result, opened, prepared), encoding="utf-8")
+        out.print(f"page: {page}", highlight=False)
+    write_json(json_file, result.as_dict())
+    if not result.safe:
+        raise typer.Exit(1)
+
+
+@data_app.command()
+@one_line_errors
+def split(
+    data: Data,
+    out: Annotated[Path, typer.Option(metavar="CSV", help="The file to write; with --folds, one per fold.")],
+    source: Source = None,
+    folds: Annotated[int | None, typer.Option(help="Write this many splits, each testing other patients.")] = None,
+    test_fold: TestFold = None,
+    val: Val = 0.15,
+    test: Test = 0.2,
+    seed: Seed = 0,
+) -> None:
+    """Split a data set by patient, with the classes shared out as evenly as patients allow.
+
+    Writes a CSV that can be read and edited: one row per image with its part (train, val, test, or blank for unused).
+    Without options a data set's official parts are taken where it has some.
+
+    **Examples**
+
+    `parsecaps data split cases.csv --out split.csv --test 0.2 --val 0.15`
+
+    `parsecaps data split data/cemri --out fold3.csv --test-fold 3`
+
+    `parsecaps data split cases.csv --folds 5 --out split.csv` (split-1.csv to split-5.csv)
+    """
+    from parsecaps.data.sources import open_data
+    from parsecaps.data.splits import k_folds, split_hash, write_split
+
+    check_writable(out)
+    opened = open_data(data, source)
+    if folds is None:
+        divisions = {out: _divide(opened, None, test_fold, val, test, seed)[0]}
+    elif test_fold:
+        raise ValueError("--folds makes folds of its own; leave out --test-fold")
+    else:
+        made = k_folds(opened, folds, val=val, seed=seed)
+        divisions = {out.with_stem(f"{out.stem}-{i + 1}"): division for i, division in enumerate(made)}
+    for path, division in divisions.items():
+        write_split(path, opened, division)
+        counts = ", ".join(f"{part} {division.count(part):,}" for part in ("train", "val", "test"))
+        unused = f", unused {division.count(None):,}" if None in division else ""
+        console().print(f"{path}: {counts}{unused}; hash {split_hash(opened, division)}", highlight=False)
+    for problem in opened.problems:
+        console(stderr=True).print(f"left out: {problem}", highlight=False)
+
+
+@data_app.command()
+@one_line_errors
+def sources() -> None:
+    """List what can be read."""
+    from parsecaps.data.sources import SOURCES
+    from parsecaps.terminal_data import source_table
+
+    console().print(source_table(SOURCES))
+
+
+def _divide(
+    data: "DataSet", file: Path | None, test_fold: list[int] | None, val: float, test: float, seed: int
+) -> "tuple[Division, list[Problem]]":
+    """The split that was asked for: a file, the author's folds, the official one, or a new hold-out."""
+    from parsecaps.data.splits import by_fold, hold_out, official, read_split
+
+    if file is not None and test_fold:
+        raise ValueError("--split and --test-fold both name a split; give one of them")
+    if file is not None:
+        return read_split(file, data)
+    if test_fold:
+        return by_fold(data, test=set(test_fold), val=val, seed=seed), []
+    if any(case.split == "train" for case in data.cases):
+        return official(data, val=val, seed=seed), []
+    return hold_out(data, val=val, test=test, seed=seed), []

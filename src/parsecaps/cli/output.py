@@ -1,0 +1,70 @@
+"""What the commands share: where they print, how they fail, and the files they write."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+P = ParamSpec("P")
+_EXTRAS = {"negspacy": "parsecaps[text]", "spacy": "parsecaps[text]"}
+
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")]
+
+
+def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
+    """A user's mistake ends in one line on stderr and exit code 2, not in a traceback."""
+
+    @wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except ModuleNotFoundError as error:
+            package = _EXTRAS.get(error.name or "", error.name)
+            fail(f"{error.name} is not installed; run pip install '{package}'")
+        except OSError as error:
+            named = error.filename is not None and error.strerror is not None
+            fail(f"{error.filename}: {error.strerror}" if named else str(error))
+        except ValueError as error:
+            fail(str(error))
+
+    return guarded
+
+
+def check_writable(path: Path | None) -> None:
+    """Refuse a file that cannot be written before the work starts, not after it."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise OSError(f"{path} is a folder; give the name of a file")
+    if not path.parent.is_dir():
+        raise OSError(f"{path} cannot be written: the folder {path.parent} is not there")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise OSError(f"{path} cannot be written; choose another place")
+
+
+def write_json(path: Path | None, content: dict[str, Any]) -> None:
+    """Write `content` where a file was asked for."""
+    if path is not None:
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """Where to print; where nobody looks (a pipe, a file), wide enough that no table is cut."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr) if stream.isatty() else Console(stderr=stderr, width=120)
+
+
+def fail(reason: str) -> None:
+    """One line on stderr, and exit code 2."""
+    print("error:", " ".join(reason.split()), file=sys.stderr)
+    raise typer.Exit(2)

@@ -1,0 +1,121 @@
+"""From prepared images to batches, ahead of the model that waits for them."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from parsecaps.data.augment import Augmentation
+from parsecaps.data.cache import PreparedImages
+from parsecaps.data.cases import DataSet
+from parsecaps.types import Batch
+
+T = TypeVar("T")
+
+
+class Batches:
+    """Some rows of a data set, epoch by epoch, as batches of images in [0, 1].
+
+    Order and augmentation follow from the seed, the epoch and the number of the batch alone, so an epoch can be taken
+    up in its middle. With several processes, each takes its share of every batch: `batch_size` is that of all of them
+    together. A thread of its own keeps a few batches ready.
+
+    Shapes of a batch:
+        - image: (B, channels, size, size) float32; label: (B,) int64; concepts: (B, m), None without concepts
+    """
+
+    def __init__(
+        self,
+        data: DataSet,
+        prepared: PreparedImages,
+        rows: Sequence[int],
+        *,
+        batch_size: int,
+        seed: int = 0,
+        shuffle: bool = False,
+        augmentation: Augmentation | None = None,
+        process: int = 0,
+        processes: int = 1,
+        ahead: int = 2,
+    ) -> None:
+        if batch_size < 1 or batch_size % processes:
+            raise ValueError(f"batch_size is {batch_size}; give a positive multiple of the {processes} processes")
+        self.images = prepared.images
+        self.rows = np.asarray(rows, dtype=np.int64)
+        self.label = torch.tensor([case.label for case in data.cases], dtype=torch.long)
+        concepts = torch.tensor([case.concepts for case in data.cases], dtype=torch.float32)
+        self.concepts = concepts if data.concepts else None
+        self.batch_size, self.seed, self.shuffle, self.ahead = batch_size, seed, shuffle, ahead
+        self.augmentation = augmentation
+        self.process, self.processes = process, processes
+
+    def __len__(self) -> int:
+        """Batches per epoch; when shuffled, what does not fill a batch is left for another epoch."""
+        whole, rest = divmod(len(self.rows), self.batch_size)
+        return whole if self.shuffle and whole else whole + (rest > 0)
+
+    def epoch(self, number: int, *, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, from the batch `start` on."""
+        order = self.rows
+        if self.shuffle:
+            order = np.random.default_rng([self.seed, number]).permutation(order)
+
+        def batches() -> Iterator[Batch]:
+            for i in range(start, len(self)):
+                share = order[i * self.batch_size : (i + 1) * self.batch_size][self.process :: self.processes]
+                yield self._batch(share, number, i)
+
+        return ahead_of(batches, self.ahead)
+
+    def _batch(self, rows: np.ndarray, epoch: int, i: int) -> Batch:
+        image = torch.from_numpy(self.images[rows]).float() / 255
+        if self.augmentation is not None:
+            seed = np.random.SeedSequence([self.seed, epoch, i, self.process]).generate_state(1, np.uint64)
+            image = self.augmentation(image, torch.Generator().manual_seed(int(seed[0] >> np.uint64(1))))
+        index = torch.from_numpy(rows)
+        return Batch(image, self.label[index], None if self.concepts is None else self.concepts[index])
+
+
+def ahead_of(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:
+    """What `make` yields, made by a thread that runs up to `count` ahead; its errors come out where they belong.
+
+    >>> list(ahead_of(lambda: iter("abc"), 2))
+    ['a', 'b', 'c']
+    """
+    ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(max(1, count))
+    stopped = threading.Event()
+
+    def put(item: tuple[T | None, BaseException | None]) -> bool:
+        while not stopped.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def work() -> None:
+        try:
+            for item in make():
+                if not put((item, None)):
+                    return
+            put((None, StopIteration()))
+        except BaseException as error:
+            put((None, error))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = ready.get()
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            yield item  # type: ignore[misc]
+    finally:
+        stopped.set()
+        thread.join()

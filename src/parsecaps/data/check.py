@@ -1,0 +1,229 @@
+"""What a data set holds and what is wrong with it, before anything is trained on it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from parsecaps.data.cache import PreparedImages
+from parsecaps.data.cases import SPLITS, DataSet, Problem
+from parsecaps.data.leaks import Leak, find_leaks, unsafe
+from parsecaps.data.reading import image_size
+from parsecaps.data.splits import Division, split_hash
+
+PARTS = (*SPLITS, "unused")
+
+
+@dataclass(frozen=True)
+class ConceptCount:
+    """How often a concept is present, absent and unknown."""
+
+    present: int
+    absent: int
+    unknown: int
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """Everything that `parsecaps data check` prints.
+
+    `by_class` and `by_concept` are counts for each part of the split; `together[i][j]` counts the cases in which the
+    concepts i and j are both present; `ceiling` is the accuracy of the best possible reader of the concepts alone.
+    `reasons` say why training would be unsafe.
+    """
+
+    source: str
+    root: str
+    classes: tuple[str, ...]
+    concepts: tuple[str, ...]
+    images: int
+    patients: int
+    images_per_patient: tuple[int, int]
+    by_class: dict[str, dict[str, int]]
+    patients_by_part: dict[str, int]
+    by_concept: dict[str, dict[str, ConceptCount]]
+    sizes: dict[str, int]
+    together: list[list[int]]
+    ceiling: float | None
+    ceiling_cases: int
+    split_hash: str
+    problems: list[str]
+    odd: list[str]
+    leaks: list[str]
+    crossing: int
+    notes: list[str]
+    reasons: list[str]
+
+    @property
+    def safe(self) -> bool:
+        return not self.reasons
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        return {**asdict(self), "safe": self.safe}
+
+
+def check_data(
+    data: DataSet,
+    prepared: PreparedImages,
+    division: Division,
+    *,
+    problems: Sequence[Problem] = (),
+    skip_bad: bool = False,
+    allow_leaks: bool = False,
+) -> DataCheck:
+    """Count, compare and judge. `problems` are those found before, as in a split file; the data set's own are added."""
+    good = prepared.good
+    bad = set(range(len(data))) - set(good)
+    division = [None if i in bad else part for i, part in enumerate(division)]
+    found = [*problems, *data.problems, *prepared.problems, *mask_problems(data, prepared)]
+    leaks = find_leaks(data, division, prepared.digests, prepared.fingerprints)
+    crossing = unsafe(leaks, division)
+    notes = list(data.notes)
+    if found and skip_bad:
+        notes.append(f"{len(found)} problems were skipped on demand (--skip-bad)")
+    if crossing and allow_leaks:
+        notes.append(f"WARNING: {len(crossing)} leaks between the parts were allowed on demand (--allow-leaks)")
+    reasons = _class_reasons(data, division)
+    if found and not skip_bad:
+        reasons.insert(0, f"{_count(len(found), 'problem')} in the files; mend them, or leave them out with --skip-bad")
+    if crossing and not allow_leaks:
+        reasons.insert(0, f"{_count(len(crossing), 'leak')} between the parts; move them to one side with --fix-split")
+    per_patient = Counter(data.cases[i].patient for i in good)
+    ceiling, ceiling_cases = concept_ceiling(data, good)
+    return DataCheck(
+        source=data.source,
+        root=str(data.root),
+        classes=data.classes,
+        concepts=data.concepts,
+        images=len(good),
+        patients=len(per_patient),
+        images_per_patient=(min(per_patient.values(), default=0), max(per_patient.values(), default=0)),
+        by_class=_by_class(data, division, good),
+        patients_by_part={
+            part: len({data.cases[i].patient for i in good if (division[i] or "unused") == part}) for part in PARTS
+        },
+        by_concept=_by_concept(data, division, good),
+        sizes=_sizes(prepared, good),
+        together=_together(data, good),
+        ceiling=ceiling,
+        ceiling_cases=ceiling_cases,
+        split_hash=split_hash(data, division),
+        problems=[str(problem) for problem in found],
+        odd=odd_images(data, prepared),
+        leaks=[leak.describe(data, division) for leak in _worst_first(leaks, crossing)],
+        crossing=len(crossing),
+        notes=notes,
+        reasons=reasons,
+    )
+
+
+def concept_ceiling(data: DataSet, rows: Sequence[int]) -> tuple[float | None, int]:
+    """How often the best possible reader of the concepts alone would name the class, and among how many cases.
+
+    Cases with the same concepts but different classes cannot all be right: the reader names the most frequent class of
+    each pattern (unknown being a value of its own). Only cases with a class and at least one known concept count. With
+    few cases per pattern this flatters: it is a ceiling, not a forecast.
+    """
+    patterns: dict[tuple[float, ...], Counter[int]] = defaultdict(Counter)
+    for i in rows:
+        case = data.cases[i]
+        known = np.nan_to_num(np.asarray(case.concepts, dtype=float), nan=-1)
+        if case.label >= 0 and (known >= 0).any():
+            patterns[tuple(known.tolist())][case.label] += 1
+    total = sum(counts.total() for counts in patterns.values())
+    if not total:
+        return None, 0
+    return sum(max(counts.values()) for counts in patterns.values()) / total, total
+
+
+def mask_problems(data: DataSet, prepared: PreparedImages) -> list[Problem]:
+    """Masks that cannot be read, or have another size than their image."""
+    problems = []
+    for i in prepared.good:
+        case = data.cases[i]
+        if case.mask is None or case.mask == case.image:
+            continue
+        try:
+            size = image_size(case.mask)
+        except (OSError, ValueError) as error:
+            problems.append(Problem(case.mask.name, case.row, str(error)))
+            continue
+        if size != prepared.sizes[i]:
+            (h, w), (height, width) = size, prepared.sizes[i]
+            reason = f"the mask is {w} x {h}, its image {width} x {height}; give a mask of the image's size"
+            problems.append(Problem(case.mask.name, case.row, reason))
+    return problems
+
+
+def odd_images(data: DataSet, prepared: PreparedImages, *, smallest: int = 28) -> list[str]:
+    """Images that can be read but look wrong: of one single colour, or smaller than any network reads."""
+    odd = []
+    for i in prepared.good:
+        height, width = prepared.sizes[i]
+        image = prepared.images[i]
+        if image.min() == image.max():
+            odd.append(f"{data.cases[i].name}: every pixel has the same value")
+        if min(height, width) < smallest:
+            odd.append(f"{data.cases[i].name}: only {width} x {height} pixels")
+    return odd
+
+
+def _class_reasons(data: DataSet, division: Division) -> list[str]:
+    reasons = []
+    if len(data.classes) < 2:
+        names = ", ".join(data.classes) or "none"
+        reasons.append(f"at least two classes are needed; found {names}")
+    if "train" not in division:
+        reasons.append("no case is in the training part; check the split")
+        return reasons
+    for label, name in enumerate(data.classes):
+        here = [part for case, part in zip(data.cases, division, strict=True) if case.label == label]
+        patients = {case.patient for case in data.cases if case.label == label}
+        if len(patients) == 1:
+            reasons.append(f"class {name} has one patient only: it cannot be both trained and tested; merge or drop it")
+        elif "train" not in here:
+            reasons.append(f"class {name} has no case in the training part; move some there")
+    return reasons
+
+
+def _by_class(data: DataSet, division: Division, good: Sequence[int]) -> dict[str, dict[str, int]]:
+    counts: Counter[tuple[int, str]] = Counter((data.cases[i].label, division[i] or "unused") for i in good)
+    names = [*data.classes, *(["unknown"] if any(label < 0 for label, _ in counts) else [])]
+    return {
+        name: {part: counts[label if label < len(data.classes) else -1, part] for part in PARTS}
+        for label, name in enumerate(names)
+    }
+
+
+def _by_concept(data: DataSet, division: Division, good: Sequence[int]) -> dict[str, dict[str, ConceptCount]]:
+    counts: dict[str, dict[str, ConceptCount]] = {name: {} for name in data.concepts}
+    for part in PARTS:
+        rows = [data.cases[i].concepts for i in good if (division[i] or "unused") == part]
+        values = np.asarray(rows, dtype=float).reshape(len(rows), len(data.concepts))
+        for j, name in enumerate(data.concepts):
+            column = values[:, j]
+            present, absent = int((column == 1).sum()), int((column == 0).sum())
+            counts[name][part] = ConceptCount(present, absent, len(rows) - present - absent)
+    return counts
+
+
+def _sizes(prepared: PreparedImages, good: Sequence[int]) -> dict[str, int]:
+    counts = Counter(prepared.sizes[i] for i in good)
+    return {f"{width} x {height}": count for (height, width), count in counts.most_common()}
+
+
+def _together(data: DataSet, good: Sequence[int]) -> list[list[int]]:
+    rows = [data.cases[i].concepts for i in good]
+    present = (np.asarray(rows, dtype=float).reshape(len(rows), len(data.concepts)) == 1).astype(int)
+    return (present.T @ present).tolist()  # type: ignore[no-any-return]
+
+
+def _worst_first(leaks: Sequence[Leak], crossing: Sequence[Leak]) -> list[Leak]:
+    return [*crossing, *[leak for leak in leaks if leak not in set(crossing)]]
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"

@@ -1,0 +1,172 @@
+"""DICOM, opened by MONAI's `PydicomReader`.
+
+The reader's `get_data` is not used: it knows neither windows nor MONOCHROME1, and it swaps the axes.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsecaps.data.raw_image import DefectError, RawImage, Version, check_size, pick_frame, version
+
+# The first that can decode a file does, so that the pixels do not depend on what else is installed. Not GDCM: a damaged
+# file makes it end the process. pydicom comes before pylibjpeg, whose RLE decoder panics on one.
+_PLUGINS = ("pydicom", "pylibjpeg", "pyjpegls", "pillow")
+_PIXEL_DATA = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+
+
+def read(path: Path, frame: int | None) -> RawImage:
+    """Read an image or, by its number, a frame of several.
+
+    Grey values are those of the modality (rescaled), and `full_range` is the file's first window. A file with a lookup
+    table in place of a window, or with a sigmoid, gives the values after it. MONOCHROME1 is inverted, so that high
+    values are bright; palettes and YBR become RGB.
+    """
+    data = _dataset(version(path))
+    if not any(name in data for name in _PIXEL_DATA):
+        raise DefectError("is a DICOM without pixels; give one that holds an image")
+    index = pick_frame(frame, _num_frames(data))
+    stored = _decode(data, index)
+    if stored.ndim == 3:
+        return RawImage(stored, (0.0, 2.0 ** int(data.BitsStored) - 1))
+    if data.PhotometricInterpretation == "PALETTE COLOR":
+        return _coloured(data, stored)
+    places = list(_places(data, index))
+    values = _rescaled(data, places, stored)
+    values, full_range = _windowed(data, places, values)
+    if full_range is None and values is stored and stored.dtype == np.uint8:
+        full_range = (0.0, 2.0 ** int(data.BitsStored) - 1)
+    if data.PhotometricInterpretation == "MONOCHROME1":
+        low, high = full_range or (values.min(), values.max())
+        values = (float(low) + float(high) - values.astype(np.float64)).astype(np.float32)
+    return RawImage(values, full_range)
+
+
+def count_frames(path: Path) -> int:
+    """The number of frames, from the header."""
+    return _num_frames(_open(path, stop_before_pixels=True))
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Height and width, from the header."""
+    return _size(_open(path, stop_before_pixels=True))
+
+
+def _open(path: Path, **options: Any) -> Any:
+    from monai.data.image_reader import PydicomReader
+    from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
+
+    data = PydicomReader().read(path, force=True, **options)
+    if "TransferSyntaxUID" not in data.file_meta:  # old archives leave it out, and then nothing is compressed
+        implicit, little = data.original_encoding
+        explicit = ExplicitVRLittleEndian if little else ExplicitVRBigEndian
+        data.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian if implicit else explicit
+    return data
+
+
+@lru_cache(maxsize=1)  # so that reading frame after frame reads the file once
+def _dataset(file: Version) -> Any:
+    return _open(file.path)
+
+
+def _size(data: Any) -> tuple[int, int]:
+    if data.get("Rows") is None or data.get("Columns") is None:
+        raise DefectError("is a DICOM without rows and columns; give one that holds an image")
+    return check_size(int(data.Rows), int(data.Columns))
+
+
+def _num_frames(data: Any) -> int:
+    _size(data)
+    return int(data.get("NumberOfFrames") or 1)
+
+
+def _decode(data: Any, index: int) -> NDArray[Any]:
+    """The stored values of one frame: (H, W), or (H, W, 3) in RGB."""
+    from pydicom.pixels.decoders.base import get_decoder
+    from pydicom.pixels.utils import pixel_array
+
+    syntax = data.file_meta.TransferSyntaxUID
+    try:
+        decoder = get_decoder(syntax)
+    except NotImplementedError:
+        raise DefectError(f"is compressed as {syntax.name}, which cannot be decoded; save it uncompressed") from None
+    plugin = next((name for name in _PLUGINS if name in decoder.available_plugins), "")
+    if syntax.is_encapsulated and not plugin:
+        package = "pylibjpeg-openjpeg" if "2000" in syntax.name else "pylibjpeg-libjpeg"
+        raise DefectError(f"is compressed as {syntax.name}, which needs a plugin; pip install pylibjpeg {package}")
+    stored: NDArray[Any] = pixel_array(data, index=index, decoding_plugin=plugin)
+    if stored.shape[:2] != _size(data):
+        raise DefectError(
+            f"holds {stored.shape[1]} x {stored.shape[0]} pixels, not what its header says; export it again"
+        )
+    return stored
+
+
+def _places(data: Any, index: int) -> Iterator[Any]:
+    """Where rescaling and window may stand: in the data set, or in what it says of one frame or of all frames."""
+    yield data
+    for name, item in (("PerFrameFunctionalGroupsSequence", index), ("SharedFunctionalGroupsSequence", 0)):
+        groups = data.get(name) or []
+        if len(groups) > item:
+            for group in ("PixelValueTransformationSequence", "FrameVOILUTSequence"):
+                yield from (groups[item].get(group) or [])[:1]
+
+
+def _number(places: Sequence[Any], keyword: str) -> float | None:
+    """The first of the values of an attribute, where it stands first."""
+    for place in places:
+        value = place.get(keyword)
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            value = value[0] if len(value) else None
+        if value not in (None, ""):
+            return float(value)
+    return None
+
+
+def _rescaled(data: Any, places: Sequence[Any], stored: NDArray[Any]) -> NDArray[Any]:
+    if data.get("ModalityLUTSequence"):
+        return _looked_up(data, data.ModalityLUTSequence[0], stored)[0]
+    slope, intercept = _number(places, "RescaleSlope"), _number(places, "RescaleIntercept")
+    if (slope in (None, 1)) and (intercept in (None, 0)):
+        return stored
+    values = stored.astype(np.float64) * (1 if slope is None else slope) + (intercept or 0)
+    return values.astype(np.float32)
+
+
+def _windowed(
+    data: Any, places: Sequence[Any], values: NDArray[Any]
+) -> tuple[NDArray[Any], tuple[float, float] | None]:
+    """The first window as a range (PS3.3 C.11.2.1.2); without one, a lookup table."""
+    center, width = _number(places, "WindowCenter"), _number(places, "WindowWidth")
+    if center is not None and width is not None and width > 0:
+        function = next((place.VOILUTFunction for place in places if place.get("VOILUTFunction")), "LINEAR")
+        if function == "SIGMOID":
+            return (1 / (1 + np.exp(-4 * (values.astype(np.float64) - center) / width))).astype(np.float32), (0.0, 1.0)
+        if function != "LINEAR_EXACT":
+            center, width = center - 0.5, max(width - 1, 0)
+        return values, (center - width / 2, center + width / 2)
+    if data.get("VOILUTSequence"):
+        return _looked_up(data, data.VOILUTSequence[0], values)
+    return values, None
+
+
+def _looked_up(data: Any, table: Any, values: NDArray[Any]) -> tuple[NDArray[Any], tuple[float, float]]:
+    """Values through a lookup table, whose ends go on for ever, and the range that its entries may have."""
+    _, first, bits = (int(number) for number in table.LUTDescriptor)
+    entries = table.LUTData
+    if isinstance(entries, bytes):
+        entries = np.frombuffer(entries, "<u2" if data.original_encoding[1] else ">u2")
+    entries = np.asarray(entries, np.uint16)
+    place = np.clip(values.astype(np.int64) - first, 0, len(entries) - 1)
+    return entries[place], (0.0, 2.0**bits - 1)
+
+
+def _coloured(data: Any, stored: NDArray[Any]) -> RawImage:
+    from pydicom.pixels.processing import apply_color_lut
+
+    bits = int(data.RedPaletteColorLookupTableDescriptor[2])
+    return RawImage(apply_color_lut(stored, data)[:, :, :3], (0.0, 2.0**bits - 1))

@@ -1,0 +1,28 @@
+"""Files that are there whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+
+@contextmanager
+def write_atomically(path: str | Path) -> Iterator[TextIO]:
+    """A UTF-8 text file to write to; it takes its name only when all of it is written, and replaces what had it.
+
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "notes.txt"
+    >>> with write_atomically(target) as file:
+    ...     _ = file.write("whole")
+    >>> target.read_text()
+    'whole'
+    """
+    path = Path(path)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(unfinished, "w", encoding="utf-8", newline="") as file:
+            yield file
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)

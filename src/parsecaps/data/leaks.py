@@ -1,0 +1,153 @@
+"""What must not be on both sides of a split: a patient, a file, or pictures that look the same."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from parsecaps.data.cases import SPLITS, DataSet, Split
+from parsecaps.data.splits import Division, relative_name
+
+Kind = Literal["patient", "file", "picture"]
+_SIDE = 64  # pictures are compared at this size
+_LOW = 16  # by this many frequencies along each axis
+_ROWS = 4096  # pictures compared with all others at a time
+# Of 255 bits, this many may differ between pictures that look the same. On CE-MRI and WBCAtt, copies (scaled by half,
+# re-encoded as JPEG of quality 40, with noise or another gamma) differ in up to 12, different patients in 34 or more.
+MOST_BITS = 24
+LEAST_LIKENESS = 0.985  # correlation of their thumbnails
+
+
+class Leak(NamedTuple):
+    """Two cases, as indices into the data set, that must not be in different parts; or one file listed twice."""
+
+    kind: Kind
+    first: int
+    second: int
+
+    def describe(self, data: DataSet, division: Division) -> str:
+        """One line that names both."""
+        first, second = (relative_name(data, data.cases[i]) for i in (self.first, self.second))
+        sides = f"{division[self.first] or 'unused'} and {division[self.second] or 'unused'}"
+        if self.kind == "patient":
+            return f"patient {data.cases[self.first].patient} is in {sides}: {first} and {second}"
+        same = "are the same file" if self.kind == "file" else "look the same"
+        return f"{first} and {second} {same}: in {sides}"
+
+
+class Fingerprints(NamedTuple):
+    """What is kept of pictures to tell which look the same.
+
+    Shapes:
+        - bits: (N, 32) uint8, 255 signs of low frequencies, packed
+        - thumbnails: (N, 256) uint8, 16 x 16 grey
+    """
+
+    bits: np.ndarray
+    thumbnails: np.ndarray
+
+
+def fingerprint(image: Tensor) -> Fingerprints:
+    """Perceptual hashes of pictures: for each low frequency, whether it is above the picture's median.
+
+    Scaling, re-encoding and changes of brightness or contrast leave almost all bits as they are; a crop, a shift, a
+    mirror image or a turn does not.
+
+    Shapes:
+        - input: (N, C, H, W) in [0, 1]
+    """
+    grey = F.interpolate(image.mean(1, keepdim=True), (_SIDE, _SIDE), mode="bilinear", antialias=True)[:, 0]
+    waves = _cosines(_SIDE, _LOW)
+    spectrum = (waves @ grey @ waves.T).flatten(1)[:, 1:]  # without the mean brightness
+    bits = (spectrum > spectrum.median(1, keepdim=True).values).numpy()
+    small = F.interpolate(grey.unsqueeze(1), (16, 16), mode="area").flatten(1)
+    return Fingerprints(np.packbits(bits, axis=1), (small * 255).round().byte().numpy())
+
+
+def find_leaks(data: DataSet, division: Division, digests: Sequence[str], prints: Fingerprints) -> list[Leak]:
+    """Every patient and picture that is on two sides of the division, and every file that is listed twice.
+
+    A patient is named once for each two parts it is in. Pictures of the same file or the same patient are not named
+    again.
+    """
+    leaks = []
+    first_in: dict[str, dict[str, int]] = defaultdict(dict)
+    for i, (case, part) in enumerate(zip(data.cases, division, strict=True)):
+        if part is not None:
+            first_in[case.patient].setdefault(part, i)
+    for parts in first_in.values():
+        places = list(parts.values())
+        leaks += [Leak("patient", places[0], other) for other in places[1:]]
+    seen: dict[str, int] = {}
+    for i, digest in enumerate(digests):
+        if digest in seen:
+            leaks.append(Leak("file", seen[digest], i))
+        else:
+            seen[digest] = i
+    for i, j in _alike_across(division, prints):
+        if data.cases[i].patient != data.cases[j].patient and digests[i] != digests[j]:
+            leaks.append(Leak("picture", i, j))
+    return leaks
+
+
+def unsafe(leaks: Sequence[Leak], division: Division) -> list[Leak]:
+    """The leaks that cross the division: the same file twice within one part is odd, but leaks nothing."""
+    return [
+        leak
+        for leak in leaks
+        if None not in (division[leak.first], division[leak.second]) and division[leak.first] != division[leak.second]
+    ]
+
+
+def move_to_one_side(data: DataSet, division: Division, leaks: Sequence[Leak]) -> Division:
+    """A division without these leaks: patients that a leak ties together all go where most of their images are."""
+    root = {case.patient: case.patient for case in data.cases}
+
+    def find(patient: str) -> str:
+        while root[patient] != patient:
+            root[patient] = root[root[patient]]
+            patient = root[patient]
+        return patient
+
+    tied = set()
+    for leak in leaks:
+        one, other = (find(data.cases[i].patient) for i in (leak.first, leak.second))
+        root[one] = other
+        tied |= {one, other}
+    tied = {find(patient) for patient in tied}
+    count: dict[str, dict[Split, int]] = defaultdict(lambda: dict.fromkeys(SPLITS, 0))
+    for case, part in zip(data.cases, division, strict=True):
+        if part is not None:
+            count[find(case.patient)][part] += 1
+    side: dict[str, Split] = {group: max(SPLITS, key=count[group].__getitem__) for group in tied}
+    return [
+        None if part is None else side.get(find(case.patient), part)
+        for case, part in zip(data.cases, division, strict=True)
+    ]
+
+
+def _alike_across(division: Division, prints: Fingerprints) -> Iterator[tuple[int, int]]:
+    """Pairs of pictures in different parts that look the same, by a product of +-1 bits, some rows at a time."""
+    part = torch.tensor([-1 if each is None else SPLITS.index(each) for each in division])
+    signs = torch.from_numpy(np.unpackbits(prints.bits, axis=1, count=_LOW**2 - 1)).float() * 2 - 1
+    pixels = torch.from_numpy(np.array(prints.thumbnails)).float()  # a copy: what is mapped is read-only
+    pixels = F.normalize(pixels - pixels.mean(1, keepdim=True), dim=1)
+    for one in range(len(SPLITS)):
+        here = torch.nonzero(part == one).flatten()
+        there = torch.nonzero(part > one).flatten()
+        for rows in torch.split(here, _ROWS) if len(there) else ():
+            agreeing = signs[rows] @ signs[there].T  # bits that agree minus bits that differ
+            for i, j in torch.nonzero(agreeing >= signs.shape[1] - 2 * MOST_BITS).tolist():
+                a, b = int(rows[i]), int(there[j])
+                if float(pixels[a] @ pixels[b]) >= LEAST_LIKENESS:
+                    yield a, b
+
+
+def _cosines(size: int, count: int) -> Tensor:
+    """(count, size): the slowest cosine waves of the discrete cosine transform."""
+    place = (torch.arange(size) + 0.5) * torch.pi / size
+    return torch.cos(torch.arange(count).unsqueeze(1) * place)

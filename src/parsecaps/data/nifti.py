@@ -1,0 +1,101 @@
+"""NIfTI slices (.nii, .nii.gz), opened by MONAI's `NibabelReader`.
+
+A slice is taken along the last axis and turned as a radiologist sees it and as a DICOM of the same plane is stored:
+the front of the patient at the top (the head, in a coronal or sagittal plane), the patient's left on the right. The
+affine says how. A mask needs the affine of its image.
+"""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsecaps.data.raw_image import DefectError, RawImage, Version, check_bytes, check_size, pick_frame, version
+
+
+class _Volume(NamedTuple):
+    """Voxels (X, Y, Z) as stored, what makes values of them, and where they lie."""
+
+    voxels: NDArray[Any]
+    slope: float
+    intercept: float
+    affine: NDArray[np.float64]
+
+
+def read(path: Path, frame: int | None) -> RawImage:
+    """Read a slice along the last axis, `frame` being its number."""
+    volume = _volume(version(path))
+    plane = np.asarray(volume.voxels[:, :, pick_frame(frame, volume.voxels.shape[2])])
+    full_range = None
+    if (volume.slope, volume.intercept) != (1, 0):
+        plane = plane.astype(np.float32) * np.float32(volume.slope) + np.float32(volume.intercept)
+    elif plane.dtype == np.uint8:
+        full_range = (0.0, 255.0)
+    return RawImage(_as_seen(plane, volume.affine), full_range)
+
+
+def count_frames(path: Path) -> int:
+    """The number of slices."""
+    return _shape(_open(path))[2]
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Height and width of a slice, from the header."""
+    image = _open(path)
+    width, height, _ = _shape(image)
+    first, second = _world_axes(image.affine)
+    return (width, height) if first[0] > second[0] else (height, width)
+
+
+def _open(path: Path) -> Any:
+    from monai.data.image_reader import NibabelReader
+
+    return NibabelReader().read(path)
+
+
+def _shape(image: Any) -> tuple[int, int, int]:
+    """(X, Y, Z) without the axes of length 1 at the end."""
+    shape = [int(length) for length in image.shape]
+    while len(shape) > 2 and shape[-1] == 1:
+        shape.pop()
+    if len(shape) not in (2, 3):
+        raise DefectError(f"has {len(shape)} axes {tuple(shape)}; give a NIfTI of 2 or 3 axes, one volume without time")
+    width, height, *depth = shape
+    check_size(height, width)
+    return width, height, depth[0] if depth else 1
+
+
+@lru_cache(maxsize=1)  # so that reading slice after slice unpacks a .nii.gz once; a plain .nii stays on the disk
+def _volume(file: Version) -> _Volume:
+    image = _open(file.path)
+    shape = _shape(image)
+    stored = image.dataobj
+    if stored.dtype.kind not in "iuf":
+        raise DefectError(f"has voxels of type {stored.dtype}; give a NIfTI of whole or real numbers")
+    if file.path.suffix == ".gz":
+        check_bytes(stored.dtype.itemsize * int(np.prod(shape)))
+    voxels = stored.get_unscaled().reshape(shape)
+    return _Volume(voxels, float(stored.slope), float(stored.inter), image.affine)
+
+
+def _world_axes(affine: NDArray[np.float64]) -> list[tuple[int, bool]]:
+    """For the first two axes: the patient's axis (0 right, 1 front, 2 head) and whether the index grows that way."""
+    from nibabel.orientations import io_orientation
+
+    finite = np.isfinite(affine).all()
+    axes = io_orientation(affine)[:2] if finite else np.full((2, 2), np.nan)  # type: ignore[no-untyped-call]
+    if not np.isfinite(axes).all():
+        return [(0, False), (1, False)]
+    return [(int(axis), direction > 0) for axis, direction in axes]
+
+
+def _as_seen(plane: NDArray[Any], affine: NDArray[np.float64]) -> NDArray[Any]:
+    """Turn (X, Y) so that rows run to the back or the feet and columns to the patient's left or back."""
+    first, second = _world_axes(affine)
+    if first[1]:
+        plane = plane[::-1]
+    if second[1]:
+        plane = plane[:, ::-1]
+    return plane if first[0] > second[0] else plane.T

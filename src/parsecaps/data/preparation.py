@@ -1,0 +1,168 @@
+"""The one preparation between a file's pixels and a model, saved with the model.
+
+Training, prediction and serving prepare an image by the same numbers and the same code, down to the rounding: the
+result lies on the 256 levels of a byte, so an image from a cache and one prepared on the spot are the same bit for bit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from difflib import get_close_matches
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from parsecaps.data.raw_image import RawImage
+
+Square = Literal["pad", "crop", "stretch"]
+Scaling = Literal["range", "percentile"]
+_BRIGHTEST = 99.5
+_LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
+
+
+class _Box(NamedTuple):
+    top: int
+    left: int
+    height: int
+    width: int
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.top, self.top + self.height)
+
+    @property
+    def columns(self) -> slice:
+        return slice(self.left, self.left + self.width)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How an image becomes a square of `size` pixels with values in [0, 1].
+
+    `square`: "pad" with black, "crop" the centre, or "stretch". `scaling`: "range" makes the file's black and white 0
+    and 1 (a DICOM's window; by content where the file does not say), "percentile" the image's own minimum and 99.5th
+    percentile. Grey becomes colour by repetition, colour grey by ITU-R 601 luma. Resampling is bilinear with
+    antialiasing.
+    """
+
+    size: int
+    channels: int = 1
+    square: Square = "pad"
+    scaling: Scaling = "range"
+
+    def __post_init__(self) -> None:
+        if type(self.size) is not int or self.size < 1:
+            raise ValueError(f"size is {self.size!r}; give a whole number of pixels from 1")
+        if type(self.channels) is not int or self.channels not in (1, 3):
+            raise ValueError(f"channels is {self.channels!r}; choose 1 (grey) or 3 (colour)")
+        for name, choices in (("square", get_args(Square)), ("scaling", get_args(Scaling))):
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(choices)}")
+
+    def to_dict(self) -> dict[str, int | str]:
+        """Plain numbers and words, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Preparation":
+        """The preparation that `to_dict` wrote; nothing may be missing or unknown.
+
+        >>> Preparation.from_dict({"size": 112, "chanels": 1, "square": "pad", "scaling": "range"})
+        Traceback (most recent call last):
+        ValueError: a preparation has no 'chanels'; did you mean 'channels'?
+        """
+        names = [field.name for field in fields(cls)]
+        for key in values:
+            if key not in names:
+                near = get_close_matches(str(key), names, 1, 0)
+                raise ValueError(f"a preparation has no {key!r}; did you mean {near[0]!r}?")
+        for name in names:
+            if name not in values:
+                raise ValueError(f"the preparation lacks {name!r}; it has {', '.join(values) or 'nothing'}, add it")
+        return cls(**values)
+
+    def prepare(self, raw: RawImage) -> Tensor:
+        """The image (channels, size, size), float32 in [0, 1] on the levels of a byte."""
+        return dequantise(self.levels(raw))
+
+    def levels(self, raw: RawImage) -> Tensor:
+        """The prepared image (channels, size, size) as uint8, for a cache: `dequantise` makes `prepare` of it."""
+        source, target = self._boxes(raw.pixels.shape[0], raw.pixels.shape[1])
+        planes = np.atleast_3d(raw.pixels)[source.rows, source.columns]  # (h, w, 1 or 3)
+        if planes.dtype == np.uint8 and raw.full_range == (0, 255) and self.scaling == "range":
+            # resized as bytes: thirty times as fast on a large photo, and within a level of the same in floating point
+            part = _resized(torch.from_numpy(planes).permute(2, 0, 1), target)
+        else:
+            low, span = self._low_and_span(raw)
+            scaled = (_scaled(planes[:, :, c], low, span) for c in range(planes.shape[2]))
+            part = quantise(torch.cat([_resized(plane[None], target) for plane in scaled]))
+        if len(part) > self.channels:
+            part = quantise(torch.einsum("chw,c->hw", dequantise(part), torch.tensor(_LUMA)))[None]
+        image = part.new_zeros(self.channels, self.size, self.size)
+        image[:, target.rows, target.columns] = part
+        return image
+
+    def prepare_mask(self, mask: NDArray[np.bool_]) -> Tensor:
+        """How much of each pixel of the prepared image the mask (H, W) covers: (size, size), float32 in [0, 1]."""
+        source, target = self._boxes(*mask.shape)
+        part = torch.from_numpy(mask[source.rows, source.columns].astype(np.float32))
+        covered = torch.zeros(self.size, self.size)
+        covered[target.rows, target.columns] = _resized(part[None], target)[0].clamp(0, 1)
+        return covered
+
+    def to_original(self, values: Tensor, shape: tuple[int, int]) -> Tensor:
+        """Carry a map (size, size) back to the pixels (H, W) of the image it is about; 0 where a crop left off."""
+        if values.shape != (self.size, self.size):
+            raise ValueError(f"the map has shape {tuple(values.shape)}; give ({self.size}, {self.size})")
+        source, target = self._boxes(*shape)
+        original = values.new_zeros(shape)
+        original[source.rows, source.columns] = _resized(values[None, target.rows, target.columns], source)[0]
+        return original
+
+    def _boxes(self, height: int, width: int) -> tuple[_Box, _Box]:
+        """The part of the image that is used, and where it lies in the square."""
+        whole, square = _Box(0, 0, height, width), _Box(0, 0, self.size, self.size)
+        if self.square == "stretch":
+            return whole, square
+        if self.square == "crop":
+            side = min(height, width)
+            return _Box((height - side) // 2, (width - side) // 2, side, side), square
+        scale = self.size / max(height, width)
+        rows, columns = max(1, round(height * scale)), max(1, round(width * scale))
+        return whole, _Box((self.size - rows) // 2, (self.size - columns) // 2, rows, columns)
+
+    def _low_and_span(self, raw: RawImage) -> tuple[float, float]:
+        if self.scaling == "range" and raw.full_range is not None:
+            low, high = raw.full_range
+        else:
+            low, high = float(raw.pixels.min()), float(np.percentile(raw.pixels, _BRIGHTEST))
+            if raw.pixels.dtype.kind != "f":
+                high = max(high, low + 1)  # one grey level
+        return low, high - low
+
+
+def quantise(image: Tensor) -> Tensor:
+    """Values in [0, 1] to the nearest of 256 levels, as uint8; exact for what `prepare` gives."""
+    return (image.clamp(0, 1) * 255).round().to(torch.uint8)
+
+
+def dequantise(levels: Tensor) -> Tensor:
+    """Levels of a byte back to float32 in [0, 1]."""
+    return levels.float() / 255
+
+
+def _scaled(plane: NDArray[Any], low: float, span: float) -> Tensor:
+    """A plane (h, w) with `low` at 0 and `low + span` at 1; without a span all that is above `low` is white."""
+    values = torch.from_numpy(plane.astype(np.float32))
+    if span <= 0:
+        return (values > low).float()
+    return values.sub_(low).div_(span).clamp_(0, 1)
+
+
+def _resized(planes: Tensor, box: _Box) -> Tensor:
+    """Planes (c, h, w) at the size of the box."""
+    size = (box.height, box.width)
+    return F.interpolate(planes[None], size, mode="bilinear", antialias=True, align_corners=False)[0]

@@ -1,0 +1,113 @@
+"""PNG, JPEG, BMP and TIFF, opened by MONAI's `PILReader`.
+
+The reader's `read` costs nothing beside Pillow's own time. Its `get_data` is not used: it would lose the orientation
+that a camera noted, the palette and the transparency.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, TiffImagePlugin
+
+from parsecaps.data.raw_image import MAX_PIXELS, DefectError, RawImage, check_size, pick_frame
+
+_FORMATS = ("PNG", "JPEG", "BMP", "TIFF")
+_ORIENTATION = 0x0112
+_BITS_PER_SAMPLE = 258
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_LYING = {5, 6, 7, 8}  # orientations that swap height and width
+_EIGHT_BIT = (0.0, 255.0)
+
+
+def read(path: Path, frame: int | None) -> RawImage:
+    """Read an image; `frame` is a page of a TIFF.
+
+    Transparent pixels are laid over black, palettes, CMYK and YCbCr become RGB, and 16 bits per colour channel become 8
+    (16 bits of grey stay).
+    """
+    with _open(path) as image:
+        image.seek(pick_frame(frame, _num_frames(image)))
+        check_size(image.height, image.width)
+        orientation = _orientation(image)
+        image.load()
+        upright = image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
+        return _pixels(upright, image)
+
+
+def count_frames(path: Path) -> int:
+    """The number of pages of a TIFF; 1 for all others."""
+    with _open(path) as image:
+        return _num_frames(image)
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Height and width of the upright image, from the header."""
+    with _open(path) as image:
+        height, width = check_size(image.height, image.width)
+        return (width, height) if _orientation(image) in _LYING else (height, width)
+
+
+def _open(path: Path) -> Image.Image:
+    from monai.data.image_reader import PILReader
+
+    try:
+        image: Image.Image = PILReader().read(path, formats=_FORMATS)
+    except Image.DecompressionBombError:
+        raise DefectError(f"has more than {MAX_PIXELS // 1_000_000} million pixels; scale it down") from None
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        image.filename = ""  # mapped into memory, Pillow garbles an uncompressed TIFF that lies on its side
+    return image
+
+
+def _num_frames(image: Image.Image) -> int:
+    """Only a TIFF has pages; the second picture in a phone's JPEG is a preview or a depth map."""
+    return int(getattr(image, "n_frames", 1)) if image.format == "TIFF" else 1
+
+
+def _orientation(image: Image.Image) -> int:
+    """The camera's orientation from 1 to 8, from what stands before the pixels. Pillow turns a TIFF by itself."""
+    if image.format == "TIFF":
+        return 1
+    try:
+        return int(Image.Image.getexif(image).get(_ORIENTATION, 1))  # a PNG's own `getexif` would decode the pixels
+    except Exception:  # notes that cannot be read turn nothing
+        return 1
+
+
+def _pixels(image: Image.Image, opened: Image.Image) -> RawImage:
+    if image.mode.startswith("I;16"):
+        bits = _bits(opened)
+        return RawImage(np.array(image).astype(np.uint16), (0.0, 2.0**bits - 1))
+    if image.mode == "I":
+        return RawImage(np.array(image), (0.0, 65535.0) if opened.format == "PNG" else None)
+    if image.mode == "F":
+        return RawImage(np.array(image), None)
+    if image.has_transparency_data:
+        grey = image.mode in {"1", "L", "LA", "La"}
+        return RawImage(_over_black(np.array(image.convert("LA" if grey else "RGBA"))), _EIGHT_BIT)
+    mode = "L" if image.mode in {"1", "L"} else "RGB"
+    return RawImage(np.array(image if image.mode == mode else image.convert(mode)), _EIGHT_BIT)
+
+
+def _bits(image: Image.Image) -> int:
+    """16, or 12 in the TIFFs of some cameras."""
+    if not isinstance(image, TiffImagePlugin.TiffImageFile):
+        return 16
+    return int(image.tag_v2.get(_BITS_PER_SAMPLE, (16,))[0])
+
+
+def _over_black(pixels: NDArray[Any]) -> NDArray[Any]:
+    """Colour times opacity, rounded: (H, W, 2) to (H, W), (H, W, 4) to (H, W, 3)."""
+    colour, opacity = pixels[:, :, :-1].astype(np.uint16), pixels[:, :, -1:]
+    laid: NDArray[Any] = ((colour * opacity + 127) // 255).astype(np.uint8)
+    return laid[:, :, 0] if laid.shape[2] == 1 else laid

@@ -1,0 +1,105 @@
+"""What a file gives before it is prepared, and the checks that every format shares."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging import getLogger
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+from warnings import catch_warnings, simplefilter
+
+from numpy.typing import NDArray
+
+# A larger image is refused from its header, before its pixels take memory.
+MAX_PIXELS = 120_000_000
+# A file of many images is decoded as a whole; a larger one is refused from its header.
+MAX_CONTAINER_BYTES = 2**31
+
+
+class RawImage(NamedTuple):
+    """The pixels of an image as its file has them, upright.
+
+    `full_range` is what black and white are: 0 and 255 in 8 bits, 0 and 65535 in 16 bits, the window in a DICOM that
+    has one. It is None where the file does not say (MRI, NIfTI): then the content decides.
+
+    Shapes:
+        - pixels: (H, W), or (H, W, 3) for colour
+    """
+
+    pixels: NDArray[Any]
+    full_range: tuple[float, float] | None
+
+
+class DefectError(Exception):
+    """What is wrong with a file, without its name: `data.reading` turns it into a ValueError that names it."""
+
+
+class Version(NamedTuple):
+    """A file at one moment, the key under which its decoded content is kept."""
+
+    path: Path
+    changed: int
+    num_bytes: int
+
+
+def version(path: Path) -> Version:
+    """The file as it is now."""
+    stat = path.stat()
+    return Version(path, stat.st_mtime_ns, stat.st_size)
+
+
+def check_size(height: int, width: int) -> tuple[int, int]:
+    """Height and width, unless there are no pixels or too many."""
+    if height < 1 or width < 1:
+        raise DefectError(f"is {width} x {height} pixels large; give an image with at least one pixel")
+    if height * width > MAX_PIXELS:
+        limit = MAX_PIXELS // 1_000_000
+        raise DefectError(f"is {width} x {height} pixels large, above the limit of {limit} million; scale it down")
+    return height, width
+
+
+def check_bytes(num_bytes: int) -> None:
+    """Refuse a container that would not fit in memory."""
+    if num_bytes > MAX_CONTAINER_BYTES:
+        raise DefectError(f"unpacks to {num_bytes:,} bytes, above the limit of {MAX_CONTAINER_BYTES:,}; split it")
+
+
+def pick_frame(frame: int | None, num_frames: int) -> int:
+    """The index of the image to read; without a number there must be only one."""
+    if num_frames < 1:
+        raise DefectError("has no frames; replace the file")
+    if frame is None and num_frames > 1:
+        raise DefectError(f"has {num_frames} frames and no frame was chosen; give a frame from 0 to {num_frames - 1}")
+    if frame is not None and not 0 <= frame < num_frames:
+        allowed = "leave the frame out" if num_frames == 1 else f"give a frame from 0 to {num_frames - 1}"
+        raise DefectError(f"has {num_frames} frame{'s' * (num_frames > 1)}, so there is no frame {frame}; {allowed}")
+    return frame or 0
+
+
+class _Silence:
+    """How many readers want silence; the first one in sets the filter, the last one out restores it."""
+
+    lock = Lock()
+    readers = 0
+    filters: Any = None
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Mute what the libraries warn of: a file is read or refused. Unlike `catch_warnings`, safe with threads."""
+    nibabel = getLogger("nibabel.global")  # it prints what it finds odd in a header
+    with _Silence.lock:
+        if _Silence.readers == 0:
+            _Silence.filters = catch_warnings()
+            _Silence.filters.__enter__()
+            simplefilter("ignore")
+            nibabel.disabled = True
+        _Silence.readers += 1
+    try:
+        yield
+    finally:
+        with _Silence.lock:
+            _Silence.readers -= 1
+            if _Silence.readers == 0:
+                _Silence.filters.__exit__(None, None, None)
+                nibabel.disabled = False

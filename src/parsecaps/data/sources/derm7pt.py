@@ -1,0 +1,141 @@
+"""Derm7pt: dermoscopic images with the seven-point checklist; nevus against melanoma."""
+
+from collections import Counter
+from pathlib import Path
+
+from parsecaps.data.cases import Case, DataSet, Problem, Split
+from parsecaps.data.listing import Listing
+from parsecaps.data.skin import CLASSES, CONCEPTS, concept_values
+from parsecaps.data.sources.source import Gathered, Source
+from parsecaps.data.tables import Row, Table, read_table
+
+_INDEX_FILES: dict[str, Split] = {
+    "train_indexes.csv": "train",
+    "valid_indexes.csv": "val",
+    "test_indexes.csv": "test",
+}
+# For each column, the concept that each of its values means.
+_MEANING: dict[str, dict[str, str]] = {
+    "pigment_network": {"typical": "typical pigment network", "atypical": "atypical pigment network"},
+    "streaks": {"regular": "regular streaks", "irregular": "irregular streaks"},
+    "dots_and_globules": {"regular": "regular dots and globules", "irregular": "irregular dots and globules"},
+    "blue_whitish_veil": {"present": "blue-whitish veil"},
+}
+
+
+def recognise(path: Path) -> bool:
+    """Whether `meta/meta.csv` is there, or in the folder release_v0."""
+    return find_root(path) is not None
+
+
+def find_root(path: Path) -> Path | None:
+    """The folder of the release."""
+    places = (path, path / "release_v0")
+    return next((place for place in places if (place / "meta" / "meta.csv").is_file()), None)
+
+
+def read(path: str) -> DataSet:
+    """List the dermoscopic images of nevi and melanomas with their official splits."""
+    root = find_root(Path(path))
+    if root is None:
+        raise FileNotFoundError(f"{path} has no meta/meta.csv; give the folder release_v0")
+    file = root / "meta" / "meta.csv"
+    table = read_table(file, required=("case_num", "diagnosis", *_MEANING, "derm"), others=True)
+    splits, problems = _splits(root / "meta", table)
+    found, listing = Gathered(file, [*table.problems, *problems]), Listing()
+    twice = {problem.row for problem in problems if problem.file == str(file)}
+    patients: dict[Path, str] = {}
+    left_out: Counter[str] = Counter()
+    repeated = 0
+    for row in table.rows:
+        diagnosis = row.cells["diagnosis"].strip()
+        label = _label(diagnosis)
+        if label is None and diagnosis:
+            left_out[diagnosis] += 1
+            continue
+        concepts, wrong = _annotation(row)
+        patient, written = row.cells["case_num"].strip(), row.cells["derm"].strip()
+        image = listing.find(root / "images" / written) if written else None
+        if not patient:
+            wrong.append("case_num is blank; download the table again")
+        if not diagnosis:
+            wrong.append("the diagnosis is blank; download the table again")
+        if image is None:
+            wrong.append(f"image images/{written or '(blank)'} is missing; put it there or remove the row")
+        for reason in wrong:
+            found.refuse(row.number, reason)
+        if wrong or label is None or image is None or row.number in twice:
+            continue
+        repeated += image in patients
+        patient = patients.setdefault(image, patient)
+        split = splits.get(row.position)
+        found.cases.append(Case(image, label, patient, concepts=concepts, split=split, row=row.number))
+    notes = ["Derm7pt does not name patients: each case counts as its own patient"]
+    if left_out:
+        listed = ", ".join(f"{name} {count}" for name, count in sorted(left_out.items()))
+        notes.append(f"{left_out.total()} cases are neither nevus nor melanoma and left out: {listed}")
+    if repeated:
+        notes.append(f"{repeated} cases have the image of another case and count as the same patient")
+    if unplaced := sum(case.split is None for case in found.cases):
+        notes.append(f"{unplaced} cases are in none of {', '.join(_INDEX_FILES)}: they have no official split")
+    return DataSet("derm7pt", root, CLASSES, CONCEPTS, found.cases, found.problems, notes)
+
+
+def _label(diagnosis: str) -> int | None:
+    """Nevus 0, melanoma 1, None for what the task leaves out.
+
+    >>> [_label(word) for word in ("clark nevus", "melanoma (in situ)", "melanoma metastasis", "melanosis")]
+    [0, 1, None, None]
+    """
+    words = diagnosis.casefold()
+    if "nevus" in words:
+        return 0
+    return 1 if words.startswith("melanoma") and "metastasis" not in words else None
+
+
+def _annotation(row: Row) -> tuple[tuple[float, ...], list[str]]:
+    """The concepts, and what is wrong with the cells of a row; a blank cell is unknown."""
+    present: dict[str, float] = {}
+    wrong = []
+    for column, meaning in _MEANING.items():
+        value = row.cells[column].strip().casefold()
+        if value in {"absent", *meaning}:
+            present |= {concept: float(value == word) for word, concept in meaning.items()}
+        elif value:
+            wrong.append(f"{column} is {row.cells[column]!r}; known are absent, {', '.join(meaning)}")
+    return concept_values(present), wrong
+
+
+def _splits(folder: Path, meta: Table) -> tuple[dict[int, Split], list[Problem]]:
+    """The official split of each row of the table, counted from 0."""
+    splits: dict[int, Split] = {}
+    origin: dict[int, str] = {}
+    problems: list[Problem] = []
+    numbers = {row.position: row.number for row in meta.rows}
+    for name, split in _INDEX_FILES.items():
+        file = folder / name
+        if not file.is_file():
+            problems.append(Problem(str(file), None, "the file is missing, so its split is unknown; download it again"))
+            continue
+        table = read_table(file, required=("indexes",), others=True)
+        problems += table.problems
+        for row in table.rows:
+            text = row.cells["indexes"].strip()
+            if not text.isdecimal() or int(text) >= meta.num_rows:
+                reason = f"index {text!r} is not a row of meta.csv, 0 to {meta.num_rows - 1}; download it again"
+                problems.append(Problem(str(file), row.number, reason))
+            elif int(text) in splits:
+                reason = f"the row is in {origin[int(text)]} and in {name}; remove it from one"
+                problems.append(Problem(str(meta.path), numbers.get(int(text)), reason))
+            else:
+                splits[int(text)], origin[int(text)] = split, name
+    return splits, problems
+
+
+SOURCE = Source(
+    name="derm7pt",
+    summary="Derm7pt dermoscopy: nevus against melanoma, seven concepts, official splits",
+    layout="a folder with meta/meta.csv, meta/{train,valid,test}_indexes.csv and images",
+    recognise=recognise,
+    read=read,
+)

@@ -1,0 +1,109 @@
+"""Anyone's images in a folder per class, optionally below folders train, val and test."""
+
+import os
+from pathlib import Path
+
+from parsecaps.data.cases import Case, DataSet, Problem, Split
+from parsecaps.data.sources.labels import settle_spelling
+from parsecaps.data.sources.source import SPLIT_WORDS, Source
+
+EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".dcm", ".dicom", ".nii", ".nii.gz")
+_JUNK = {"thumbs.db", "desktop.ini", "__macosx"}  # and whatever begins with a point
+
+
+def recognise(path: Path) -> bool:
+    """Whether a folder in it, or in a folder named as a split, has an image directly in it."""
+    if not path.is_dir():
+        return False
+    folders, _ = _entries(path)
+    for folder in folders:
+        inner, files = _entries(folder)
+        if any(is_image(file) for file in files):
+            return True
+        if _split(folder) and any(is_image(file) for child in inner for file in _entries(child)[1]):
+            return True
+    return False
+
+
+def read(path: str) -> DataSet:
+    """List the images; the name of the folder is the class."""
+    root = Path(path)
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root} is not a folder; give one with a folder per class")
+    folders, files = _entries(root)
+    problems = [_stray(file) for file in files]
+    classes: list[tuple[Path, Split | None]] = [(folder, None) for folder in folders]
+    if any(_split(folder) and _entries(folder)[0] for folder in folders):
+        classes = []
+        for folder in folders:
+            split = _split(folder)
+            if split is None:
+                problems.append(
+                    Problem(str(folder), None, "the folder lies beside train, val or test; move or remove it")
+                )
+                continue
+            inner, files = _entries(folder)
+            classes += [(child, split) for child in inner]
+            problems += [_stray(file) for file in files]
+    spelling = settle_spelling([folder.name for folder, _ in classes])
+    listed = []
+    for folder, split in classes:
+        if folder.name in spelling.wrong:
+            problems.append(Problem(str(folder), None, f"class {spelling.wrong[folder.name]}"))
+            continue
+        inner, files = _entries(folder)
+        problems += [_inside(child) for child in inner]
+        images = [file for file in files if is_image(file)]
+        problems += [_stray(file) for file in files if not is_image(file)]
+        if not images:
+            problems.append(Problem(str(folder), None, "the folder has no images; put some there or remove it"))
+        listed += [(file, folder.name, split) for file in images]
+    if not classes:
+        raise ValueError(f"{root} has no folders; give one with a folder per class")
+    names = tuple(sorted({name for _, name, _ in listed}))
+    index = {name: label for label, name in enumerate(names)}
+    cases = [Case(file, index[name], file.relative_to(root).as_posix(), split=split) for file, name, split in listed]
+    notes = ["a folder does not say whose images they are: each counts as its own patient; a manifest can say it"]
+    return DataSet("folder", root, names, (), cases, problems, notes)
+
+
+def is_image(file: Path) -> bool:
+    """Whether a file is an image by its extension, or by the mark of a DICOM file where it has none of ours."""
+    if file.name.casefold().endswith(EXTENSIONS):
+        return True
+    try:
+        with file.open("rb") as opened:
+            return opened.read(132)[128:] == b"DICM"
+    except OSError:
+        return False
+
+
+def _entries(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Folders and files in a folder, by name, without what operating systems leave behind."""
+    with os.scandir(folder) as entries:
+        kept = [e for e in entries if not e.name.startswith(".") and e.name.casefold() not in _JUNK]
+    kept.sort(key=lambda entry: entry.name)
+    folders = [folder / entry.name for entry in kept if entry.is_dir()]
+    return folders, [folder / entry.name for entry in kept if not entry.is_dir()]
+
+
+def _split(folder: Path) -> Split | None:
+    return SPLIT_WORDS.get(folder.name.casefold())
+
+
+def _stray(file: Path) -> Problem:
+    what = "the image is in no folder of a class" if is_image(file) else "the file is not an image"
+    return Problem(str(file), None, f"{what}; move or remove it")
+
+
+def _inside(folder: Path) -> Problem:
+    return Problem(str(folder), None, "a folder inside the folder of a class is not read; move its images up")
+
+
+SOURCE = Source(
+    name="folder",
+    summary="anyone's images, a folder per class",
+    layout="a folder per class with images in it, or such folders below train, val and test",
+    recognise=recognise,
+    read=read,
+)

@@ -1,0 +1,150 @@
+"""PH2: 200 dermoscopic images with lesion masks; nevus (common or atypical) against melanoma."""
+
+import re
+import warnings
+from pathlib import Path
+
+from parsecaps.data.cases import Case, DataSet
+from parsecaps.data.listing import Listing
+from parsecaps.data.skin import CLASSES, CONCEPTS, concept_values
+from parsecaps.data.sources.source import Gathered, Source
+
+TABLES = ("PH2_dataset.xlsx", "PH2_dataset.txt")
+IMAGES = "PH2 Dataset images"
+_MARKS = ("common nevus", "atypical nevus", "melanoma")  # in the order of the codes 0, 1, 2 of the text table
+_CODE = "clinical diagnosis"
+# For each criterion, what a value says about its concepts. Streaks are only said to be present or absent: a present
+# one may be regular or irregular, so both are unknown.
+_Meaning = dict[str, tuple[float, ...]]
+_TYPICAL: _Meaning = {"t": (1.0, 0.0), "at": (0.0, 1.0), "a": (0.0, 0.0)}
+_CRITERIA: dict[str, tuple[tuple[str, ...], _Meaning]] = {
+    "pigment network": (("typical pigment network", "atypical pigment network"), _TYPICAL),
+    "dots/globules": (("regular dots and globules", "irregular dots and globules"), _TYPICAL),
+    "streaks": (("regular streaks", "irregular streaks"), {"a": (0.0, 0.0), "p": ()}),
+    "blue-whitish veil": (("blue-whitish veil",), {"a": (0.0,), "p": (1.0,)}),
+}
+Records = list[tuple[int, list[str]]]
+
+
+def recognise(path: Path) -> bool:
+    """Whether one of the tables of PH2 is there, or in the folder PH2Dataset."""
+    return find_table(path) is not None
+
+
+def find_table(path: Path) -> Path | None:
+    """The table of annotations, the spreadsheet before the text."""
+    places = (folder / name for folder in (path, path / "PH2Dataset") for name in TABLES)
+    return next((place for place in places if place.is_file()), None)
+
+
+def read(path: str) -> DataSet:
+    """List the images that the table names."""
+    table = find_table(Path(path))
+    if table is None:
+        raise FileNotFoundError(f"{path} has no {' or '.join(TABLES)}; give the folder PH2Dataset")
+    header, rows = _split_header(table, _spreadsheet(table) if table.suffix == ".xlsx" else _text(table))
+    found, listing, unmasked = Gathered(table), Listing(), 0
+    for number, cells in rows:
+        if len(cells) != len(header):
+            found.refuse(number, f"the row has {len(cells)} cells and the header {len(header)}; correct the row")
+            continue
+        values = {column: cell for column, cell in zip(header, cells, strict=True) if column}
+        label, concepts, wrong = _annotation(values)
+        name = values["image name"]
+        folder = table.parent / IMAGES / name
+        written = folder / f"{name}_Dermoscopic_Image" / f"{name}.bmp"
+        image = listing.find(written) if name else None
+        mask = listing.find(folder / f"{name}_lesion" / f"{name}_lesion.bmp") if name else None
+        if not name:
+            wrong.append("the image name is blank; write it")
+        elif image is None:
+            wrong.append(f"image {written.relative_to(table.parent)} is missing; put it there or remove the row")
+        for reason in wrong:
+            found.refuse(number, reason)
+        if not wrong and image is not None:
+            unmasked += mask is None
+            found.add(Case(image, label, name, concepts=concepts, mask=mask, row=number))
+    if not rows:
+        found.refuse(None, "the table has no rows; download it again")
+    notes = ["PH2 does not name patients: each image counts as its own patient"]
+    if unmasked:
+        notes.append(f"{unmasked} images have no lesion mask")
+    return DataSet("ph2", table.parent, CLASSES, CONCEPTS, found.cases, found.problems, notes)
+
+
+def _annotation(values: dict[str, str]) -> tuple[int, tuple[float, ...], list[str]]:
+    """The label, the concepts, and what is wrong with the cells of a row."""
+    wrong = []
+    if _CODE in values:
+        code = values[_CODE]
+        marked = [int(code)] if code in {"0", "1", "2"} else []
+        if not marked:
+            wrong.append(
+                f"the clinical diagnosis is {code!r}; write 0 (common nevus), 1 (atypical nevus) or 2 (melanoma)"
+            )
+    else:
+        marked = [code for code, name in enumerate(_MARKS) if values[name]]
+        odd = [f"{name} is {values[name]!r}" for name in _MARKS if values[name].casefold() not in {"", "x"}]
+        if odd or len(marked) != 1:
+            what = "; ".join(odd) or f"{len(marked)} diagnoses are marked"
+            wrong.append(f"{what}; mark one of {', '.join(_MARKS)} with X")
+    present: dict[str, float] = {}
+    for criterion, (concepts, meaning) in _CRITERIA.items():
+        value = values[criterion]
+        if value and value.casefold() not in meaning:
+            known = ", ".join(word.upper() for word in meaning)
+            wrong.append(f"{criterion} is {value!r}; known are {known}")
+        elif value:
+            present |= zip(concepts, meaning[value.casefold()], strict=False)
+    return int(marked == [2]), concept_values(present), wrong
+
+
+def _split_header(table: Path, records: Records) -> tuple[list[str], Records]:
+    """The names of the columns, found by their text, and the records below them."""
+    for place, (_, cells) in enumerate(records):
+        names = [_column(cell) for cell in cells]
+        diagnosis = _CODE in names or set(_MARKS) <= set(names)
+        if "image name" in names and diagnosis and set(_CRITERIA) <= set(names):
+            return names, records[place + 1 :]
+    columns = ", ".join(["Image Name", *_CRITERIA])
+    raise ValueError(f"{table} has no header with {columns} and a diagnosis; download it again")
+
+
+def _column(cell: str) -> str:
+    """A column's name without the legend in brackets that may follow it on a new line."""
+    name = " ".join(re.sub(r"\(.*?\)", " ", cell, flags=re.DOTALL).split()).casefold()
+    return "image name" if name == "name" else name
+
+
+def _spreadsheet(table: Path) -> Records:
+    """The rows of the sheet with something in them."""
+    import openpyxl
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about decorations of the spreadsheet that do not matter here
+            book = openpyxl.load_workbook(table, data_only=True)
+            rows = list(book.worksheets[0].values)
+    except Exception:  # a broken archive fails in many ways
+        raise ValueError(f"{table} is not a spreadsheet; download it again or use PH2_dataset.txt") from None
+    texts = ([("" if cell is None else str(cell)).strip() for cell in row] for row in rows)
+    return [(number, cells) for number, cells in enumerate(texts, 1) if any(cells)]
+
+
+def _text(table: Path) -> Records:
+    """The lines with `||` or the name of an image; whatever stands before and after them is a legend."""
+    try:
+        lines = table.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        lines = table.read_text(encoding="latin-1").splitlines()
+    rows = [(number, line.strip()) for number, line in enumerate(lines, 1) if re.search(r"\|\||\bIMD\d", line)]
+    return [(number, [cell.strip() for cell in re.split(r"\|\|?", line.strip("|"))]) for number, line in rows]
+
+
+SOURCE = Source(
+    name="ph2",
+    summary="PH2 dermoscopy: nevus against melanoma, seven concepts, lesion masks",
+    layout=f"a folder with PH2_dataset.xlsx or PH2_dataset.txt and {IMAGES!r}",
+    recognise=recognise,
+    read=read,
+)

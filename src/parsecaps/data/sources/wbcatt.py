@@ -1,0 +1,102 @@
+"""WBCAtt: white blood cells with eleven attributes, each value of which is a concept."""
+
+from pathlib import Path
+
+from parsecaps.data.cases import SPLITS, Case, DataSet, Problem
+from parsecaps.data.listing import Listing
+from parsecaps.data.sources.source import Gathered, Source
+from parsecaps.data.tables import Row, read_table
+
+CLASSES = ("Basophil", "Eosinophil", "Lymphocyte", "Monocyte", "Neutrophil")
+ATTRIBUTES: dict[str, tuple[str, ...]] = {
+    "cell_size": ("big", "small"),
+    "cell_shape": ("round", "irregular"),
+    "nucleus_shape": (
+        "unsegmented-band",
+        "unsegmented-round",
+        "unsegmented-indented",
+        "segmented-multilobed",
+        "segmented-bilobed",
+        "irregular",
+    ),
+    "nuclear_cytoplasmic_ratio": ("low", "high"),
+    "chromatin_density": ("densely", "loosely"),
+    "cytoplasm_vacuole": ("yes", "no"),
+    "cytoplasm_texture": ("clear", "frosted"),
+    "cytoplasm_colour": ("light blue", "blue", "purple blue"),
+    "granule_type": ("small", "round", "coarse", "nil"),
+    "granule_colour": ("pink", "purple", "red", "nil"),
+    "granularity": ("yes", "no"),
+}
+CONCEPTS = tuple(f"{attribute}={value}" for attribute, values in ATTRIBUTES.items() for value in values)
+
+
+def recognise(path: Path) -> bool:
+    """Whether one of the official tables is there."""
+    return any(_table(path, split).is_file() for split in SPLITS)
+
+
+def read(path: str) -> DataSet:
+    """List the rows of the official tables, each its own split."""
+    root = Path(path)
+    if not recognise(root):
+        raise FileNotFoundError(f"{root} has no pbc_attr_v1_train.csv, _val.csv or _test.csv; give their folder")
+    listing = Listing()
+    seen: dict[Path, str] = {}
+    cases: list[Case] = []
+    problems: list[Problem] = []
+    notes = ["the images do not say whose blood it is: each image counts as its own patient"]
+    for split in SPLITS:
+        file = _table(root, split)
+        if not file.is_file():
+            notes.append(f"{file.name} is not here: there are no {split} cases")
+            continue
+        table = read_table(file, required=("label", *ATTRIBUTES, "path"), others=True)
+        found = Gathered(file, table.problems)
+        for row in table.rows:
+            wrong = _wrong(row)
+            written = row.cells["path"].strip()
+            image = listing.find(root / written) if written else None
+            if image is None:
+                wrong.append(f"image {written or '(blank)'} is missing; put it below {root} or remove the row")
+            elif image in seen and seen[image] != file.name:
+                wrong.append(f"image {written} is also in {seen[image]}; remove one of the rows")
+            if wrong or image is None:
+                for reason in wrong:
+                    found.refuse(row.number, reason)
+                continue
+            seen[image] = file.name
+            label = CLASSES.index(row.cells["label"].strip())
+            found.add(Case(image, label, written, concepts=_concepts(row), split=split, row=row.number))
+        cases += found.cases
+        problems += found.problems
+    return DataSet("wbcatt", root, CLASSES, CONCEPTS, cases, problems, notes)
+
+
+def _table(root: Path, split: str) -> Path:
+    return root / f"pbc_attr_v1_{split}.csv"
+
+
+def _wrong(row: Row) -> list[str]:
+    """What is not in the vocabulary of the data set."""
+    reasons = []
+    for column, known in (("label", CLASSES), *ATTRIBUTES.items()):
+        value = row.cells[column].strip()
+        if value not in known:
+            reasons.append(f"{column} is {value!r}; known are {', '.join(known)}")
+    return reasons
+
+
+def _concepts(row: Row) -> tuple[float, ...]:
+    return tuple(
+        float(row.cells[attribute].strip() == value) for attribute, values in ATTRIBUTES.items() for value in values
+    )
+
+
+SOURCE = Source(
+    name="wbcatt",
+    summary="WBCAtt white blood cells with eleven attributes",
+    layout="a folder with pbc_attr_v1_{train,val,test}.csv and PBC_dataset_normal_DIB",
+    recognise=recognise,
+    read=read,
+)

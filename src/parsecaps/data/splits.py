@@ -1,0 +1,192 @@
+"""Who trains, who chooses and who tests: splits by patient, as a small CSV that a person can read and edit.
+
+A division names the part of every case of a data set, in the order of the cases: `train`, `val`, `test`, or None for a
+case that takes no part. All images of a patient are on one side, always.
+"""
+
+import csv
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from parsecaps.data.cases import SPLITS, Case, DataSet, Problem, Split
+from parsecaps.data.files import write_atomically
+from parsecaps.data.tables import read_table
+
+Division = list[Split | None]
+COLUMNS = ("image", "frame", "patient", "class", "split")
+
+
+def hold_out(data: DataSet, *, val: float = 0.15, test: float = 0.2, seed: int = 0) -> Division:
+    """Deal the patients into the three parts, with the classes in each as near to these shares as patients allow."""
+    for name, share in (("val", val), ("test", test)):
+        if not 0 <= share < 1:
+            raise ValueError(f"{name} is {share}; give a share of the patients from 0 up to 1")
+    if val + test >= 1:
+        raise ValueError(f"val and test take {val + test:g} of the patients; leave some to train on")
+    parts = [part for part, share in zip(SPLITS, (1 - val - test, val, test), strict=True) if share > 0]
+    shares = [share for share in (1 - val - test, val, test) if share > 0]
+    _check_patients(data, range(len(data)), len(parts))
+    dealt = _deal(data, range(len(data)), shares, seed)
+    return [parts[dealt[case.patient]] for case in data.cases]
+
+
+def k_folds(data: DataSet, k: int, *, val: float = 0.15, seed: int = 0) -> list[Division]:
+    """`k` divisions; each patient is tested in exactly one of them, and `val` of the others choose."""
+    if k < 2:
+        raise ValueError(f"{k} folds leave nothing to train on; give at least 2")
+    _check_patients(data, range(len(data)), k)
+    fold = _deal(data, range(len(data)), [1 / k] * k, seed)
+    return [_test_on(data, {p for p, f in fold.items() if f == test}, val, seed + 1 + test) for test in range(k)]
+
+
+def by_fold(data: DataSet, *, test: set[int], val: float = 0.15, seed: int = 0) -> Division:
+    """The author's folds: test on these, train on the others, and let a share of their patients choose.
+
+    Where a patient has images in folds on both sides, those outside of the tested folds take no part.
+    """
+    folds = {case.fold for case in data.cases if case.fold is not None}
+    if not folds:
+        raise ValueError(f"{data.root} has no author's folds; use a hold-out or k-fold split")
+    if missing := test - folds:
+        raise ValueError(f"fold {min(missing)} is not in {data.root}; it has {', '.join(map(str, sorted(folds)))}")
+    tested = {case.patient for case in data.cases if case.fold in test}
+    division = _test_on(data, tested, val, seed)
+    return [None if part == "test" and case.fold not in test else part for part, case in _zip(division, data)]
+
+
+def official(data: DataSet, *, val: float = 0.15, seed: int = 0) -> Division:
+    """The parts that the source itself names; without a `val` of its own, a share of its `train` patients."""
+    named = Counter(case.split for case in data.cases)
+    if not named["train"]:
+        raise ValueError(f"{data.root} names no training part of its own; use a hold-out or k-fold split")
+    division: Division = [case.split for case in data.cases]
+    if named["val"] or not val:
+        return division
+    rows = [i for i, part in enumerate(division) if part == "train"]
+    chosen = _deal(data, rows, [1 - val, val], seed)
+    for row in rows:
+        division[row] = ("train", "val")[chosen[data.cases[row].patient]]
+    return division
+
+
+def write_split(path: str | Path, data: DataSet, division: Division) -> None:
+    """Write a division as CSV, one row per case; a blank split means that the case takes no part."""
+    with write_atomically(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for part, case in _zip(division, data):
+            frame = "" if case.frame is None else case.frame
+            label = data.classes[case.label] if case.label >= 0 else ""
+            writer.writerow([relative_name(data, case), frame, case.patient, label, part or ""])
+
+
+def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]]:
+    """Read a division back: from the columns `image`, `split` and, where files hold several images, `frame`.
+
+    A case that the file does not name takes no part, which is a problem; so is a row that names no case.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; write one with parsecaps data split")
+    table = read_table(path, required=("image", "split"), optional=COLUMNS, others=True)
+    problems = list(table.problems)
+    rows = {(relative_name(data, case), case.frame): i for i, case in enumerate(data.cases)}
+    division: Division = [None] * len(data)
+    named: dict[int, int] = {}
+    for number, _, written in table.rows:
+        cells = {name: cell.strip() for name, cell in written.items()}
+        frame = cells.get("frame", "")
+        if frame and not frame.isdigit():
+            problems.append(Problem(str(path), number, f"frame is {frame!r}; write a number from 0, or nothing"))
+            continue
+        key = (PurePosixPath(cells["image"].replace("\\", "/")).as_posix(), int(frame) if frame else None)
+        part = next((split for split in SPLITS if split == cells["split"].lower()), None)
+        if key not in rows:
+            problems.append(Problem(str(path), number, f"{cells['image']} is not in {data.root}; remove the row"))
+        elif cells["split"] and part is None:
+            known = ", ".join(SPLITS)
+            problems.append(Problem(str(path), number, f"split is {cells['split']!r}; write {known} or nothing"))
+        elif rows[key] in named:
+            first = named[rows[key]]
+            problems.append(Problem(str(path), number, f"{cells['image']} is in row {first} already; keep one"))
+        else:
+            named[rows[key]] = number
+            division[rows[key]] = part
+    if unnamed := [i for i in range(len(data)) if i not in named]:
+        example = relative_name(data, data.cases[unnamed[0]])
+        reason = (
+            f"{len(unnamed)} cases are not named, {example} for one; add them, with a blank split to leave them out"
+        )
+        problems.append(Problem(str(path), None, reason))
+    return division, problems
+
+
+def split_hash(data: DataSet, division: Division) -> str:
+    """Twelve characters that stand for a division, whatever the order of the cases; saved with every result."""
+    lines = sorted(f"{relative_name(data, c)}#{c.frame}\t{c.patient}\t{part}" for part, c in _zip(division, data))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+
+
+def relative_name(data: DataSet, case: Case) -> str:
+    """The image's path below the root of the data set, with forward slashes on every system."""
+    root = data.root.parent if data.root.is_file() else data.root
+    return case.image.relative_to(root).as_posix() if case.image.is_relative_to(root) else case.image.as_posix()
+
+
+def rows_of(division: Division, part: Split) -> list[int]:
+    """The indices of the cases in a part."""
+    return [i for i, each in enumerate(division) if each == part]
+
+
+def _test_on(data: DataSet, tested: set[str], val: float, seed: int) -> Division:
+    rest = [i for i, case in enumerate(data.cases) if case.patient not in tested]
+    chosen = _deal(data, rest, [1 - val, val], seed) if val else {}
+    return ["test" if c.patient in tested else ("train", "val")[chosen.get(c.patient, 0)] for c in data.cases]
+
+
+def _deal(data: DataSet, rows: Sequence[int], shares: Sequence[float], seed: int) -> dict[str, int]:
+    """Which part each patient goes to: the largest first, each to where its classes are most wanted.
+
+    What is wanted of a class is counted as a share of the class, so that a rare class weighs as much as a common one.
+    A class that a part would go without gets there by its smallest patient from where it has most.
+    """
+    counts: dict[str, np.ndarray] = {}
+    for row in rows:
+        case = data.cases[row]
+        counts.setdefault(case.patient, np.zeros(len(data.classes) + 1))[case.label] += 1  # -1, unknown, is the last
+    patients = sorted(counts)
+    np.random.default_rng(seed).shuffle(patients)
+    patients.sort(key=lambda patient: -counts[patient].sum())
+    total = np.sum(list(counts.values()), axis=0).clip(min=1)
+    wanted = np.outer(shares, np.ones(len(total)))
+    dealt = {}
+    for patient in patients:
+        images = counts[patient] / total
+        dealt[patient] = int((wanted @ images).argmax())
+        wanted[dealt[patient]] -= images
+    for label in range(len(data.classes)):
+        having: list[list[str]] = [[] for _ in shares]  # largest patient first
+        for patient in patients:
+            if counts[patient][label]:
+                having[dealt[patient]].append(patient)
+        for part in range(len(shares)):
+            most = max(having, key=len)
+            if not having[part] and len(most) > 1:
+                having[part].append(most.pop())
+                dealt[having[part][0]] = part
+    return dealt
+
+
+def _check_patients(data: DataSet, rows: Sequence[int], parts: int) -> None:
+    patients = [{data.cases[i].patient for i in rows if data.cases[i].label == c} for c in range(len(data.classes))]
+    few = [f"{name} has {len(p)}" for name, p in zip(data.classes, patients, strict=True) if len(p) < parts]
+    if few:
+        raise ValueError(f"each class needs a patient in each of {parts} parts, but {', '.join(few)}; merge or drop it")
+
+
+def _zip(division: Division, data: DataSet) -> list[tuple[Split | None, Case]]:
+    return list(zip(division, data.cases, strict=True))

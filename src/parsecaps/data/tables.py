@@ -1,0 +1,194 @@
+"""Read a table as people and spreadsheets really write it, and say what is wrong with it.
+
+Rows are numbered as a spreadsheet counts: the header is row 1, a blank line counts, a cell with line breaks is in one
+row, and the line `sep=;` that some spreadsheets write and hide is not counted.
+"""
+
+import csv
+import difflib
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from parsecaps.data.cases import Problem
+
+_SEPARATORS = (",", ";", "\t")
+_QUOTES = "\"'`\u2018\u2019\u201c\u201d\u201e"  # straight and typographic
+_NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?")
+_DATE = re.compile(r"\d{1,4}[-./]\d{1,2}([-./]\d{1,4})?|\d{1,2}[-. ]?[A-Za-z]{3}([-. ]?\d{2,4})?")
+
+
+class Row(NamedTuple):
+    """A row of a table: its number in a spreadsheet, its place from 0 among the rows, and its cells as written."""
+
+    number: int
+    position: int
+    cells: dict[str, str]
+
+
+class Table(NamedTuple):
+    """The columns that were known, the rows that could be read, and the problems of the others.
+
+    `num_rows` is the number of rows with anything in them, readable or not.
+    """
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: list[Row]
+    problems: list[Problem]
+    num_rows: int
+
+
+def read_table(
+    path: Path,
+    *,
+    required: Sequence[str],
+    optional: Sequence[str] = (),
+    prefix: str | None = None,
+    others: bool = False,
+) -> Table:
+    """Read a table in UTF-8, separated by commas, semicolons or tabs.
+
+    The columns `required` and `optional` are matched without regard to case, spaces and quotes around them; a column
+    that begins with `prefix` is taken as it is. Any other column is a problem, unless `others` says that a published
+    table has columns nobody needs. Without all of the required columns no row is given.
+    """
+    known = {_plain(name): name for name in (*required, *optional)}
+    records = _records(path, known)
+    filled = [(number, cells) for number, cells in enumerate(records, 1) if any(cell.strip() for cell in cells)]
+    if not filled:
+        return Table(path, (), [], [Problem(str(path), None, "the table is empty; write a header and rows")], 0)
+    (header_row, header), *body = filled
+    columns, problems = _columns(path, header_row, header, body, known, prefix, others)
+    for name in required:
+        if name not in columns.values():
+            reason = f"column {name!r} is missing, so none of the {len(body)} rows can be read; add it to the header"
+            problems.append(Problem(str(path), header_row, reason))
+    if not body:
+        problems.append(Problem(str(path), None, "the table has a header but no rows; add them"))
+    rows = []
+    needed = max(place for place, cell in enumerate(header, 1) if cell.strip())
+    for position, (number, cells) in enumerate(body):
+        extra = [cell for cell in cells[len(header) :] if cell.strip()]
+        if len(cells) < needed or extra:
+            reason = f"the row has {len(cells)} cells and the header {needed}; check quotes and separators"
+            problems.append(Problem(str(path), number, reason))
+        elif set(required) <= set(columns.values()):
+            rows.append(Row(number, position, {name: cells[place] for place, name in columns.items()}))
+    return Table(path, tuple(columns.values()), rows, problems, len(body))
+
+
+def _columns(
+    path: Path,
+    header_row: int,
+    header: list[str],
+    body: list[tuple[int, list[str]]],
+    known: dict[str, str],
+    prefix: str | None,
+    others: bool,
+) -> tuple[dict[int, str], list[Problem]]:
+    """The name of each column that is known, by its place, and what is wrong with the others."""
+    columns: dict[int, str] = {}
+    problems = []
+    names = [_tidy(cell) for cell in header]
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        places.setdefault(_plain(name), []).append(place)
+    missing = [name for name in known if name not in places]
+    for place, name in enumerate(names):
+        letter, same = _letter(place), places[_plain(name)]
+        prefixed = bool(prefix and re.match(rf"{re.escape(prefix)}\S", name))
+        match = name if prefixed else known.get(_plain(name))
+        if match is not None and len(same) == 1:
+            columns[place] = match
+        elif match is not None:
+            if same[0] == place:
+                where = " and ".join(map(_letter, same))
+                reason = f"column {match!r} stands more than once ({where}); keep one"
+                problems.append(Problem(str(path), header_row, reason))
+        elif not others and (name or any(len(cells) > place and cells[place].strip() for _, cells in body)):
+            problems.append(Problem(str(path), header_row, _unknown(name, letter, known, missing, prefix)))
+    return columns, problems
+
+
+def _unknown(name: str, letter: str, known: dict[str, str], missing: list[str], prefix: str | None) -> str:
+    """Why a column is not known, and what was probably meant."""
+    if not name:
+        return f"column {letter} has no name; name it or remove it"
+    if name.casefold().startswith("unnamed"):
+        return f"column {letter} {name!r} had no name when a program wrote the table; name it or remove it"
+    if _NUMBER.fullmatch(name) or _DATE.fullmatch(name):
+        return f"column {letter} {name!r} is a number or a date where a name should be; name it or remove it"
+    stem = prefix.rstrip(":") if prefix else ""
+    if prefix and (meant := re.fullmatch(rf"{re.escape(stem)}s?\s*[:.;_ -]\s*(.*)", name, re.IGNORECASE)):
+        rest = meant.group(1) or "<name>"
+        return f"column {letter} {name!r} is not known; did you mean {prefix + rest!r}?"
+    near = difflib.get_close_matches(_plain(name), missing, n=1, cutoff=0.5)
+    near = near or difflib.get_close_matches(_plain(name), known, n=1, cutoff=0.78)
+    listed = ", ".join([*known.values(), *([f"{prefix}<name>"] if prefix else [])])
+    hint = f"did you mean {known[near[0]]!r}?" if near else f"known are {listed}; rename or remove it"
+    return f"column {letter} {name!r} is not known; {hint}"
+
+
+def _records(path: Path, known: dict[str, str]) -> list[list[str]]:
+    """All lines of the table, blank ones too, each as its cells."""
+    text = _text(path)
+    first, _, rest = text.partition("\n")
+    if said := re.fullmatch(r'"?sep=([,;|\t])"?\r?', first, re.IGNORECASE):
+        separator, text = said.group(1), rest
+    else:
+        line = next((line for line in re.split(r"[\r\n]", text) if line.strip()), "")
+        separator = max(_SEPARATORS, key=lambda separator: _header_score(line, separator, known))
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    records: list[list[str]] = []
+    try:
+        records.extend(reader)
+    except csv.Error as error:
+        row = len(records) + 1
+        raise ValueError(f"{path}, row {row}: {error}; a quote is probably not closed, correct it") from None
+    return records
+
+
+def _text(path: Path) -> str:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; give a table that is there")
+    raw = path.read_bytes()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        place = f"byte 0x{raw[error.start]:02x} at offset {error.start}, line {line}"
+        raise ValueError(f"{path} is not UTF-8 ({place}); save it as 'CSV UTF-8'") from None
+    if "\0" in text:
+        raise ValueError(f"{path} is not a text table (NUL at offset {raw.index(0)}); save it as 'CSV UTF-8'")
+    return text
+
+
+def _header_score(line: str, separator: str, known: dict[str, str]) -> tuple[int, int]:
+    cells = line.split(separator)
+    return sum(_plain(_tidy(cell)) in known for cell in cells), len(cells)
+
+
+def _tidy(cell: str) -> str:
+    """A column's name without what surrounds it: spaces, quotes, a byte order mark."""
+    return " ".join(cell.replace("\ufeff", "").split()).strip(_QUOTES + " ")
+
+
+def _plain(name: str) -> str:
+    return name.casefold()
+
+
+def _letter(place: int) -> str:
+    """The letters of a column in a spreadsheet.
+
+    >>> [_letter(place) for place in (0, 25, 26, 701, 702)]
+    ['A', 'Z', 'AA', 'ZZ', 'AAA']
+    """
+    letters = ""
+    place += 1
+    while place:
+        place, digit = divmod(place - 1, 26)
+        letters = chr(ord("A") + digit) + letters
+    return letters

@@ -1,0 +1,204 @@
+"""From clauses to statements: what each mention says of which concept, with the words that say it.
+
+Negation is decided by rules of our own rather than by negspaCy: NegEx denies everything before or after a cue up to the
+end of the sentence, so "network typical, streaks absent" loses its network and "no irregular streaks" cannot be told
+from "no streaks". docs/concepts.md has the measured difference.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from parsecaps.text.clauses import Clause, Mention
+from parsecaps.text.cues import Role
+from parsecaps.text.pieces import Meaning, Piece
+from parsecaps.text.predicates import Attribution, predicate, words_after, words_before
+
+_LIST_ON = ("and", "or")
+
+
+class Statement(NamedTuple):
+    """One mention and one reading of it: `kind` is the concept its deciding word names, None without one."""
+
+    meaning: Meaning
+    kind: str | None
+    value: float | None  # 1, 0, None for unknown
+    reason: str
+    start: int
+    end: int
+    heading: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Force:
+    """How a mention is meant, and the cue that says so."""
+
+    reason: str
+    cue: Piece | None = None
+    reaches_lists: bool = False
+
+
+STATED = Force("stated")
+
+
+def statements(clause: Clause) -> Iterator[Statement]:
+    """Every statement of a clause."""
+    mentions = clause.mentions
+    words = _own_and_inherited(mentions)
+    after = words_after(mentions[-1])
+    predicated = _predicated(mentions, words)
+    forces = _forces(clause, words, predicated)
+    for index, mention in enumerate(mentions):
+        attributions = words[index]
+        if not attributions and index in predicated:
+            attributions = after
+        yield from _of_mention(mention, attributions, forces[index])
+
+
+def _of_mention(mention: Mention, attributions: Sequence[Attribution], force: Force) -> Iterator[Statement]:
+    """Statements of one mention: one per deciding word that means something for its noun, or one without a kind."""
+    kinds = []
+    for attribution in attributions:
+        decides = attribution.piece.meaning.decides if attribution.piece.meaning else ()
+        kinds += [(concept, attribution) for noun, concept in decides if noun == mention.meaning.noun]
+    several = len({concept for concept, _ in kinds}) > 1
+    alternatives = several and any(a.alternative and not a.negated for a in attributions)
+    cues = [mention.piece] + ([force.cue] if force.cue else [])
+    heading = bool(mention.after) and bool(mention.after[0].role & Role.COLON)
+    for concept, attribution in kinds:
+        reason = force.reason
+        if reason == "stated" and (attribution.doubtful or alternatives):
+            reason = "uncertain"
+        elif reason == "stated" and attribution.negated:
+            reason = "negated"
+        spans = [*cues, attribution.piece, *([attribution.cue] if attribution.cue else [])]
+        yield _statement(mention, concept, reason, spans, heading)
+    if not kinds:
+        yield _statement(mention, None, force.reason, cues, heading)
+
+
+def _statement(mention: Mention, kind: str | None, reason: str, spans: Sequence[Piece], heading: bool) -> Statement:
+    value = {"stated": 1.0, "negated": 0.0}.get(reason)
+    start, end = min(piece.start for piece in spans), max(piece.end for piece in spans)
+    return Statement(mention.meaning, kind, value, reason, start, end, heading)
+
+
+def _own_and_inherited(mentions: Sequence[Mention]) -> list[list[Attribution]]:
+    """The deciding words before each mention; a bare noun in a list takes those of the noun before it."""
+    words: list[list[Attribution]] = []
+    for index, mention in enumerate(mentions):
+        own = words_before(mention.before)
+        if not own and index and not mention.before and not mentions[index - 1].after:
+            closing = any(later.link in _LIST_ON for later in mentions[index + 1 :])
+            if mention.link in _LIST_ON or closing:
+                own = words[-1]
+        words.append(own)
+    return words
+
+
+def _predicated(mentions: Sequence[Mention], words: Sequence[Sequence[Attribution]]) -> set[int]:
+    """Which mentions of a list the predicate after the last one speaks of."""
+    last = len(mentions) - 1
+    found = {last}
+    after = predicate(mentions[-1].after)
+    if after.singular:
+        return found
+    listed = False
+    for index in range(last, 0, -1):
+        listed = listed or mentions[index].link in _LIST_ON
+        unequal = words[index - 1] and not words[last] and not after.copula
+        if not listed or unequal:
+            break
+        found.add(index - 1)
+    return found
+
+
+def _forces(clause: Clause, words: Sequence[Sequence[Attribution]], predicated: set[int]) -> list[Force]:
+    """How each mention of a list is meant; a condition or past outweighs doubt, and doubt outweighs negation."""
+    mentions = clause.mentions
+    after = predicate(mentions[-1].after)
+    before = _force_before(mentions)
+    forces = []
+    current = before
+    for index in range(len(mentions)):
+        if index and not _reaches(current, mentions, words, index, asserted=after.asserts and not after.copula):
+            current = STATED
+        force = current
+        if index in predicated and after.reason and not _outweighs(force.reason, after.reason):
+            force = Force(after.reason, after.cue)
+        if clause.elsewhere and not after.gone:
+            force = Force("past or condition", clause.elsewhere)
+        if force.reason == "past or condition" and index in predicated and after.gone:
+            force = Force("negated", after.cue)
+        forces.append(force)
+    return forces
+
+
+_WEIGHT = ("stated", "negated", "uncertain", "past or condition")
+
+
+def _outweighs(one: str, other: str) -> bool:
+    return _WEIGHT.index(one) > _WEIGHT.index(other)
+
+
+def _force_before(mentions: Sequence[Mention]) -> Force:
+    """The strongest cue before the first mention that reaches it."""
+    first = mentions[0]
+    best = STATED
+    for index, piece in enumerate(first.before):
+        between = first.before[index + 1 :]
+        force = _cue_before(piece, between, mentions)
+        if force and not _outweighs(best.reason, force.reason):
+            best = force
+    return best
+
+
+def _cue_before(piece: Piece, between: Sequence[Piece], mentions: Sequence[Mention]) -> Force | None:
+    """What a cue does to the first mention, given the pieces between them, or None if it does not reach it."""
+    role = piece.role
+    commas = _any(between, Role.COMMA)
+    if role & (Role.ELSEWHERE | Role.PAST | Role.WOULD):
+        return None if _any(between, Role.NOW) else Force("past or condition", piece, True)
+    if role & (Role.DOUBT_BEFORE | Role.MODAL | Role.DOUBT):
+        weak = not role & (Role.DOUBT_BEFORE | Role.MODAL)
+        ended = commas or _any(between, Role.COLON | Role.SURE | Role.WITH)
+        ended = ended or (weak and _any(between, Role.BE | Role.VERB | Role.PLACE))
+        return None if ended else Force("uncertain", piece, not weak)
+    if role & (Role.NEG | Role.NOT):
+        return None if _any(between, Role.WITH) else Force("negated", piece, True)
+    if role & Role.NEG_AFTER:
+        return None if _any(between, ~Role.COLON) else Force("negated", piece)
+    if role & (Role.NO | Role.GONE):
+        if _any(between, Role.BE | Role.VERB | Role.PLACE | Role.WITH):
+            return None
+        goes_on = any(later.link == "or" for later in mentions[1:]) or _any(between, Role.OR)
+        bare = bool(between) and bool(between[-1].role & Role.COMMA)
+        new_subject = any(one.role & Role.AND and other.role & Role.DETERMINER for one, other in pairwise(between))
+        ended = new_subject or (commas and not bare)
+        return None if ended and not goes_on else Force("negated", piece)
+    return None
+
+
+def _any(pieces: Sequence[Piece], roles: int) -> bool:
+    return any(piece.role & roles for piece in pieces)
+
+
+def _reaches(
+    force: Force, mentions: Sequence[Mention], words: Sequence[Sequence[Attribution]], index: int, *, asserted: bool
+) -> bool:
+    """Does a cue before the list still reach its mention `index`?"""
+    if force.reason in ("stated", "past or condition") or force.reaches_lists:
+        return True
+    mention = mentions[index]
+    if mention.link in _LIST_ON:
+        return True
+    links = [later.link for later in mentions[index + 1 :]]
+    if "or" in links:
+        return True
+    placed = bool(mention.after) and bool(mention.after[0].role & Role.PLACE)  # "no veil, streaks at the edge"
+    bare = not mention.before and not words[index] and not placed
+    ends_in_and = "and" in links
+    if force.reason == "uncertain":
+        return bare and ends_in_and
+    return bare and not (asserted and index == len(mentions) - 1)

@@ -1,0 +1,104 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.data.make import table
+
+from parsecaps.data.augment import Augmentation
+from parsecaps.data.batches import Batches, ahead_of
+from parsecaps.data.cache import PreparedImages
+from parsecaps.data.cases import DataSet
+from parsecaps.data.leaks import Fingerprints
+
+
+def prepared(count: int = 20) -> tuple[DataSet, PreparedImages]:
+    """Image i has the value i everywhere but for a bright corner, so that a flip shows."""
+    images = np.tile(np.arange(count, dtype=np.uint8)[:, None, None, None], (1, 1, 8, 8))
+    images[:, :, :2, :2] = 255
+    data = table([(f"p{i}", i % 3, 1) for i in range(count)], "xyz")
+    data = replace(data, concepts=("c", "d"), cases=[replace(c, concepts=(1.0, float("nan"))) for c in data.cases])
+    none = Fingerprints(np.zeros((count, 32), np.uint8), np.zeros((count, 256), np.uint8))
+    return data, PreparedImages(images, none, [(8, 8)] * count, [""] * count, [])
+
+
+def seen(batches: Iterator) -> list[int]:
+    return [round(float(value)) for batch in batches for value in batch.image[:, 0, 4, 4] * 255]
+
+
+def test_in_order_everything_comes_once_with_its_labels() -> None:
+    data, images = prepared()
+    batches = Batches(data, images, [3, 7, 1, 19, 4], batch_size=2)
+    parts = list(batches.epoch(0))
+    assert [len(batch.image) for batch in parts] == [2, 2, 1]
+    assert len(batches) == 3
+    assert seen(iter(parts)) == [3, 7, 1, 19, 4]
+    assert torch.cat([batch.label for batch in parts]).tolist() == [0, 1, 1, 1, 1]
+    assert parts[0].image.dtype == torch.float32
+    assert float(parts[0].image.max()) == 1.0
+    concepts = torch.cat([batch.concepts for batch in parts])
+    assert concepts[:, 0].tolist() == [1.0] * 5
+    assert concepts[:, 1].isnan().all()
+
+
+def test_shuffled_epochs_differ_and_repeat() -> None:
+    data, images = prepared()
+    batches = Batches(data, images, range(20), batch_size=6, shuffle=True, seed=3)
+    first, second = seen(batches.epoch(0)), seen(batches.epoch(1))
+    assert len(first) == 18
+    assert len(set(first)) == 18
+    assert first != second
+    assert first == seen(Batches(data, images, range(20), batch_size=6, shuffle=True, seed=3).epoch(0))
+    assert first != seen(Batches(data, images, range(20), batch_size=6, shuffle=True, seed=4).epoch(0))
+
+
+def test_an_epoch_can_be_taken_up_in_its_middle() -> None:
+    data, images = prepared()
+    batches = Batches(data, images, range(20), batch_size=4, shuffle=True, augmentation=Augmentation())
+    whole = list(batches.epoch(5))
+    rest = list(batches.epoch(5, start=3))
+    assert len(whole) == 5
+    for one, other in zip(whole[3:], rest, strict=True):
+        assert torch.equal(one.image, other.image)
+        assert torch.equal(one.label, other.label)
+    assert not torch.equal(whole[0].image, next(iter(batches.epoch(6))).image)
+
+
+def test_processes_share_each_batch() -> None:
+    data, images = prepared()
+    whole = Batches(data, images, range(20), batch_size=4, shuffle=True)
+    shares = [Batches(data, images, range(20), batch_size=4, shuffle=True, process=i, processes=2) for i in (0, 1)]
+    for one, *parts in zip(whole.epoch(0), *(share.epoch(0) for share in shares), strict=True):
+        assert sorted(torch.cat([part.image for part in parts])[:, 0, 4, 4].tolist()) == sorted(
+            one.image[:, 0, 4, 4].tolist()
+        )
+    with pytest.raises(ValueError, match="batch_size is 5"):
+        Batches(data, images, range(20), batch_size=5, processes=2)
+
+
+def test_fewer_rows_than_a_batch_still_train() -> None:
+    data, images = prepared()
+    assert len(seen(Batches(data, images, range(3), batch_size=8, shuffle=True).epoch(0))) == 3
+
+
+def test_an_error_in_the_thread_comes_out(tmp_path: Path) -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        raise ValueError("file.png is gone")
+
+    got = ahead_of(broken, 2)
+    assert next(got) == 1
+    with pytest.raises(ValueError, match=r"file\.png is gone"):
+        next(got)
+
+
+def test_leaving_early_stops_the_thread() -> None:
+    import threading
+
+    before = threading.active_count()
+    batches = ahead_of(lambda: iter(range(1000)), 2)
+    assert next(batches) == 0
+    batches.close()
+    assert threading.active_count() == before

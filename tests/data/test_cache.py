@@ -1,0 +1,161 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tests.data.make import folder_of_pictures, picture
+
+from parsecaps.data.cache import BadDataError, cache_folder, prepare_all
+from parsecaps.data.cases import DataSet
+from parsecaps.data.preparation import Preparation
+from parsecaps.data.reading import read_image
+
+PREPARATION = Preparation(size=32, channels=3)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataSet:
+    return folder_of_pictures(tmp_path / "pictures")
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def test_images_are_those_a_single_prediction_sees(data: DataSet, cache: Path) -> None:
+    prepared = prepare_all(data, PREPARATION, folder=cache)
+    assert prepared.images.shape == (12, 3, 32, 32)
+    assert prepared.sizes == [(48, 48)] * 12
+    for case, image in zip(data.cases, prepared.images, strict=True):
+        alone = PREPARATION.levels(read_image(case.image))
+        assert torch.equal(alone, torch.from_numpy(np.array(image)))
+
+
+def test_the_second_time_nothing_is_decoded(data: DataSet, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = prepare_all(data, PREPARATION, folder=cache)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr("parsecaps.data.cache.read_image", refuse)
+    second = prepare_all(data, PREPARATION, folder=cache)
+    assert np.array_equal(first.images, second.images)
+    assert np.array_equal(first.fingerprints.bits, second.fingerprints.bits)
+
+
+def test_other_content_or_preparation_is_another_cache(data: DataSet, cache: Path) -> None:
+    before = np.array(prepare_all(data, PREPARATION, folder=cache).images)
+    assert prepare_all(data, Preparation(size=40, channels=1), folder=cache).images.shape == (12, 1, 40, 40)
+    Image.fromarray(picture(99)).save(data.cases[4].image)
+    after = prepare_all(data, PREPARATION, folder=cache).images
+    differs = [i for i in range(12) if not np.array_equal(before[i], after[i])]
+    assert differs == [4]
+
+
+def test_a_moved_data_set_finds_its_cache(data: DataSet, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare_all(data, PREPARATION, folder=cache)
+    moved = data.root.rename(data.root.with_name("elsewhere"))
+    cases = [replace(case, image=moved / case.image.relative_to(data.root)) for case in data.cases]
+    files = {path for path in cache.iterdir() if path.suffix == ".npy"}
+    prepare_all(replace(data, root=moved, cases=cases), PREPARATION, folder=cache)
+    assert {path for path in cache.iterdir() if path.suffix == ".npy"} == files
+
+
+def test_bad_files_are_refused_together_or_skipped_by_name(data: DataSet, cache: Path) -> None:
+    data.cases[2].image.write_bytes(b"not an image")
+    data.cases[7].image.unlink()
+    with pytest.raises(BadDataError) as refused:
+        prepare_all(data, PREPARATION, folder=cache)
+    assert len(refused.value.problems) == 2
+    assert "2.png" in str(refused.value)
+    assert "and 1 more" in str(refused.value)
+    prepared = prepare_all(data, PREPARATION, folder=cache, skip_bad=True)
+    assert prepared.good == [i for i in range(12) if i not in (2, 7)]
+    assert not prepared.images[2].any()
+    assert {problem.file for problem in prepared.problems} == {data.cases[2].image.name, data.cases[7].image.name}
+
+
+def test_a_file_that_can_be_read_again_is(data: DataSet, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing_plugin(path: Path, frame: int | None = None) -> None:
+        raise ValueError("no plugin")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("parsecaps.data.cache.read_image", missing_plugin)
+        assert prepare_all(data, PREPARATION, folder=cache, skip_bad=True).good == []
+    assert len(prepare_all(data, PREPARATION, folder=cache).good) == 12
+
+
+def test_drawn_images_need_no_files(cache: Path, tmp_path: Path) -> None:
+    data = folder_of_pictures(tmp_path / "pictures")
+    drawn = np.stack([np.asarray(Image.open(case.image)).transpose(2, 0, 1) for case in data.cases])
+    source = replace(data, draw=lambda rows: drawn[rows])
+    expected = prepare_all(data, PREPARATION, folder=cache / "files").images
+    assert np.array_equal(prepare_all(source, PREPARATION, folder=cache / "drawn").images, expected)
+    part = source.subset([5, 2])
+    assert np.array_equal(prepare_all(part, PREPARATION, folder=cache / "part").images, expected[[5, 2]])
+
+
+BUILD = """
+import sys
+from pathlib import Path
+from dataclasses import replace
+import parsecaps.data.cache as cache
+from parsecaps.data.cases import Case, DataSet
+from parsecaps.data.preparation import Preparation
+root, folder, slow = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+if slow:
+    import time
+    read = cache.read_image
+    def slowly(*args):
+        (folder.parent / "started").touch()
+        (folder.parent / f"reads-{time.time_ns()}").touch()
+        time.sleep(slow)
+        return read(*args)
+    cache.read_image = slowly
+cases = [Case(path, i % 2, path.stem) for i, path in enumerate(sorted(root.rglob("*.png")))]
+data = DataSet("folder", root, ("a", "b"), (), cases)
+print(cache.prepare_all(data, Preparation(size=32, channels=3), folder=folder).images.sum())
+"""
+
+
+def build(data: DataSet, cache: Path, slow: float) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", BUILD, str(data.root), str(cache), str(slow)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+
+
+def test_a_killed_run_leaves_no_broken_cache(data: DataSet, cache: Path) -> None:
+    process = build(data, cache, 0.3)
+    for _ in range(600):
+        if (cache.parent / "started").exists():
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert list(cache.glob("*.tmp"))
+    assert not list(cache.glob("*.images.npy"))
+    prepared = prepare_all(data, PREPARATION, folder=cache)
+    assert all(image.any() for image in prepared.images)
+    assert not list(cache.glob("*.tmp"))
+
+
+def test_two_processes_at_once_build_one_cache(data: DataSet, cache: Path) -> None:
+    both = [build(data, cache, 0.02) for _ in range(2)]
+    answers = [process.communicate(timeout=120) for process in both]
+    assert answers[0][0] == answers[1][0] != ""
+    assert len(list(cache.parent.glob("reads-*"))) == 12
+
+
+def test_the_place_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PARSECAPS_CACHE", str(tmp_path / "here"))
+    assert cache_folder() == tmp_path / "here"
+    monkeypatch.delenv("PARSECAPS_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "parsecaps"

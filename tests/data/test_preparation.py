@@ -1,0 +1,196 @@
+"""The preparation: geometry there and back, scaling, colours, and the same bits for training and prediction."""
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+from tests.data.image_files import colour, grey
+from torch.nn import functional as F
+
+from parsecaps.data.cemri import read_slices
+from parsecaps.data.preparation import Preparation, Square, dequantise, quantise
+from parsecaps.data.raw_image import RawImage
+from parsecaps.data.reading import read_image, read_mask
+
+EIGHT_BIT = (0.0, 255.0)
+
+
+def smooth(height: int, width: int, channels: int = 3) -> NDArray[np.uint8]:
+    """A picture with large, soft shapes."""
+    rng = np.random.default_rng(3)
+    coarse = torch.from_numpy(rng.uniform(0, 255, (1, channels, 5, 5)))
+    fine = F.interpolate(coarse, (height, width), mode="bicubic").clamp(0, 255)
+    return fine[0].permute(1, 2, 0).numpy().astype(np.uint8)
+
+
+def test_the_dictionary_goes_through_json() -> None:
+    preparation = Preparation(size=112, channels=3, square="crop", scaling="percentile")
+    text = json.dumps(preparation.to_dict())
+    assert json.loads(text) == {"size": 112, "channels": 3, "square": "crop", "scaling": "percentile"}
+    assert Preparation.from_dict(json.loads(text)) == preparation
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sise": 3}, "a preparation has no 'sise'; did you mean 'size'?"),
+        ({"size": 0}, "size is 0; give a whole number of pixels from 1"),
+        ({"size": 1.5}, "size is 1.5; give a whole number"),
+        ({"channels": 2}, r"channels is 2; choose 1 \(grey\) or 3 \(colour\)"),
+        ({"channels": True}, "channels is True; choose 1"),
+        ({"square": "fit"}, "square is 'fit'; choose one of pad, crop, stretch"),
+        ({"scaling": None}, "scaling is None; choose one of range, percentile"),
+    ],
+)
+def test_wrong_settings_are_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Preparation.from_dict({**Preparation(size=8).to_dict(), **change})
+    with pytest.raises(ValueError, match="the preparation lacks 'square'; it has size, channels, scaling, add it"):
+        Preparation.from_dict({"size": 8, "channels": 1, "scaling": "range"})
+
+
+def test_padding_cropping_and_stretching() -> None:
+    pixels = np.full((4, 8), 255, np.uint8)
+    pixels[:, :2] = 51  # a band on the left
+    raw = RawImage(pixels, EIGHT_BIT)
+    padded = Preparation(size=8, square="pad").prepare(raw)[0]
+    assert padded.equal(dequantise(torch.from_numpy(np.pad(pixels, ((2, 2), (0, 0))))))
+    cropped = Preparation(size=4, square="crop").prepare(raw)[0]
+    assert cropped.equal(torch.ones(4, 4))
+    stretched = Preparation(size=4, square="stretch").prepare(raw)[0]
+    assert stretched[:, 0].max() < 0.5
+    assert stretched[:, 2:].min() == 1
+
+
+def test_bytes_are_resized_as_in_floating_point() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (57, 83, 3), dtype=np.uint8)
+    plane = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
+    for size in (31, 100):
+        expected = F.interpolate(plane, (size, size), mode="bilinear", antialias=True)[0]
+        prepared = Preparation(size=size, channels=3, square="stretch").prepare(RawImage(pixels, EIGHT_BIT))
+        assert (prepared - expected).abs().max() < 1.5 / 255
+
+
+def test_ranges() -> None:
+    values = np.linspace(-100, 300, 64, dtype=np.float32).reshape(8, 8)
+    window = Preparation(size=8).prepare(RawImage(values, (0.0, 200.0)))[0]
+    assert np.abs(window.numpy() - np.clip(values / 200, 0, 1)).max() <= 0.5 / 255 + 1e-6
+    deep = grey(8, 8, levels=65536)
+    prepared = Preparation(size=8).prepare(RawImage(deep, (0.0, 65535.0)))[0]
+    assert np.array_equal(quantise(prepared).numpy(), np.rint(deep / 257))
+    step = Preparation(size=8).prepare(RawImage(values, (0.0, 0.0)))[0]
+    assert np.array_equal(step.numpy(), values > 0)
+
+
+@pytest.mark.parametrize("scaling", ["range", "percentile"])
+def test_without_a_range_the_content_decides(scaling: Any) -> None:
+    values = (np.arange(400, dtype=np.int16) * 3 - 50).reshape(20, 20)
+    values[0, 0] = 30_000
+    low, high = values.min(), np.percentile(values, 99.5)
+    prepared = Preparation(size=20, scaling=scaling).prepare(RawImage(values, None))[0]
+    assert np.abs(prepared.numpy() - np.clip((values - low) / (high - low), 0, 1)).max() <= 0.5 / 255 + 1e-6
+
+
+def test_constant_images_are_black() -> None:
+    for dtype in (np.int16, np.float32):
+        prepared = Preparation(size=4).prepare(RawImage(np.full((5, 5), 7, dtype), None))
+        assert prepared.equal(torch.zeros(1, 4, 4))
+
+
+def test_grey_and_colour() -> None:
+    as_colour = Preparation(size=12, channels=3).prepare(RawImage(grey(12, 12), EIGHT_BIT))
+    assert as_colour.equal(dequantise(torch.from_numpy(grey(12, 12))).expand(3, 12, 12))
+    as_grey = quantise(Preparation(size=12).prepare(RawImage(colour(12, 12), EIGHT_BIT)))[0]
+    luma = np.array(Image.fromarray(colour(12, 12)).convert("L"))  # Pillow uses the same weights
+    assert np.abs(as_grey.numpy().astype(int) - luma).max() <= 1
+
+
+@pytest.mark.parametrize("square", get_args(Square))
+@pytest.mark.parametrize("shape", [(60, 90), (90, 61), (20, 30), (50, 50)])
+def test_there_and_back(square: Square, shape: tuple[int, int]) -> None:
+    """A soft picture carried back lies where it was; what was cropped is 0."""
+    pixels = smooth(*shape, channels=1)[:, :, 0]
+    preparation = Preparation(size=48, square=square)
+    back = preparation.to_original(preparation.prepare(RawImage(pixels, EIGHT_BIT))[0], shape).numpy()
+    seen = np.ones(shape, bool)
+    if square == "crop":
+        height, width = shape
+        side = min(shape)
+        top, left = (height - side) // 2, (width - side) // 2
+        seen[:] = False
+        seen[top : top + side, left : left + side] = True
+        assert (back[~seen] == 0).all()
+    assert np.abs(back - pixels / 255)[seen].max() < 0.08
+    shifted = np.abs(back - np.roll(pixels, 3, axis=1) / 255)[seen].max()
+    assert shifted > 0.1  # three pixels off would show
+
+
+def test_masks_share_the_geometry() -> None:
+    truth = np.zeros((40, 64), bool)
+    truth[8:16, 32:48] = True
+    for square in get_args(Square):
+        preparation = Preparation(size=32, square=square)
+        mask = preparation.prepare_mask(truth)
+        image = preparation.prepare(RawImage(truth.astype(np.uint8) * 255, EIGHT_BIT))[0]
+        assert (mask - image).abs().max() < 1.5 / 255
+    assert Preparation(size=64).prepare_mask(truth).sum() == truth.sum()
+
+
+@given(
+    height=st.integers(1, 300),
+    width=st.integers(1, 300),
+    size=st.integers(1, 64),
+    square=st.sampled_from(get_args(Square)),
+)
+def test_any_shape(height: int, width: int, size: int, square: Any) -> None:
+    preparation = Preparation(size=size, square=square, scaling="percentile")
+    image = preparation.prepare(RawImage(grey(height, width + 1), EIGHT_BIT))
+    assert image.shape == (1, size, size)
+    assert 0 <= float(image.min()) <= float(image.max()) <= 1
+    assert preparation.to_original(image[0], (height, width + 1)).shape == (height, width + 1)
+
+
+def test_a_map_of_another_size_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"the map has shape \(3, 4\); give \(8, 8\)"):
+        Preparation(size=8).to_original(torch.zeros(3, 4), (10, 10))
+
+
+def test_every_level_survives_the_cache() -> None:
+    levels = torch.arange(256, dtype=torch.uint8)
+    assert quantise(dequantise(levels)).equal(levels)
+    assert quantise(torch.tensor([-0.5, 0.0019, 0.0020, 1.7])).tolist() == [0, 0, 1, 255]
+
+
+@pytest.mark.parametrize("scaling", ["range", "percentile"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_cached_and_fresh_images_are_the_same_bits(tmp_path: Path, scaling: Any, channels: int) -> None:
+    preparation = Preparation(size=48, channels=channels, scaling=scaling)
+    Image.fromarray(smooth(70, 100)).save(tmp_path / "a.jpg")
+    Image.fromarray(grey(70, 100, levels=65536)).save(tmp_path / "b.png")
+    fresh = torch.stack([preparation.prepare(read_image(tmp_path / name)) for name in ("a.jpg", "b.png")])
+    cached = np.stack([preparation.levels(read_image(tmp_path / name)).numpy() for name in ("a.jpg", "b.png")])
+    assert cached.dtype == np.uint8
+    assert dequantise(torch.from_numpy(cached)).equal(fresh)
+    assert quantise(fresh).equal(torch.from_numpy(cached))
+
+
+def test_cemri_as_before(data_root: Path, tmp_path: Path) -> None:
+    found = sorted(
+        (path for path in (data_root / "cemri").glob("*.mat") if path.stem.isdigit()), key=lambda p: int(p.stem)
+    )
+    paths = found[::60]
+    for path in (*paths, data_root / "cemri" / "cvind.mat"):
+        (tmp_path / path.name).symlink_to(path)
+    before = read_slices(tmp_path, 112).image
+    preparation = Preparation(size=112, channels=1, square="stretch", scaling="percentile")
+    now = torch.stack([preparation.prepare(read_image(path)) for path in paths])
+    assert len(now) == len(before) >= 20
+    assert quantise(now).equal(quantise(before))
+    assert all(0 < read_mask(path).mean() < 0.3 for path in paths)

@@ -1,0 +1,159 @@
+"""Tables as people and spreadsheets write them."""
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parsecaps.data.tables import Table, read_table
+
+
+def read(path: Path, content: str | bytes, others: bool = False) -> Table:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_table(path, required=("image", "label"), optional=("patient",), prefix="concept:", others=others)
+
+
+GOOD = {
+    "plain": b"image,label\na.png,nevus\n",
+    "byte order mark": b"\xef\xbb\xbfimage,label\na.png,nevus\n",
+    "semicolons": b"image;label\na.png;nevus\n",
+    "tabs": b"image\tlabel\r\na.png\tnevus\r\n",
+    "sep line": b"sep=;\r\nimage;label\r\na.png;nevus\r\n",
+    "quoted sep line with a mark": b'\xef\xbb\xbf"sep=|"\nimage|label\na.png|nevus\n',
+    "spaces, quotes and case": '" Image ",“LABEL”\na.png,nevus\n'.encode(),
+    "old line ends": b"image,label\ra.png,nevus\r",
+    "trailing separators": b"image,label,,\na.png,nevus,,\n,,,\n",
+    "shorter than the blank columns": b"image,label,,\na.png,nevus\n",
+    "blank lines at the end": b"image,label\na.png,nevus\n\n   \n",
+    "no line end": b"image,label\na.png,nevus",
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_all_these_are_the_same_table(name: str, tmp_path: Path) -> None:
+    table = read(tmp_path / "t.csv", GOOD[name])
+    assert table.problems == []
+    assert table.columns == ("image", "label")
+    assert [(row.number, row.position, row.cells) for row in table.rows] == [
+        (2, 0, {"image": "a.png", "label": "nevus"})
+    ]
+
+
+def test_rows_are_numbered_as_a_spreadsheet_does(tmp_path: Path) -> None:
+    text = 'sep=,\nimage,label\n\na.png,"one\nclass"\nb.png\n,\nc.png,x,y\nd.png,nevus\n'
+    table = read(tmp_path / "t.csv", text)
+    assert [(row.number, row.position) for row in table.rows] == [(3, 0), (7, 3)]
+    assert table.rows[0].cells["label"] == "one\nclass"
+    assert [(problem.row, problem.reason.split(";")[0]) for problem in table.problems] == [
+        (4, "the row has 1 cells and the header 2"),
+        (6, "the row has 3 cells and the header 2"),
+    ]
+    assert table.num_rows == 4
+
+
+MANGLED = {
+    "picture": "column C 'picture' is not known; known are image, label, patient, concept:<name>; rename or remove it",
+    "pateint id": "column C 'pateint id' is not known; did you mean 'patient'?",
+    "lable": "column C 'lable' is not known; did you mean 'label'?",
+    "": "column C has no name; name it or remove it",
+    "Unnamed: 3": "column C 'Unnamed: 3' had no name when a program wrote the table; name it or remove it",
+    "43862": "column C '43862' is a number or a date where a name should be; name it or remove it",
+    "0.5": "column C '0.5' is a number or a date where a name should be; name it or remove it",
+    "2024-01-05": "column C '2024-01-05' is a number or a date where a name should be; name it or remove it",
+    "1-Mar": "column C '1-Mar' is a number or a date where a name should be; name it or remove it",
+    "concept.veil": "column C 'concept.veil' is not known; did you mean 'concept:veil'?",
+    "Concept: veil": "column C 'Concept: veil' is not known; did you mean 'concept:veil'?",
+    "concept_blue veil": "column C 'concept_blue veil' is not known; did you mean 'concept:blue veil'?",
+    "concept:": "column C 'concept:' is not known; did you mean 'concept:<name>'?",
+    "age": "column C 'age' is not known; known are image, label, patient, concept:<name>; rename or remove it",
+    "Label": "column 'label' stands more than once (B and C); keep one",
+}
+
+
+@pytest.mark.parametrize("name", MANGLED)
+def test_a_mangled_header_names_the_column_and_what_was_meant(name: str, tmp_path: Path) -> None:
+    table = read(tmp_path / "t.csv", f"image,label,{name}\na.png,nevus,1\n")
+    assert str(table.problems[0]) == f"{tmp_path / 't.csv'}, row 1: {MANGLED[name]}"
+    assert len(table.rows) == (name != "Label")
+    assert read(tmp_path / "t.csv", f"image,label,{name}\na.png,nevus,1\n", others=True).problems == (
+        [] if name != "Label" else table.problems
+    )
+
+
+def test_concept_columns_are_kept_as_written(tmp_path: Path) -> None:
+    table = read(tmp_path / "t.csv", "image,label, concept:Blue veil ,concept:b\na.png,nevus,1,\n")
+    assert table.columns == ("image", "label", "concept:Blue veil", "concept:b")
+    assert table.rows[0].cells["concept:Blue veil"] == "1"
+    twice = read(tmp_path / "t.csv", "image,label,concept:B,concept:b\na.png,nevus,1,\n")
+    assert [problem.reason for problem in twice.problems] == [
+        "column 'concept:B' stands more than once (C and D); keep one"
+    ]
+
+
+def test_missing_columns_and_empty_tables(tmp_path: Path) -> None:
+    table = read(tmp_path / "t.csv", "picture,patient\na.png,1\nb.png,2\n")
+    assert table.rows == []
+    assert [problem.reason.split(";")[0] for problem in table.problems] == [
+        "column A 'picture' is not known",
+        "column 'image' is missing, so none of the 2 rows can be read",
+        "column 'label' is missing, so none of the 2 rows can be read",
+    ]
+    assert [p.reason for p in read(tmp_path / "t.csv", "\n \n").problems] == [
+        "the table is empty; write a header and rows"
+    ]
+    assert [p.reason for p in read(tmp_path / "t.csv", "image,label\n").problems] == [
+        "the table has a header but no rows; add them"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"image,label\na.png,n\xe6vus\n", r"is not UTF-8 \(byte 0xe6 at offset 19, line 2\); save it as 'CSV UTF-8'"),
+        ("image,label\na.png,nevus\n".encode("utf-16"), r"is not UTF-8 \(byte 0xff at offset 0, line 1\)"),
+        ("image,label\n".encode("utf-16-le"), r"is not a text table \(NUL at offset 1\); save it as 'CSV UTF-8'"),
+        (
+            b'image,label\na.png,nevus\nb.png,"nevus\nc.png,nevus\n',
+            r"row 3: unexpected end of data; a quote is probably",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_at_all(content: bytes, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=words) as error:
+        read(tmp_path / "t.csv", content)
+    assert "\n" not in str(error.value)
+
+
+def test_a_table_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="is missing; give a table"):
+        read_table(tmp_path / "t.csv", required=("image",))
+
+
+CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
+
+
+@given(rows=st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=6), separator=st.sampled_from(",;\t"), bom=st.booleans())
+def test_what_a_program_writes_is_read_back(
+    rows: list[tuple[str, str, str]], separator: str, bom: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=separator).writerows([("image", "label", "patient"), *rows])
+    table = read(tmp_path_factory.mktemp("t") / "t.csv", text.getvalue().encode("utf-8-sig" if bom else "utf-8"))
+    expected = {number: row for number, row in enumerate(rows, 2) if any(cell.strip() for cell in row)}
+    assert {row.number: tuple(row.cells.values()) for row in table.rows} == expected
+    assert len(table.problems) == (not expected)
+
+
+@given(content=st.one_of(st.binary(max_size=60), st.text('imagelb,;\t"\n\r 1', max_size=60).map(str.encode)))
+def test_any_bytes_are_a_table_or_one_line_of_error(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    try:
+        table = read(tmp_path_factory.mktemp("t") / "t.csv", content)
+    except ValueError as error:
+        lines = [str(error)]
+    else:
+        assert table.rows or table.problems
+        lines = [str(problem) for problem in table.problems]
+    assert all("\n" not in line for line in lines)
