@@ -80,7 +80,7 @@ def test_bad_files_are_refused_together_or_skipped_by_name(data: DataSet, cache:
     prepared = prepare_all(data, PREPARATION, folder=cache, skip_bad=True)
     assert prepared.good == [i for i in range(12) if i not in (2, 7)]
     assert not prepared.images[2].any()
-    assert {problem.file for problem in prepared.problems} == {data.cases[2].image.name, data.cases[7].image.name}
+    assert {problem.file for problem in prepared.problems} == {str(data.cases[2].image), str(data.cases[7].image)}
 
 
 def test_a_file_that_can_be_read_again_is(data: DataSet, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

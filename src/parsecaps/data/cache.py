@@ -169,7 +169,7 @@ def _read(case: Case) -> RawImage | Problem:
     try:
         return read_image(case.image, case.frame)
     except (OSError, ValueError) as error:
-        return Problem(case.image.name, case.row, str(error))
+        return Problem(case.name, case.row, str(error).removeprefix(f"{case.image} "))
 
 
 def _digests(data: DataSet, folder: Path) -> list[str]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import SPLITS, DataSet, Problem
-from parsecaps.data.leaks import Leak, find_leaks, unsafe
-from parsecaps.data.reading import image_size
+from parsecaps.data.leaks import find_leaks, unsafe
+from parsecaps.data.reading import image_size, mislabelled
 from parsecaps.data.splits import Division, split_hash
 
 PARTS = (*SPLITS, "unused")
@@ -52,7 +52,6 @@ class DataCheck:
     problems: list[str]
     odd: list[str]
     leaks: list[str]
-    crossing: int
     notes: list[str]
     reasons: list[str]
 
@@ -112,9 +111,8 @@ def check_data(
         ceiling_cases=ceiling_cases,
         split_hash=split_hash(data, division),
         problems=[str(problem) for problem in found],
-        odd=odd_images(data, prepared),
-        leaks=[leak.describe(data, division) for leak in _worst_first(leaks, crossing)],
-        crossing=len(crossing),
+        odd=[*odd_images(data, prepared), *(leak.describe(data, division) for leak in leaks if leak not in crossing)],
+        leaks=[leak.describe(data, division) for leak in crossing],
         notes=notes,
         reasons=reasons,
     )
@@ -149,17 +147,17 @@ def mask_problems(data: DataSet, prepared: PreparedImages) -> list[Problem]:
         try:
             size = image_size(case.mask)
         except (OSError, ValueError) as error:
-            problems.append(Problem(case.mask.name, case.row, str(error)))
+            problems.append(Problem(str(case.mask), case.row, str(error).removeprefix(f"{case.mask} ")))
             continue
         if size != prepared.sizes[i]:
             (h, w), (height, width) = size, prepared.sizes[i]
             reason = f"the mask is {w} x {h}, its image {width} x {height}; give a mask of the image's size"
-            problems.append(Problem(case.mask.name, case.row, reason))
+            problems.append(Problem(str(case.mask), case.row, reason))
     return problems
 
 
 def odd_images(data: DataSet, prepared: PreparedImages, *, smallest: int = 28) -> list[str]:
-    """Images that can be read but look wrong: of one single colour, or smaller than any network reads."""
+    """Images that can be read but look wrong: of one colour, too small for any network, or named as another format."""
     odd = []
     for i in prepared.good:
         height, width = prepared.sizes[i]
@@ -168,6 +166,8 @@ def odd_images(data: DataSet, prepared: PreparedImages, *, smallest: int = 28) -
             odd.append(f"{data.cases[i].name}: every pixel has the same value")
         if min(height, width) < smallest:
             odd.append(f"{data.cases[i].name}: only {width} x {height} pixels")
+        if data.draw is None and data.cases[i].frame is None and (wrong := mislabelled(data.cases[i].image)):
+            odd.append(wrong)
     return odd
 
 
@@ -219,10 +219,6 @@ def _together(data: DataSet, good: Sequence[int]) -> list[list[int]]:
     rows = [data.cases[i].concepts for i in good]
     present = (np.asarray(rows, dtype=float).reshape(len(rows), len(data.concepts)) == 1).astype(int)
     return (present.T @ present).tolist()  # type: ignore[no-any-return]
-
-
-def _worst_first(leaks: Sequence[Leak], crossing: Sequence[Leak]) -> list[Leak]:
-    return [*crossing, *[leak for leak in leaks if leak not in set(crossing)]]
 
 
 def _count(number: int, word: str) -> str:

@@ -36,7 +36,7 @@ class Leak(NamedTuple):
         if self.kind == "patient":
             return f"patient {data.cases[self.first].patient} is in {sides}: {first} and {second}"
         same = "are the same file" if self.kind == "file" else "look the same"
-        return f"{first} and {second} {same}: in {sides}"
+        return f"{first} and {second} {same}, in {sides}"
 
 
 class Fingerprints(NamedTuple):

@@ -11,7 +11,7 @@ from parsecaps.data.check import PARTS, DataCheck
 from parsecaps.data.contact_sheet import contact_sheet
 from parsecaps.report.pages import render
 
-PICTURES_PER_CLASS = 12
+PICTURES_PER_CLASS = 16
 
 
 def data_page(check: DataCheck, data: DataSet, prepared: PreparedImages) -> str:
@@ -34,8 +34,8 @@ def _sheet(data: DataSet, prepared: PreparedImages, label: int) -> str:
     if not rows:
         return ""
     picked = [rows[i] for i in np.linspace(0, len(rows) - 1, min(PICTURES_PER_CLASS, len(rows))).astype(int)]
-    captions = [f"{data.cases[i].patient}" for i in picked]
-    sheet = contact_sheet(np.asarray(prepared.images[picked]), captions, columns=6)
+    captions = [data.cases[i].patient for i in picked]
+    sheet = contact_sheet(np.asarray(prepared.images[picked]), captions, columns=8)
     file = io.BytesIO()
     Image.fromarray(np.moveaxis(np.asarray(sheet), 0, -1)).save(file, "PNG", optimize=True)
     return base64.b64encode(file.getvalue()).decode()

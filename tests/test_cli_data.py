@@ -1,0 +1,176 @@
+"""The data commands, as a user types them."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tests.data.make import folder_of_pictures
+from typer.testing import CliRunner, Result
+
+from parsecaps.cli import app
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARSECAPS_CACHE", str(tmp_path / "cache"))
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def rows_in(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    """Sixteen images of eight patients with two concepts."""
+    data = folder_of_pictures(tmp_path / "pictures", per_class=8)
+    path = tmp_path / "cases.csv"
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["image", "label", "patient", "concept:veil", "concept:streaks"])
+        for i, case in enumerate(data.cases):
+            place = case.image.relative_to(tmp_path).as_posix()
+            writer.writerow([place, data.classes[case.label], case.patient, case.label, "" if i == 2 else i % 2])
+    return path
+
+
+@pytest.mark.parametrize("command", [["data", "check"], ["data", "split"], ["concepts"]])
+def test_help_has_an_example(command: list[str]) -> None:
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    assert f"parsecaps {' '.join(command)} " in " ".join(result.stdout.split())
+
+
+def test_check_of_a_good_manifest(manifest: Path, tmp_path: Path) -> None:
+    page, file = tmp_path / "page.html", tmp_path / "check.json"
+    result = run("data", "check", manifest, "--val", "0.25", "--test", "0.25", "--page", page, "--json", file)
+    assert result.exit_code == 0, result.output
+    assert "16 images of 8 patients, 2 to 2 each" in result.stdout
+    assert "safe to train on" in result.stdout
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    assert stored["safe"]
+    assert stored["classes"] == ["a", "b"]
+    assert stored["concepts"] == ["veil", "streaks"]
+    assert stored["split_hash"] in result.stdout
+    assert "Safe to train on" in page.read_text(encoding="utf-8")
+
+
+def test_check_names_all_problems_and_fails(manifest: Path, tmp_path: Path) -> None:
+    (tmp_path / "pictures/a/0.png").write_bytes(b"not an image")
+    (tmp_path / "pictures/b/1.png").unlink()
+    with open(manifest, "a", encoding="utf-8") as file:
+        file.write("pictures/a/1.png,a,x,maybe,1\n")
+    result = run("data", "check", manifest)
+    assert result.exit_code == 1
+    assert result.stdout.count("problem: ") == 3
+    for text in ("0.png", "1.png", "'maybe'", "row 18"):
+        assert text in result.stdout
+    assert "UNSAFE: 3 problems in the files" in result.stdout
+    skipped = run("data", "check", manifest, "--skip-bad")
+    assert skipped.exit_code == 0, skipped.output
+    assert "3 problems were skipped" in skipped.stdout
+
+
+def test_leaks_are_caught_listed_and_mended(manifest: Path, tmp_path: Path) -> None:
+    split, mended = tmp_path / "split.csv", tmp_path / "mended.csv"
+    assert run("data", "split", manifest, "--out", split, "--val", "0.25", "--test", "0.25").exit_code == 0
+    rows = rows_in(split)
+    train = next(row for row in rows if row["split"] == "train")
+    train["split"] = "test"  # its patient is now on both sides
+    other = next(row for row in rows if row["split"] == "val")
+    tested = next(row for row in rows if row["split"] == "test" and row["patient"] != train["patient"])
+    with Image.open(tmp_path / tested["image"]) as image:
+        image.resize((40, 40)).save(tmp_path / other["image"])  # a copy in other clothes
+    with split.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    result = run("data", "check", manifest, "--split", split, "--fix-split", mended)
+    assert result.exit_code == 1
+    assert f"leak: patient {train['patient']} is in" in result.stdout
+    assert "look the same" in result.stdout
+    assert "UNSAFE: 2 leaks between the parts" in result.stdout
+    assert run("data", "check", manifest, "--split", mended).exit_code == 0
+    file = tmp_path / "allowed.json"
+    allowed = run("data", "check", manifest, "--split", split, "--allow-leaks", "--json", file)
+    assert allowed.exit_code == 0
+    assert any("WARNING: 2 leaks" in note for note in json.loads(file.read_text(encoding="utf-8"))["notes"])
+
+
+def test_folds_are_one_file_each(manifest: Path, tmp_path: Path) -> None:
+    result = run("data", "split", manifest, "--folds", "3", "--val", "0", "--out", tmp_path / "fold.csv")
+    assert result.exit_code == 0, result.output
+    tested = []
+    for i in (1, 2, 3):
+        rows = rows_in(tmp_path / f"fold-{i}.csv")
+        tested += [row["image"] for row in rows if row["split"] == "test"]
+    assert len(tested) == len(set(tested)) == 16
+    assert result.stdout.count("hash ") == 3
+
+
+def test_the_phantom_needs_no_files(tmp_path: Path) -> None:
+    result = run("data", "check", "phantom:n=120,size=32", "--size", "32", "--page", tmp_path / "page.html")
+    assert result.exit_code == 0, result.output
+    assert "blue-whitish veil" in result.stdout
+    assert "in at most 100.0 % of 120 cases" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["nowhere"], "nowhere is not there"),
+        (["phantom:m=3"], "phantom has no option 'm'"),
+        (["phantom:n=none"], "n=none of the phantom is not a number"),
+        (["phantom:n=0"], "phantom:n=0 has no images"),
+        (["phantom", "--source", "phantum"], "source 'phantum' is not known"),
+        (["phantom:n=40", "--test-fold", "2"], "has no author's folds"),
+        (["phantom:n=40", "--split", "gone.csv"], "gone.csv is missing"),
+        (["phantom:n=40", "--page", "no/folder/page.html"], "the folder no/folder is not there"),
+    ],
+)
+def test_mistakes_cost_one_line(arguments: list[str], reason: str) -> None:
+    result = run("data", "check", *arguments)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert reason in result.stderr
+
+
+def test_sources_are_listed() -> None:
+    result = run("data", "sources")
+    assert result.exit_code == 0
+    for name in ("cemri", "ph2", "derm7pt", "ph2d7", "wbcatt", "mnist", "affnist", "folder", "manifest", "phantom"):
+        assert name in result.stdout
+
+
+def test_concepts_from_reports_become_a_manifest(tmp_path: Path) -> None:
+    folder_of_pictures(tmp_path / "pictures", per_class=1)
+    reports = tmp_path / "reports.csv"
+    reports.write_text(
+        "image,label,patient,text\n"
+        'pictures/a/0.png,a,p,"Atypical pigment network, no blue-white veil. Possible streaks."\n'
+        "pictures/b/0.png,b,q,Regular streaks all around.\n",
+        encoding="utf-8",
+    )
+    out = tmp_path / "cases.csv"
+    result = run("concepts", reports, "--column", "text", "--out", out)
+    assert result.exit_code == 0, result.output
+    first, second = rows_in(out)
+    assert (first["concept:atypical pigment network"], first["concept:blue-whitish veil"]) == ("1", "0")
+    assert (first["concept:regular streaks"], second["concept:regular streaks"]) == ("", "1")
+    evidence = rows_in(tmp_path / "cases-evidence.csv")
+    assert any(row["text"].lower().startswith("atypical pigment network") for row in evidence)
+    assert "2 rows" in result.stdout
+
+
+def test_giants_and_bombs_are_problems_not_crashes(manifest: Path, tmp_path: Path) -> None:
+    Image.new("1", (30_000, 30_000)).save(tmp_path / "pictures/a/0.png")
+    result = run("data", "check", manifest)
+    assert result.exit_code == 1
+    assert "0.png, row 2: has more than 120 million pixels; scale it down" in result.stdout
+    assert result.stdout.count("problem: ") == 1
