@@ -10,6 +10,7 @@ from tests.data.make import folder_of_pictures
 from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
+from parsecaps.data.sources import open_data
 
 
 @pytest.fixture(autouse=True)
@@ -166,6 +167,9 @@ def test_concepts_from_reports_become_a_manifest(tmp_path: Path) -> None:
     evidence = rows_in(tmp_path / "cases-evidence.csv")
     assert any(row["text"].lower().startswith("atypical pigment network") for row in evidence)
     assert "2 rows" in result.stdout
+    opened = open_data(out)
+    assert opened.problems == []
+    assert opened.cases[0].concepts[:3] == (0.0, 1.0, 0.0)
 
 
 def test_giants_and_bombs_are_problems_not_crashes(manifest: Path, tmp_path: Path) -> None:

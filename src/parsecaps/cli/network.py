@@ -105,6 +105,49 @@ def bench(
     write_json(json_file, bench.as_dict(entmax, rows, memory))
 
 
+@bench_app.command("data")
+@one_line_errors
+def bench_data(
+    preset: Annotated[str, typer.Option(help="The network that is fed.")] = "medical",
+    images: Annotated[
+        int, typer.Option(help="Phantom images to prepare and go through for the memory; 0 for none.")
+    ] = 5000,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure whether training waits for data, and how much memory many images need.
+
+    Prints images per second of the loader, with augmentation, beside those of a training step; and the peak memory of
+    preparing a phantom of so many images and going through it once.
+
+    **Example**
+
+    `parsecaps bench data --images 50000 --json loading.json`
+    """
+    check_writable(json_file)
+    from parsecaps.evaluation.loading import measure_loading_memory, time_loading
+    from parsecaps.evaluation.timing import Effort
+
+    out = console()
+    with console(stderr=True).status("loader and training step"):
+        speed = time_loading(preset, Effort())
+    out.print(
+        f"{preset}, {speed.image_size} px: the loader gives {speed.loader:,.0f} images/s, a training step takes "
+        f"{speed.training:,.0f}: {speed.ratio:.1f} x",
+        highlight=False,
+    )
+    result = {"speed": {**asdict(speed), "ratio": speed.ratio}}
+    if images:
+        with console(stderr=True).status(f"{images:,} phantom images"):
+            memory = measure_loading_memory(f"phantom:n={images}", 64)
+        out.print(
+            f"{images:,} phantom images at 64 px: prepared in {memory.prepare_seconds:.0f} s, one epoch in "
+            f"{memory.epoch_seconds:.0f} s, peak memory {memory.peak / 1e6:,.0f} MB",
+            highlight=False,
+        )
+        result["memory"] = asdict(memory)
+    write_json(json_file, result)
+
+
 @bench_app.command()
 @one_line_errors
 def routes(

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from parsecaps.data.cases import Problem
 
+NOTE = "note:"  # before the name of a column that is for people only
 _SEPARATORS = (",", ";", "\t")
 _QUOTES = "\"'`\u2018\u2019\u201c\u201d\u201e"  # straight and typographic
 _NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?")
@@ -52,8 +53,9 @@ def read_table(
     """Read a table in UTF-8, separated by commas, semicolons or tabs.
 
     The columns `required` and `optional` are matched without regard to case, spaces and quotes around them; a column
-    that begins with `prefix` is taken as it is. Any other column is a problem, unless `others` says that a published
-    table has columns nobody needs. Without all of the required columns no row is given.
+    that begins with `prefix` is taken as it is, one that begins with `note:` is left to people. Any other column is a
+    problem, unless `others` says that a published table has columns nobody needs. Without all of the required columns
+    no row is given.
     """
     known = {_plain(name): name for name in (*required, *optional)}
     records = _records(path, known)
@@ -108,7 +110,11 @@ def _columns(
                 where = " and ".join(map(_letter, same))
                 reason = f"column {match!r} stands more than once ({where}); keep one"
                 problems.append(Problem(str(path), header_row, reason))
-        elif not others and (name or any(len(cells) > place and cells[place].strip() for _, cells in body)):
+        elif (
+            not others
+            and not name.startswith(NOTE)
+            and (name or any(len(cells) > place and cells[place].strip() for _, cells in body))
+        ):
             problems.append(Problem(str(path), header_row, _unknown(name, letter, known, missing, prefix)))
     return columns, problems
 

@@ -51,12 +51,12 @@ def _step(kind: str, preset: str, batch_size: int) -> Memory:
     shape = (batch_size, model.in_channels, model.image_size, model.image_size)
     image, label = torch.rand(shape), torch.arange(batch_size) % NUM_CLASSES
     training_task(model, model, image[:1], label[:1])()  # loads what torch loads on first use
-    before = _resident("VmRSS")
+    before = resident("VmRSS")
     training_task(model, model, image, label)()
-    return Memory(kind, batch_size, before, _resident("VmHWM"))
+    return Memory(kind, batch_size, before, resident("VmHWM"))
 
 
-def _resident(field: str) -> int:
+def resident(field: str) -> int:
     """Resident memory now (VmRSS) or at its highest (VmHWM); where there is no /proc, the highest for both.
 
     `ru_maxrss` comes second because a process starts with that of the one that started it.

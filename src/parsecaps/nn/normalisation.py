@@ -18,7 +18,7 @@ class CapsuleBatchNorm(nn.BatchNorm1d):
         return super().forward(u.flatten(0, 1)).view_as(u)
 
 
-def capsule_norm(kind: Normalisation, dim: int, *, bias: bool = True) -> nn.Module:
+def capsule_norm(kind: Normalisation, dim: int, *, bias: bool = True) -> CapsuleBatchNorm | nn.LayerNorm:
     """`"layer"` is the paper's, `"batch"` the default (deviation, `docs/paper.md`).
 
     `bias=False` is for places where a shift has no effect on what follows.

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from parsecaps.functional.squash import SquashForm
 from parsecaps.nn.axial import AxialAttention
-from parsecaps.nn.normalisation import Normalisation, capsule_norm
+from parsecaps.nn.normalisation import CapsuleBatchNorm, Normalisation, capsule_norm
 from parsecaps.nn.pconv import PConvCaps
 from parsecaps.nn.sparse import Choice, SparseAttention
 
@@ -51,7 +51,7 @@ class SAARouting(nn.Module):
                 normalisation=normalisation,
                 bias=paper_logits or normalisation != "batch",
             )
-            self.query_norm = nn.Identity() if paper_logits else capsule_norm(normalisation, out_dim)
+            self.query_norm = nn.Identity() if paper_logits else _asking(normalisation, out_dim)
         self.sparse = SparseAttention(
             width=width,
             in_dim=in_dim,
@@ -88,3 +88,15 @@ class SAARouting(nn.Module):
         q = self.query_norm(self.predict(u)) if self.content else None
         parents: Tensor = self.sparse(u, q)
         return parents if self.axial is None else parents + self.axial(u, q)
+
+
+def _asking(normalisation: Normalisation, dim: int) -> CapsuleBatchNorm | nn.LayerNorm:
+    """The normalisation of queries, which starts with all parents asking for nearly the same.
+
+    So a child is first chosen by what it holds, and what parents want of it comes to differ as they learn. Where
+    queries differ from the start, couplings are random choices, from which the network learns less (`docs/study.md`).
+    """
+    norm = capsule_norm(normalisation, dim)
+    nn.init.normal_(norm.bias)
+    nn.init.constant_(norm.weight, 0.3)
+    return norm

@@ -74,7 +74,7 @@ class SparseAttention(nn.Module):
             if paper_logits:
                 self.register_buffer("temperature", torch.ones(heads), persistent=False)
             else:
-                self.temperature = nn.Parameter(torch.full((heads,), 0.3))
+                self.temperature = nn.Parameter(torch.ones(heads))
         own = torch.eye(heads).repeat_interleave(out_dim // heads, dim=1)
         self.register_buffer("own", own, persistent=False)  # (heads, out_dim): which parameters are whose
         self.coupling = Coupling(

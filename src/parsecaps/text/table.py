@@ -2,18 +2,20 @@
 
 import csv
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from parsecaps.data.files import write_atomically
+from parsecaps.data.sources import manifest
+from parsecaps.data.tables import NOTE
 from parsecaps.text.finding import Findings, find_concepts
 from parsecaps.text.lexicon import Lexicon, nearest
 
 EVIDENCE_COLUMNS = ("row", "concept", "value", "start", "end", "text", "reason")
-PREFIX = "concept:"
+PREFIX = manifest.CONCEPT
 _FIRST_ROW = 2  # as a spreadsheet counts: row 1 has the names of the columns
 _LONGEST_CELL = 10_000_000  # characters; the csv module alone stops at 131,072
 
@@ -48,6 +50,9 @@ def annotate_table(
 ) -> TableSummary:
     """Add `concept:<name>` columns (1, 0, blank) to a table by reading one of its columns, and write the evidence.
 
+    A table of images (with a column `image`) comes out as a manifest: columns that training does not know, such as the
+    texts, are kept as `note:<name>`.
+
     Rows are read and written one at a time; `progress` is called with the number of rows done. Both files appear
     complete or not at all, and the input is never written to.
     """
@@ -59,9 +64,9 @@ def annotate_table(
         if header is None:
             raise ValueError(f"{csv_in} is empty; give a table whose first row names the columns")
         place = _place(header, column, lexicon, csv_in)
-        table = csv.writer(stack.enter_context(_appears_complete(csv_out)))
-        evidence = csv.writer(stack.enter_context(_appears_complete(evidence_out)))
-        table.writerow([*header, *(PREFIX + name for name in lexicon.names)])
+        table = csv.writer(stack.enter_context(write_atomically(csv_out)))
+        evidence = csv.writer(stack.enter_context(write_atomically(evidence_out)))
+        table.writerow([*_noted(header), *(PREFIX + name for name in lexicon.names)])
         evidence.writerow(EVIDENCE_COLUMNS)
         summary = TableSummary(0, {name: Counts() for name in lexicon.names})
         current: list[str] = []
@@ -142,6 +147,18 @@ def _rows(file: IO[str], path: Path) -> Iterator[list[str]]:
         csv.field_size_limit(longest)
 
 
+def _noted(header: Sequence[str]) -> list[str]:
+    """The names of the columns; in a table of images, those that training does not know become notes.
+
+    >>> _noted(["image", "label", "report"])
+    ['image', 'label', 'note:report']
+    """
+    if "image" not in header:
+        return list(header)
+    known = {*manifest.REQUIRED, *manifest.OPTIONAL}
+    return [name if name in known or name.startswith((PREFIX, NOTE)) else NOTE + name for name in header]
+
+
 def _place(header: Sequence[str], column: str, lexicon: Lexicon, path: Path) -> int:
     """Where the column of texts is; a column that would be written must not be there yet."""
     if header.count(column) > 1:
@@ -158,16 +175,3 @@ def _place(header: Sequence[str], column: str, lexicon: Lexicon, path: Path) -> 
         if PREFIX + name in header:
             raise ValueError(f"{path} already has a column {PREFIX + name!r}; remove it or rename it")
     return header.index(column)
-
-
-@contextmanager
-def _appears_complete(path: Path) -> Iterator[IO[str]]:
-    """A file to write that takes its name only when all went well."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("w", encoding="utf-8", newline="") as file:
-            yield file
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise

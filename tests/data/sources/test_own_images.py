@@ -240,7 +240,9 @@ def test_sources_are_chosen_by_name_or_layout(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_or_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"source 'x' is not known; choose one of cemri, wbcatt, .*manifest, folder"):
+    with pytest.raises(
+        ValueError, match=r"source 'x' is not known; choose one of phantom, cemri, wbcatt, .*manifest, folder"
+    ):
         open_data(tmp_path, "x")
     with pytest.raises(FileNotFoundError, match="nowhere is not there; give a folder, a table"):
         open_data(tmp_path / "nowhere")

@@ -1,4 +1,4 @@
-"""Anyone's images in a table: `image`, `label`, and optionally patient, split, mask, frame and concepts."""
+"""Anyone's images in a table: `image`, `label`, and optionally patient, split, mask, frame, concepts and notes."""
 
 import os
 from dataclasses import replace
