@@ -45,7 +45,7 @@ def test_columns_and_values(reports: Path, tmp_path: Path) -> None:
     assert reports.read_bytes() == before
     rows = read(tmp_path / "cases.csv")
     assert list(rows[0]) == ["image", "note:text", "label", *(f"concept:{name}" for name in LEXICON.names)]
-    assert [(row["image"], row["text"], row["label"]) for row in rows] == REPORTS
+    assert [(row["image"], row["note:text"], row["label"]) for row in rows] == REPORTS
     concepts = [[row[f"concept:{name}"] for name in LEXICON.names] for row in rows]
     assert concepts == [  # typical, atypical network, veil, regular, irregular streaks, regular, irregular globules
         ["0", "0", "1", "0", "1", "", ""],

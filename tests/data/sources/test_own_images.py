@@ -249,7 +249,8 @@ def test_what_is_not_known_or_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"^cemri is not there"):
         open_data("cemri")
     with pytest.raises(
-        ValueError, match=r"fits no source; looked for cemri: a folder with 1\.mat.*; folder: "
+        ValueError,
+        match=r"fits no source; looked for phantom: the word phantom; cemri: a folder with 1\.mat.*; folder: ",
     ) as error:
         open_data(tmp_path)
     assert "\n" not in str(error.value)
