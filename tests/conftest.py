@@ -37,6 +37,12 @@ def clean_global_state() -> Iterator[None]:
         torch.set_deterministic_debug_mode(deterministic)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Prepared images go to a folder of this run, never to the user's."""
+    os.environ["PARSECAPS_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """The folder with the datasets; a test that asks for it is skipped where there is none."""

@@ -13,11 +13,6 @@ from parsecaps.cli import app
 from parsecaps.data.sources import open_data
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PARSECAPS_CACHE", str(tmp_path / "cache"))
-
-
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 

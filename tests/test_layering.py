@@ -25,6 +25,7 @@ VAGUE_NAMES = {"common", "helper", "helpers", "misc", "util", "utils"}
 MAY_IMPORT: dict[str, set[str]] = {
     "functional": set(),
     "types": set(),
+    "text": {"data"},
     "config": {"types"},
     "nn": {"functional", "types"},
     "models": {"nn", "functional", "types", "config"},

@@ -1,0 +1,84 @@
+"""A model with all that a prediction needs: its weights, how images are prepared for it, and the names of its outputs.
+
+The folder has `config.json` and `model.safetensors` (`models.pretrained`), and `bundle.json`. Training, prediction and
+serving read the preparation from there and nowhere else, so they cannot drift apart.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from parsecaps.data.files import write_atomically
+from parsecaps.data.preparation import Preparation
+from parsecaps.data.reading import read_image
+from parsecaps.models import PretrainedModel, load_model
+
+BUNDLE_FILE = "bundle.json"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A model, its preparation, and the names of its classes and concepts, in the order of its outputs."""
+
+    model: PretrainedModel
+    preparation: Preparation
+    classes: tuple[str, ...]
+    concepts: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        model, preparation = self.model, self.preparation
+        for what, names, wanted in (
+            ("classes", self.classes, model.num_classes),
+            ("concepts", self.concepts, model.num_concepts),
+        ):
+            if len(names) != wanted:
+                raise ValueError(f"{len(names)} names for {wanted} {what}; give one for each")
+        if (preparation.size, preparation.channels) != (model.image_size, model.in_channels):
+            given = f"{preparation.channels} x {preparation.size} px"
+            raise ValueError(f"images of {given} do not fit a model of {model.in_channels} x {model.image_size} px")
+
+    def read(self, path: str | Path, frame: int | None = None) -> Tensor:
+        """An image file as the model was trained on: (channels, size, size) in [0, 1]."""
+        return self.preparation.prepare(read_image(path, frame))
+
+    @torch.no_grad()
+    def predict(self, path: str | Path, frame: int | None = None) -> dict[str, dict[str, float]]:
+        """Probabilities of the classes and presence of the concepts in an image file, by name."""
+        output = self.model.eval()(self.read(path, frame).unsqueeze(0))
+        probabilities = output.logits[0].softmax(0).tolist()
+        presence = [] if output.presence is None else output.presence[0].tolist()
+        return {
+            "classes": dict(zip(self.classes, probabilities, strict=True)),
+            "concepts": dict(zip(self.concepts, presence, strict=True)),
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write everything into `folder`, which is made if it is not there."""
+        folder = Path(folder)
+        self.model.save_pretrained(folder)
+        stored = {
+            "preparation": self.preparation.to_dict(),
+            "classes": list(self.classes),
+            "concepts": list(self.concepts),
+        }
+        with write_atomically(folder / BUNDLE_FILE) as file:
+            file.write(json.dumps(stored, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Bundle":
+        """Read what `save` wrote; no code from the folder is run."""
+        folder = Path(folder)
+        path = folder / BUNDLE_FILE
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing; give a folder written by Bundle.save")
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            preparation = Preparation.from_dict(stored["preparation"])
+            classes, concepts = (tuple(map(str, stored[name])) for name in ("classes", "concepts"))
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"{path} cannot be used: {reason}; save the model again") from None
+        return cls(load_model(folder), preparation, classes, concepts)
