@@ -25,12 +25,12 @@ def tiny(**changes: Any) -> ParseCaps:
     return ParseCaps.from_preset("tiny", **{"num_classes": 4, **changes})
 
 
-class TestParallel(SparseContract, ExportContract):
+class TestParallel(SparseContract, CompileContract, ExportContract):
     def build(self) -> ParseCaps:
         return tiny()
 
 
-class TestOneBlock(SparseContract, CompileContract):
+class TestOneBlock(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(dims=(4, 8), cells=(1,), heads=(2,), radius=(1,))
 
