@@ -6,7 +6,6 @@ prepares a data set into an empty cache, goes through it once, and prints the pe
 """
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.leaks import Fingerprints
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.evaluation.memory import resident
+from parsecaps.evaluation.memory import in_new_process, resident
 from parsecaps.evaluation.throughput import NUM_CLASSES, training_task
 from parsecaps.evaluation.timing import Effort, best_seconds
 from parsecaps.models.parsecaps import ParseCaps
@@ -90,12 +89,7 @@ def time_loading(preset: str, effort: Effort, *, images: int = 256) -> LoadingSp
 
 def measure_loading_memory(data: str, image_size: int) -> LoadingMemory:
     """Do it in a new Python, for a process cannot forget a peak."""
-    command = [sys.executable, "-m", "parsecaps.evaluation.loading", data, str(image_size)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise OSError(f"memory could not be measured: {reason}")
-    return LoadingMemory(**json.loads(done.stdout))
+    return LoadingMemory(**in_new_process("parsecaps.evaluation.loading", data, str(image_size)))
 
 
 def _load(name: str, image_size: int) -> LoadingMemory:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 BATCH_SIZE = 32
 
@@ -29,12 +30,18 @@ def measure_memory(preset: str = "medical", *, plain: bool = False, batch_size: 
     `plain` takes the CNN of equal FLOPs instead of the preset itself.
     """
     kind = "PlainCNN" if plain else "ParseCaps"
-    command = [sys.executable, "-m", "parsecaps.evaluation.memory", kind, preset, str(batch_size)]
+    return Memory(**in_new_process("parsecaps.evaluation.memory", kind, preset, str(batch_size)))
+
+
+def in_new_process(module: str, *arguments: str) -> dict[str, Any]:
+    """Run a module of the package in a new Python, and read the JSON that it prints."""
+    command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise OSError(f"memory could not be measured: {reason}")
-    return Memory(**json.loads(done.stdout))
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 def _step(kind: str, preset: str, batch_size: int) -> Memory:
