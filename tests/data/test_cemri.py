@@ -53,6 +53,9 @@ def test_a_tested_patient_is_not_trained_on(folder: Path) -> None:
     train, test = split_by_fold(read_slices(folder, 28), train={1, 2}, test={3})
     assert train.tolist() == [0, 3]
     assert test.tolist() == [2, 4]
+    train, test = split_by_fold(read_slices(folder, 28), train={1, 2}, test={3}, as_published=True)
+    assert train.tolist() == [0, 1, 3]
+    assert test.tolist() == [2, 4]
 
 
 def test_missing_folds_and_folders(folder: Path, tmp_path: Path) -> None:

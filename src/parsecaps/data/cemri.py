@@ -57,15 +57,18 @@ def read_slices(folder: str | Path, size: int) -> Slices:
     return Slices(torch.stack(images), torch.tensor(labels), fold, patients)
 
 
-def split_by_fold(slices: Slices, *, train: set[int], test: set[int]) -> tuple[Tensor, Tensor]:
+def split_by_fold(
+    slices: Slices, *, train: set[int], test: set[int], as_published: bool = False
+) -> tuple[Tensor, Tensor]:
     """Indices of the slices to train and to test on; a patient of the test folds is dropped from training.
 
-    The author's folds put 15 patients with several ids on both sides; here a patient is on one side only.
+    The author's folds put 15 patients with several ids on both sides; here a patient is on one side only, unless
+    `as_published` asks for the folds as they are, for comparison with figures obtained so.
     """
     folds = slices.fold.tolist()
     tested = {patient for patient, fold in zip(slices.patient, folds, strict=True) if fold in test}
     rows = list(enumerate(zip(slices.patient, folds, strict=True)))
-    train_rows = [i for i, (patient, fold) in rows if fold in train and patient not in tested]
+    train_rows = [i for i, (patient, fold) in rows if fold in train and (as_published or patient not in tested)]
     test_rows = [i for i, (_, fold) in rows if fold in test]
     if not train_rows or not test_rows:
         raise ValueError(f"folds {sorted(train)} and {sorted(test)} are not both here; found {sorted(set(folds))}")

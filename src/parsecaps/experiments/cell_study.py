@@ -53,6 +53,9 @@ def main() -> None:
     parser.add_argument("--variant", choices=["cnn", *VARIANTS], default="tree")
     parser.add_argument("--protocol", choices=PROTOCOLS, default="select")
     parser.add_argument("--direction", type=int, help="run only this split of the protocol")
+    parser.add_argument(
+        "--as-published", action="store_true", help="the folds as they are, with patients on both sides"
+    )
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--size", type=int, default=112)
@@ -64,7 +67,7 @@ def main() -> None:
     for index, (train_folds, test_folds) in enumerate(PROTOCOLS[options.protocol]):
         if options.direction not in (None, index):
             continue
-        rows = split_by_fold(slices, train=train_folds, test=test_folds)
+        rows = split_by_fold(slices, train=train_folds, test=test_folds, as_published=options.as_published)
         split = Split(slices.image, slices.label, *rows)
         torch.manual_seed(options.seed)
         model = build(options.variant, options.size, options.change)
@@ -81,6 +84,7 @@ def main() -> None:
             "variant": options.variant,
             "change": options.change,
             "protocol": options.protocol,
+            "as_published": options.as_published,
             "test_folds": sorted(test_folds),
             "seed": options.seed,
             "epochs": options.epochs,
