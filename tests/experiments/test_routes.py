@@ -99,10 +99,8 @@ def test_routes_carry_the_decision() -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        measured, _ = measure_routes(task, prior_only=False)
+        measured, _ = measure_routes(task, seed=1)
     finally:
         torch.set_num_threads(threads)
-    uniform, _, strongest = measured.criteria
     assert measured.accuracy > 90
-    assert uniform.holds
-    assert strongest.holds
+    assert [criterion.holds for criterion in measured.criteria] == [True, True, True], measured
