@@ -1,1 +1,1 @@
-"""How good and how fast: what a model costs in time and memory."""
+"""How good and how fast: scores with intervals, comparisons, prediction sets, and the cost in time and memory."""

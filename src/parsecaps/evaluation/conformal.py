@@ -1,0 +1,101 @@
+"""Split conformal prediction sets: with a chosen risk, which classes cannot be ruled out, and when to abstain.
+
+Calibrated on validation cases, never on those that trained. If validation and future patients are exchangeable, the
+set of a new image holds its class with a probability of at least 1 - risk, whatever the model: on average over
+patients, not for each kind of patient, and not among the answered images alone (`set_summary` measures those).
+
+Images of one patient are alike, so images are not exchangeable; patients are. A calibration that counted forty slices
+of one patient as forty cases would be surer than it may. To keep one image of each patient would be right but throw
+most away, and depend on the draw. Here each patient has one vote, shared equally by its images, and one more vote
+stands for the patient to come (Lee, Barber and Willett 2023, "Distribution-free inference with hierarchical data"):
+the guarantee is exact for an image drawn from a new patient. With one image per patient it is the usual method.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class ConformalThreshold(NamedTuple):
+    """A class is in the set from this probability on; 0 puts all classes in it, so that every image abstains.
+
+    `patients` is the number that calibrated it. `note` says why everything abstains, where it does.
+    """
+
+    probability: float
+    risk: float
+    patients: int
+    note: str | None = None
+
+
+class SetSummary(NamedTuple):
+    """What prediction sets do on cases with known labels; a share is None where there are no cases.
+
+    `coverage`: sets that hold the class. `answered`: sets of one class. `accuracy_answered`: how many of those are
+    right. `mean_size`: classes in a set.
+    """
+
+    n: int
+    coverage: float | None
+    answered: float | None
+    accuracy_answered: float | None
+    mean_size: float | None
+
+
+def calibrate(
+    probabilities: np.ndarray, label: np.ndarray, risk: float, patient: Sequence[str] | np.ndarray | None = None
+) -> ConformalThreshold:
+    """The highest threshold that keeps the promise; unknown labels are left out.
+
+    Shapes:
+        - probabilities: (N, K); label: (N,), -1 = unknown; patient: N, anything that tells patients apart, None where
+          each image is a patient of its own (`Predictions.groups` gives both)
+    """
+    if not 0 < risk < 1:
+        raise ValueError(f"risk is {risk}; give a share between 0 and 1, such as 0.05")
+    known = np.flatnonzero(label >= 0)
+    of_truth = probabilities[known, label[known]]
+    group = np.asarray(patient)[known] if patient is not None else known
+    _, index, size = np.unique(group, return_inverse=True, return_counts=True)
+    patients = len(size)
+    order = np.argsort(-of_truth, kind="stable")
+    votes = np.cumsum(1 / size[index[order]])
+    needed = (1 - risk) * (patients + 1) - 1e-9
+    if patients < needed:
+        least = math.ceil((1 - 1e-9) / risk) - 1
+        note = f"{patients} patients are too few for a risk of {risk:g}: every image abstains; calibrate on {least}"
+        return ConformalThreshold(0.0, risk, patients, note)
+    place = min(int(np.searchsorted(votes, needed)), len(votes) - 1)
+    return ConformalThreshold(float(of_truth[order[place]]), risk, patients)
+
+
+def prediction_sets(probabilities: np.ndarray, threshold: float) -> np.ndarray:
+    """The classes of each image that cannot be ruled out: (N, K) -> (N, K) bool.
+
+    >>> prediction_sets(np.array([[0.9, 0.1], [0.6, 0.4]]), 0.3)
+    array([[ True, False],
+           [ True,  True]])
+    """
+    return np.asarray(probabilities >= threshold)
+
+
+def abstain(sets: np.ndarray) -> np.ndarray:
+    """Where the set does not name exactly one class, someone else should look: (N, K) bool -> (N,) bool."""
+    return np.asarray(sets.sum(1) != 1)
+
+
+def set_summary(sets: np.ndarray, label: np.ndarray) -> SetSummary:
+    """How often sets hold the truth and how often they answer; unknown labels are left out.
+
+    Shapes:
+        - sets: (N, K) bool; label: (N,), -1 = unknown
+    """
+    sets, label = sets[label >= 0], label[label >= 0]
+    n = len(label)
+    if not n:
+        return SetSummary(0, None, None, None, None)
+    held, answered = sets[np.arange(n), label], ~abstain(sets)
+    accuracy = float(held[answered].mean()) if answered.any() else None
+    return SetSummary(n, float(held.mean()), float(answered.mean()), accuracy, float(sets.sum(1).mean()))

@@ -1,0 +1,168 @@
+"""What a model said about cases, beside what is true of them: all that scores are computed from."""
+
+import json
+import os
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.special import softmax
+
+_ARRAYS = ("logits", "label", "presence", "concepts")
+_NAMES = ("patient", "name", "classes", "concept_names")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Predictions:
+    """The outputs of a model for N cases, K classes and m concepts, with the truth as far as it is known.
+
+    `patient` groups the images of one person; a blank one means that the image stands for itself. `name` tells the
+    cases apart. A model without concepts has no `presence`, a data set without them no `concepts`.
+
+    Shapes:
+        - logits: (N, K); label: (N,) int64, -1 = unknown
+        - presence: (N, m) in [0, 1], or None; concepts: (N, m), 1, 0 or NaN = unknown, or None
+    """
+
+    logits: np.ndarray
+    label: np.ndarray
+    patient: Sequence[str]
+    name: Sequence[str]
+    classes: tuple[str, ...]
+    presence: np.ndarray | None = None
+    concepts: np.ndarray | None = None
+    concept_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        count, num_classes, num_concepts = len(self.name), len(self.classes), len(self.concept_names)
+        wanted = {"logits": (count, num_classes), "label": (count,)} | dict.fromkeys(
+            ("presence", "concepts"), (count, num_concepts)
+        )
+        for field, shape in wanted.items():
+            array = getattr(self, field)
+            if array is None:
+                continue
+            array = np.asarray(array, dtype=np.int64 if field == "label" else np.float64)
+            if array.shape != shape:
+                raise ValueError(f"{field} has the shape {array.shape}; {shape} is wanted")
+            object.__setattr__(self, field, array)
+        if len(self.patient) != count:
+            raise ValueError(f"{len(self.patient)} patients for {count} cases; give one for each, blank if unknown")
+        for field in ("classes", "concept_names"):
+            names = getattr(self, field)
+            if len(set(names)) != len(names):
+                twice = Counter(names).most_common(1)[0][0]
+                raise ValueError(f"{field} has {twice!r} twice; give each its own name")
+        self._refuse("logits", ~np.isfinite(self.logits).all(1), "are not finite")
+        wrong = np.asarray((self.label < -1) | (self.label >= num_classes))
+        self._refuse("label", wrong, f"is not from -1 to {num_classes - 1}")
+        if self.presence is not None:
+            inside = (self.presence >= 0) & (self.presence <= 1)
+            self._refuse("presence", np.asarray(~inside.all(1)), "is not within 0 and 1")
+        if self.concepts is not None:
+            good = np.isin(self.concepts, (0, 1)) | np.isnan(self.concepts)
+            self._refuse("concepts", ~good.all(1), "are not 0, 1 or NaN")
+
+    def _refuse(self, field: str, wrong: np.ndarray, reason: str) -> None:
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise ValueError(f"{field} of {self.name[row]} {reason}: {getattr(self, field)[row].tolist()}")
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+    def probabilities(self, temperature: float = 1.0) -> np.ndarray:
+        """Softmax of the logits divided by a temperature: (N, K) float64."""
+        return np.asarray(softmax(self.tempered(temperature).logits, axis=1))
+
+    def tempered(self, temperature: float) -> "Predictions":
+        """The same with the logits divided by a temperature; folds that are pooled each have their own."""
+        if not (np.isfinite(temperature) and temperature > 0):
+            raise ValueError(f"temperature is {temperature}; give a number above 0")
+        return self if temperature == 1 else replace(self, logits=self.logits / temperature)
+
+    def groups(self) -> np.ndarray:
+        """The number of each case's patient, from 0: (N,) int64. A case without patient is a patient of its own."""
+        keys = [(who, -1) if who else ("", i) for i, who in enumerate(self.patient)]
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        return np.array([numbers[key] for key in keys], dtype=np.int64)
+
+    def subset(self, rows: Sequence[int] | np.ndarray) -> "Predictions":
+        """Only these cases, in this order; a row that is given twice is there twice."""
+        index = np.asarray(rows, dtype=np.int64)
+        return replace(
+            self,
+            logits=self.logits[index],
+            label=self.label[index],
+            presence=None if self.presence is None else self.presence[index],
+            concepts=None if self.concepts is None else self.concepts[index],
+            patient=[self.patient[i] for i in index],
+            name=[self.name[i] for i in index],
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write an .npz file: arrays, and the names as JSON in bytes, so that nothing needs pickle to be read."""
+        path = Path(path)
+        arrays = {field: getattr(self, field) for field in _ARRAYS if getattr(self, field) is not None}
+        names = json.dumps({field: list(getattr(self, field)) for field in _NAMES}).encode()
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            with open(unfinished, "wb") as file:
+                np.savez_compressed(file, names=np.frombuffer(names, dtype=np.uint8), **arrays)
+            os.replace(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Predictions":
+        """Read what `save` wrote."""
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing; give a file written by Predictions.save")
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {field: stored[field] for field in _ARRAYS if field in stored}
+                names = json.loads(stored["names"].tobytes().decode())
+            patient, name, classes, concept_names = ([str(text) for text in names[field]] for field in _NAMES)
+            return cls(patient=patient, name=name, classes=tuple(classes), concept_names=tuple(concept_names), **arrays)
+        except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path} is not a file of predictions ({error}); write it again by evaluating") from None
+
+
+def concatenate(parts: Sequence[Predictions]) -> Predictions:
+    """All cases of several predictions, as of the folds of a cross-validation, which test every case once.
+
+    Each fold has a model of its own: give each the temperature that was fitted for it (`tempered`) before. Classes and
+    concepts must be the same; a case may be in one part only.
+    """
+    if not parts:
+        raise ValueError("there are no predictions to put together; give at least one")
+    first = parts[0]
+    for part in parts[1:]:
+        for field in ("classes", "concept_names"):
+            if getattr(part, field) != getattr(first, field):
+                raise ValueError(f"{field} differ: {getattr(first, field)} and {getattr(part, field)}")
+        for field in ("presence", "concepts"):
+            if (getattr(part, field) is None) != (getattr(first, field) is None):
+                raise ValueError(f"only some of the predictions have {field}; give all of them or none")
+    names = [name for part in parts for name in part.name]
+    if len(set(names)) != len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        raise ValueError(f"{twice} is in two of the predictions; each case may be tested once")
+    return replace(
+        first,
+        logits=np.concatenate([part.logits for part in parts]),
+        label=np.concatenate([part.label for part in parts]),
+        presence=None if first.presence is None else np.concatenate([_given(part.presence) for part in parts]),
+        concepts=None if first.concepts is None else np.concatenate([_given(part.concepts) for part in parts]),
+        patient=[patient for part in parts for patient in part.patient],
+        name=names,
+    )
+
+
+def _given(array: np.ndarray | None) -> np.ndarray:
+    assert array is not None
+    return array

@@ -1,0 +1,93 @@
+"""How scores are written, the same in the terminal and on the page."""
+
+from parsecaps.evaluation.comparison import Difference
+from parsecaps.evaluation.score import Score
+
+TITLES = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "macro_precision": "precision, macro",
+    "macro_recall": "recall, macro",
+    "macro_f1": "F1, macro",
+    "macro_specificity": "specificity, macro",
+    "macro_auroc": "AUROC, macro",
+    "ece": "calibration error (ECE)",
+    "brier": "Brier score",
+    "nll": "NLL",
+    "mean_auroc": "concept AUROC, mean",
+    "mean_f1": "concept F1, mean",
+    "explanation_error_l2": "explanation error (L2)",
+    "explanation_error_l2_squared": "explanation error (L2, squared)",
+    "precision": "precision",
+    "recall": "recall",
+    "f1": "F1",
+    "specificity": "specificity",
+    "auroc": "AUROC",
+}
+_SHARES = {"accuracy", "balanced_accuracy"} | {
+    f"{prefix}{name}" for prefix in ("", "macro_") for name in ("precision", "recall", "specificity")
+}
+UNDEFINED = "-"
+
+
+def number(key: str, value: float | None) -> str:
+    """Shares of images in per cent, everything else with three digits.
+
+    >>> number("accuracy", 0.9534), number("macro_auroc", 0.9534), number("recall", None)
+    ('95.3 %', '0.953', '-')
+    """
+    if value is None:
+        return UNDEFINED
+    return f"{100 * value:.1f} %" if key in _SHARES else f"{value:.3f}"
+
+
+def interval(key: str, score: Score) -> str:
+    """The 95 % interval.
+
+    >>> interval("accuracy", Score(0.95, 0.9, 0.99, 100)), interval("accuracy", Score(0.95, None, None, 1))
+    ('90.0 to 99.0', '-')
+    """
+    if score.low is None or score.high is None:
+        return UNDEFINED
+    return f"{number(key, score.low)} to {number(key, score.high)}".replace(" %", "")
+
+
+def difference(key: str, value: float | None) -> str:
+    """With its sign; shares in points of per cent.
+
+    >>> difference("accuracy", 0.0123), difference("macro_auroc", -0.0004)
+    ('+1.2', '-0.000')
+    """
+    if value is None:
+        return UNDEFINED
+    return f"{100 * value:+.1f}" if key in _SHARES else f"{value:+.3f}"
+
+
+def difference_interval(key: str, each: Difference) -> str:
+    """The 95 % interval of a difference.
+
+    >>> difference_interval("accuracy", Difference(0.9, 0.95, 0.05, -0.01, 0.11, 0.1))
+    '-1.0 to +11.0'
+    """
+    return UNDEFINED if each.low is None else f"{difference(key, each.low)} to {difference(key, each.high)}"
+
+
+def p_value(p: float | None) -> str:
+    """Three digits, as small ones say no more.
+
+    >>> p_value(0.04), p_value(0.0002)
+    ('0.040', '< 0.001')
+    """
+    if p is None:
+        return UNDEFINED
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def equals(p: float | None) -> str:
+    """A p-value after the letter p.
+
+    >>> f"p {equals(0.04)}, p {equals(0.0002)}"
+    'p = 0.040, p < 0.001'
+    """
+    text = p_value(p)
+    return text if text.startswith("<") else f"= {text}"

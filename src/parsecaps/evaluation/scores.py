@@ -1,0 +1,197 @@
+"""How good a model is: every score with the number of images behind it and a 95 % interval over patients."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from parsecaps.evaluation.calibration import ReliabilityBin, reliability_bins
+from parsecaps.evaluation.predictions import Predictions
+from parsecaps.evaluation.resampling import resampled_weights
+from parsecaps.evaluation.score import Estimates, Score
+from parsecaps.evaluation.weighted import WeightedClassScores, WeightedConceptScores
+
+PER_CLASS = ("precision", "recall", "f1", "specificity", "auroc")
+PER_CONCEPT = ("auroc", "f1")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """All scores of one model on one set of cases; `scores["accuracy"]` finds any of those that are single numbers.
+
+    `overall` has accuracy, balanced_accuracy, macro_precision, macro_recall, macro_f1, macro_specificity, macro_auroc,
+    ece, brier and nll; `by_class` the five of each class, one against the rest. `concepts` has mean_auroc, mean_f1,
+    explanation_error_l2 (mean over images of the L2 distance between presence and truth, over the known concepts) and
+    explanation_error_l2_squared (mean of its square); it is empty without concepts. `by_concept` has auroc and f1
+    (seen: presence above 0.5), and `present` how many images have each concept.
+
+    A class that is absent from the truth has no recall and no AUROC, and takes no part in macro means. `confusion` has
+    the truth in rows. `roc` has the corners of the curve of each class that has one.
+    """
+
+    classes: tuple[str, ...]
+    concept_names: tuple[str, ...]
+    images: int
+    labelled: int
+    patients: int
+    temperature: float
+    resamples: int
+    seed: int
+    overall: dict[str, Score]
+    by_class: dict[str, dict[str, Score]]
+    confusion: list[list[int]]
+    reliability: list[ReliabilityBin]
+    roc: dict[str, list[tuple[float, float]]]
+    concepts: dict[str, Score]
+    by_concept: dict[str, dict[str, Score]]
+    present: dict[str, int]
+    notes: list[str]
+
+    def __getitem__(self, name: str) -> Score:
+        return self.single[name]
+
+    @property
+    def single(self) -> dict[str, Score]:
+        """The scores that are one number for the whole model: `overall` and `concepts`."""
+        return {**self.overall, **self.concepts}
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        return {**asdict(self), "reliability": [each._asdict() for each in self.reliability]}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "Scores":
+        """Read what `as_dict` gave, also after it has been JSON."""
+        try:
+            read: dict[str, Any] = dict(stored)
+            for field in ("overall", "concepts"):
+                read[field] = _read(stored[field])
+            for field in ("by_class", "by_concept"):
+                read[field] = {name: _read(scores) for name, scores in stored[field].items()}
+            for field in ("classes", "concept_names"):
+                read[field] = tuple(stored[field])
+            read["reliability"] = [ReliabilityBin(**each) for each in stored["reliability"]]
+            read["roc"] = {name: [(x, y) for x, y in curve] for name, curve in stored["roc"].items()}
+            return cls(**read)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"these are not scores of this version ({error}); evaluate again") from None
+
+
+def score(predictions: Predictions, *, temperature: float = 1.0, resamples: int = 1000, seed: int = 0) -> Scores:
+    """Score predictions, after dividing their logits by `temperature`.
+
+    Intervals are the middle 95 % of `resamples` bootstrap resamples of the patients, all images of a patient going
+    together; images are resampled where there are no patients. Unknown labels and concepts are left out. Without
+    resamples there are no intervals.
+    """
+    from parsecaps.evaluation.point_scores import class_scores, concept_scores, roc_curve
+
+    predictions = predictions.tempered(temperature)
+    group, probabilities = predictions.groups(), predictions.probabilities()
+    rows = np.flatnonzero(predictions.label >= 0)
+    logits, label = predictions.logits[rows], predictions.label[rows]
+    of_classes, weigh_classes = Estimates(class_scores(logits, label), group), WeightedClassScores(logits, label)
+    presence, truth = predictions.presence, predictions.concepts
+    of_concepts = None
+    if presence is not None and truth is not None and predictions.concept_names:
+        of_concepts = Estimates(concept_scores(presence, truth), group)
+        weigh_concepts = WeightedConceptScores(presence, truth)
+    for weights in resampled_weights(group, resamples, seed):
+        of_classes.add(weigh_classes(weights[rows]))
+        if of_concepts is not None:
+            of_concepts.add(weigh_concepts(weights))
+    curves = {name: roc_curve(probabilities[rows, k], label == k) for k, name in enumerate(predictions.classes)}
+    concept_names = predictions.concept_names if of_concepts is not None else ()
+    return Scores(
+        classes=predictions.classes,
+        concept_names=concept_names,
+        images=len(predictions),
+        labelled=len(rows),
+        patients=len(np.unique(group)),
+        temperature=temperature,
+        resamples=resamples,
+        seed=seed,
+        overall=_overall(of_classes, predictions.label >= 0),
+        by_class=_by_class(of_classes, predictions),
+        confusion=of_classes.values["confusion"].tolist(),
+        reliability=reliability_bins(probabilities, predictions.label),
+        roc={name: curve for name, curve in curves.items() if curve is not None},
+        concepts={} if of_concepts is None or truth is None else _concepts(of_concepts, truth),
+        by_concept={} if of_concepts is None or truth is None else _by_concept(of_concepts, truth, concept_names),
+        present={} if truth is None else {name: int((truth[:, j] == 1).sum()) for j, name in enumerate(concept_names)},
+        notes=_notes(predictions, of_classes.values),
+    )
+
+
+def _read(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, Score]:
+    return {name: Score(**each) for name, each in stored.items()}
+
+
+def _overall(estimates: Estimates, labelled: np.ndarray) -> dict[str, Score]:
+    from_key = {
+        "accuracy": "accuracy",
+        "balanced_accuracy": "mean_recall",
+        **{f"macro_{key}": f"mean_{key}" for key in PER_CLASS},
+        **{key: key for key in ("ece", "brier", "nll")},
+    }
+    return {name: estimates.score(key, labelled) for name, key in from_key.items()}
+
+
+def _by_class(estimates: Estimates, predictions: Predictions) -> dict[str, dict[str, Score]]:
+    label, predicted = predictions.label, predictions.logits.argmax(1)
+    labelled = label >= 0
+    scores = {}
+    for k, name in enumerate(predictions.classes):
+        truth, named = label == k, labelled & (predicted == k)
+        rest = labelled & ~truth
+        masks = {
+            "precision": (named,),
+            "recall": (truth,),
+            "f1": (truth | named,),
+            "specificity": (rest,),
+            "auroc": (labelled, truth, rest),
+        }
+        scores[name] = {key: estimates.score(key, *masks[key], row=k) for key in PER_CLASS}
+    return scores
+
+
+def _concepts(estimates: Estimates, truth: np.ndarray) -> dict[str, Score]:
+    names = (*(f"mean_{key}" for key in PER_CONCEPT), "explanation_error_l2", "explanation_error_l2_squared")
+    any_known = ~np.isnan(truth).all(1)
+    return {name: estimates.score(name, any_known) for name in names}
+
+
+def _by_concept(estimates: Estimates, truth: np.ndarray, names: tuple[str, ...]) -> dict[str, dict[str, Score]]:
+    scores = {}
+    for j, name in enumerate(names):
+        present, absent = truth[:, j] == 1, truth[:, j] == 0
+        known = present | absent
+        scores[name] = {
+            "auroc": estimates.score("auroc", known, present, absent, row=j),
+            "f1": estimates.score("f1", known, row=j),
+        }
+    return scores
+
+
+def _notes(predictions: Predictions, values: dict[str, np.ndarray]) -> list[str]:
+    """What a reader must know to read the numbers rightly."""
+    notes = []
+    known = predictions.label >= 0
+    if not known.any():
+        notes.append("no label is known: there are no scores of classes")
+    elif not known.all():
+        notes.append(f"{int((~known).sum()):,} of {len(known):,} images have no known label and are left out")
+    missing = [name for name, count in zip(predictions.classes, values["count"], strict=True) if not count]
+    if missing and known.any():
+        notes.append(f"no image of {', '.join(missing)}: no recall and no AUROC, and left out of macro means")
+    patients = len(np.unique(predictions.groups()[known]))
+    if patients == 1:
+        notes.append("all labelled images are of one patient: there are no intervals")
+    if known.any() and values["accuracy"] == 1:
+        notes.append(
+            f"no mistake in {int(known.sum()):,} images of {patients:,} patients: resampling cannot show how uncertain "
+            f"that is; with 95 % confidence up to {100 * (1 - 0.05 ** (1 / patients)):.1f} % of patients may still "
+            "have one"
+        )
+    return notes

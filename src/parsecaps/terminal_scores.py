@@ -1,0 +1,111 @@
+"""What `parsecaps evaluate` prints: scores with their intervals, and comparisons."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from parsecaps.evaluation.comparison import Comparison
+from parsecaps.evaluation.score import Score
+from parsecaps.evaluation.score_text import TITLES, difference, difference_interval, equals, interval, number, p_value
+from parsecaps.evaluation.scores import PER_CLASS, PER_CONCEPT, Scores
+from parsecaps.terminal import plain_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_CONFUSION_WIDTH = 80  # of the names of the classes in a row
+
+
+def score_tables(scores: Scores) -> "Iterator[Table]":
+    """All scores of one model: overall, by class, the confusion matrix, and by concept."""
+    counts = f"{scores.labelled:,} of {scores.images:,} images labelled, {scores.patients:,} patients"
+    yield _single_table(f"scores: {counts}", scores.single)
+    classes = plain_table("by class, one against the rest", "class", "n", *(TITLES[key] for key in PER_CLASS))
+    for name, by_key in scores.by_class.items():
+        classes.add_row(_plain(name), f"{by_key['recall'].n:,}", *(_two_lines(key, by_key[key]) for key in PER_CLASS))
+    yield classes
+    yield _confusion_table(scores)
+    if scores.by_concept:
+        columns = ("present", "n", *(TITLES[key] for key in PER_CONCEPT))
+        concepts = plain_table("by concept", "concept", *columns)
+        for name, by_key in scores.by_concept.items():
+            cells = (_with_interval(key, by_key[key]) for key in PER_CONCEPT)
+            concepts.add_row(_plain(name), f"{scores.present[name]:,}", f"{by_key['auroc'].n:,}", *cells)
+        yield concepts
+
+
+def score_lines(scores: Scores) -> Iterator[str]:
+    """How the numbers came about, and what to know before believing them."""
+    yield (
+        f"95 % intervals by {scores.resamples:,} resamples of {scores.patients:,} patients; "
+        f"temperature {scores.temperature:.3g}"
+    )
+    for note in scores.notes:
+        yield f"note: {note}"
+
+
+def side_by_side_table(models: Mapping[str, Scores]) -> "Table":
+    """The single numbers of several models, a column each."""
+    table = plain_table("scores with 95 % intervals", "score", *map(_plain, models))
+    counts = (f"{scores.labelled:,}, {scores.patients:,}" for scores in models.values())
+    table.add_row("labelled images, patients", *counts)
+    found = [scores.single for scores in models.values()]
+    for key in dict.fromkeys(key for each in found for key in each):
+        cells = (_with_interval(key, each[key]) if key in each else "" for each in found)
+        table.add_row(TITLES[key], *cells)
+    return table
+
+
+def comparison_table(comparison: Comparison, first: str, second: str) -> "Table":
+    """The differences, second minus first."""
+    first, second = _plain(first), _plain(second)
+    title = f"{second} against {first}: {comparison.n:,} images of {comparison.patients:,} patients"
+    table = plain_table(title, "score", first, second, "difference", "95 % interval", "p")
+    for key, each in comparison.differences.items():
+        values = (number(key, each.first), number(key, each.second), difference(key, each.difference))
+        table.add_row(TITLES[key], *values, difference_interval(key, each), p_value(each.p_value))
+    return table
+
+
+def comparison_lines(comparison: Comparison, first: str, second: str) -> Iterator[str]:
+    """McNemar's test in words."""
+    yield (
+        f"only {first} is right on {comparison.only_first:,} images, only {second} on {comparison.only_second:,}; "
+        f"McNemar, exact: p {equals(comparison.mcnemar_p)}"
+    )
+
+
+def _single_table(title: str, scores: Mapping[str, Score]) -> "Table":
+    table = plain_table(title, "score", "value", "95 % interval", "n")
+    for key, each in scores.items():
+        table.add_row(TITLES[key], number(key, each.value), interval(key, each), f"{each.n:,}")
+    return table
+
+
+def _confusion_table(scores: Scores) -> "Table":
+    """The truth in rows; where the names are too long for columns, numbers stand for them."""
+    names = [_plain(name) for name in scores.classes]
+    short = sum(len(name) + 3 for name in names) <= _CONFUSION_WIDTH
+    rows = names if short else [f"{i} {name}" for i, name in enumerate(names, 1)]
+    table = plain_table(
+        "confusion matrix", "truth, and named as", *(names if short else map(str, range(1, len(names) + 1)))
+    )
+    for name, row in zip(rows, scores.confusion, strict=True):
+        table.add_row(name, *(f"{count:,}" for count in row))
+    return table
+
+
+def _two_lines(key: str, score: Score) -> str:
+    return f"{number(key, score.value)}\n{interval(key, score)}"
+
+
+def _with_interval(key: str, score: Score) -> str:
+    """The number, with its interval in brackets where there is one."""
+    text = number(key, score.value)
+    return text if score.low is None else f"{text} ({interval(key, score)})"
+
+
+def _plain(name: str) -> str:
+    """A name that someone else chose, brackets and all, as it is and not as markup."""
+    from rich.markup import escape
+
+    return escape(name)

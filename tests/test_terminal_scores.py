@@ -1,0 +1,69 @@
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.evaluation.make import make_predictions
+
+from parsecaps.evaluation.comparison import compare
+from parsecaps.evaluation.scores import score
+from parsecaps.terminal_scores import comparison_lines, comparison_table, score_lines, score_tables, side_by_side_table
+
+
+def printed(*tables: object) -> str:
+    from rich.console import Console
+
+    console = Console(width=120, file=io.StringIO())
+    for table in tables:
+        console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_all_scores_are_there_uncut() -> None:
+    predictions = replace(make_predictions(90), classes=("nevus", "[red]melanoma[/red]", "other"))
+    scores = score(predictions, resamples=50)
+    text = printed(*score_tables(scores))
+    accuracy = scores["accuracy"]
+    line = next(line for line in text.splitlines() if line.split()[:1] == ["accuracy"])
+    low, high = 100 * (accuracy.low or 0), 100 * (accuracy.high or 0)
+    assert line.split() == [
+        "accuracy",
+        f"{100 * (accuracy.value or 0):.1f}",
+        "%",
+        f"{low:.1f}",
+        "to",
+        f"{high:.1f}",
+        str(accuracy.n),
+    ]
+    assert "[red]melanoma[/red]" in text
+    assert "concept 3" in text
+    assert "…" not in text
+    lines = list(score_lines(scores))
+    assert lines[0].startswith("95 % intervals by 50 resamples of 30 patients")
+    assert f"note: {scores.notes[0]}" in lines
+
+
+def test_long_names_give_way_to_numbers() -> None:
+    names = tuple(f"a rather long name of class {k}" for k in range(6))
+    text = printed(*score_tables(score(replace(make_predictions(90, 6), classes=names), resamples=10)))
+    assert "…" not in text
+    assert "3 a rather long name of class 2" in text
+
+
+@pytest.mark.parametrize("count", [0, 1, 60])
+def test_side_by_side_and_compared(count: int) -> None:
+    first = make_predictions(60, unknown=0).subset(range(count))
+    second = replace(first, logits=-first.logits, presence=None)
+    a, b = score(first, resamples=50), score(second, resamples=50)
+    comparison = compare(first, second, resamples=50)
+    text = printed(side_by_side_table({"run[a]": a, "run b": b}), comparison_table(comparison, "run[a]", "run b"))
+    assert "run[a]" in text
+    assert text.count("concept AUROC, mean") == 1
+    line = next(comparison_lines(comparison, "run[a]", "run b"))
+    assert f"only run[a] is right on {comparison.only_first} images" in line
+    if count == 60:
+        assert "p < 0.001" in line
+        worse = next(line for line in text.splitlines() if line.split()[:1] == ["accuracy"] and " to -" in line)
+        difference = comparison.differences["accuracy"].difference
+        assert f"{100 * (difference or np.nan):+.1f}" in worse
