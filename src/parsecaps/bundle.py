@@ -82,3 +82,12 @@ class Bundle:
             reason = f"lacks {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{path} cannot be used: {reason}; save the model again") from None
         return cls(load_model(folder), preparation, classes, concepts)
+
+
+def find_bundle(folder: str | Path) -> Path:
+    """The folder of the model: itself, or that of the run it is the folder of."""
+    folder = Path(folder)
+    for place in (folder, folder / "bundle"):
+        if (place / BUNDLE_FILE).is_file():
+            return place
+    raise FileNotFoundError(f"{folder} has no {BUNDLE_FILE}, nor has {folder / 'bundle'}; give a run or a saved model")

@@ -11,6 +11,7 @@ from parsecaps import __version__
 from parsecaps.cli import network
 from parsecaps.cli.concepts import concepts
 from parsecaps.cli.data import data_app
+from parsecaps.cli.predict import predict
 
 app = typer.Typer(
     epilog="Start with `parsecaps demo`. `parsecaps COMMAND --help` has examples.",
@@ -39,5 +40,6 @@ def main(
 app.command()(network.summary)
 app.command()(network.demo)
 app.command()(concepts)
+app.command()(predict)
 app.add_typer(network.bench_app, name="bench")
 app.add_typer(data_app, name="data")

@@ -1,0 +1,61 @@
+"""`parsecaps predict`: a trained model over files."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+
+
+@one_line_errors
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a run, or of a saved model.")],
+    inputs: Annotated[list[str], typer.Argument(metavar="FILES", help="Images, DICOM files, folders, or manifests.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="A .csv or .jsonl file; what it has already is kept.")],
+    risk: Annotated[
+        float | None, typer.Option(help="Abstain so that at most this share of the answers leaves out the truth.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Predict the class and the concepts of any number of images, one row for each.
+
+    Rows are written as they come; after an interruption the same command goes on where it stopped. A file that cannot
+    be read becomes a row with an error. With `--risk`, each row has the set of classes that cannot be ruled out
+    (calibrated on the validation patients), and abstains unless that is a single one.
+
+    **Examples**
+
+    `parsecaps predict runs/cases-1 image.png --out answer.csv`
+
+    `parsecaps predict runs/cases-1 archive/ --out answers.jsonl --risk 0.1`
+    """
+    check_writable(out)
+    check_writable(json_file)
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from parsecaps.bundle import Bundle, find_bundle
+    from parsecaps.evaluation.archive import find_items, write_rows
+    from parsecaps.evaluation.deciding import load_decision
+
+    folder = find_bundle(model)
+    bundle, (decision, notes) = Bundle.load(folder), load_decision(folder, risk)
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=console(stderr=True),
+        transient=True,
+    ) as progress:
+        task = progress.add_task("predicting")
+        done, failed = write_rows(
+            out,
+            bundle,
+            find_items(inputs),
+            decision,
+            progress=lambda done, failed: progress.update(task, description=f"{done:,} images, {failed:,} errors"),
+        )
+    for note in notes:
+        console(stderr=True).print(note, highlight=False)
+    console().print(f"{out}: {done:,} new rows, {failed:,} of them errors", highlight=False)
+    write_json(json_file, {"rows": done, "errors": failed, "temperature": decision.temperature, "notes": notes})

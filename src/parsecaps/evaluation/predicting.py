@@ -1,0 +1,77 @@
+"""A model over the cases of a data set: what it says, beside what is true."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from parsecaps.bundle import Bundle
+from parsecaps.data.batches import Batches
+from parsecaps.data.cache import PreparedImages
+from parsecaps.data.cases import DataSet
+from parsecaps.data.splits import relative_name
+from parsecaps.evaluation.predictions import Predictions
+
+
+@torch.no_grad()
+def predict_cases(
+    bundle: Bundle,
+    data: DataSet,
+    prepared: PreparedImages,
+    rows: Sequence[int],
+    *,
+    batch_size: int = 64,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Predictions:
+    """The outputs of the model for these cases of a data set, whose images were prepared as the bundle says.
+
+    Classes and concepts are matched by name: the data set may list them in another order, lack some, and have concepts
+    that the model does not know; a class that the model does not know is an error.
+    """
+    label = _labels(bundle, data, rows)
+    device = next(bundle.model.parameters()).device
+    model = bundle.model.eval()
+    logits, presence = [], []
+    for batch in Batches(data, prepared, rows, batch_size=batch_size).epoch(0):
+        output = model(batch.image.to(device))
+        logits.append(output.logits.float().cpu().numpy())
+        if output.presence is not None:
+            presence.append(output.presence.float().cpu().numpy())
+        progress(sum(map(len, logits)), len(rows))
+    named = bool(bundle.concepts) and bool(presence)
+    cases = [data.cases[row] for row in rows]
+    return Predictions(
+        logits=np.concatenate(logits) if logits else np.zeros((0, len(bundle.classes))),
+        label=label,
+        patient=[case.patient for case in cases],
+        name=[_name(data, row) for row in rows],
+        classes=bundle.classes,
+        presence=np.concatenate(presence) if named else None,
+        concepts=_concepts(bundle, data, rows) if named else None,
+        concept_names=bundle.concepts if named else (),
+    )
+
+
+def _labels(bundle: Bundle, data: DataSet, rows: Sequence[int]) -> np.ndarray:
+    place = {name: i for i, name in enumerate(bundle.classes)}
+    unknown = {data.classes[data.cases[row].label] for row in rows if data.cases[row].label >= 0} - place.keys()
+    if unknown:
+        known = ", ".join(bundle.classes)
+        raise ValueError(f"{data.root} has the class {min(unknown)!r}, which the model does not know; it knows {known}")
+    labels = (data.cases[row].label for row in rows)
+    return np.array([-1 if label < 0 else place[data.classes[label]] for label in labels], dtype=np.int64)
+
+
+def _concepts(bundle: Bundle, data: DataSet, rows: Sequence[int]) -> np.ndarray:
+    place = {name: i for i, name in enumerate(data.concepts)}
+    truth = np.full((len(rows), len(bundle.concepts)), np.nan)
+    for j, name in enumerate(bundle.concepts):
+        if name in place:
+            truth[:, j] = [data.cases[row].concepts[place[name]] for row in rows]
+    return truth
+
+
+def _name(data: DataSet, row: int) -> str:
+    case = data.cases[row]
+    name = relative_name(data, case)
+    return name if case.frame is None else f"{name}#{case.frame}"

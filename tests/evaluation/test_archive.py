@@ -1,0 +1,133 @@
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.data.make import folder_of_pictures, picture
+from typer.testing import CliRunner
+
+from parsecaps.bundle import Bundle
+from parsecaps.cli import app
+from parsecaps.data.preparation import Preparation
+from parsecaps.evaluation.archive import Decision, find_items, predict_items, write_rows
+from parsecaps.evaluation.calibration import fit_temperature
+from parsecaps.evaluation.deciding import CALIBRATION_FILE, decide
+from parsecaps.evaluation.predictions import Predictions
+from parsecaps.models import ParseCaps
+
+
+@pytest.fixture
+def bundle() -> Bundle:
+    model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=2, in_channels=3)
+    return Bundle(model, Preparation(size=32, channels=3), ("nevus", "melanoma"), ("veil", "streaks"))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    folder_of_pictures(tmp_path / "archive", per_class=4)
+    (tmp_path / "archive" / "a" / "broken.png").write_bytes(b"no image")
+    frames = [Image.fromarray(picture(i)) for i in range(3)]
+    frames[0].save(tmp_path / "archive" / "stack.tiff", save_all=True, append_images=frames[1:])
+    return tmp_path / "archive"
+
+
+def rows_in(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def images(path: Path) -> list[str]:
+    if path.suffix == ".csv":
+        return [row["image"] for row in rows_in(path)]
+    return [json.loads(line)["image"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_file_is_a_row_and_a_bad_one_an_error(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    assert write_rows(out, bundle, find_items([files]), Decision()) == (12, 1)
+    rows = rows_in(out)
+    assert [row["frame"] for row in rows if row["image"].endswith("stack.tiff")] == ["0", "1", "2"]
+    (bad,) = (row for row in rows if row["error"])
+    assert bad["image"].endswith("broken.png")
+    assert bad["class"] == bad["probability:nevus"] == ""
+    for row in rows:
+        if not row["error"]:
+            expected = bundle.predict(row["image"], int(row["frame"]) if row["frame"] else None)
+            assert float(row["probability:melanoma"]) == pytest.approx(expected["classes"]["melanoma"], abs=1e-5)
+            assert float(row["concept:veil"]) == pytest.approx(expected["concepts"]["veil"], abs=1e-5)
+            assert row["class"] == max(expected["classes"], key=expected["classes"].__getitem__)
+
+
+def test_a_run_goes_on_where_it_stopped(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+    for suffix in (".csv", ".jsonl"):
+        whole, cut = tmp_path / f"whole{suffix}", tmp_path / f"cut{suffix}"
+        write_rows(whole, bundle, find_items([files]), Decision())
+        content = whole.read_bytes()
+        for end in (len(content) // 2, len(content) - 1, len(content)):
+            cut.write_bytes(content[:end])
+            write_rows(cut, bundle, find_items([files]), Decision())
+            assert images(cut) == images(whole)
+            assert len(images(cut)) == 12
+
+
+def test_other_inputs_do_not_go_into_the_same_file(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    write_rows(out, bundle, find_items([files / "a"]), Decision())
+    before = out.read_bytes()
+    with pytest.raises(ValueError, match="choose another file"):
+        write_rows(out, bundle, find_items([files / "b"]), Decision())
+    assert out.read_bytes() == before
+
+
+def test_a_row_is_the_same_whatever_comes_with_it(bundle: Bundle, files: Path) -> None:
+    items = [item for item in find_items([files]) if not item.error]
+    together = {str(row["image"]) + str(row["frame"]): row for row in predict_items(bundle, items, Decision())}
+    for item in items[:3]:
+        (alone,) = predict_items(bundle, [item], Decision())
+        row = together[str(item.image) + str(item.frame)]
+        assert alone["probabilities"]["nevus"] == pytest.approx(row["probabilities"]["nevus"], abs=1e-6)
+
+
+def validation(count: int = 200) -> Predictions:
+    random = np.random.default_rng(0)
+    label = random.integers(0, 2, count)
+    logits = random.normal(0, 1.5, (count, 2))
+    logits[np.arange(count), label] += 1
+    names = [str(i) for i in range(count)]
+    return Predictions(logits=logits, label=label, patient=names, name=names, classes=("nevus", "melanoma"))
+
+
+def test_a_smaller_risk_abstains_more() -> None:
+    cases = validation()
+    thresholds = [decide(cases, risk)[0].threshold for risk in (0.05, 0.2, 0.4)]
+    assert thresholds == sorted(thresholds)
+    decision, notes = decide(cases, None)
+    assert decision.threshold is None
+    assert decision.temperature == fit_temperature(cases.logits, cases.label).temperature
+    assert notes == []
+
+
+def test_the_command(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    bundle.save(run / "bundle")
+    out = tmp_path / "answers.jsonl"
+
+    def predict(*arguments: str) -> tuple[int, str, str]:
+        result = CliRunner().invoke(app, ["predict", str(run), str(files), "--out", str(out), *arguments])
+        return result.exit_code, result.stdout, result.stderr
+
+    code, _, error = predict("--risk", "0.1")
+    assert code == 2
+    assert "calibration.npz is missing" in error
+    validation().save(run / "bundle" / CALIBRATION_FILE)
+    code, text, _ = predict("--risk", "0.1")
+    assert code == 0
+    assert "12 new rows, 1 of them errors" in text
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        if not row["error"]:
+            assert row["abstain"] == (len(row["set"]) != 1)
+    code, text, _ = predict("--risk", "0.1")
+    assert "0 new rows" in text
