@@ -11,6 +11,7 @@ from parsecaps import __version__
 from parsecaps.cli import network
 from parsecaps.cli.concepts import concepts
 from parsecaps.cli.data import data_app
+from parsecaps.cli.train import train
 
 app = typer.Typer(
     epilog="Start with `parsecaps demo`. `parsecaps COMMAND --help` has examples.",
@@ -36,6 +37,7 @@ def main(
     """ParseCaps: a capsule network for images whose routing is a parse tree one can read."""
 
 
+app.command()(train)
 app.command()(network.summary)
 app.command()(network.demo)
 app.command()(concepts)
