@@ -25,7 +25,7 @@ from parsecaps.training.fit import fit
 SETTINGS = [
     "data.path=phantom:n=72,size=32",
     "model.preset=tiny",
-    "training.epochs=4",
+    "training.epochs=3",
     "training.batch_size=4",
     "training.ema=0.9",
     "training.class_balance=sampling",
@@ -116,7 +116,7 @@ def main(folder: Path) -> None:
         ends.append(wait(start(killed, arrange)))
         places.append(place(killed))
     moments = random.Random(int(time.time()))
-    for _ in range(4):
+    for _ in range(3):
         before, child, limit = place(killed), start(killed), time.perf_counter() + 30
         while place(killed) == before and time.perf_counter() < limit:  # it reads the data, and then gets somewhere
             time.sleep(0.01)

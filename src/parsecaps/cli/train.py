@@ -94,7 +94,8 @@ def _train(chosen: "Config | None", out: Path | None, resume: Path | None, json_
         with _listening() as listeners:
             run = fit(chosen, run_folder=out, resume=resume, listeners=listeners)
     except KeyboardInterrupt as stopped:
-        console(stderr=True).print(str(stopped) or "stopped", highlight=False, soft_wrap=True)
+        if stopped.args:  # in the first process
+            console(stderr=True).print(str(stopped), highlight=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     if not run.is_main:
         return

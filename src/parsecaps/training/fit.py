@@ -142,10 +142,9 @@ class _Training:
                 try:
                     self._trainer(watch).fit(self.module, datamodule=TrainingData(self.train, self.val, self.position))
                 except Stopped:
-                    raise KeyboardInterrupt(
-                        f"stopped in epoch {self.position.epoch + 1}, after batch {self.position.batch}; "
-                        f"go on with parsecaps train --resume {self.folder.path}"
-                    ) from None
+                    place = f"stopped in epoch {self.position.epoch + 1}, after batch {self.position.batch}"
+                    words = f"{place}; go on with parsecaps train --resume {self.folder.path}"
+                    raise KeyboardInterrupt(*([words] if self.processes.is_main else [])) from None
         if self.processes.is_main:
             self._finish()
         return Run(self.folder, self.config, self.position.history, self.position.best + 1, self.processes.is_main)
