@@ -10,8 +10,8 @@ import torch
 
 from parsecaps.experiments.route_tasks import RouteTask, parts_task, read_task
 from parsecaps.experiments.routes import CONTENT_COSTS, RouteResult, measure_routes
-from parsecaps.experiments.short_training import Schedule
 from parsecaps.models import ParseCaps
+from parsecaps.training.schedule import Schedule
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from parsecaps.cli import network
 from parsecaps.cli.concepts import concepts
 from parsecaps.cli.data import data_app
 from parsecaps.cli.predict import predict
+from parsecaps.cli.train import train
 
 app = typer.Typer(
     epilog="Start with `parsecaps demo`. `parsecaps COMMAND --help` has examples.",
@@ -37,6 +38,7 @@ def main(
     """ParseCaps: a capsule network for images whose routing is a parse tree one can read."""
 
 
+app.command()(train)
 app.command()(network.summary)
 app.command()(network.demo)
 app.command()(concepts)

@@ -1,15 +1,11 @@
 """The commands about data: `data check`, `data split` and `data sources`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
-
-if TYPE_CHECKING:
-    from parsecaps.data.cases import DataSet, Problem
-    from parsecaps.data.splits import Division
 
 data_app = typer.Typer(rich_markup_mode="markdown", no_args_is_help=True, help="Look at, check and split data.")
 
@@ -68,14 +64,14 @@ def check(
     from parsecaps.data.leaks import find_leaks, move_to_one_side, unsafe
     from parsecaps.data.preparation import Preparation
     from parsecaps.data.sources import open_data
-    from parsecaps.data.splits import write_split
+    from parsecaps.data.splits import divide, write_split
     from parsecaps.terminal_data import check_lines, check_tables
 
     opened = open_data(data, source)
     if not len(opened):
         listed = "".join(f"; {problem}" for problem in opened.problems[:SHOWN])
         raise ValueError(f"{data} has no case that could be used{listed}")
-    division, problems = _divide(opened, split, test_fold, val, test, seed)
+    division, problems = divide(opened, file=split, test_fold=test_fold or (), val=val, test=test, seed=seed)
     with Progress(console=console(stderr=True), transient=True) as progress:
         task = progress.add_task("reading images", total=len(opened))
         prepared = prepare_all(
@@ -132,12 +128,12 @@ def split(
     `parsecaps data split cases.csv --folds 5 --out split.csv` (split-1.csv to split-5.csv)
     """
     from parsecaps.data.sources import open_data
-    from parsecaps.data.splits import k_folds, split_hash, write_split
+    from parsecaps.data.splits import divide, k_folds, split_hash, write_split
 
     check_writable(out)
     opened = open_data(data, source)
     if folds is None:
-        divisions = {out: _divide(opened, None, test_fold, val, test, seed)[0]}
+        divisions = {out: divide(opened, test_fold=test_fold or (), val=val, test=test, seed=seed)[0]}
     elif test_fold:
         raise ValueError("--folds makes folds of its own; leave out --test-fold")
     else:
@@ -160,20 +156,3 @@ def sources() -> None:
     from parsecaps.terminal_data import source_table
 
     console().print(source_table(SOURCES))
-
-
-def _divide(
-    data: "DataSet", file: Path | None, test_fold: list[int] | None, val: float, test: float, seed: int
-) -> "tuple[Division, list[Problem]]":
-    """The split that was asked for: a file, the author's folds, the official one, or a new hold-out."""
-    from parsecaps.data.splits import by_fold, hold_out, official, read_split
-
-    if file is not None and test_fold:
-        raise ValueError("--split and --test-fold both name a split; give one of them")
-    if file is not None:
-        return read_split(file, data)
-    if test_fold:
-        return by_fold(data, test=set(test_fold), val=val, seed=seed), []
-    if any(case.split == "train" for case in data.cases):
-        return official(data, val=val, seed=seed), []
-    return hold_out(data, val=val, test=test, seed=seed), []

@@ -20,7 +20,8 @@ class Batches:
     """Some rows of a data set, epoch by epoch, as batches of images in [0, 1].
 
     Order and augmentation follow from the seed, the epoch and the number of the batch alone, so an epoch can be taken
-    up in its middle. With several processes, each takes its share of every batch: `batch_size` is that of all of them
+    up in its middle. With `weights`, one per row, an epoch draws its rows with replacement, each as often as its weight
+    says. With several processes, each takes its share of every batch: `batch_size` is that of all of them
     together. A thread of its own keeps a few batches ready.
 
     Shapes of a batch:
@@ -36,6 +37,7 @@ class Batches:
         batch_size: int,
         seed: int = 0,
         shuffle: bool = False,
+        weights: Sequence[float] | None = None,
         augmentation: Augmentation | None = None,
         process: int = 0,
         processes: int = 1,
@@ -49,6 +51,7 @@ class Batches:
         concepts = torch.tensor([case.concepts for case in data.cases], dtype=torch.float32)
         self.concepts = concepts if data.concepts else None
         self.batch_size, self.seed, self.shuffle, self.ahead = batch_size, seed, shuffle, ahead
+        self.share = None if weights is None else np.asarray(weights, dtype=np.float64) / np.sum(weights)
         self.augmentation = augmentation
         self.process, self.processes = process, processes
 
@@ -59,16 +62,29 @@ class Batches:
 
     def epoch(self, number: int, *, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, from the batch `start` on."""
-        order = self.rows
-        if self.shuffle:
-            order = np.random.default_rng([self.seed, number]).permutation(order)
+        order = self._order(number)
 
         def batches() -> Iterator[Batch]:
             for i in range(start, len(self)):
-                share = order[i * self.batch_size : (i + 1) * self.batch_size][self.process :: self.processes]
-                yield self._batch(share, number, i)
+                yield self._batch(self._slice(order, i)[self.process :: self.processes], number, i)
 
         return ahead_of(batches, self.ahead)
+
+    def rows_in(self, number: int, i: int) -> list[int]:
+        """The rows of the data set in batch `i` of an epoch, those of all processes."""
+        rows: list[int] = self._slice(self._order(number), i).tolist()
+        return rows
+
+    def _order(self, number: int) -> np.ndarray:
+        if not self.shuffle:
+            return self.rows
+        random = np.random.default_rng([self.seed, number])
+        if self.share is None:
+            return random.permutation(self.rows)
+        return random.choice(self.rows, len(self.rows), p=self.share)
+
+    def _slice(self, order: np.ndarray, i: int) -> np.ndarray:
+        return order[i * self.batch_size : (i + 1) * self.batch_size]
 
     def _batch(self, rows: np.ndarray, epoch: int, i: int) -> Batch:
         image = torch.from_numpy(self.images[rows]).float() / 255

@@ -73,6 +73,27 @@ def official(data: DataSet, *, val: float = 0.15, seed: int = 0) -> Division:
     return division
 
 
+def divide(
+    data: DataSet,
+    *,
+    file: str | Path | None = None,
+    test_fold: Sequence[int] = (),
+    val: float = 0.15,
+    test: float = 0.2,
+    seed: int = 0,
+) -> tuple[Division, list[Problem]]:
+    """The division that was asked for: a file, the author's folds, the official one, or a new hold-out."""
+    if file is not None and test_fold:
+        raise ValueError("a split file and a test fold both name a split; give one of them")
+    if file is not None:
+        return read_split(file, data)
+    if test_fold:
+        return by_fold(data, test=set(test_fold), val=val, seed=seed), []
+    if any(case.split == "train" for case in data.cases):
+        return official(data, val=val, seed=seed), []
+    return hold_out(data, val=val, test=test, seed=seed), []
+
+
 def write_split(path: str | Path, data: DataSet, division: Division) -> None:
     """Write a division as CSV, one row per case; a blank split means that the case takes no part."""
     with write_atomically(path) as file:

@@ -17,9 +17,10 @@ import torch
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.cemri import CLASSES, read_slices, split_by_fold
 from parsecaps.experiments.routes import route_scores
-from parsecaps.experiments.short_training import Schedule, Split, accuracy, train
+from parsecaps.experiments.short_training import Split, accuracy, train
 from parsecaps.models import ParseCaps, PlainCNN, PretrainedModel
 from parsecaps.models.presets import PRESETS
+from parsecaps.training.schedule import Schedule
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "tree": {},

@@ -15,8 +15,9 @@ import torch
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.mnist import read_mnist
 from parsecaps.experiments.routes import route_scores
-from parsecaps.experiments.short_training import Schedule, Split, accuracy, train
+from parsecaps.experiments.short_training import Split, accuracy, train
 from parsecaps.models import ParseCaps
+from parsecaps.training.schedule import Schedule
 
 NUM_VALIDATION = 5000
 # a digit must stay the same digit: no mirror, little rotation

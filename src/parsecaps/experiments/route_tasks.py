@@ -8,7 +8,8 @@ import torch
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.mnist import read_mnist
 from parsecaps.experiments import parts
-from parsecaps.experiments.short_training import Schedule, Split
+from parsecaps.experiments.short_training import Split
+from parsecaps.training.schedule import Schedule
 
 NUM_PARTS_TRAIN, NUM_PARTS_TEST = 4000, 1000
 

@@ -1,9 +1,7 @@
 """The plain training loop that the studies share: every model gets the same data, order, schedule and seed."""
 
-import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -11,24 +9,7 @@ from torch import Tensor, nn
 
 from parsecaps.data.augment import Augmentation
 from parsecaps.functional import class_loss
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """AdamW with linear warm-up and a cosine to zero; biases, scales and priors are not decayed."""
-
-    epochs: int
-    batch_size: int = 16
-    learning_rate: float = 1.5e-3
-    weight_decay: float = 0.01
-    warm_up_epochs: int = 5
-    max_grad_norm: float = 1.0
-
-    def factor(self, step: int, steps_per_epoch: int) -> float:
-        """The learning rate at a step, as a share of the highest."""
-        warm_up = max(1, min(self.warm_up_epochs, self.epochs // 4) * steps_per_epoch)
-        rest = max(1, self.epochs * steps_per_epoch - warm_up)
-        return min((step + 1) / warm_up, 1.0) * 0.5 * (1 + math.cos(math.pi * max(0, step - warm_up) / rest))
+from parsecaps.training.schedule import Schedule
 
 
 class Split(NamedTuple):
@@ -57,13 +38,7 @@ def train(
     """Train in place; gives the accuracy on the augmented training images of the last epoch, in percent."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    decayed = [p for p in model.parameters() if p.dim() >= 2]
-    others = [p for p in model.parameters() if p.dim() < 2]
-    groups = [
-        {"params": decayed, "weight_decay": schedule.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=schedule.learning_rate)
+    optimizer = schedule.optimizer(model.parameters())
     steps = len(split.train) // schedule.batch_size
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule.factor(step, steps))
     mean, std = split.mean_and_std

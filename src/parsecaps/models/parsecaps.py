@@ -138,7 +138,7 @@ class ParseCaps(PretrainedModel):
         )
 
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
-        u = self.top_capsules(image)
+        u = self._climb(image)
         concept_capsules = presence = global_capsule = reconstruction = None
         if self.concepts is not None:
             concept_capsules, presence, global_capsule = self.concepts(u)
@@ -151,6 +151,9 @@ class ParseCaps(PretrainedModel):
 
     def top_capsules(self, image: Tensor) -> Tensor:
         """`U_L`: (B, channels, size, size) -> (B, n_L, d_L), in which both heads are linear."""
+        return self._climb(self.standardise(image))
+
+    def _climb(self, image: Tensor) -> Tensor:
         u = self.blocks(self.primary(self.initial(image)))
         top: Tensor = self.dropout(self.norm(u))
         return top

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from parsecaps.models.image_check import check_image, check_sizes
+from parsecaps.nn.standardise import Standardise
 from parsecaps.types import Output
 
 CONFIG_FILE = "config.json"
@@ -23,7 +24,8 @@ WEIGHTS_FILE = "model.safetensors"
 class PretrainedModel(nn.Module, ABC):
     """A classifier that knows how it was built and can be written to a folder and read back.
 
-    The folder has `config.json` and `model.safetensors`; reading it runs no code from it.
+    The folder has `config.json` and `model.safetensors`; reading it runs no code from it. Images come with values in
+    [0, 1]; `standardise` brings them to the scale that the model was trained on.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
@@ -45,14 +47,15 @@ class PretrainedModel(nn.Module, ABC):
             in_channels=self.in_channels,
             image_size=self.image_size,
         )
+        self.standardise = Standardise(self.in_channels)
 
     def forward(self, image: Tensor, reconstruct: bool = False) -> Output:
         check_image(image, in_channels=self.in_channels, image_size=self.image_size)
-        return self.classify(image, reconstruct)
+        return self.classify(self.standardise(image), reconstruct)
 
     @abstractmethod
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
-        """`forward` on an image that has been checked."""
+        """`forward` on an image that has been checked and standardised."""
 
     @classmethod
     def from_preset(cls, preset: str, **changes: Any) -> Self:

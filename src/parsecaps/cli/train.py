@@ -1,0 +1,164 @@
+"""`parsecaps train`: from a data set to a trained model in a run folder."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+
+if TYPE_CHECKING:
+    from parsecaps.config import Config
+    from parsecaps.training.opening import Listeners
+    from parsecaps.training.watch import Progress
+
+INTERRUPTED = 130  # the exit code that shells give to Ctrl-C
+
+
+@one_line_errors
+def train(
+    data: Annotated[
+        str | None, typer.Argument(metavar="[DATA]", help="A folder, a CSV manifest, or phantom:n=2000,size=64.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="YAML", help="Settings; what is not in it is chosen or has its default.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="The folder to make; the next free one below runs if left out.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped or killed.")
+    ] = None,
+    devices: Annotated[
+        int | None, typer.Option(help="Processes on this machine, each with a GPU where there are some.")
+    ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad files and rows out, and say so.")] = False,
+    allow_leaks: Annotated[
+        bool, typer.Option("--allow-leaks", help="Train although parts leak; the warning stays in the run.")
+    ] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Train a model on a data set.
+
+    Reads and checks the data, splits by patient, chooses preset, image size, losses and length from what it finds, says
+    what it chose, and trains. RUN then holds the settings (`config.yaml`), the split, the history with curves, and in
+    `bundle` the model with all that prediction needs. The epoch that is best on the validation patients is kept; the
+    test patients are not looked at.
+
+    **Examples**
+
+    `parsecaps train phantom` (drawn images, nothing to download)
+
+    `parsecaps train my-images` (a folder per class) or `parsecaps train cases.csv --out my-run`
+
+    `parsecaps train cemri:data/cemri --set data.test_fold=[3] --set training.epochs=40`
+
+    `parsecaps train my-images --set model.image_size=128 --set augmentation.flip=false --set training.patience=0`
+
+    `parsecaps train --config my-run/config.yaml --set training.seed=1` (the same again, with another seed)
+
+    `parsecaps train --resume my-run` (after Ctrl-C, kill or a power cut: the same result as without)
+
+    `parsecaps train my-images --devices 2`
+
+    Ctrl-C saves and stops. Every setting is in docs/training.md, and in the `config.yaml` of any run.
+    """
+    check_writable(json_file)
+    from parsecaps.config import load_config
+
+    if resume is not None:
+        if data is not None or config or settings or out or devices or skip_bad or allow_leaks:
+            raise ValueError("--resume goes on with a run as it was started; give nothing else but --json")
+        chosen = None
+    else:
+        more = [f"data.path={_quoted(data)}"] if data is not None else []
+        more += [f"training.devices={devices}"] if devices is not None else []
+        more += ["data.skip_bad=true"] if skip_bad else []
+        more += ["data.allow_leaks=true"] if allow_leaks else []
+        chosen = load_config(config, [*(settings or []), *more])
+        if not chosen.data.path:
+            raise ValueError("there is nothing to train on; give DATA, as in parsecaps train phantom")
+    _train(chosen, out, resume, json_file)
+
+
+def _train(chosen: "Config | None", out: Path | None, resume: Path | None, json_file: Path | None) -> None:
+    from parsecaps.training.fit import fit  # torch and Lightning, some seconds
+
+    shown = console()
+    try:
+        with _listening() as listeners:
+            run = fit(chosen, run_folder=out, resume=resume, listeners=listeners)
+    except KeyboardInterrupt as stopped:
+        if stopped.args:  # in the first process
+            console(stderr=True).print(str(stopped), highlight=False, soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if not run.is_main:
+        return
+    best = run.history[run.best_epoch - 1]
+    if "val_loss" in best:
+        shown.print(
+            f"best epoch: {run.best_epoch}; validation accuracy {best['val_accuracy']:.1%}, "
+            f"balanced {best['val_balanced_accuracy']:.1%}",
+            highlight=False,
+        )
+    shown.print(f"run: {run.folder.path}\nmodel: {run.folder.bundle}", highlight=False, soft_wrap=True)
+    result = {
+        "run": str(run.folder.path),
+        "bundle": str(run.folder.bundle),
+        "best_epoch": run.best_epoch,
+        "config": run.config.model_dump(mode="json"),
+        "choices": run.folder.read_about()["choices"],
+        "history": run.history,
+    }
+    write_json(json_file, result)
+
+
+@contextmanager
+def _listening() -> "Iterator[Listeners]":
+    """A bar with loss, accuracy, learning rate and time left on a terminal; lines alone where nobody looks."""
+    from rich.progress import BarColumn, TaskID, TextColumn
+    from rich.progress import Progress as Bars
+
+    from parsecaps.training.fit import Listeners
+
+    out = console(stderr=True)
+    columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}")]
+    with Bars(*columns, console=out, transient=True, disable=not out.is_terminal) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(name: str, done: int, total: int, state: str) -> None:
+            if name not in tasks:
+                for old in tasks.values():
+                    bars.remove_task(old)
+                tasks.clear()
+                tasks[name] = bars.add_task(name, state="")
+            bars.update(tasks[name], completed=done, total=total, state=state)
+
+        def advance(now: "Progress") -> None:
+            show(f"epoch {now.epoch}/{now.epochs}", now.batch, now.batches, describe(now))
+
+        yield Listeners(
+            log=lambda line: out.print(line, highlight=False, soft_wrap=True, markup=False),
+            reading=lambda done, total: show("reading images", done, total, f"{done:,} of {total:,}"),
+            progress=advance,
+        )
+
+
+def describe(now: "Progress") -> str:
+    """The numbers behind the bar."""
+    minutes, seconds = divmod(round(now.seconds_left), 60)
+    hours, minutes = divmod(minutes, 60)
+    return (
+        f"loss {now.loss:.4f}  accuracy {now.accuracy:.1%}  learning rate {now.learning_rate:.2e}  "
+        f"{hours}:{minutes:02}:{seconds:02} left"
+    )
+
+
+def _quoted(text: str) -> str:
+    """A path as YAML text, whatever characters are in it."""
+    return "'" + text.replace("'", "''") + "'"

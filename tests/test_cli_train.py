@@ -1,0 +1,83 @@
+"""The train command, as a user types it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.training.make import TINY
+from typer.testing import CliRunner, Result
+
+from parsecaps.cli import app
+from parsecaps.cli.train import describe
+from parsecaps.training.watch import Progress
+
+SMALL = [argument for setting in TINY for argument in ("--set", setting)]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_help_teaches() -> None:
+    result = run("train", "--help")
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    for words in ("parsecaps train phantom", "--resume my-run", "--set training.seed=1", "docs/training.md"):
+        assert words in text
+
+
+def test_it_says_what_it_chose_and_where_the_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("train", "phantom:n=72,size=32", *SMALL, "--json", "result.json")
+    assert result.exit_code == 0, result.output
+    assert "model.num_concepts: 7 (those of the data)" in result.stderr
+    assert "epoch 2/2: loss " in result.stderr
+    assert "run: runs/phantom-n-72-1" in result.stdout
+    stored = json.loads(Path("result.json").read_text(encoding="utf-8"))
+    assert (stored["run"], len(stored["history"])) == ("runs/phantom-n-72-1", 2)
+    assert stored["config"]["model"]["num_concepts"] == 7
+    again = run("train", "--resume", "runs/phantom-n-72-1")
+    assert again.exit_code == 0
+    assert "is finished; nothing is left to do" in again.stderr
+    second = run("train", "--config", "runs/phantom-n-72-1/config.yaml", "--set", "training.epochs=1")
+    assert "run: runs/phantom-n-72-2" in second.stdout
+
+
+def test_ctrl_c_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt("stopped in epoch 1, after batch 3; go on with parsecaps train --resume x")
+
+    monkeypatch.setattr("parsecaps.training.fit.fit", stopped)
+    result = run("train", "phantom")
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert result.stderr == "stopped in epoch 1, after batch 3; go on with parsecaps train --resume x\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "there is nothing to train on; give DATA"),
+        (["nowhere"], "nowhere is not there"),
+        (["phantom", "--set", "training.epoch=3"], "did you mean 'training.epochs'?"),
+        (["phantom", "--set", "training.epochs=0"], "training.epochs is 0"),
+        (["phantom", "--config", "gone.yaml"], "gone.yaml is missing"),
+        (["phantom", "--resume", "x"], "--resume goes on with a run as it was started"),
+        (["--resume", "x"], "config.yaml is missing; give the folder of a run"),
+        (["phantom:n=72,size=32", "--devices", "3", *SMALL], "batch_size is 8; give a positive multiple of the 3"),
+        (["phantom", "--json", "no/where.json"], "the folder no is not there"),
+    ],
+)
+def test_mistakes_cost_one_line(
+    arguments: list[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("train", *arguments)
+    assert result.exit_code == 2
+    assert reason in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_bar_has_the_numbers() -> None:
+    now = Progress(2, 9, 30, 81, loss=0.51234, accuracy=0.875, learning_rate=0.0012, seconds_left=3725.2)
+    assert describe(now) == "loss 0.5123  accuracy 87.5%  learning rate 1.20e-03  1:02:05 left"

@@ -1,0 +1,118 @@
+from dataclasses import fields
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parsecaps.config import AugmentationSection, Config, PreparationSection, TrainingSection, known_keys, load_config
+
+
+def test_defaults_are_those_of_the_code() -> None:
+    """`config` may not import the code it configures, so the numbers stand in two places."""
+    from parsecaps.data.augment import Augmentation
+    from parsecaps.data.preparation import Preparation
+    from parsecaps.training.objective import Objective
+    from parsecaps.training.schedule import Schedule
+
+    augmentation = {field.name: field.default for field in fields(Augmentation)}
+    assert AugmentationSection().model_dump() == {**augmentation, "flip": "auto"}
+    prepared = {field.name for field in fields(Preparation)} - {"size"}
+    assert prepared == set(PreparationSection.model_fields)
+    preparation = Preparation(size=28)
+    assert (PreparationSection().square, PreparationSection().scaling) == (preparation.square, preparation.scaling)
+    training = TrainingSection().model_dump()
+    ours: dict[str, Any] = {name: p.default for name, p in signature(Objective).parameters.items()}
+    ours |= {field.name: field.default for field in fields(Schedule)}
+    shared = training.keys() & ours.keys() - {"epochs", "batch_size"}
+    assert len(shared) == 8
+    assert {name: training[name] for name in shared} == {name: ours[name] for name in shared}
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    config = load_config(None, ["training.epochs=3", "model.settings.dims=[4, 8, 12, 16]", "data.test_fold=[1, 2]"])
+    path = tmp_path / "config.yaml"
+    path.write_text(config.to_yaml(), encoding="utf-8")
+    assert load_config(path) == config
+    assert load_config(path, ["training.epochs=auto"]).training.epochs == "auto"
+    assert config.data.test_fold == (1, 2)
+
+
+def test_a_file_is_changed_by_set(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text("training:\n  epochs: 7\n  learning_rate: 1e-3\naugmentation: null\n", encoding="utf-8")
+    config = load_config(path, ["training.batch_size=4", "model.settings.dropout=0", "data.path='a: b'"])
+    assert (config.training.epochs, config.training.batch_size, config.training.learning_rate) == (7, 4, 0.001)
+    assert config.augmentation is None
+    assert (config.model.settings, config.data.path) == ({"dropout": 0}, "a: b")
+    path.write_text("", encoding="utf-8")
+    assert load_config(path) == Config()
+
+
+@pytest.mark.parametrize(
+    ("written", "near"),
+    [
+        ("training.epoch=3", "training.epochs"),
+        ("epochs=3", "training.epochs"),
+        ("model.learning_rate=1", "training.learning_rate"),
+        ("agmentation.flip=false", "augmentation.flip"),
+        ("data.testfold=[1]", "data.test_fold"),
+        ("model.image_sizes=0", "model.image_size"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(written: str, near: str, tmp_path: Path) -> None:
+    key = written.partition("=")[0]
+    with pytest.raises(ValueError, match=f"--set .*: there is no key '{key}'; did you mean '{near}") as error:
+        load_config(None, [written])
+    assert "\n" not in str(error.value)
+    assert ("go below model.settings" in str(error.value)) == key.startswith("model.")
+    section, _, name = key.partition(".")
+    path = tmp_path / "c.yaml"
+    path.write_text(f"{section}:\n  {name}: 3\n" if name else f"{section}: 3\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"c\.yaml: there is no key '{section}.*did you mean '"):
+        load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("training.epochs=many", "training.epochs is 'many'; input should be a valid integer"),
+        ("training.epochs=0", "training.epochs is 0; input should be greater than 0"),
+        ("data.val=1.5", "data.val is 1.5; input should be less than 1"),
+        ("training.class_balance=weight", "training.class_balance is 'weight'; input should be 'none', 'weights'"),
+        ("training.learning_rate=.nan", "training.learning_rate is nan; input should be a finite number"),
+        ("training=5", "training is 5"),
+        ("training.epochs", "has no value; write --set key=value"),
+        ("data.path=[", "cannot be read; put text with special characters in quotes"),
+    ],
+)
+def test_a_wrong_value_is_one_line(override: str, words: str) -> None:
+    with pytest.raises(ValueError, match=r"^--set ") as error:
+        load_config(None, [override])
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("training: [", "is not valid YAML"),
+        ("- 1\n", "holds no sections"),
+        ("training:\n  epochs: x\n", "training.epochs is 'x'"),
+    ],
+)
+def test_a_wrong_file_is_one_line(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"wrong\.yaml") as error:
+        load_config(path)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+    with pytest.raises(FileNotFoundError, match=r"gone\.yaml is missing"):
+        load_config(tmp_path / "gone.yaml")
+
+
+def test_the_page_about_training_names_every_key() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "training.md").read_text(encoding="utf-8")
+    missing = [key for key in known_keys() if "." in key and f"`{key.partition('.')[2]}`" not in page]
+    assert missing == []

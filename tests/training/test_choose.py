@@ -1,0 +1,135 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.data.make import table
+
+from parsecaps.config import load_config
+from parsecaps.data.cases import UNKNOWN, DataSet
+from parsecaps.training.choose import absolute, choose, has_colour, look_at
+
+NAN = UNKNOWN
+
+
+def drawn(side: int = 512, counts: Sequence[int] = (30, 30), colour: bool = False) -> DataSet:
+    """Cases whose images are drawn: noise of this size, grey or coloured."""
+    data = table([(f"{c}{i}", c, 1) for c, count in enumerate(counts) for i in range(count)])
+
+    def draw(rows: Sequence[int]) -> np.ndarray:
+        noise = np.random.default_rng(0).integers(0, 256, (len(rows), 3 if colour else 1, side, side), dtype=np.uint8)
+        return np.broadcast_to(noise, (len(rows), 3, side, side))
+
+    return replace(data, draw=draw)
+
+
+def settle(data: DataSet, *overrides: str, processes: int = 1, val: bool = True) -> tuple[object, str]:
+    division = ["val" if val and i % 5 == 0 else "train" for i in range(len(data))]
+    config, choices = choose(load_config(None, overrides), data, division, processes=processes)  # type: ignore[arg-type]
+    return config, "\n".join(map(str, choices))
+
+
+@pytest.mark.parametrize(
+    ("side", "preset", "size"),
+    [
+        (20, "digits", 28),
+        (28, "digits", 28),
+        (40, "digits", 40),
+        (50, "medical", 64),
+        (100, "medical", 96),
+        (200, "medical", 128),
+        (512, "medical", 224),
+    ],
+)
+def test_size_follows_the_files(side: int, preset: str, size: int) -> None:
+    config, text = settle(drawn(side))
+    assert (config.model.preset, config.model.image_size) == (preset, size)
+    assert f"model.image_size: {size} (images are {side} px wide)" in text
+
+
+def test_nothing_stays_auto_and_what_is_given_stays() -> None:
+    config, text = settle(drawn(64))
+    assert "auto" not in config.to_yaml()
+    again, said = choose(config, drawn(64), ["train"] * 60)
+    assert again == config
+    assert [choice.what for choice in said] == ["split", "losses"]
+    config, text = settle(drawn(512), "model.image_size=112", "training.epochs=7", "preparation.channels=3")
+    assert (config.model.preset, config.model.image_size, config.training.epochs) == ("medical", 112, 7)
+    assert config.preparation.channels == 3
+    assert "epochs" not in text.replace("epochs without", "")
+
+
+def test_colour_is_seen_in_the_pixels() -> None:
+    assert settle(drawn(64, colour=True))[0].preparation.channels == 3
+    config, text = settle(drawn(64))  # three channels in the file, all the same
+    assert config.preparation.channels == 1
+    assert "0 of 32 images have colour" in text
+    grey = np.random.default_rng(0).integers(0, 256, (16, 16, 1)) + np.array([0, 1, 2])
+    assert not has_colour(grey)
+    assert not has_colour(grey[:, :, 0])
+    assert has_colour(grey + np.array([0, 0, 40]))
+
+
+@pytest.mark.parametrize(
+    ("known", "losses", "concepts"),
+    [
+        (None, "classification, reconstruction (0 of 48 training images have concepts)", 8),
+        ([(1.0, 0.0)], "classification, presentation, triplet (48 of 48", 2),
+        ([(1.0, NAN), (NAN, NAN)], "classification, presentation, triplet, reconstruction (24 of 48", 2),
+    ],
+)
+def test_losses_follow_the_labels(known: list[tuple[float, ...]] | None, losses: str, concepts: int) -> None:
+    data = drawn(64)
+    if known is not None:
+        cases = [replace(case, concepts=known[i % len(known)]) for i, case in enumerate(data.cases)]
+        data = replace(data, concepts=("x", "y"), cases=cases)
+    config, text = settle(data)
+    assert f"losses: {losses}" in text
+    assert config.model.num_concepts == concepts
+
+
+def test_skewed_classes_are_balanced() -> None:
+    config, text = settle(drawn(64, counts=(60, 30)))
+    assert config.training.class_balance == "weights"
+    assert "has 2.0 times as many" in text
+    assert settle(drawn(64, counts=(44, 30)))[0].training.class_balance == "none"
+    assert settle(drawn(64, counts=(60, 30)), "training.class_balance=sampling")[0].training.class_balance == "sampling"
+
+
+def test_length_follows_the_number_of_images() -> None:
+    few, many = settle(drawn(64))[0].training, settle(drawn(64, counts=(5000, 5000)))[0].training
+    assert (few.epochs, few.batch_size, few.patience) == (100, 16, 50)
+    assert (many.epochs, many.batch_size, many.patience) == (12, 16, 10)
+    assert settle(drawn(64, counts=(8000, 8000)))[0].training.batch_size == 64
+    assert settle(drawn(64), val=False)[0].training.patience == 0
+    config, text = settle(drawn(64, counts=(8, 7)), processes=2)
+    assert config.training.batch_size == 12  # all of the 12 training images
+    assert "16 is more than there are training images" in text
+
+
+def test_digits_are_not_mirrored() -> None:
+    assert settle(drawn(64))[0].augmentation.flip is True
+    assert settle(replace(drawn(28), source="mnist"))[0].augmentation.flip is False
+    assert settle(drawn(64), "augmentation=null")[0].augmentation is None
+
+
+def test_impossible_wishes_are_refused() -> None:
+    data = drawn(64)
+    named = replace(data, concepts=("x",), cases=[replace(case, concepts=(1.0,)) for case in data.cases])
+    with pytest.raises(ValueError, match=r"model\.num_concepts is 3, but the data have 1; give 1, 0 or auto"):
+        settle(named, "model.num_concepts=3")
+    with pytest.raises(ValueError, match=r"model\.preset is 'medcal'; choose one of medical"):
+        settle(data, "model.preset=medcal")
+    with pytest.raises(ValueError, match="no case is in the training part"):
+        choose(load_config(), data, ["test"] * len(data))
+    with pytest.raises(ValueError, match="none of 32 images of /data could be read"):
+        look_at(replace(data, draw=None), range(len(data)))
+
+
+def test_paths_are_found_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "images").mkdir()
+    assert absolute("images") == str(tmp_path / "images")
+    assert absolute("folder:images") == f"folder:{tmp_path / 'images'}"
+    assert absolute("phantom:n=3") == "phantom:n=3"

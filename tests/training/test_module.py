@@ -1,0 +1,158 @@
+"""The steps themselves: against the plain loop of the studies, and by hand."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.data.make import folder_of_pictures
+from tests.data.test_batches import prepared as prepared_values
+from tests.training.make import PHANTOM
+
+from parsecaps.config import load_config
+from parsecaps.data.batches import Batches
+from parsecaps.data.cache import prepare_all
+from parsecaps.data.preparation import Preparation
+from parsecaps.data.sources import open_data
+from parsecaps.experiments.short_training import Split, train
+from parsecaps.models import ParseCaps
+from parsecaps.training import build
+from parsecaps.training.build import class_weights, pixel_statistics
+from parsecaps.training.checkpoint import Position, read_tensors
+from parsecaps.training.fit import fit
+from parsecaps.training.module import TrainingModule
+from parsecaps.training.objective import Objective
+from parsecaps.training.schedule import Schedule
+from parsecaps.training.tally import Tally, count_images
+from parsecaps.types import Batch
+
+PLAIN = [
+    *("model.preset=tiny", "model.num_concepts=0", "model.settings.dropout=0.0", "preparation.channels=1"),
+    *("augmentation=null", "data.val=0", "data.test=0"),
+    *("training.epochs=4", "training.batch_size=8", "training.class_balance=none"),
+]
+
+
+def test_steps_are_those_of_the_plain_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same images in the same order, eight steps give the same weights to the last bit."""
+    folder_of_pictures(tmp_path / "pictures", per_class=8, side=32)
+    data = open_data(tmp_path / "pictures")
+    images = prepare_all(data, Preparation(size=32)).images
+    rows, label = torch.arange(16), torch.tensor([case.label for case in data.cases])
+    split = Split(torch.from_numpy(np.array(images)).float() / 255, label, rows, rows)
+    mean, std = (value.item() for value in split.mean_and_std)
+    monkeypatch.setattr(build, "pixel_statistics", lambda images, rows: ([mean], [std]))
+    generator = torch.Generator().manual_seed(0)
+    orders = [torch.randperm(16, generator=generator).numpy() for _ in range(4)]
+    monkeypatch.setattr(Batches, "_order", lambda batches, epoch: orders[epoch])
+    run = fit(load_config(None, [*PLAIN, f"data.path={tmp_path / 'pictures'}"]), run_folder=tmp_path / "run")
+    torch.manual_seed(0)
+    model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=0, dropout=0.0)
+    start = {name: value.clone() for name, value in model.state_dict().items()}
+    train(model, split, Schedule(epochs=4, batch_size=8), seed=0, augmentation=None)
+    ours, theirs = read_tensors(run.folder.last)["model"], model.state_dict()
+    names = [name for name in theirs if not name.startswith("standardise")]
+    assert [name for name in names if not torch.equal(ours[name], theirs[name])] == []
+    assert not any(torch.equal(ours[name], start[name]) for name in names if name.endswith("weight"))
+
+
+def test_pixel_statistics_are_exact() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (300, 3, 8, 8), dtype=np.uint8)
+    rows = [*range(0, 300, 2), 1]
+    mean, std = pixel_statistics(images, rows)
+    chosen = images[rows].astype(np.float64) / 255
+    assert mean == pytest.approx(chosen.mean((0, 2, 3)))
+    assert std == pytest.approx(chosen.std((0, 2, 3)))
+    assert pixel_statistics(np.zeros((2, 1, 4, 4), np.uint8), [0, 1])[1] == [1 / 255]
+
+
+def batch(concepts: Sequence[Sequence[float]], label: Sequence[int]) -> Batch:
+    image = torch.rand(len(label), 1, 32, 32, generator=torch.Generator().manual_seed(len(label)))
+    return Batch(image, torch.tensor(label), torch.tensor(concepts))
+
+
+def test_a_tally_does_not_depend_on_the_batches() -> None:
+    """Means over all images at once, and over three batches of other sizes, with labels missing here and there."""
+    nan = float("nan")
+    concepts = [[1, nan, 0], [nan, nan, nan], [0, 0, 1], [nan, 1, nan], [nan, nan, nan], [1, 1, 1]]
+    whole = batch(concepts, [0, 1, -1, 1, 1, 0])
+    model = ParseCaps.from_preset("tiny", num_classes=2).eval()
+    objective = Objective(num_concepts=3, concept_dim=8, class_weights=[0.5, 2.0], label_smoothing=0.1)
+    objective.reconstruction_weight = 0.01
+
+    def tally(parts: Sequence[slice]) -> dict[str, float]:
+        found = Tally(2)
+        for part in parts:
+            piece = Batch(whole.image[part], whole.label[part], whole.concepts[part])
+            with torch.no_grad():
+                output = model(piece.image, reconstruct=True)
+                found.add(output, objective(output, piece), count_images(piece, objective), piece)
+        return found.values(objective)
+
+    at_once = tally([slice(0, 6)])
+    assert tally([slice(0, 1), slice(1, 4), slice(4, 6)]) == pytest.approx(at_once, rel=1e-4)
+    with torch.no_grad():
+        output = model(whole.image, reconstruct=True)
+        assert at_once["loss"] == pytest.approx(float(objective(output, whole).total), rel=1e-5)
+    named, known = output.logits.argmax(1), whole.label >= 0
+    assert at_once["accuracy"] == pytest.approx(float((named == whole.label)[known].float().mean()))
+
+
+def test_the_average_follows_the_weights(tmp_path: Path) -> None:
+    """Over a few steps without anything random, against the recursion written down."""
+    model = ParseCaps.from_preset("tiny", num_classes=2)
+    module = TrainingModule(model, Objective(), Schedule(epochs=1), steps_per_epoch=1, ema=0.5)
+    name = "classes.readout.bias"
+    weight = model.state_dict()[name]
+    expected = weight.clone()
+    for step in range(1, 15):
+        weight += step
+        module.step = step
+        module._follow()
+        decay = min(0.5, step / (step + 10))
+        expected = decay * expected + (1 - decay) * weight
+    assert torch.allclose(module.weights()[name], expected, rtol=1e-5)
+    now = weight.clone()
+    module.on_validation_start()
+    assert torch.allclose(model.state_dict()[name], expected, rtol=1e-5)
+    module.on_validation_end()
+    assert torch.equal(model.state_dict()[name], now)
+    run = fit(load_config(None, [*PHANTOM, "training.ema=0.9", "training.epochs=1"]), run_folder=tmp_path / "run")
+    last, kept = read_tensors(run.folder.last), run.load().model.state_dict()
+    assert all(torch.equal(kept[key], last["average"][key]) for key in kept)
+    assert not torch.equal(kept[name], last["model"][name])
+
+
+def test_sampling_balances_the_classes() -> None:
+    data, images = prepared_values(20)
+    cases = [replace(case, label=0 if i < 16 else 1) for i, case in enumerate(data.cases)]
+    data = replace(data, cases=cases, classes=("x", "y"))
+    labels = [case.label for case in cases]
+    weights = class_weights(labels, 2)
+    assert weights == [20 / 32, 20 / 8]
+    each = [weights[label] for label in labels]
+    batches = Batches(data, images, range(20), batch_size=10, shuffle=True, weights=each, seed=1)
+    drawn = torch.cat([b.label for epoch in range(60) for b in batches.epoch(epoch)])
+    assert len(drawn) == 1200
+    assert 0.45 < float(drawn.float().mean()) < 0.55
+    rows = batches.rows_in(3, 1)
+    assert [labels[row] for row in rows] == list(batches.epoch(3))[1].label.tolist()
+
+
+def test_the_best_epoch_is_balanced_then_of_least_loss() -> None:
+    rows = [{"val_balanced_accuracy": a, "val_loss": b} for a, b in ((0.5, 1.0), (0.8, 2.0), (0.8, 1.5), (0.7, 0.1))]
+    assert Position(history=rows).best == 2
+    assert Position(history=[{"train_loss": 1.0}, {"train_loss": 2.0}]).best == 1
+
+
+def test_the_schedule_warms_up_and_ends_at_zero() -> None:
+    schedule = Schedule(epochs=20, warm_up_epochs=5)
+    factors = [schedule.factor(step, 10) for step in range(200)]
+    assert factors[0] == pytest.approx(1 / 50)
+    assert factors[49] == factors[50] == pytest.approx(1.0)
+    assert factors[125] == pytest.approx(0.5)
+    assert 0 < factors[199] < 1e-3
+    assert all(a >= b for a, b in pairwise(factors[50:]))

@@ -1,0 +1,77 @@
+"""Two processes train as one does with the same batches, started by torchrun or by Lightning."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tests.training.make import TINY, skewed_manifest
+from tests.training.without_batch_statistics import image_norm
+from torch import nn
+
+from parsecaps.config import load_config
+from parsecaps.training.checkpoint import read_tensors
+from parsecaps.training.fit import fit
+from parsecaps.training.processes import Processes, find_processes
+
+SCRIPT = Path(__file__).with_name("without_batch_statistics.py")
+QUIET = ["model.settings.normalisation=layer", "model.settings.dropout=0.0", "augmentation=null"]
+
+
+def run(command: list[str], folder: Path) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for name in ("LOCAL_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        environment.pop(name, None)
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_two_processes_reach_the_result_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With weights of classes and with concepts that some images lack, whose number differs between the processes."""
+    settings = [f"data.path={skewed_manifest(tmp_path)}", *TINY, *QUIET]
+    monkeypatch.setattr(nn, "BatchNorm2d", image_norm)
+    one = fit(load_config(None, settings), run_folder=tmp_path / "one")
+    assert one.config.training.class_balance == "weights"
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    run([*torchrun, str(SCRIPT), str(tmp_path / "two"), *settings], tmp_path)
+    ours, theirs = (read_tensors(tmp_path / name / "checkpoints/last.pt") for name in ("one", "two"))
+    assert theirs["step"] == ours["step"] > 4
+    for name, weight in ours["model"].items():
+        assert torch.allclose(theirs["model"][name], weight, rtol=1e-4, atol=2e-5), name
+    for mine, other in zip(ours["position"]["history"], theirs["position"]["history"], strict=True):
+        for name in mine.keys() - {"seconds"}:
+            assert other[name] == pytest.approx(mine[name], rel=1e-4, abs=1e-6), name
+
+
+def test_the_command_starts_its_processes_itself(tmp_path: Path) -> None:
+    settings = [argument for setting in TINY for argument in ("--set", setting)]
+    output = run(["-m", "parsecaps", "train", "phantom:n=72,size=32", *settings, "--devices", "2"], tmp_path)
+    assert output.count("epoch 2/2: ") == 1  # one of them tells
+    assert output.count("best epoch: ") == 1
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["phantom-n-72-1"]
+    assert (tmp_path / "runs/phantom-n-72-1/bundle/model.safetensors").is_file()
+    assert "Warning" not in output
+
+
+def test_processes_are_found_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert find_processes(1) == Processes()
+    assert find_processes(2) == Processes(rank=0, count=2)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert find_processes(2) == Processes(rank=1, count=2)
+    for name, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    found = find_processes(1)
+    assert (found.rank, found.count, found.machines, found.per_machine, found.is_main) == (5, 8, 2, 4, False)

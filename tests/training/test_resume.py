@@ -1,0 +1,108 @@
+"""A run that was stopped and resumed ends with the same bits as one that was not."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.training.make import PHANTOM, TINY
+
+from parsecaps.config import load_config
+from parsecaps.training import watch
+from parsecaps.training.checkpoint import read_tensors
+from parsecaps.training.fit import Listeners, fit
+from parsecaps.training.run_folder import RunFolder
+
+SCRIPT = Path(__file__).with_name("kill_and_resume.py")
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal to the last bit, times aside."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other) and one.stride() == other.stride()
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one if key != "seconds")
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    mine, theirs = (read_tensors(RunFolder(path).last) for path in (one, other))
+    assert [key for key in mine if not same(mine[key], theirs[key])] == []
+    first, second = (RunFolder(path).bundle / "model.safetensors" for path in (one, other))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_killed_at_any_moment(tmp_path: Path) -> None:
+    """Dropout, augmentation, balanced sampling and an average of the weights are all on."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["ends"][:3] == [-signal.SIGKILL] * 3
+    assert told["ends"].count(-signal.SIGKILL) >= 5  # on a slow machine the last may come too late
+    assert told["ends"][-1] == 0
+    assert len({tuple(place) for place in told["places"]}) >= 4  # it got on between the kills
+    assert any(batch for _, batch in told["places"])  # and was killed within an epoch
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+    assert sorted(path.name for path in (tmp_path / "killed").iterdir()) == sorted(
+        path.name for path in (tmp_path / "whole").iterdir()
+    )
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_SECONDS", 0.0)
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    fit(load_config(None, PHANTOM), run_folder=whole)
+
+    def press(progress: watch.Progress) -> None:
+        if (progress.epoch, progress.batch) == (1, 3):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(
+        KeyboardInterrupt, match=r"epoch 1, after batch 4; go on with parsecaps train --resume .*stopped"
+    ):
+        fit(load_config(None, PHANTOM), run_folder=stopped, listeners=Listeners(progress=press))
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not RunFolder(stopped).bundle.exists()
+    lines: list[str] = []
+    fit(resume=stopped, listeners=Listeners(log=lines.append))
+    assert lines[0] == "going on with epoch 1, batch 5"
+    assert_same_run(whole, stopped)
+    fit(resume=stopped, listeners=Listeners(log=lines.append))
+    assert lines[-1] == f"{stopped} is finished; nothing is left to do"
+
+
+def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"config\.yaml is missing; give the folder of a run"):
+        fit(resume=tmp_path)
+    with pytest.raises(ValueError, match="either a configuration or a run"):
+        fit()
+    settings = ["data.path=phantom:n=72,size=32", *TINY, "training.epochs=1"]
+    fit(load_config(None, settings), run_folder=tmp_path / "run")
+    with pytest.raises(ValueError, match="holds a run already; choose another folder, or go on with --resume"):
+        fit(load_config(None, settings), run_folder=tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    (folder.bundle / "bundle.json").unlink()
+    folder.bundle.rename(tmp_path / "gone")
+    folder.last.write_bytes(folder.last.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=r"last\.pt cannot be read .*; train again"):
+        fit(resume=tmp_path / "run")
+    rows = folder.split.read_text(encoding="utf-8")
+    folder.split.write_text(rows.replace(",train\n", ",val\n", 1), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"split\.csv has the hash \w+, but the run was started with"):
+        fit(resume=tmp_path / "run")

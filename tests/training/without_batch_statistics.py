@@ -1,0 +1,20 @@
+"""Train as `fit` does, but normalise each image on its own instead of over the batch; run by `test_processes.py`.
+
+python without_batch_statistics.py FOLDER SETTING...
+"""
+
+import sys
+
+from torch import nn
+
+from parsecaps.config import load_config
+from parsecaps.training.fit import fit
+
+
+def image_norm(channels: int) -> nn.Module:
+    return nn.GroupNorm(1, channels)
+
+
+if __name__ == "__main__":
+    nn.BatchNorm2d = image_norm  # type: ignore[assignment,misc]
+    fit(load_config(None, sys.argv[2:]), run_folder=sys.argv[1])
