@@ -11,6 +11,7 @@ from parsecaps import __version__
 from parsecaps.cli import network
 from parsecaps.cli.concepts import concepts
 from parsecaps.cli.data import data_app
+from parsecaps.cli.evaluate import evaluate
 from parsecaps.cli.predict import predict
 from parsecaps.cli.train import train
 
@@ -39,6 +40,7 @@ def main(
 
 
 app.command()(train)
+app.command()(evaluate)
 app.command()(network.summary)
 app.command()(network.demo)
 app.command()(concepts)

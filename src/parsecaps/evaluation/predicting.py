@@ -38,7 +38,7 @@ def predict_cases(
         if output.presence is not None:
             presence.append(output.presence.float().cpu().numpy())
         progress(sum(map(len, logits)), len(rows))
-    named = bool(bundle.concepts) and bool(presence)
+    named = bool(presence) and bool(set(bundle.concepts) & set(data.concepts))
     cases = [data.cases[row] for row in rows]
     return Predictions(
         logits=np.concatenate(logits) if logits else np.zeros((0, len(bundle.classes))),
