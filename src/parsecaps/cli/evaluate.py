@@ -54,25 +54,16 @@ def evaluate(
         raise ValueError(f"part is {part!r}; choose one of {', '.join(SPLITS)}")
     with console(stderr=True).status("scoring"):
         results = {str(run): evaluate_run(run, part=chosen, data=data, resamples=resamples) for run in runs}
-    out = console()
-    for name, result in results.items():
-        if len(results) > 1:
-            out.rule(name)
-        for table in score_tables(result.scores):
-            out.print(table)
-        for line in [*score_lines(result.scores), *(f"note: {note}" for note in result.notes)]:
-            out.print(line, highlight=False, markup=False, soft_wrap=True)
     first, *others = results
     comparisons = {
         (first, other): compare(results[first].predictions, results[other].predictions, resamples=resamples)
         for other in others
     }
-    for (one, other), comparison in comparisons.items():
-        out.print(comparison_table(comparison, one, other))
-        for line in comparison_lines(comparison, one, other):
-            out.print(line, highlight=False, markup=False, soft_wrap=True)
     stored = {
-        "runs": {name: {**result.scores.as_dict(), "notes": result.notes} for name, result in results.items()},
+        "runs": {
+            name: {**result.scores.as_dict(), "notes": [*result.scores.notes, *result.notes]}
+            for name, result in results.items()
+        },
         "comparisons": [
             {"first": one, "second": other, **comparison.as_dict()} for (one, other), comparison in comparisons.items()
         ],
@@ -81,4 +72,16 @@ def evaluate(
     page.write_text(scores_page(scores, comparisons, title=f"Scores: {', '.join(results)}"), encoding="utf-8")
     write_json(runs[0] / "scores.json", stored)
     write_json(json_file, stored)
+    out = console()
+    for name, result in results.items():
+        if len(results) > 1:
+            out.rule(name)
+        for table in score_tables(result.scores):
+            out.print(table)
+        for line in [*score_lines(result.scores), *(f"note: {note}" for note in result.notes)]:
+            out.print(line, highlight=False, markup=False, soft_wrap=True)
+    for (one, other), comparison in comparisons.items():
+        out.print(comparison_table(comparison, one, other))
+        for line in comparison_lines(comparison, one, other):
+            out.print(line, highlight=False, markup=False, soft_wrap=True)
     out.print(f"scores: {runs[0] / 'scores.json'}\npage: {page}", highlight=False, soft_wrap=True)
