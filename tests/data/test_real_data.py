@@ -4,11 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.ndimage import zoom
+from torch.nn import functional as F
 
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
-from parsecaps.data.leaks import find_leaks, unsafe
+from parsecaps.data.leaks import MOST_BITS, find_leaks, fingerprint, unsafe
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import read_image, read_mask
 from parsecaps.data.sources import open_data
@@ -57,6 +59,20 @@ def test_cemri_by_the_authors_folds_leaks_nothing(cemri: Loaded) -> None:
     assert len(rows_of(division, "test")) == 562
     assert division.count(None) == 100
     assert unsafe(find_leaks(data, division, prepared.digests, prepared.fingerprints), division) == []
+
+
+def test_copies_look_the_same_and_patients_do_not(cemri: Loaded) -> None:
+    data, prepared = cemri
+    image = torch.from_numpy(np.array(prepared.images[::9])).float() / 255
+    small = F.interpolate(F.interpolate(image, (32, 32), mode="bilinear", antialias=True), (64, 64), mode="bilinear")
+    noisy = (image + 0.03 * torch.randn_like(image)).clamp(0, 1)
+    bits = np.unpackbits(prepared.fingerprints.bits, axis=1, count=255).astype(np.int32)
+    for copy in (small, noisy, 0.7 * image):
+        differing = (np.unpackbits(fingerprint(copy).bits, axis=1, count=255) != bits[::9]).sum(1)
+        assert np.quantile(differing, 0.99) < MOST_BITS
+    distance = bits @ (1 - bits.T) + (1 - bits) @ bits.T
+    patient = np.unique([case.patient for case in data.cases], return_inverse=True)[1]
+    assert distance[patient[:, None] != patient].min() > MOST_BITS
 
 
 def test_independent_draws_are_caught(cemri: Loaded) -> None:

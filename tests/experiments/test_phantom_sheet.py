@@ -9,7 +9,7 @@ from PIL import Image
 from parsecaps.data.phantom import draw
 from parsecaps.experiments import phantom_sheet
 
-DOCS = Path(__file__).parents[2] / "docs" / "phantom.png"
+DOCS = Path(__file__).parents[2] / "docs" / "phantom.jpg"
 
 
 def test_outlines_follow_the_masks() -> None:
@@ -27,12 +27,12 @@ def test_outlines_follow_the_masks() -> None:
 def test_command_draws_the_sheet_of_the_docs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "phantom.png"
+    out = tmp_path / "phantom.jpg"
     monkeypatch.setattr("sys.argv", ["phantom_sheet", str(out)])
     phantom_sheet.main()
     assert "1376 x 1288 px" in capsys.readouterr().out
-    assert out.stat().st_size < 1.5e6
+    assert out.stat().st_size < 4e5
     with Image.open(out) as drawn, Image.open(DOCS) as kept:
         assert drawn.size == kept.size
         difference = np.asarray(drawn.convert("RGB")).astype(int) - np.asarray(kept.convert("RGB"))
-    assert np.abs(difference).mean() < 2  # the colours of the file may be chosen a little differently elsewhere
+    assert np.abs(difference).mean() < 2  # JPEG is not the same to the last bit everywhere

@@ -19,6 +19,7 @@ from parsecaps.bundle import Bundle
 from parsecaps.data.reading import count_frames, read_image
 from parsecaps.data.sources import manifest
 from parsecaps.data.sources.folder import is_image
+from parsecaps.evaluation.conformal import prediction_sets
 
 BATCH_SIZE = 32
 
@@ -143,8 +144,9 @@ def _answer(bundle: Bundle, images: torch.Tensor, decision: Decision) -> Iterato
     output = bundle.model.eval()(images.to(device))
     probabilities = softmax(output.logits.double().cpu().numpy() / decision.temperature, axis=1)
     presence = None if output.presence is None else output.presence.cpu().numpy()
+    sets = None if decision.threshold is None else prediction_sets(probabilities, decision.threshold)
     for i, share in enumerate(probabilities):
-        inside = None if decision.threshold is None else np.flatnonzero(share >= decision.threshold)
+        inside = None if sets is None else np.flatnonzero(sets[i])
         yield {
             "class": bundle.classes[int(share.argmax())],
             "probabilities": dict(zip(bundle.classes, share.tolist(), strict=True)),

@@ -1,4 +1,4 @@
-"""The contact sheet of the phantom: `python -m parsecaps.experiments.phantom_sheet docs/phantom.png`.
+"""The contact sheet of the phantom: `python -m parsecaps.experiments.phantom_sheet docs/phantom.jpg`.
 
 One column for each concept. First a lesion that has this concept alone, then one as it comes, with others; under each
 the same picture with the outlines of the lesion (white) and of the concept (green). Below, nevi and melanomas as they
@@ -15,7 +15,6 @@ from parsecaps.data.contact_sheet import contact_sheet
 from parsecaps.data.phantom import CLASSES, CONCEPTS, PhantomBatch, case_table, draw, score
 
 _LESION, _CONCEPT = (255, 255, 255), (60, 255, 90)
-_COLOURS = 256  # of the picture file: small enough for a repository
 
 
 def phantom_sheet(*, size: int, seed: int) -> npt.NDArray[np.uint8]:
@@ -58,7 +57,7 @@ def _edge(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 
 
 def main() -> None:
-    """Draw the sheet into a PNG file."""
+    """Draw the sheet into a picture file."""
     from PIL import Image
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -67,8 +66,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     sheet = phantom_sheet(size=options.size, seed=options.seed)
-    picture = Image.fromarray(sheet.transpose(1, 2, 0)).quantize(_COLOURS, dither=Image.Dither.FLOYDSTEINBERG)
-    picture.save(options.out, optimize=True)
+    Image.fromarray(sheet.transpose(1, 2, 0)).save(options.out, quality=80, optimize=True)
     print(f"{options.out}: {sheet.shape[2]} x {sheet.shape[1]} px, {options.out.stat().st_size / 1e6:.2f} MB")
 
 
