@@ -36,7 +36,7 @@ def predict_cases(
         output = model(batch.image.to(device))
         logits.append(output.logits.float().cpu().numpy())
         if output.presence is not None:
-            presence.append(output.presence.float().cpu().numpy())
+            presence.append(output.presence.float().clamp(max=1).cpu().numpy())  # a length of 1, rounded up
         progress(sum(map(len, logits)), len(rows))
     named = bool(presence) and bool(set(bundle.concepts) & set(data.concepts))
     cases = [data.cases[row] for row in rows]

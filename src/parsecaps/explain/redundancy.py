@@ -1,0 +1,120 @@
+"""How alike the capsules of a layer are: the distribution of their similarities (Sec. 4.5, supplement on redundancy).
+
+Capsules that point the same way say the same thing twice. For each image, the cosine of the angle between every two
+capsules of a layer; all images together make the layer's histogram. The further left, the less redundant.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from parsecaps.nn.cell import CapsuleCell
+from parsecaps.nn.heads import CapsuleReadout
+from parsecaps.nn.primary import PrimaryCaps
+
+NUM_BINS = 40
+_CAPSULE_LAYERS = (PrimaryCaps, CapsuleCell, CapsuleReadout)
+_SHORTEST = 1e-6  # a capsule below this length points nowhere
+
+
+@dataclass(frozen=True)
+class LayerSimilarity:
+    """The similarities of the capsules of a layer, over all pairs of an image and all images.
+
+    `share` is the histogram: what share of the pairs has a similarity in each of 40 equal bins from -1 to 1. `empty` is
+    the share of capsules of length 0, which have no direction and make no pairs; `mean` is None where no pair is left.
+    """
+
+    layer: str
+    capsules: int
+    dim: int
+    pairs: int
+    mean: float | None
+    share: list[float]
+    empty: float
+
+
+def capsule_similarity(
+    model: nn.Module, batches: Iterable[Tensor], *, layers: Sequence[str] | None = None
+) -> list[LayerSimilarity]:
+    """The similarities in each layer of a model, in the order of the layers.
+
+    `layers` names modules (as `named_modules` does) whose output is capsules (B, n, d), or a feature map (B, d, h, w),
+    which counts as a capsule for each position. If left out, all capsule layers; in a model without any, the output of
+    every ReLU that is a feature map, so that a plain network can stand beside.
+
+    Shapes:
+        - batches: images (B, channels, size, size)
+    """
+    found = _layers(model, layers)
+    tallies = {name: _Tally() for name, _ in found}
+
+    def note(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
+            if output.dim() == 4:
+                tallies[name].add(output.flatten(2).mT)
+            elif output.dim() == 3:
+                tallies[name].add(output)
+
+        return hook
+
+    handles = [module.register_forward_hook(note(name)) for name, module in found]
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            for image in batches:
+                model(image)
+    finally:
+        model.train(training)
+        for handle in handles:
+            handle.remove()
+    results = [tallies[name].result(name) for name, _ in found if tallies[name].seen]
+    if not results:
+        raise ValueError("no layer gave capsules or feature maps; name modules that do, and give at least one batch")
+    return results
+
+
+def _layers(model: nn.Module, names: Sequence[str] | None) -> list[tuple[str, nn.Module]]:
+    modules = dict(model.named_modules())
+    if names is not None:
+        for name in names:
+            if name not in modules:
+                raise ValueError(f"{type(model).__name__} has no layer {name!r}; see named_modules")
+        return [(name, modules[name]) for name in names]
+    capsules = [name for name, module in modules.items() if isinstance(module, _CAPSULE_LAYERS)]
+    if found := capsules or [name for name, module in modules.items() if isinstance(module, nn.ReLU)]:
+        return [(name, modules[name]) for name in found]
+    raise ValueError(f"{type(model).__name__} has no capsules and no feature maps that are known; name its layers")
+
+
+class _Tally:
+    """The histogram of a layer while batches come in."""
+
+    def __init__(self) -> None:
+        self.histogram, self.total = np.zeros(NUM_BINS, dtype=np.int64), 0.0
+        self.seen = self.empty = self.capsules = self.dim = 0
+
+    def add(self, u: Tensor) -> None:
+        """Take capsules (B, n, d)."""
+        images, self.capsules, self.dim = u.shape
+        u = u.detach().float()
+        alive = u.norm(dim=-1) > _SHORTEST
+        self.seen += images * self.capsules
+        self.empty += int((~alive).sum())
+        first, second = torch.triu_indices(self.capsules, self.capsules, 1)
+        for each, usable in zip(F.normalize(u, dim=-1), alive, strict=True):  # one image at a time: (n, n) is large
+            similar = (each @ each.mT)[first, second][(usable[first] & usable[second])].clamp(-1, 1)
+            self.histogram += torch.histc(similar, NUM_BINS, -1, 1).long().cpu().numpy()
+            self.total += float(similar.double().sum())
+
+    def result(self, layer: str) -> LayerSimilarity:
+        pairs = int(self.histogram.sum())
+        mean = self.total / pairs if pairs else None
+        share = (self.histogram / max(pairs, 1)).tolist()
+        return LayerSimilarity(layer, self.capsules, self.dim, pairs, mean, share, self.empty / max(self.seen, 1))

@@ -1,0 +1,113 @@
+"""Do models that were trained alike find the same concepts? Concepts matched by how their presences go together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+PERMUTATIONS = 200
+
+
+@dataclass(frozen=True)
+class Match:
+    """The concepts of two models, paired so that the correlations of their presences sum to the most.
+
+    `pairs` has a concept of the first, its partner in the second, and their correlation. `mean` is the mean of these;
+    `chance` what the same matching finds where the cases of one model are those of other patients, and `p_value` how
+    often that is as much.
+    """
+
+    pairs: list[tuple[int, int, float]]
+    mean: float
+    chance: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Stability:
+    """Every pair of models; `mean` and `chance` are means over them, `by_concept` of each concept of the first model.
+
+    `by_concept` says how well a concept of the first model is found again, on average over the other models.
+    """
+
+    matches: dict[tuple[int, int], Match]
+    mean: float
+    chance: float
+    by_concept: list[float]
+
+
+def stability(
+    presences: Sequence[np.ndarray], group: np.ndarray, *, permutations: int = PERMUTATIONS, seed: int = 0
+) -> Stability:
+    """Match the concepts of two or more models on the same cases.
+
+    Shapes:
+        - presences: for each model (N, m), the cases in the same order; group: (N,) the patient of each case
+    """
+    if len(presences) < 2:
+        raise ValueError(f"{len(presences)} model shows nothing about stability; give at least 2")
+    counts = {len(each) for each in presences} | {len(group)}
+    if len(counts) > 1:
+        raise ValueError(f"the models saw {sorted(counts)} cases; let all of them look at the same")
+    matches = {
+        (a, b): match_concepts(presences[a], presences[b], group, permutations=permutations, seed=seed)
+        for a, b in combinations(range(len(presences)), 2)
+    }
+    found: list[list[float]] = [[] for _ in range(presences[0].shape[1])]
+    for (a, _), match in matches.items():
+        if a == 0:
+            for i, _, r in match.pairs:
+                found[i].append(r)
+    return Stability(
+        matches,
+        float(np.mean([match.mean for match in matches.values()])),
+        float(np.mean([match.chance for match in matches.values()])),
+        [float(np.mean(each)) if each else 0.0 for each in found],
+    )
+
+
+def match_concepts(
+    first: np.ndarray, second: np.ndarray, group: np.ndarray, *, permutations: int = PERMUTATIONS, seed: int = 0
+) -> Match:
+    """Pair the concepts by the Hungarian algorithm; one that is present where the other is absent is not the same.
+
+    The best pairing of unrelated concepts is above 0 as well. What it reaches by chance is measured: the patients of
+    one model take each other's places, each with all of its cases, and the concepts are paired anew.
+
+    Shapes:
+        - first: (N, m); second: (N, m'), m and m' may differ; group: (N,)
+    """
+    pairs = _pair(correlation(first, second))
+    mean = float(np.mean([r for _, _, r in pairs]))
+    random = np.random.default_rng(seed)
+    blocks = [np.flatnonzero(group == patient) for patient in np.unique(group)]
+    by_patient = np.concatenate(blocks)
+    drawn = []
+    for _ in range(permutations):
+        order = np.concatenate([blocks[i] for i in random.permutation(len(blocks))])
+        drawn.append(np.mean([r for _, _, r in _pair(correlation(first[by_patient], second[order]))]))
+    as_much = sum(bool(value >= mean) for value in drawn)
+    return Match(pairs, mean, float(np.mean(drawn)), (as_much + 1) / (permutations + 1))
+
+
+def correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Between the columns of both: (N, m), (N, m') -> (m, m'); 0 for a column that does not vary.
+
+    >>> correlation(np.array([[0.0, 1], [1, 1]]), np.array([[1.0], [0]]))
+    array([[-1.],
+           [ 0.]])
+    """
+    standard = []
+    for each in (first, second):
+        centred = np.asarray(each, dtype=np.float64) - np.mean(each, axis=0, dtype=np.float64)
+        spread = np.sqrt((centred**2).mean(0))
+        standard.append(np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 1e-9))
+    return np.asarray(np.clip(standard[0].T @ standard[1] / len(first), -1, 1))
+
+
+def _pair(r: np.ndarray) -> list[tuple[int, int, float]]:
+    from scipy.optimize import linear_sum_assignment
+
+    rows, columns = linear_sum_assignment(-r)
+    return [(int(i), int(j), float(r[i, j])) for i, j in zip(rows, columns, strict=True)]

@@ -1,0 +1,142 @@
+"""What each number of the global capsule means to the decoder: its picture while one of them moves (Sec. 3.3.2).
+
+The numbers of a global capsule sum to 1. While one moves, the others keep their proportions and share the rest.
+
+Only a decoder that was trained has pictures to show. A run whose images all have concepts never asks for a
+reconstruction, so its decoder keeps its random weights. The weights tell: batch normalisation counts the batches that
+it was trained on, and the count is saved with them. Whether a trained decoder is any good is another question;
+`explained_variance` answers it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from parsecaps.explain.case_memory import CaseMemory
+from parsecaps.nn.decoder import Decoder
+
+_BATCH_SIZE = 32
+_USUAL = (0.01, 0.99)  # the share of training cases below the ends of a usual range
+
+
+@dataclass(frozen=True, eq=False)
+class Traversal:
+    """Pictures for a global capsule of m numbers, each of which takes a few values in turn.
+
+    Shapes:
+        - picture: (C, H, W), for the global capsule as it is
+        - values: (m, steps), what the moving number is set to
+        - pictures: (m, steps, C, H, W)
+    """
+
+    picture: Tensor
+    values: Tensor
+    pictures: Tensor
+
+    @property
+    def changes(self) -> Tensor:
+        """What moving each number from its lowest to its highest value adds to the picture: (m, C, H, W)."""
+        return self.pictures[:, -1] - self.pictures[:, 0]
+
+
+@torch.no_grad()
+def traverse(
+    model: nn.Module, global_capsule: Tensor, *, steps: int = 7, ranges: np.ndarray | None = None
+) -> Traversal:
+    """Move each number of a global capsule, all others kept in proportion, and decode.
+
+    `ranges` says from where to where each number moves, evenly; from 0 to 1 if left out. A decoder has learned what
+    global capsules of training images look like and nothing else: `usual_ranges` stays with those.
+
+    Shapes:
+        - global_capsule: (m,) or (1, m), sums to 1; ranges: (m, 2)
+    """
+    decoder = trained_decoder(model)
+    capsule = global_capsule.detach().reshape(-1)
+    m = len(capsule)
+    if m < 2:
+        raise ValueError("a global capsule of one number is always 1, so nothing can move; train with more concepts")
+    if steps < 2:
+        raise ValueError(f"{steps} steps show no movement; give at least 2")
+    ends = torch.tensor([[0.0, 1.0]] * m) if ranges is None else torch.as_tensor(ranges, dtype=torch.float32)
+    if ends.shape != (m, 2) or not ((ends >= 0) & (ends <= 1)).all():
+        raise ValueError(f"ranges are {tuple(ends.shape)}; give ({m}, 2) numbers from 0 to 1")
+    share = torch.linspace(0, 1, steps)
+    values = (ends[:, :1] + (ends[:, 1:] - ends[:, :1]) * share).to(capsule)
+    training = decoder.training
+    decoder.eval()
+    try:
+        picture = decoder(capsule.view(1, 1, m))[0]
+        pictures = [decoder(moved(capsule, i, values[i]).unsqueeze(1)) for i in range(m)]
+    finally:
+        decoder.train(training)
+    return Traversal(picture.cpu(), values.cpu(), torch.stack(pictures).cpu())
+
+
+def moved(capsule: Tensor, index: int, values: Tensor) -> Tensor:
+    """The global capsule with one number set to each of the values, the others scaled so that all sum to 1.
+
+    Where the others are all 0 they have no proportions to keep, and share the rest equally.
+
+    Shapes:
+        - capsule: (m,); values: (steps,); output: (steps, m)
+
+    >>> moved(torch.tensor([0.5, 0.3, 0.2]), 0, torch.tensor([0.0, 0.5]))
+    tensor([[0.0000, 0.6000, 0.4000],
+            [0.5000, 0.3000, 0.2000]])
+    """
+    others = capsule.clone()
+    others[index] = 0
+    if others.sum() <= 0:
+        others = torch.ones_like(capsule)
+        others[index] = 0
+    result = (others / others.sum()) * (1 - values).unsqueeze(1)
+    result[:, index] = values
+    return result
+
+
+def usual_ranges(memory: CaseMemory) -> np.ndarray:
+    """From where to where each number of the global capsule goes in 98 of 100 training cases: (m, 2)."""
+    return np.asarray(np.quantile(memory.global_capsule, _USUAL, axis=0).T)
+
+
+def trained_decoder(model: nn.Module) -> Decoder:
+    """The decoder of a model; refused in one line where there is none or it was never trained."""
+    decoder = next((module for module in model.modules() if isinstance(module, Decoder)), None)
+    if decoder is None:
+        raise ValueError(f"{type(model).__name__} has no decoder; train a ParseCaps with model.num_concepts above 0")
+    batches = [module.num_batches_tracked for module in decoder.modules() if isinstance(module, nn.BatchNorm2d)]
+    if not any(int(count) for count in batches if count is not None):
+        raise ValueError(
+            "the decoder was never trained: all training images have concepts, so none was reconstructed; "
+            "train on images without concepts to see what the decoder draws"
+        )
+    return decoder
+
+
+@torch.no_grad()
+def explained_variance(model: nn.Module, images: Tensor) -> float:
+    """How much of what sets images apart the decoder draws: 1 is all, 0 no better than their mean picture for each.
+
+    The squared error of the reconstructions against that of the mean picture of the same images. At or below 0 the
+    pictures of a traversal mean nothing.
+
+    Shapes:
+        - images: (N, C, H, W) in [0, 1], at least two that differ
+    """
+    trained_decoder(model)
+    total = float((images - images.mean(0)).double().square().sum())
+    if not total:
+        raise ValueError(f"the {len(images)} images are all the same; give some that differ")
+    training = model.training
+    model.eval()
+    try:
+        error = 0.0
+        for start in range(0, len(images), _BATCH_SIZE):
+            batch = images[start : start + _BATCH_SIZE]
+            error += float((model(batch, reconstruct=True).reconstruction - batch).double().square().sum())
+    finally:
+        model.train(training)
+    return 1 - error / total
