@@ -22,8 +22,10 @@ class InitialBlock(nn.Module):
     """Four 3x3 convolutions with batch normalisation and ReLU, the `Phi^0` of Sec. 3.1.
 
     The paper gives neither channels nor strides. Here the first convolutions halve the image, as many of them as bring
-    the grid near `grid_width`, so that any image size leads to about the same number of primary capsules. Where four
-    are not enough (about 630 px for a grid of 28), the image is first averaged down.
+    the grid near `grid_width`, so that any image size leads to about the same number of primary capsules. An image that
+    is halved only once is small, and its details are few pixels wide: there the second convolution halves, after the
+    first has looked at every pixel (`docs/study.md`). Where four are not enough (about 630 px for a grid of 28), the
+    image is first averaged down.
 
     Shapes:
         - input: (B, in_channels, image_size, image_size)
@@ -49,7 +51,7 @@ class InitialBlock(nn.Module):
             layers.append(nn.AvgPool2d(factor, ceil_mode=True))
             self.width = -(-image_size // factor)
         for i, out_channels in enumerate(channels):
-            stride = 2 if i < halvings else 1
+            stride = 2 if (i == 1 if halvings == 1 else i < halvings) else 1
             layers += [
                 nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=False),
                 nn.BatchNorm2d(out_channels),
