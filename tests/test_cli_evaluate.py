@@ -10,10 +10,15 @@ from tests.training.make import TINY
 from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
+from parsecaps.config import EvaluateConfig
 from parsecaps.evaluation.predictions import Predictions
-from parsecaps.evaluation.runs import evaluate_run
+from parsecaps.evaluation.runs import Evaluation, evaluate_run
 
 SMALL = [argument for setting in TINY for argument in ("--set", setting)]
+
+
+def evaluated(folder: Path, resamples: int = 20) -> Evaluation:
+    return evaluate_run(folder, EvaluateConfig(resamples=resamples))
 
 
 def run(*arguments: object) -> Result:
@@ -33,20 +38,23 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_scores_of_one_run(runs: list[Path]) -> None:
     result = run("evaluate", runs[0], "--resamples", "50")
     assert result.exit_code == 0, result.output
-    stored = json.loads((runs[0] / "scores.json").read_text(encoding="utf-8"))
-    (scores,) = stored["runs"].values()
-    evaluation = evaluate_run(runs[0], resamples=50)
+    scores = json.loads((runs[0] / "scores.json").read_text(encoding="utf-8"))
+    evaluation = evaluated(runs[0], 50)
     right = evaluation.predictions.logits.argmax(1) == evaluation.predictions.label
     assert scores["overall"]["accuracy"]["value"] == pytest.approx(right.mean())
     assert scores["overall"]["accuracy"]["n"] == len(right)
     assert "blue-whitish veil" in result.stdout
-    assert "<html" in (runs[0] / "scores.html").read_text(encoding="utf-8")
+    page = (runs[0] / "scores.html").read_text(encoding="utf-8")
+    assert "50 bootstrap resamples" in page
+    (ten,) = [each for each in scores["sets"] if each["risk"] == 0.1]
+    assert f"{100 * ten['coverage']['value']:.1f} %" in page.partition("Prediction sets")[2]
+    assert "95 % intervals: the middle of 50 " in (runs[0] / "bundle/README.md").read_text(encoding="utf-8")
 
 
 def test_the_test_part_is_the_runs_own(runs: list[Path]) -> None:
     with (runs[0] / "split.csv").open(encoding="utf-8") as file:
         tested = {row["image"] for row in csv.DictReader(file) if row["split"] == "test"}
-    assert set(evaluate_run(runs[0], resamples=20).predictions.name) == tested
+    assert set(evaluated(runs[0], 20).predictions.name) == tested
 
 
 def test_two_runs_are_compared(runs: list[Path], tmp_path: Path) -> None:
@@ -54,7 +62,7 @@ def test_two_runs_are_compared(runs: list[Path], tmp_path: Path) -> None:
     result = run("evaluate", *runs, "--resamples", "50", "--page", page, "--json", file)
     assert result.exit_code == 0, result.output
     (comparison,) = json.loads(file.read_text(encoding="utf-8"))["comparisons"]
-    first, second = (evaluate_run(path, resamples=20).predictions for path in runs)
+    first, second = (evaluated(path, 20).predictions for path in runs)
     right = [predictions.logits.argmax(1) == predictions.label for predictions in (first, second)]
     assert comparison["only_first"] == int((right[0] & ~right[1]).sum())
     assert "McNemar" in result.stdout
@@ -67,10 +75,48 @@ def test_other_data_are_matched_by_name(runs: list[Path], tmp_path: Path) -> Non
     assert result.exit_code == 0, result.output
     (scores,) = json.loads(file.read_text(encoding="utf-8"))["runs"].values()
     assert scores["overall"]["accuracy"]["n"] == 30
+    assert (runs[0] / "scores-phantom-n-30.html").is_file()
+    own = json.loads((runs[0] / "scores.json").read_text(encoding="utf-8"))
+    assert own["cases"] == "test part"  # its own scores are left alone
+
+
+def test_cross_validations_are_compared_on_all_cases(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    for seed, folder in enumerate(folders):
+        more = ["--set", "training.epochs=1", "--set", f"training.seed={seed}", "--folds", "2", "--out", folder]
+        done = run("train", "phantom:n=36,size=32", *SMALL, *more)
+        assert done.exit_code == 0, done.output
+    file = tmp_path / "both.json"
+    result = run("evaluate", *folders, "--resamples", "20", "--json", file)
+    assert result.exit_code == 0, result.output
+    (comparison,) = json.loads(file.read_text(encoding="utf-8"))["comparisons"]
+    first, second = (evaluated(folder).predictions for folder in folders)
+    order = [second.name.index(name) for name in first.name]
+    right = [first.logits.argmax(1) == first.label, (second.logits.argmax(1) == second.label)[order]]
+    assert (comparison["n"], comparison["only_second"]) == (36, int((right[1] & ~right[0]).sum()))
+    assert (folders[0] / "comparison.html").is_file()
+    again = run("evaluate", folders[0], "--resamples", "20")
+    assert "pooled" in again.stdout
+    assert run("evaluate", folders[0] / "fold-1", folders[1] / "fold-1", "--resamples", "20").exit_code == 0
+    refused = run("predict", folders[0], "x.png", "--out", tmp_path / "x.csv")
+    assert refused.exit_code == 2
+    assert f"give one of {folders[0] / 'fold-1'}, {folders[0] / 'fold-2'}" in refused.stderr
+
+
+def test_settings_come_from_a_file_and_from_set(runs: list[Path], tmp_path: Path) -> None:
+    settings, file = tmp_path / "evaluate.yaml", tmp_path / "scores.json"
+    settings.write_text("part: val\nresamples: 7\n", encoding="utf-8")
+    changes = ["--config", settings, "--set", "risks=[0.3]", "--set", "resamples=9"]
+    result = run("evaluate", runs[1], *changes, "--part", "train", "--json", file)
+    assert result.exit_code == 0, result.output
+    (scores,) = json.loads(file.read_text(encoding="utf-8"))["runs"].values()
+    assert (scores["cases"], scores["resamples"]) == ("training part", 9)
+    assert [each["risk"] for each in scores["sets"]] == [0.3]
+    assert "learned from" in result.stdout
 
 
 def test_evaluation_leaves_what_prediction_calibrates_by(runs: list[Path]) -> None:
-    evaluate_run(runs[0], resamples=20)
+    evaluated(runs[0], 20)
     validation = Predictions.load(runs[0] / "bundle" / "calibration.npz")
     with (runs[0] / "split.csv").open(encoding="utf-8") as file:
         chosen = {row["image"] for row in csv.DictReader(file) if row["split"] == "val"}
@@ -80,13 +126,31 @@ def test_evaluation_leaves_what_prediction_calibrates_by(runs: list[Path]) -> No
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
-    [(["--part", "tset"], "part is 'tset'"), (["--data", "nowhere"], "nowhere is not there")],
+    [
+        (["--part", "tset"], "part is 'tset'"),
+        (["--data", "nowhere"], "nowhere is not there"),
+        (["--set", "resample=3"], "there is no key 'resample'; did you mean 'resamples'?"),
+        (["--set", "training.epochs=3"], "there is no key 'training.epochs'; did you mean '"),
+        (["--set", "risks=[0.1,2]"], "risks"),
+        (["--config", "gone.yaml"], "gone.yaml is missing"),
+    ],
 )
 def test_mistakes_cost_one_line(runs: list[Path], arguments: list[str], reason: str) -> None:
     result = run("evaluate", runs[0], *arguments)
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
     assert reason in result.stderr
+
+
+def test_predict_takes_settings_too(runs: list[Path], tmp_path: Path) -> None:
+    result = run("predict", runs[0], "x.png", "--out", tmp_path / "x.csv", "--set", "batchsize=3")
+    assert result.exit_code == 2
+    assert "there is no key 'batchsize'; did you mean 'batch_size'?" in result.stderr
+    settings = tmp_path / "predict.yaml"
+    settings.write_text("risk: 1.5\n", encoding="utf-8")
+    result = run("predict", runs[0], "x.png", "--out", tmp_path / "x.csv", "--config", settings)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "predict.yaml: risk is 1.5; input should be less than 1" in result.stderr
 
 
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:

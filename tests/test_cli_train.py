@@ -33,21 +33,52 @@ def test_it_says_what_it_chose_and_where_the_run_is(tmp_path: Path, monkeypatch:
     assert "model.num_concepts: 7 (those of the data)" in result.stderr
     assert "epoch 2/2: loss " in result.stderr
     assert "run: runs/phantom-n-72-1" in result.stdout
+    assert "test part: 15 images of" in result.stdout
+    assert "page: runs/phantom-n-72-1/scores.html" in result.stdout
     stored = json.loads(Path("result.json").read_text(encoding="utf-8"))
     assert (stored["run"], len(stored["history"])) == ("runs/phantom-n-72-1", 2)
     assert stored["config"]["model"]["num_concepts"] == 7
+    assert stored["scores"] == json.loads(Path("runs/phantom-n-72-1/scores.json").read_text(encoding="utf-8"))
     again = run("train", "--resume", "runs/phantom-n-72-1")
     assert again.exit_code == 0
-    assert "is finished; nothing is left to do" in again.stderr
+    assert "it has its scores; nothing is left to do" in again.stderr
     second = run("train", "--config", "runs/phantom-n-72-1/config.yaml", "--set", "training.epochs=1")
     assert "run: runs/phantom-n-72-2" in second.stdout
+
+
+def test_folds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(
+        "train", "phantom:n=36,size=32", *SMALL, "--set", "training.epochs=1", "--folds", "2", "--json", "cv.json"
+    )
+    assert done.exit_code == 0, done.output
+    assert "folds: 2 (dealt by patient with seed 0)" in done.stderr
+    stored = json.loads(Path("cv.json").read_text(encoding="utf-8"))
+    accuracy = stored["scores"]["overall"]["accuracy"]
+    assert accuracy["n"] == 36
+    line = next(line for line in done.stdout.splitlines() if line.split()[:1] == ["pooled"])
+    assert line.split()[1:3] == ["36", f"{100 * accuracy['value']:.1f}"]
+    assert stored["folds"] == ["runs/phantom-n-36-1/fold-1", "runs/phantom-n-36-1/fold-2"]
+    again = run("train", "--resume", "runs/phantom-n-36-1")
+    assert "nothing is left to do" in again.stderr
+
+
+def test_a_failure_of_scoring_is_told_and_the_model_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object, **named: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("parsecaps.pipeline.fit.evaluate_run", broken)
+    result = run("train", "phantom:n=36,size=32", *SMALL, "--set", "training.epochs=1", "--out", tmp_path / "run")
+    assert result.exit_code == 1
+    assert "scoring failed: RuntimeError: out of memory; the model is in" in result.stderr
+    assert f"model: {tmp_path / 'run/bundle'}" in result.stdout
 
 
 def test_ctrl_c_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*arguments: object, **named: object) -> None:
         raise KeyboardInterrupt("stopped in epoch 1, after batch 3; go on with parsecaps train --resume x")
 
-    monkeypatch.setattr("parsecaps.training.fit.fit", stopped)
+    monkeypatch.setattr("parsecaps.pipeline.fit.fit", stopped)
     result = run("train", "phantom")
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == "stopped in epoch 1, after batch 3; go on with parsecaps train --resume x\n"
@@ -61,6 +92,7 @@ def test_ctrl_c_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
         (["phantom", "--set", "training.epoch=3"], "did you mean 'training.epochs'?"),
         (["phantom", "--set", "training.epochs=0"], "training.epochs is 0"),
         (["phantom", "--config", "gone.yaml"], "gone.yaml is missing"),
+        (["phantom", "--folds", "1"], "1 folds leave nothing to train on"),
         (["phantom", "--resume", "x"], "--resume goes on with a run as it was started"),
         (["--resume", "x"], "config.yaml is missing; give the folder of a run"),
         (["phantom:n=72,size=32", "--devices", "3", *SMALL], "batch_size is 8; give a positive multiple of the 3"),

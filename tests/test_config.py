@@ -97,7 +97,7 @@ def test_a_wrong_value_is_one_line(override: str, words: str) -> None:
     ("text", "words"),
     [
         ("training: [", "is not valid YAML"),
-        ("- 1\n", "holds no sections"),
+        ("- 1\n", "holds no settings"),
         ("training:\n  epochs: x\n", "training.epochs is 'x'"),
     ],
 )

@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 PUBLIC: dict[str, set[str]] = {
-    "parsecaps": {"__version__"},
+    "parsecaps": {"Config", "cross_validate", "evaluate", "fit", "load", "load_config"},
     "parsecaps.types": {"Batch", "Output"},
     "parsecaps.functional": {
         "class_loss",
@@ -36,7 +36,7 @@ PUBLIC: dict[str, set[str]] = {
     "parsecaps.nn.couplings": {"RecordedCoupling", "strongest", "uniform"},
     "parsecaps.models": {"MODELS", "ParseCaps", "PlainCNN", "PretrainedModel", "load_model"},
     "parsecaps.models.presets": {"PRESETS"},
-    "parsecaps.config": {"Config", "load_config"},
+    "parsecaps.config": {"Config", "EvaluateConfig", "PredictConfig", "load_config", "load_settings"},
     "parsecaps.training": {"Losses", "Objective"},
     "parsecaps.training.fit": {"Listeners", "Run", "fit"},
     "parsecaps.training.run_folder": {"RunFolder"},
@@ -67,6 +67,12 @@ PUBLIC: dict[str, set[str]] = {
     "parsecaps.explain.traversal": {"explained_variance", "traverse", "usual_ranges"},
     "parsecaps.report.data_page": {"data_page"},
     "parsecaps.report.naming_page": {"naming_page"},
+    "parsecaps.evaluation.runs": {"Evaluation", "evaluate_run"},
+    "parsecaps.pipeline.cross_validate": {"CrossValidation", "cross_validate"},
+    "parsecaps.pipeline.fit": {"TrainedRun", "fit"},
+    "parsecaps.pipeline.model": {"Model", "Prediction", "load"},
+    "parsecaps.report.model_card": {"model_card"},
+    "parsecaps.report.scores_page": {"scores_page"},
     "parsecaps.text.finding": {"find_concepts"},
     "parsecaps.text.lexicon": {"Lexicon"},
     "parsecaps.data.cemri": {"CLASSES", "Slices", "base_patient", "read_slices", "split_by_fold"},

@@ -5,6 +5,7 @@ serving read the preparation from there and nowhere else, so they cannot drift a
 """
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from parsecaps.data.files import write_atomically
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import read_image
 from parsecaps.models import PretrainedModel, load_model
+from parsecaps.models.pretrained import CONFIG_FILE, WEIGHTS_FILE
 
 BUNDLE_FILE = "bundle.json"
 
@@ -46,7 +48,10 @@ class Bundle:
 
     @torch.no_grad()
     def predict(self, path: str | Path, frame: int | None = None) -> dict[str, dict[str, float]]:
-        """Probabilities of the classes and presence of the concepts in an image file, by name."""
+        """Probabilities of the classes and presence of the concepts in an image file, by name.
+
+        As the network gives them: `parsecaps.load` knows the temperature that was fitted on validation patients.
+        """
         output = self.model.eval()(self.read(path, frame).unsqueeze(0))
         probabilities = output.logits[0].softmax(0).tolist()
         presence = [] if output.presence is None else output.presence[0].tolist()
@@ -59,6 +64,7 @@ class Bundle:
         """Write everything into `folder`, which is made if it is not there."""
         folder = Path(folder)
         self.model.save_pretrained(folder)
+        shutil.copymode(folder / CONFIG_FILE, folder / WEIGHTS_FILE)  # others may read it as they may any other file
         stored = {
             "preparation": self.preparation.to_dict(),
             "classes": list(self.classes),
@@ -90,4 +96,6 @@ def find_bundle(folder: str | Path) -> Path:
     for place in (folder, folder / "bundle"):
         if (place / BUNDLE_FILE).is_file():
             return place
+    if folds := sorted(str(path.parent.parent) for path in folder.glob(f"fold-*/bundle/{BUNDLE_FILE}")):
+        raise ValueError(f"{folder} is a cross-validation of {len(folds)} models; give one of {', '.join(folds)}")
     raise FileNotFoundError(f"{folder} has no {BUNDLE_FILE}, nor has {folder / 'bundle'}; give a run or a saved model")

@@ -1,13 +1,14 @@
-"""What can be set for a training run: sections of plain values, from a YAML file and `key=value` on the command line.
+"""What can be set: plain values, in sections, from a YAML file and `key=value` on the command line.
 
-`auto` means that the value is chosen from the data (`training.choose`); the configuration that a run folder keeps has
-no `auto` left. A key that is not known is an error that names the nearest one.
+`Config` is for a training run, `EvaluateConfig` and `PredictConfig` for what follows it. `auto` means that the value is
+chosen from the data (`training.choose`); the configuration that a run folder keeps has no `auto` left. A key that is
+not known is an error that names the nearest one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
@@ -15,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 Auto = Literal["auto"]
 Balance = Literal["none", "weights", "sampling"]
 Precision = Literal[32, "bf16"]
+Risk = Annotated[float, Field(gt=0, lt=1)]
+S = TypeVar("S", bound="Section")
+_OPEN = "model.settings"  # what lies below is the model's own business
 
 
 class Section(BaseModel):
@@ -24,12 +28,17 @@ class Section(BaseModel):
 
 
 class DataSection(Section):
-    """What to train on, and who trains, chooses and tests: see `parsecaps data check` and `parsecaps data split`."""
+    """What to train on, and who trains, chooses and tests: see `parsecaps data check` and `parsecaps data split`.
+
+    With `folds`, every patient is tested once: that many runs are trained, or only the run number `fold`.
+    """
 
     path: str = ""
     source: str | None = None
     split: str | None = None
     test_fold: tuple[int, ...] = ()
+    folds: NonNegativeInt = 0
+    fold: PositiveInt | None = None
     val: float = Field(default=0.15, ge=0, lt=1)
     test: float = Field(default=0.2, ge=0, lt=1)
     seed: NonNegativeInt = 0
@@ -112,8 +121,27 @@ class Config(Section):
         return Config.model_validate(content)
 
 
+class EvaluateConfig(Section):
+    """How to score runs: on a part of their own data (`auto`: test, or validation without one), or on other `data`.
+
+    `resamples` are those behind the intervals; at each of `risks`, prediction sets are measured.
+    """
+
+    part: Literal["auto", "test", "val", "train"] = "auto"
+    data: str | None = None
+    resamples: NonNegativeInt = 1000
+    risks: tuple[Risk, ...] = (0.05, 0.1, 0.2)
+
+
+class PredictConfig(Section):
+    """How to predict: the risk at which to abstain, and how many images the model sees at a time."""
+
+    risk: Risk | None = None
+    batch_size: PositiveInt = 32
+
+
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """The defaults, changed by a YAML file, changed by `section.key=value` lines; values are read as YAML.
+    """The settings of a training run: the defaults, changed by a YAML file, changed by `section.key=value` lines.
 
     >>> load_config(None, ["training.epochs=5", "augmentation.flip=false"]).training.epochs
     5
@@ -121,31 +149,50 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
     Traceback (most recent call last):
     ValueError: --set training.epoch=5: there is no key 'training.epoch'; did you mean 'training.epochs'?
     """
-    content = {} if path is None else _read(Path(path))
-    given_by = {key: str(path) for key in _paths(content)}
-    for key in given_by:
-        _check_known(key, str(path))
-    for override in overrides:
-        key, equals, text = override.partition("=")
-        key, place = key.strip(), f"--set {override}"
-        if not equals:
-            raise ValueError(f"{place} has no value; write --set key=value")
-        _check_known(key, place)
-        _put(content, key.split("."), _value(text, place), place)
+    return load_settings(Config, path, overrides)
+
+
+def load_settings(
+    kind: type[S],
+    path: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    values: Mapping[str, Any] | None = None,
+    base: S | None = None,
+) -> S:
+    """Settings of a kind: those of `base` or the defaults, changed by a file, by `key=value` lines, and by `values`.
+
+    The lines are what `--set` takes, their values read as YAML; `values` are Python's own, under the same keys.
+
+    >>> load_settings(EvaluateConfig, None, ["resamples=50"], values={"part": "val"}).resamples
+    50
+    """
+    content = {} if base is None else base.model_dump()
+    given_by: dict[str, str] = {}
+    if path is not None:
+        content = _read(Path(path))
+        given_by = {key: str(path) for key in _paths(content)}
+        for key in given_by:
+            _check_known(kind, key, str(path))
+    lines = [_parsed(line) for line in overrides]
+    lines += [(key, value, f"{key}={value}") for key, value in _flat(values or {})]
+    for key, value, place in lines:
+        _check_known(kind, key, place)
+        _put(content, key.split("."), value, place)
         given_by[key] = place
     try:
-        return Config.model_validate(content)
+        return kind.model_validate(content)
     except ValidationError as error:
         raise ValueError(_describe(error, given_by, str(path))) from None
 
 
-def known_keys() -> list[str]:
+def known_keys(kind: type[Section] = Config) -> list[str]:
     """Every key with its section, as in `training.epochs`; `model.settings` stands for whatever is below it."""
     keys = []
-    for section, field in Config.model_fields.items():
-        kind = next(each for each in (field.annotation, *get_args(field.annotation)) if isinstance(each, type))
-        assert issubclass(kind, Section)
-        keys += [section, *(f"{section}.{name}" for name in kind.model_fields)]
+    for name, field in kind.model_fields.items():
+        kinds = [each for each in (field.annotation, *get_args(field.annotation)) if isinstance(each, type)]
+        section = next((each for each in kinds if issubclass(each, Section)), None)
+        keys += [name, *(f"{name}.{key}" for key in section.model_fields)] if section else [name]
     return keys
 
 
@@ -158,24 +205,40 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not valid YAML ({' '.join(str(error).split())}); mend it") from None
     content = {} if content is None else content
     if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no sections; write, for example, a line `training:` and below it `  epochs: 5`")
+        raise ValueError(f"{path} holds no settings; write a line `key: value` for each, in its section if it has one")
     return content
 
 
 def _paths(content: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
-    """The dotted names of all values; what lies below `model.settings` is the model's own business."""
+    """The dotted names of all sections and values."""
     for name, value in content.items():
         path = f"{prefix}{name}"
-        if isinstance(value, Mapping) and path != "model.settings":
-            yield path
+        yield path
+        if isinstance(value, Mapping) and path != _OPEN:
             yield from _paths(value, f"{path}.")
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted names of values, with the values; sections may be written as mappings."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and f"{prefix}{name}" != _OPEN:
+            yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield path
+            yield f"{prefix}{name}", value
 
 
-def _check_known(key: str, place: str) -> None:
-    keys = known_keys()
-    if key in keys or key.startswith("model.settings."):
+def _parsed(line: str) -> tuple[str, Any, str]:
+    """A line `key=value` as key, value, and where it stands."""
+    key, equals, text = line.partition("=")
+    place = f"--set {line}"
+    if not equals:
+        raise ValueError(f"{place} has no value; write --set key=value")
+    return key.strip(), _value(text, place), place
+
+
+def _check_known(kind: type[Section], key: str, place: str) -> None:
+    keys = known_keys(kind)
+    if key in keys or (_OPEN in keys and key.startswith(f"{_OPEN}.")):
         return
 
     def likeness(known: str) -> float:  # a key without its section, or in another one, is recognised too
@@ -183,7 +246,8 @@ def _check_known(key: str, place: str) -> None:
         return SequenceMatcher(None, key, known).ratio() + last
 
     near = max(keys, key=likeness)
-    more = " (other arguments of the network go below model.settings)" if key.startswith("model.") else ""
+    below = _OPEN in keys and key.startswith("model.")
+    more = f" (other arguments of the network go below {_OPEN})" if below else ""
     raise ValueError(f"{place}: there is no key {key!r}; did you mean {near!r}?{more}")
 
 

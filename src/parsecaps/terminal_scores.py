@@ -5,20 +5,42 @@ from typing import TYPE_CHECKING
 
 from parsecaps.evaluation.comparison import Comparison
 from parsecaps.evaluation.score import Score
-from parsecaps.evaluation.score_text import TITLES, difference, difference_interval, equals, interval, number, p_value
+from parsecaps.evaluation.score_text import (
+    MAIN,
+    TITLES,
+    UNDEFINED,
+    difference,
+    difference_interval,
+    equals,
+    interval,
+    number,
+    p_value,
+    spread,
+    with_interval,
+)
 from parsecaps.evaluation.scores import PER_CLASS, PER_CONCEPT, Scores
+from parsecaps.evaluation.set_scores import KEYS
 from parsecaps.terminal import plain_table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+_SHORT = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced\naccuracy",
+    "macro_auroc": "AUROC\nmacro",
+    "ece": "ECE",
+    "mean_auroc": "concept\nAUROC",
+    "explanation_error_l2": "L2\nerror",
+}
 _CONFUSION_WIDTH = 80  # of the names of the classes in a row
 
 
 def score_tables(scores: Scores) -> "Iterator[Table]":
-    """All scores of one model: overall, by class, the confusion matrix, and by concept."""
-    counts = f"{scores.labelled:,} of {scores.images:,} images labelled, {scores.patients:,} patients"
-    yield _single_table(f"scores: {counts}", scores.single)
+    """All scores of one model: by fold, overall, by class, the confusion matrix, by concept, and prediction sets."""
+    if scores.folds:
+        yield folds_table(scores)
+    yield _single_table(_plain(scores.counts), scores.single)
     classes = plain_table("by class, one against the rest", "class", "n", *(TITLES[key] for key in PER_CLASS))
     for name, by_key in scores.by_class.items():
         classes.add_row(_plain(name), f"{by_key['recall'].n:,}", *(_two_lines(key, by_key[key]) for key in PER_CLASS))
@@ -28,19 +50,48 @@ def score_tables(scores: Scores) -> "Iterator[Table]":
         columns = ("present", "n", *(TITLES[key] for key in PER_CONCEPT))
         concepts = plain_table("by concept", "concept", *columns)
         for name, by_key in scores.by_concept.items():
-            cells = (_with_interval(key, by_key[key]) for key in PER_CONCEPT)
+            cells = (with_interval(key, by_key[key]) for key in PER_CONCEPT)
             concepts.add_row(_plain(name), f"{scores.present[name]:,}", f"{by_key['auroc'].n:,}", *cells)
         yield concepts
+    if scores.sets:
+        sets = plain_table(
+            "prediction sets, by the risk that they leave out the truth", "risk", *(TITLES[key] for key in KEYS)
+        )
+        for each in scores.sets:
+            sets.add_row(f"{100 * each.risk:g} %", *(_two_lines(key, getattr(each, key)) for key in KEYS))
+        yield sets
+
+
+def short_table(scores: Scores) -> "Table":
+    """The few scores to begin with."""
+    return _single_table(_plain(scores.counts), {key: scores[key] for key in MAIN if key in scores.single})
+
+
+def folds_table(scores: Scores) -> "Table":
+    """A row per fold, their mean and standard deviation, and the pooled scores."""
+    keys = [key for key in MAIN if key in scores.single]
+    table = plain_table("by fold", "fold", "n", *(_SHORT[key] for key in keys))
+    for fold in scores.folds:
+        table.add_row(_plain(fold.name), f"{fold.images:,}", *(number(key, fold.single[key].value) for key in keys))
+    means = scores.over_folds
+    cells = (spread(key, means[key]).replace(" ± ", "\n± ") if key in means else UNDEFINED for key in keys)
+    table.add_row("mean", "", *cells)
+    table.add_row("pooled", f"{scores.images:,}", *(number(key, scores[key].value) for key in keys))
+    return table
 
 
 def score_lines(scores: Scores) -> Iterator[str]:
     """How the numbers came about, and what to know before believing them."""
-    yield (
-        f"95 % intervals by {scores.resamples:,} resamples of {scores.patients:,} patients; "
-        f"temperature {scores.temperature:.3g}"
-    )
+    fitted = "a temperature for each fold" if scores.folds else f"temperature {scores.temperature:.3g}"
+    yield f"95 % intervals by {scores.resamples:,} resamples of {scores.patients:,} patients; {fitted}"
     for note in scores.notes:
         yield f"note: {note}"
+
+
+def set_lines(scores: Scores) -> Iterator[str]:
+    """Why prediction sets abstain from everything, where they do."""
+    for each in scores.sets:
+        yield from (f"note: {note}" for note in each.notes)
 
 
 def side_by_side_table(models: Mapping[str, Scores]) -> "Table":
@@ -50,7 +101,7 @@ def side_by_side_table(models: Mapping[str, Scores]) -> "Table":
     table.add_row("labelled images, patients", *counts)
     found = [scores.single for scores in models.values()]
     for key in dict.fromkeys(key for each in found for key in each):
-        cells = (_with_interval(key, each[key]) if key in each else "" for each in found)
+        cells = (with_interval(key, each[key]) if key in each else "" for each in found)
         table.add_row(TITLES[key], *cells)
     return table
 
@@ -96,12 +147,6 @@ def _confusion_table(scores: Scores) -> "Table":
 
 def _two_lines(key: str, score: Score) -> str:
     return f"{number(key, score.value)}\n{interval(key, score)}"
-
-
-def _with_interval(key: str, score: Score) -> str:
-    """The number, with its interval in brackets where there is one."""
-    text = number(key, score.value)
-    return text if score.low is None else f"{text} ({interval(key, score)})"
 
 
 def _plain(name: str) -> str:

@@ -8,8 +8,10 @@ from tests.browser import needs_browser, page
 from tests.evaluation.make import make_predictions
 
 from parsecaps.evaluation.comparison import compare
+from parsecaps.evaluation.fold_scores import FoldScores
 from parsecaps.evaluation.predictions import Predictions
 from parsecaps.evaluation.scores import score
+from parsecaps.evaluation.set_scores import Sets, score_sets
 from parsecaps.report.scores_page import scores_page
 
 
@@ -40,6 +42,26 @@ def test_one_model(predictions: Predictions) -> None:
     assert "Side by side" not in html
     assert html.count("<polyline") == 1 + 3  # reliability, and a ROC curve for each class
     assert not re.search(r'(src|href)="(?!data:)', html)
+
+
+def test_folds_and_prediction_sets(predictions: Predictions) -> None:
+    scores = score(predictions, resamples=50)
+    inside = predictions.probabilities() > 0.25
+    sets = score_sets(predictions, {0.05: Sets(inside, ["too <few> patients"])}, resamples=50)
+    folds = [FoldScores(f"fold-{i}", 50 + i, 20, 1.5, scores.single) for i in (1, 2)]
+    html = scores_page({"all": replace(scores, sets=sets, folds=folds, cases="two folds, pooled")})
+    section = html.partition('<section class="sets">')[2].partition("</section>")[0]
+    assert '<td class="name">5 %</td>' in section
+    assert f"{100 * (sets[0].answered.value or 0):.1f} %" in section
+    assert "too &lt;few&gt; patients" in section
+    section = html.partition('<section class="folds">')[2].partition("</section>")[0]
+    assert f"<td>{100 * (scores['accuracy'].value or 0):.1f} %<small>± 0.0</small></td>" in section
+    assert '<td class="name">fold-2</td><td>52</td>' in section
+    assert "Two folds, pooled" in html
+    assert "temperature 1 " not in html
+    plain = scores_page({"all": scores})
+    assert "Prediction sets" not in plain
+    assert "Folds" not in plain
 
 
 def test_two_models_and_their_comparison(two: str) -> None:

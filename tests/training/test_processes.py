@@ -59,8 +59,10 @@ def test_the_command_starts_its_processes_itself(tmp_path: Path) -> None:
     output = run(["-m", "parsecaps", "train", "phantom:n=72,size=32", *settings, "--devices", "2"], tmp_path)
     assert output.count("epoch 2/2: ") == 1  # one of them tells
     assert output.count("best epoch: ") == 1
+    assert output.count("scoring the test part") == 1
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["phantom-n-72-1"]
-    assert (tmp_path / "runs/phantom-n-72-1/bundle/model.safetensors").is_file()
+    folder = tmp_path / "runs/phantom-n-72-1"
+    assert all((folder / name).is_file() for name in ("bundle/model.safetensors", "bundle/README.md", "scores.json"))
     assert "Warning" not in output
 
 

@@ -84,7 +84,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.
     assert lines[0] == "going on with epoch 1, batch 5"
     assert_same_run(whole, stopped)
     fit(resume=stopped, listeners=Listeners(log=lines.append))
-    assert lines[-1] == f"{stopped} is finished; nothing is left to do"
+    assert lines[-1] == f"{stopped} is trained to the end"
 
 
 def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:

@@ -1,34 +1,46 @@
 """`parsecaps evaluate`: the scores of trained runs, and how they compare."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
+
+if TYPE_CHECKING:
+    from parsecaps.config import EvaluateConfig
+    from parsecaps.evaluation.comparison import Comparison
+    from parsecaps.evaluation.scores import Scores
 
 
 @one_line_errors
 def evaluate(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="One run or several, trained by parsecaps train.")
+        list[Path],
+        typer.Argument(metavar="RUN...", help="One run or several, or cross-validations, of parsecaps train."),
     ],
-    part: Annotated[str, typer.Option(help="The part of the run's data to score: test, val or train.")] = "test",
+    part: Annotated[
+        str | None, typer.Option(help="Score this part of the run's data: test, val or train; test if left out.")
+    ] = None,
     data: Annotated[
         str | None, typer.Option(metavar="DATA", help="Score on all cases of other data, which must have the classes.")
     ] = None,
     page: Annotated[
-        Path | None,
-        typer.Option(metavar="HTML", help="Where to write the page; scores.html in the first run if left out."),
+        Path | None, typer.Option(metavar="HTML", help="Where to write the page; in the first run if left out.")
     ] = None,
-    resamples: Annotated[int, typer.Option(help="Resamples of the patients behind the intervals.")] = 1000,
+    resamples: Annotated[
+        int | None, typer.Option(help="Resamples of the patients behind the intervals; 1000 if left out.")
+    ] = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
     json_file: JsonFile = None,
 ) -> None:
     """Score runs on the patients they never saw, each score with n and a 95 % interval over patients.
 
-    The temperature of the probabilities is fitted on the validation part. With several runs, each is compared with the
-    first on the same cases: McNemar's test, and a bootstrap of the differences. The first run's folder gets
-    `scores.json` and `scores.html`.
+    The temperature of the probabilities is fitted on the validation part. A run alone on its own test part gets its
+    `scores.json`, `scores.html` and model card anew; anything else goes to files of other names. With several runs,
+    each is compared with the first on the same cases: McNemar's test, and a bootstrap of the differences. The folds of
+    a cross-validation count as one, pooled.
 
     **Examples**
 
@@ -37,51 +49,78 @@ def evaluate(
     `parsecaps evaluate runs/tree runs/cnn --page both.html`
 
     `parsecaps evaluate runs/cases-1 --data other-hospital.csv`
+
+    `parsecaps evaluate runs/cases-1 --set risks=[0.01,0.05] --set resamples=5000`
+
+    A YAML file and `--set` have the keys `part`, `data`, `resamples` and `risks` (of prediction sets).
     """
-    page = runs[0] / "scores.html" if page is None else page
     for path in (page, json_file):
         check_writable(path)
-    if len(set(runs)) < len(runs):
+    if len({run.resolve() for run in runs}) < len(runs):
         raise ValueError("the same run is given twice; give each once")
-    from parsecaps.data.cases import SPLITS
+    from parsecaps.config import EvaluateConfig, load_settings
     from parsecaps.evaluation.comparison import compare
     from parsecaps.evaluation.runs import evaluate_run
+    from parsecaps.pipeline.results import write_results, write_text
     from parsecaps.report.scores_page import scores_page
-    from parsecaps.terminal_scores import comparison_lines, comparison_table, score_lines, score_tables
+    from parsecaps.training.run_folder import RunFolder
 
-    chosen = next((name for name in SPLITS if name == part), None)
-    if chosen is None:
-        raise ValueError(f"part is {part!r}; choose one of {', '.join(SPLITS)}")
+    given = {"part": part, "data": data, "resamples": resamples}
+    values = {key: value for key, value in given.items() if value is not None}
+    chosen = load_settings(EvaluateConfig, config, settings or [], values=values)
     with console(stderr=True).status("scoring"):
-        results = {str(run): evaluate_run(run, part=chosen, data=data, resamples=resamples) for run in runs}
-    first, *others = results
-    comparisons = {
-        (first, other): compare(results[first].predictions, results[other].predictions, resamples=resamples)
-        for other in others
-    }
+        results = {str(run): evaluate_run(run, chosen) for run in runs}
+        first, *others = results
+        comparisons = {
+            (first, other): compare(results[first].predictions, results[other].predictions, resamples=chosen.resamples)
+            for other in others
+        }
+    scores = {name: result.scores for name, result in results.items()}
     stored = {
-        "runs": {
-            name: {**result.scores.as_dict(), "notes": [*result.scores.notes, *result.notes]}
-            for name, result in results.items()
-        },
+        "runs": {name: each.as_dict() for name, each in scores.items()},
         "comparisons": [
-            {"first": one, "second": other, **comparison.as_dict()} for (one, other), comparison in comparisons.items()
+            {"first": one, "second": other, **each.as_dict()} for (one, other), each in comparisons.items()
         ],
     }
-    scores = {name: result.scores for name, result in results.items()}
-    page.write_text(scores_page(scores, comparisons, title=f"Scores: {', '.join(results)}"), encoding="utf-8")
-    write_json(runs[0] / "scores.json", stored)
+    own = RunFolder(runs[0])
+    if not others and chosen.data is None and chosen.part in ("auto", "test"):
+        write_results(own, results[first])
+        numbers, written = own.scores, own.page
+    else:
+        stem = _stem(chosen, len(runs))
+        numbers, written = (runs[0] / f"{stem}.{ending}" for ending in ("json", "html"))
+        write_json(numbers, stored)
+    if page is not None or written != own.page:
+        written = written if page is None else page
+        write_text(written, scores_page(scores, comparisons, title=f"Scores: {', '.join(scores)}"))
     write_json(json_file, stored)
+    _show(scores, comparisons)
+    console().print(f"scores: {numbers}\npage: {written}", highlight=False, soft_wrap=True)
+
+
+def _stem(settings: "EvaluateConfig", runs: int) -> str:
+    """What to call the files of scores that are not a run's own."""
+    from parsecaps.training.opening import plain_name
+
+    what = settings.part if settings.data is None else plain_name(settings.data)
+    return "-".join(["scores" if runs == 1 else "comparison", *([] if what in ("auto", "test") else [what])])
+
+
+def _show(scores: "dict[str, Scores]", comparisons: "dict[tuple[str, str], Comparison]") -> None:
+    from parsecaps.terminal_scores import comparison_lines, comparison_table, score_lines, score_tables, set_lines
+
     out = console()
-    for name, result in results.items():
-        if len(results) > 1:
+
+    def lines(texts: Any) -> None:
+        for text in texts:
+            out.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    for name, each in scores.items():
+        if len(scores) > 1:
             out.rule(name)
-        for table in score_tables(result.scores):
+        for table in score_tables(each):
             out.print(table)
-        for line in [*score_lines(result.scores), *(f"note: {note}" for note in result.notes)]:
-            out.print(line, highlight=False, markup=False, soft_wrap=True)
+        lines([*score_lines(each), *set_lines(each)])
     for (one, other), comparison in comparisons.items():
         out.print(comparison_table(comparison, one, other))
-        for line in comparison_lines(comparison, one, other):
-            out.print(line, highlight=False, markup=False, soft_wrap=True)
-    out.print(f"scores: {runs[0] / 'scores.json'}\npage: {page}", highlight=False, soft_wrap=True)
+        lines(comparison_lines(comparison, one, other))

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 _EXTRAS = {"negspacy": "parsecaps[text]", "spacy": "parsecaps[text]"}
 
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="YAML", help="Settings; what is not in it is chosen or has its default."),
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
+]
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")]
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
 
 
 @one_line_errors
@@ -16,6 +16,8 @@ def predict(
     risk: Annotated[
         float | None, typer.Option(help="Abstain so that at most this share of the answers leaves out the truth.")
     ] = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
     json_file: JsonFile = None,
 ) -> None:
     """Predict the class and the concepts of any number of images, one row for each.
@@ -29,17 +31,23 @@ def predict(
     `parsecaps predict runs/cases-1 image.png --out answer.csv`
 
     `parsecaps predict runs/cases-1 archive/ --out answers.jsonl --risk 0.1`
+
+    `parsecaps predict runs/cases-1 archive/ --out answers.csv --set batch_size=128`
+
+    A YAML file and `--set` have the keys `risk` and `batch_size`.
     """
     check_writable(out)
     check_writable(json_file)
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from parsecaps.bundle import Bundle, find_bundle
+    from parsecaps.config import PredictConfig, load_settings
     from parsecaps.evaluation.archive import find_items, write_rows
     from parsecaps.evaluation.deciding import load_decision
 
+    chosen = load_settings(PredictConfig, config, settings or [], values={} if risk is None else {"risk": risk})
     folder = find_bundle(model)
-    bundle, (decision, notes) = Bundle.load(folder), load_decision(folder, risk)
+    bundle, (decision, notes) = Bundle.load(folder), load_decision(folder, chosen.risk)
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -53,6 +61,7 @@ def predict(
             bundle,
             find_items(inputs),
             decision,
+            batch_size=chosen.batch_size,
             progress=lambda done, failed: progress.update(task, description=f"{done:,} images, {failed:,} errors"),
         )
     for note in notes:

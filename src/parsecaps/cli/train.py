@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
 
 if TYPE_CHECKING:
     from parsecaps.config import Config
+    from parsecaps.pipeline.cross_validate import CrossValidation
+    from parsecaps.pipeline.fit import TrainedRun
     from parsecaps.training.opening import Listeners
     from parsecaps.training.watch import Progress
 
@@ -22,17 +24,16 @@ def train(
     data: Annotated[
         str | None, typer.Argument(metavar="[DATA]", help="A folder, a CSV manifest, or phantom:n=2000,size=64.")
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="YAML", help="Settings; what is not in it is chosen or has its default.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
-    ] = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
     out: Annotated[
         Path | None, typer.Option(metavar="RUN", help="The folder to make; the next free one below runs if left out.")
     ] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped or killed.")
+    ] = None,
+    folds: Annotated[
+        int | None, typer.Option(metavar="K", help="Cross-validate: K runs by patient, their scores pooled.")
     ] = None,
     devices: Annotated[
         int | None, typer.Option(help="Processes on this machine, each with a GPU where there are some.")
@@ -43,12 +44,13 @@ def train(
     ] = False,
     json_file: JsonFile = None,
 ) -> None:
-    """Train a model on a data set.
+    """Train a model on a data set, and score it.
 
     Reads and checks the data, splits by patient, chooses preset, image size, losses and length from what it finds, says
-    what it chose, and trains. RUN then holds the settings (`config.yaml`), the split, the history with curves, and in
-    `bundle` the model with all that prediction needs. The epoch that is best on the validation patients is kept; the
-    test patients are not looked at.
+    what it chose, and trains. The epoch that is best on the validation patients is kept, and scored once on the test
+    patients, with 95 % intervals. RUN then holds the settings (`config.yaml`), the split, the history with curves, the
+    scores (`scores.json`, and `scores.html` to open), and in `bundle` the model with its card and all that prediction
+    needs.
 
     **Examples**
 
@@ -64,6 +66,8 @@ def train(
 
     `parsecaps train --resume my-run` (after Ctrl-C, kill or a power cut: the same result as without)
 
+    `parsecaps train my-images --folds 5` (cross-validation: every patient is tested once)
+
     `parsecaps train my-images --devices 2`
 
     Ctrl-C saves and stops. Every setting is in docs/training.md, and in the `config.yaml` of any run.
@@ -72,11 +76,12 @@ def train(
     from parsecaps.config import load_config
 
     if resume is not None:
-        if data is not None or config or settings or out or devices or skip_bad or allow_leaks:
+        if data is not None or config or settings or out or folds is not None or devices or skip_bad or allow_leaks:
             raise ValueError("--resume goes on with a run as it was started; give nothing else but --json")
         chosen = None
     else:
         more = [f"data.path={_quoted(data)}"] if data is not None else []
+        more += [f"data.folds={folds}"] if folds is not None else []
         more += [f"training.devices={devices}"] if devices is not None else []
         more += ["data.skip_bad=true"] if skip_bad else []
         more += ["data.allow_leaks=true"] if allow_leaks else []
@@ -87,35 +92,76 @@ def train(
 
 
 def _train(chosen: "Config | None", out: Path | None, resume: Path | None, json_file: Path | None) -> None:
-    from parsecaps.training.fit import fit  # torch and Lightning, some seconds
+    from parsecaps.pipeline.cross_validate import cross_validate  # torch and Lightning, some seconds
+    from parsecaps.pipeline.fit import fit
+    from parsecaps.training.run_folder import RunFolder
 
-    shown = console()
+    data = (chosen or RunFolder(resume or Path()).read_config()).data
+    several = data.folds > 0 and data.fold is None
     try:
         with _listening() as listeners:
-            run = fit(chosen, run_folder=out, resume=resume, listeners=listeners)
+            if several:
+                folds = cross_validate(chosen, run_folder=out, resume=resume, listeners=listeners)
+            else:
+                run = fit(chosen, run_folder=out, resume=resume, listeners=listeners)
     except KeyboardInterrupt as stopped:
         if stopped.args:  # in the first process
             console(stderr=True).print(str(stopped), highlight=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
-    if not run.is_main:
-        return
+    if several:
+        write_json(json_file, _show_folds(folds))
+    elif run.is_main:
+        write_json(json_file, _show_run(run))
+        if run.failure:
+            raise typer.Exit(1)
+
+
+def _show_run(run: "TrainedRun") -> dict[str, Any]:
+    """Print how a run came out; gives what goes into the JSON file."""
+    from parsecaps.terminal_scores import score_lines, short_table
+
+    out = console()
     best = run.history[run.best_epoch - 1]
     if "val_loss" in best:
-        shown.print(
+        out.print(
             f"best epoch: {run.best_epoch}; validation accuracy {best['val_accuracy']:.1%}, "
             f"balanced {best['val_balanced_accuracy']:.1%}",
             highlight=False,
         )
-    shown.print(f"run: {run.folder.path}\nmodel: {run.folder.bundle}", highlight=False, soft_wrap=True)
-    result = {
+    if run.scores is not None:
+        out.print(short_table(run.scores))
+        for line in score_lines(run.scores):
+            out.print(line, highlight=False, markup=False, soft_wrap=True)
+    places = [f"run: {run.folder.path}", f"model: {run.folder.bundle}"]
+    places += [f"page: {run.folder.page}"] if run.scores is not None else []
+    out.print("\n".join(places), highlight=False, soft_wrap=True)
+    return {
         "run": str(run.folder.path),
         "bundle": str(run.folder.bundle),
         "best_epoch": run.best_epoch,
         "config": run.config.model_dump(mode="json"),
         "choices": run.folder.read_about()["choices"],
         "history": run.history,
+        "scores": None if run.scores is None else run.scores.as_dict(),
     }
-    write_json(json_file, result)
+
+
+def _show_folds(result: "CrossValidation") -> dict[str, Any]:
+    """Print how a cross-validation came out; gives what goes into the JSON file."""
+    from parsecaps.terminal_scores import folds_table, score_lines, short_table
+
+    out = console()
+    for table in (folds_table(result.scores), short_table(result.scores)):
+        out.print(table)
+    for line in score_lines(result.scores):
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
+    out.print(f"folds: {result.folder.path}\npage: {result.folder.page}", highlight=False, soft_wrap=True)
+    return {
+        "run": str(result.folder.path),
+        "folds": [str(run.folder.path) for run in result.runs],
+        "config": result.config.model_dump(mode="json"),
+        "scores": result.scores.as_dict(),
+    }
 
 
 @contextmanager

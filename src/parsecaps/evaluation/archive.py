@@ -21,8 +21,6 @@ from parsecaps.data.sources import manifest
 from parsecaps.data.sources.folder import is_image
 from parsecaps.evaluation.conformal import prediction_sets
 
-BATCH_SIZE = 32
-
 
 class Item(NamedTuple):
     """An image to look at: a file, and the frame where it has several; or why there is none."""
@@ -66,10 +64,12 @@ def find_items(inputs: Iterable[str | Path]) -> Iterator[Item]:
             yield from _frames(path)
 
 
-def predict_items(bundle: Bundle, items: Iterable[Item], decision: Decision) -> Iterator[dict[str, Any]]:
+def predict_items(
+    bundle: Bundle, items: Iterable[Item], decision: Decision, *, batch_size: int = 32
+) -> Iterator[dict[str, Any]]:
     """One row per image, in order: its class, the probabilities, the presence of concepts, and whether to abstain."""
     source = iter(items)
-    while batch := list(islice(source, BATCH_SIZE)):
+    while batch := list(islice(source, batch_size)):
         images, errors = [], []
         for item in batch:
             image, error = _prepare(bundle, item)
@@ -95,6 +95,7 @@ def write_rows(
     items: Iterable[Item],
     decision: Decision,
     *,
+    batch_size: int = 32,
     progress: Callable[[int, int], None] = lambda done, errors: None,
 ) -> tuple[int, int]:
     """Write rows to a `.csv` or `.jsonl` file as they come; what the file has already is not done again.
@@ -111,10 +112,10 @@ def write_rows(
     with open(path, "a", encoding="utf-8", newline="") as file:
         if path.suffix == ".csv" and file.tell() == 0:
             csv.writer(file, lineterminator="\n").writerow(names)
-        for row in predict_items(bundle, rest, decision):
+        for row in predict_items(bundle, rest, decision, batch_size=batch_size):
             _write(file, row, names if path.suffix == ".csv" else None)
             done, failed = done + 1, failed + bool(row["error"])
-            if done % BATCH_SIZE == 0:
+            if done % batch_size == 0:
                 file.flush()
             progress(done, failed)
     return done, failed

@@ -1,72 +1,162 @@
 """The scores of a trained run on the patients it never saw, at the confidence that its validation patients allow."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from parsecaps.bundle import Bundle
+from parsecaps.config import Config, EvaluateConfig
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import DataSet, Split
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import rows_of
+from parsecaps.data.splits import Division, rows_of
+from parsecaps.evaluation.conformal import prediction_sets
 from parsecaps.evaluation.deciding import CALIBRATION_FILE, decide
+from parsecaps.evaluation.fold_scores import FoldScores
 from parsecaps.evaluation.predicting import predict_cases
-from parsecaps.evaluation.predictions import Predictions
+from parsecaps.evaluation.predictions import Predictions, concatenate
 from parsecaps.evaluation.scores import Scores, score
+from parsecaps.evaluation.set_scores import Sets, score_sets
 from parsecaps.training.run_folder import RunFolder
 
 Reading = Callable[[int, int], None]
+_PARTS = {"test": "test part", "val": "validation part", "train": "training part"}
+_FLATTERING = {
+    "val": "scores on the validation part, which chose the epoch and the temperature: expect less on new patients",
+    "train": "scores on the training part, which the model has learned from: they say nothing about new patients",
+}
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model said of cases, and the scores of that; `notes` say what to know before believing them."""
+    """What a model said of cases, with its temperature applied; its prediction sets by risk; and the scores of that."""
 
     predictions: Predictions
+    sets: dict[float, Sets]
     scores: Scores
-    notes: list[str]
 
 
 def evaluate_run(
-    folder: str | Path,
-    *,
-    part: Split = "test",
-    data: str | None = None,
-    resamples: int = 1000,
-    reading: Reading = lambda done, total: None,
+    folder: str | Path, settings: EvaluateConfig | None = None, *, reading: Reading = lambda done, total: None
 ) -> Evaluation:
-    """Score a run on a part of its own data, or on all cases of other `data`.
+    """Score a run on a part of its own data or on all cases of other data; or a cross-validation on all its folds.
 
     The temperature is fitted on the run's validation part; what the model says of that part is kept in its bundle,
     where prediction finds it. A run without validation is scored as it is.
     """
-    run = RunFolder(Path(folder))
+    run, settings = RunFolder(Path(folder)), settings or EvaluateConfig()
     config = run.read_config()
+    if config.data.folds and config.data.fold is None:
+        return _evaluate_folds(run, config, settings, reading)
+    return _evaluate_one(run, config, settings, reading)
+
+
+def _evaluate_one(run: RunFolder, config: Config, settings: EvaluateConfig, reading: Reading) -> Evaluation:
     if not run.bundle.is_dir():
-        raise FileNotFoundError(f"{run.bundle} is missing: the run is not finished; go on with train --resume {folder}")
+        raise FileNotFoundError(
+            f"{run.bundle} is missing: the run is not finished; go on with train --resume {run.path}"
+        )
     bundle = Bundle.load(run.bundle)
     own = open_data(config.data.path, config.data.source)
     division = run.read_division(own)
-    validation = _predict(bundle, own, rows_of(division, "val"), config.data.skip_bad, reading)
-    temperature, notes = 1.0, ["there is no validation part, so the probabilities are not calibrated"]
+    part = _part(settings, division)
+    rows = {name: rows_of(division, name) for name in dict.fromkeys(("val", part))}
+    if settings.data is None and not rows[part]:
+        raise ValueError(f"{run.path} has no {part} part to score; choose another with --part, or give --data")
+    said = _predict(bundle, own, list(rows.values()), config.data.skip_bad, reading)
+    by_part = dict(zip(rows, said, strict=True))
+    validation, predictions = by_part["val"], by_part[part]
+    if settings.data is None:
+        cases, flattering = _PARTS[part], _FLATTERING.get(part)
+        if part == "val" and "test" not in division and flattering:
+            flattering = f"there is no test part; these are {flattering}"
+    else:
+        other = open_data(settings.data)
+        (predictions,) = _predict(bundle, other, [list(range(len(other)))], config.data.skip_bad, reading)
+        cases, flattering = f"all of {settings.data}", None
+    temperature, sets = 1.0, dict[float, Sets]()
+    notes = ["there is no validation part, so the probabilities are not calibrated"]
     if len(validation):
         validation.save(run.bundle / CALIBRATION_FILE)
         decision, notes = decide(validation, None)
         temperature = decision.temperature
-    cases, rows = (own, rows_of(division, part)) if data is None else _all(open_data(data))
-    if not rows:
-        raise ValueError(f"{folder} has no {part} part to score; choose another with --part, or give --data")
-    predictions = _predict(bundle, cases, rows, config.data.skip_bad, reading)
-    if data is None and part != "test":
-        notes.append(f"these are scores on the {part} part, which the training has seen")
-    return Evaluation(predictions, score(predictions, temperature=temperature, resamples=resamples), notes)
+        if predictions is not validation:  # which would judge what it has set itself
+            sets = _sets(predictions, validation, settings.risks)
+    notes += [flattering] if flattering else []
+    scores = score(predictions, temperature=temperature, resamples=settings.resamples)
+    tempered = predictions.tempered(temperature)
+    measured = score_sets(tempered, sets, resamples=settings.resamples)
+    scores = replace(scores, cases=cases, sets=measured, notes=[*scores.notes, *notes])
+    return Evaluation(tempered, sets, scores)
 
 
-def _predict(bundle: Bundle, data: DataSet, rows: list[int], skip_bad: bool, reading: Reading) -> Predictions:
+def _evaluate_folds(run: RunFolder, config: Config, settings: EvaluateConfig, reading: Reading) -> Evaluation:
+    """All folds together: each case by the model that did not see it, at that model's temperature."""
+    folds = [run.fold(i + 1) for i in range(config.data.folds)]
+    if settings.data is not None or settings.part not in ("auto", "test"):
+        raise ValueError(f"{run.path} is a cross-validation of several models; for other cases give {folds[0].path}")
+    for fold in folds:
+        if not fold.bundle.is_dir():
+            raise FileNotFoundError(f"{fold.path} is not finished; go on with train --resume {run.path}")
+    own = settings.model_copy(update={"part": "test"})
+    parts = [_evaluate_one(fold, fold.read_config(), own, reading) for fold in folds]
+    names = [fold.path.name for fold in folds]
+    predictions = concatenate([part.predictions for part in parts])
+    sets = {
+        risk: Sets(
+            np.concatenate([part.sets[risk].inside for part in parts]),
+            _together(names, [part.sets[risk].notes for part in parts]),
+        )
+        for risk in settings.risks
+        if all(risk in part.sets for part in parts)
+    }
+    scores = score(predictions, resamples=settings.resamples)
+    listed = [
+        FoldScores(name, part.scores.images, part.scores.patients, part.scores.temperature, part.scores.single)
+        for name, part in zip(names, parts, strict=True)
+    ]
+    notes = _together(names, [part.scores.notes for part in parts])
+    scores = replace(
+        scores,
+        cases=f"test parts of {len(folds)} folds, pooled",
+        sets=score_sets(predictions, sets, resamples=settings.resamples),
+        folds=listed,
+        notes=[*scores.notes, *notes],
+    )
+    return Evaluation(predictions, sets, scores)
+
+
+def _together(names: Sequence[str], notes: Sequence[list[str]]) -> list[str]:
+    """The notes of all folds, each with the names of those it is about."""
+    about: dict[str, list[str]] = {}
+    for name, said in zip(names, notes, strict=True):
+        for note in said:
+            about.setdefault(note, []).append(name)
+    return [f"{', '.join(folds)}: {note}" for note, folds in about.items()]
+
+
+def _part(settings: EvaluateConfig, division: Division) -> Split:
+    if settings.part != "auto":
+        return settings.part
+    return "val" if "val" in division and "test" not in division else "test"
+
+
+def _sets(predictions: Predictions, validation: Predictions, risks: Sequence[float]) -> dict[float, Sets]:
+    sets, (_, known) = {}, decide(validation, None)
+    for risk in risks:
+        decision, notes = decide(validation, risk)
+        assert decision.threshold is not None
+        inside = prediction_sets(predictions.probabilities(decision.temperature), decision.threshold)
+        sets[risk] = Sets(inside, notes[len(known) :])
+    return sets
+
+
+def _predict(
+    bundle: Bundle, data: DataSet, parts: Sequence[list[int]], skip_bad: bool, reading: Reading
+) -> list[Predictions]:
+    """What the model says of each of several lists of cases."""
     prepared = prepare_all(data, bundle.preparation, skip_bad=skip_bad, progress=reading)
     good = set(prepared.good)
-    return predict_cases(bundle, data, prepared, [row for row in rows if row in good])
-
-
-def _all(data: DataSet) -> tuple[DataSet, list[int]]:
-    return data, list(range(len(data)))
+    return [predict_cases(bundle, data, prepared, [row for row in rows if row in good]) for rows in parts]

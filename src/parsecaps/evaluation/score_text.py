@@ -1,6 +1,10 @@
 """How scores are written, the same in the terminal and on the page."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+
 from parsecaps.evaluation.comparison import Difference
+from parsecaps.evaluation.fold_scores import OverFolds
 from parsecaps.evaluation.score import Score
 
 TITLES = {
@@ -23,8 +27,13 @@ TITLES = {
     "f1": "F1",
     "specificity": "specificity",
     "auroc": "AUROC",
+    "coverage": "sets with the truth",
+    "answered": "answered",
+    "accuracy_answered": "right if answered",
+    "mean_size": "classes in a set",
 }
-_SHARES = {"accuracy", "balanced_accuracy"} | {
+MAIN = ("accuracy", "balanced_accuracy", "macro_auroc", "ece", "mean_auroc", "explanation_error_l2")  # to begin with
+_SHARES = {"accuracy", "balanced_accuracy", "coverage", "answered", "accuracy_answered"} | {
     f"{prefix}{name}" for prefix in ("", "macro_") for name in ("precision", "recall", "specificity")
 }
 UNDEFINED = "-"
@@ -50,6 +59,46 @@ def interval(key: str, score: Score) -> str:
     if score.low is None or score.high is None:
         return UNDEFINED
     return f"{number(key, score.low)} to {number(key, score.high)}".replace(" %", "")
+
+
+def with_interval(key: str, score: Score) -> str:
+    """The number, with its interval in brackets where there is one.
+
+    >>> with_interval("accuracy", Score(0.95, 0.9, 0.99, 100))
+    '95.0 % (90.0 to 99.0)'
+    """
+    text = number(key, score.value)
+    return text if score.low is None else f"{text} ({interval(key, score)})"
+
+
+def spread(key: str, each: OverFolds) -> str:
+    """Mean and standard deviation over folds.
+
+    >>> spread("accuracy", OverFolds(0.9, 0.02, 5))
+    '90.0 % ± 2.0'
+    """
+    mean = number(key, each.mean)
+    return mean if each.std is None else f"{mean} ± {number(key, each.std)}".removesuffix(" %")
+
+
+def summary(counts: str, single: Mapping[str, Score], notes: Sequence[str]) -> Iterator[str]:
+    """A few lines that say how good a model is."""
+    yield counts
+    for key in (key for key in MAIN if key in single):
+        yield f"  {TITLES[key]:<24} {with_interval(key, single[key])}, n = {single[key].n:,}"
+    yield from (f"  note: {note}" for note in notes)
+
+
+def summary_html(counts: str, single: Mapping[str, Score], notes: Sequence[str]) -> str:
+    """The same as a table, for notebooks."""
+    rows = "".join(
+        f"<tr><td>{TITLES[key]}</td><td>{number(key, single[key].value)}</td><td>{interval(key, single[key])}</td>"
+        f"<td>{single[key].n:,}</td></tr>"
+        for key in MAIN
+        if key in single
+    )
+    head = "<tr><th>score</th><th>value</th><th>95 % interval</th><th>n</th></tr>"
+    return f"<p>{escape(counts)}</p><table>{head}{rows}</table>" + "".join(f"<p>{escape(note)}</p>" for note in notes)
 
 
 def difference(key: str, value: float | None) -> str:

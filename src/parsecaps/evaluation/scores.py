@@ -1,22 +1,25 @@
 """How good a model is: every score with the number of images behind it and a 95 % interval over patients."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from parsecaps.evaluation import score_text
 from parsecaps.evaluation.calibration import ReliabilityBin, reliability_bins
+from parsecaps.evaluation.fold_scores import FoldScores, OverFolds, over_folds
 from parsecaps.evaluation.predictions import Predictions
 from parsecaps.evaluation.resampling import resampled_weights
 from parsecaps.evaluation.score import Estimates, Score
+from parsecaps.evaluation.set_scores import SetScores
 from parsecaps.evaluation.weighted import WeightedClassScores, WeightedConceptScores
 
 PER_CLASS = ("precision", "recall", "f1", "specificity", "auroc")
 PER_CONCEPT = ("auroc", "f1")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scores:
     """All scores of one model on one set of cases; `scores["accuracy"]` finds any of those that are single numbers.
 
@@ -28,6 +31,9 @@ class Scores:
 
     A class that is absent from the truth has no recall and no AUROC, and takes no part in macro means. `confusion` has
     the truth in rows. `roc` has the corners of the curve of each class that has one.
+
+    `cases` says in a few words what was scored. `sets` has what prediction sets do, risk by risk, where they could be
+    calibrated. `folds` has the folds of a cross-validation, which are pooled in all the rest.
     """
 
     classes: tuple[str, ...]
@@ -47,6 +53,15 @@ class Scores:
     by_concept: dict[str, dict[str, Score]]
     present: dict[str, int]
     notes: list[str]
+    cases: str = ""
+    sets: list[SetScores] = field(default_factory=list)
+    folds: list[FoldScores] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return "\n".join(score_text.summary(self.counts, self.single, self.notes))
+
+    def _repr_html_(self) -> str:
+        return score_text.summary_html(self.counts, self.single, self.notes)
 
     def __getitem__(self, name: str) -> Score:
         return self.single[name]
@@ -56,21 +71,37 @@ class Scores:
         """The scores that are one number for the whole model: `overall` and `concepts`."""
         return {**self.overall, **self.concepts}
 
+    @property
+    def over_folds(self) -> dict[str, OverFolds]:
+        """Mean and standard deviation of the single numbers over the folds; empty without folds."""
+        return over_folds(self.folds)
+
+    @property
+    def counts(self) -> str:
+        """What was scored, and how much of it."""
+        cases = f"{self.cases}: " if self.cases else ""
+        labelled = "" if self.labelled == self.images else f", {self.labelled:,} with a known label"
+        return f"{cases}{self.images:,} images of {self.patients:,} patients{labelled}"
+
     def as_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
-        return {**asdict(self), "reliability": [each._asdict() for each in self.reliability]}
+        """All of it, ready for JSON; `over_folds` is there to be read, and follows from `folds`."""
+        reliability = [each._asdict() for each in self.reliability]
+        spread = {key: each._asdict() for key, each in self.over_folds.items()}
+        return {**asdict(self), "reliability": reliability, "over_folds": spread}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Scores":
         """Read what `as_dict` gave, also after it has been JSON."""
         try:
-            read: dict[str, Any] = dict(stored)
-            for field in ("overall", "concepts"):
-                read[field] = _read(stored[field])
-            for field in ("by_class", "by_concept"):
-                read[field] = {name: _read(scores) for name, scores in stored[field].items()}
-            for field in ("classes", "concept_names"):
-                read[field] = tuple(stored[field])
+            read: dict[str, Any] = {name: value for name, value in stored.items() if name != "over_folds"}
+            for key in ("overall", "concepts"):
+                read[key] = _read(stored[key])
+            for key in ("by_class", "by_concept"):
+                read[key] = {name: _read(scores) for name, scores in stored[key].items()}
+            for key in ("classes", "concept_names"):
+                read[key] = tuple(stored[key])
+            read["sets"] = [SetScores.from_dict(each) for each in stored["sets"]]
+            read["folds"] = [FoldScores.from_dict(each) for each in stored["folds"]]
             read["reliability"] = [ReliabilityBin(**each) for each in stored["reliability"]]
             read["roc"] = {name: [(x, y) for x, y in curve] for name, curve in stored["roc"].items()}
             return cls(**read)

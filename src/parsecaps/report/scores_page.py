@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from parsecaps.evaluation import score_text
 from parsecaps.evaluation.comparison import Comparison
 from parsecaps.evaluation.scores import PER_CLASS, PER_CONCEPT, Scores
+from parsecaps.evaluation.set_scores import KEYS
 from parsecaps.report.pages import render
 
-TILES = ("accuracy", "balanced_accuracy", "macro_auroc", "ece", "mean_auroc", "explanation_error_l2")
 BARS = ("accuracy", "balanced_accuracy", *(f"macro_{key}" for key in PER_CLASS), "mean_auroc", "mean_f1")  # from 0 to 1
 COLOURS = ("#2f6fb2", "#d1622b", "#1d7a46", "#8b4fb0", "#b8860b", "#c2326a", "#2a9a9a", "#6b7280", "#7a4b2a", "#4b5bd6")
 
@@ -27,10 +27,11 @@ def scores_page(
         models=models,
         comparisons=comparisons or {},
         keys=[key for key in score_text.TITLES if any(key in scores.single for scores in models.values())],
-        tiles=TILES,
+        tiles=score_text.MAIN,
         bars=BARS,
         per_class=PER_CLASS,
         per_concept=PER_CONCEPT,
+        of_sets=KEYS,
         colours=COLOURS,
         text=score_text,
     )

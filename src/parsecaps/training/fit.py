@@ -94,7 +94,7 @@ def _resume(folder: RunFolder, listeners: Listeners) -> Run:
     processes = find_processes(config.training.devices)
     told = listeners if processes.is_main else Listeners()
     if processes.is_main and folder.bundle.is_dir():
-        told.log(f"{folder.path} is finished; nothing is left to do")
+        told.log(f"{folder.path} is trained to the end")
         position = Position(**read_tensors(folder.last)["position"])
         return Run(folder, config, position.history, position.best + 1)
     with owned(folder) if processes.is_main else nullcontext():

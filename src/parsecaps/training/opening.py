@@ -16,9 +16,10 @@ from parsecaps.data.cases import DataSet
 from parsecaps.data.check import DataCheck, check_data
 from parsecaps.data.files import write_atomically
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import Division, divide, split_hash, write_split
+from parsecaps.data.splits import Division, split_hash, write_split
 from parsecaps.training.build import Material, build_preparation
 from parsecaps.training.choose import Choice, choose
+from parsecaps.training.folds import divide_data
 from parsecaps.training.processes import Processes
 from parsecaps.training.run_folder import RunFolder, versions
 from parsecaps.training.watch import Progress
@@ -50,9 +51,7 @@ def open_new(config: Config, processes: Processes, told: Listeners) -> Opened:
     """Read, split and prepare the data, settle what is `auto`, and refuse data that are not safe to train on."""
     section = config.data
     data = _read(config)
-    division, problems = divide(
-        data, file=section.split, test_fold=section.test_fold, val=section.val, test=section.test, seed=section.seed
-    )
+    division, problems = divide_data(section, data)
     config, choices = choose(config, data, division, processes=processes.count)
     material = _prepare(config, data, division, told)
     if not processes.is_main:
@@ -111,10 +110,18 @@ def new_folder(wanted: str | Path | None, config: Config, processes: Processes) 
         if folder.config.exists() or folder.last.exists():
             raise ValueError(f"{wanted} holds a run already; choose another folder, or go on with --resume {wanted}")
         return folder
-    stem = Path(config.data.path.partition(",")[0]).name
-    name = "".join(c if c.isalnum() else "-" for c in stem).strip("-") or "run"
+    name = plain_name(config.data.path) or "run"
     taken = {path.name for path in Path("runs").glob(f"{name}-*")}
     return RunFolder(next(Path("runs") / f"{name}-{i}" for i in range(1, len(taken) + 2) if f"{name}-{i}" not in taken))
+
+
+def plain_name(path: str) -> str:
+    """The end of a path or of a source's name, in letters, digits and hyphens.
+
+    >>> plain_name("phantom:n=200,size=64"), plain_name("/data/Ward 7.csv")
+    ('phantom-n-200', 'Ward-7-csv')
+    """
+    return "".join(c if c.isalnum() else "-" for c in Path(path.partition(",")[0]).name).strip("-")
 
 
 @contextmanager

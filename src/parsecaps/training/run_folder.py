@@ -27,7 +27,8 @@ class RunFolder:
 
     `config.yaml` has every setting, `split.csv` who trains, chooses and tests, `run.json` versions, seeds and results,
     `data.json` what the check of the data found, `history.csv` and `curves.png` the epochs, `logs` is for TensorBoard,
-    `checkpoints` what is needed to resume, and `bundle` the model with all that prediction needs.
+    `checkpoints` what is needed to resume, and `bundle` the model with all that prediction needs, `card` among it.
+    `scores.json` and `scores.html` say how good it is. A cross-validation has a run in each `fold`.
     """
 
     path: Path
@@ -63,6 +64,22 @@ class RunFolder:
     @property
     def bundle(self) -> Path:
         return self.path / "bundle"
+
+    @property
+    def card(self) -> Path:
+        return self.bundle / "README.md"
+
+    @property
+    def scores(self) -> Path:
+        return self.path / "scores.json"
+
+    @property
+    def page(self) -> Path:
+        return self.path / "scores.html"
+
+    def fold(self, number: int) -> "RunFolder":
+        """The run of a fold, counted from 1."""
+        return RunFolder(self.path / f"fold-{number}")
 
     @property
     def checkpoints(self) -> Path:
@@ -104,6 +121,11 @@ class RunFolder:
         if (now := split_hash(data, division)) != (then := self.read_about()["split_hash"]):
             raise ValueError(f"{self.split} has the hash {now}, but the run was started with {then}; restore the file")
         return division
+
+    def read_parts(self) -> dict[str, int]:
+        """How many patients are in each part, as `data.json` has them."""
+        counts: dict[str, int] = json.loads(self.data.read_text(encoding="utf-8"))["patients_by_part"]
+        return counts
 
     def write_json(self, path: Path, content: Mapping[str, Any]) -> None:
         """Write a JSON file."""

@@ -1,0 +1,168 @@
+"""Train and score: what the folder says of the model is what the model does."""
+
+import json
+import re
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.training.make import PHANTOM, TINY
+
+import parsecaps
+from parsecaps.bundle import Bundle
+from parsecaps.config import load_config
+from parsecaps.data.cache import prepare_all
+from parsecaps.data.sources import open_data
+from parsecaps.data.splits import rows_of
+from parsecaps.evaluation.calibration import fit_temperature
+from parsecaps.evaluation.predictions import Predictions
+from parsecaps.evaluation.scores import Scores
+from parsecaps.pipeline import fit as pipeline_fit
+from parsecaps.pipeline.fit import TrainedRun
+from parsecaps.training.opening import Listeners
+
+QUIET = Listeners()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    return parsecaps.fit(load_config(None, PHANTOM), run_folder=tmp_path_factory.mktemp("fit") / "run", listeners=QUIET)
+
+
+def answers(run: TrainedRun, part: str) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels of a part, with nothing but the bundle."""
+    bundle, data = Bundle.load(run.folder.bundle), open_data(run.config.data.path)
+    rows = rows_of(run.folder.read_division(data), part)  # type: ignore[arg-type]
+    image = torch.from_numpy(prepare_all(data, bundle.preparation).images[rows]).float() / 255
+    with torch.no_grad():
+        return bundle.model(image).logits.numpy(), np.array([data.cases[i].label for i in rows])
+
+
+def test_the_scores_are_those_of_the_chosen_model_on_the_test_part(run: TrainedRun) -> None:
+    logits, label = answers(run, "test")
+    stored = json.loads(run.folder.scores.read_text(encoding="utf-8"))
+    assert stored["cases"] == "test part"
+    assert stored["overall"]["accuracy"]["value"] == pytest.approx((logits.argmax(1) == label).mean())
+    assert stored["overall"]["accuracy"]["n"] == len(label)
+    assert stored["temperature"] == pytest.approx(fit_temperature(*answers(run, "val")).temperature, rel=1e-4)
+    scaled = torch.from_numpy(logits / stored["temperature"])
+    nll = torch.nn.functional.cross_entropy(scaled, torch.from_numpy(label))
+    assert stored["overall"]["nll"]["value"] == pytest.approx(float(nll), rel=1e-4)
+    assert run.scores is not None
+    assert Scores.from_dict(stored) == run.scores
+    assert parsecaps.evaluate(run) == run.scores
+    assert "<html" in run.folder.page.read_text(encoding="utf-8")
+    validation = Predictions.load(run.folder.bundle / "calibration.npz")
+    assert np.allclose(validation.logits, answers(run, "val")[0], atol=1e-5)
+
+
+def test_a_run_prints_its_scores(run: TrainedRun) -> None:
+    assert run.scores is not None
+    accuracy = f"{100 * (run.scores['accuracy'].value or 0):.1f} %"
+    for text in (repr(run), run._repr_html_(), repr(run.scores)):
+        assert accuracy in text
+    assert "test part: " in repr(run)
+
+
+def test_the_card_has_the_numbers(run: TrainedRun) -> None:
+    card = run.folder.card.read_text(encoding="utf-8")
+    data = open_data(run.config.data.path)
+    division = run.folder.read_division(data)
+    assert run.scores is not None
+    score = run.scores["balanced_accuracy"]
+    value, low, high = (f"{100 * (x or 0):.1f}" for x in (score.value, score.low, score.high))
+    assert f"| balanced accuracy | {value} % | {low} to {high} | {score.n} |" in card
+    for part, title in (("train", "training"), ("val", "validation"), ("test", "test")):
+        rows = rows_of(division, part)  # type: ignore[arg-type]
+        patients = len({data.cases[i].patient for i in rows})
+        labels = [sum(data.cases[i].label == k for i in rows) for k in range(2)]
+        assert f"| {title} | {patients} | {len(rows)} | {labels[0]} | {labels[1]} |" in card
+    for words in (
+        run.folder.read_about()["split_hash"],
+        f"epoch {run.best_epoch} was chosen",
+        "not a medical device",
+        "drawn images only",
+        f"Logits are divided by {run.scores.temperature:.3g}",
+        f"torch {torch.__version__}",
+    ):
+        assert words in card
+    tables = re.findall(r"((?:^\|.*\n)+)", card, re.MULTILINE)
+    assert len(tables) >= 6
+    assert all(len({line.count("|") for line in table.splitlines()}) == 1 for table in tables)
+
+
+def test_the_weights_may_be_read_by_whoever_may_read_the_rest(run: TrainedRun) -> None:
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in run.folder.bundle.iterdir()}
+    assert len(modes) == 1
+
+
+def test_a_failure_keeps_the_model_and_resume_completes_it(
+    run: TrainedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object, **named: object) -> None:
+        raise RuntimeError("no space left")
+
+    lines: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline_fit, "evaluate_run", broken)
+        failed = parsecaps.fit(
+            load_config(None, PHANTOM), run_folder=tmp_path / "run", listeners=Listeners(log=lines.append)
+        )
+    assert failed.scores is None
+    assert "no space left" in failed.failure
+    assert f"--resume {tmp_path / 'run'}" in lines[-1]
+    assert not failed.folder.scores.exists()
+    assert failed.load().classes == ("nevus", "melanoma")
+    resumed = parsecaps.fit(resume=tmp_path / "run", listeners=QUIET)
+    assert resumed.scores == run.scores
+    assert resumed.folder.card.is_file()
+    parsecaps.fit(resume=tmp_path / "run", listeners=Listeners(log=lines.append))
+    assert lines[-1] == "it has its scores; nothing is left to do"
+
+
+def test_ctrl_c_while_scoring_says_where_the_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*arguments: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline_fit, "evaluate_run", stopped)
+    settings = {"model.preset": "tiny", "training.epochs": 1, "data.val": 0}
+    with pytest.raises(KeyboardInterrupt, match=r"stopped while scoring; the model is in .*bundle; .*--resume"):
+        parsecaps.fit("phantom:n=72,size=32", settings=settings, run_folder=tmp_path / "run", listeners=QUIET)
+    assert (tmp_path / "run/bundle/model.safetensors").is_file()
+
+
+def test_without_a_test_part_validation_is_scored_and_called_so(tmp_path: Path) -> None:
+    settings = {"training": {"epochs": 1}, "data.test": 0}
+    run = parsecaps.fit(load_config(None, PHANTOM), settings=settings, run_folder=tmp_path / "run", listeners=QUIET)
+    assert run.scores is not None
+    logits, label = answers(run, "val")
+    assert run.scores["accuracy"].value == pytest.approx((logits.argmax(1) == label).mean())
+    assert run.scores.cases == "validation part"
+    assert run.scores.sets == []  # nobody is left to measure them on
+    for path in (run.folder.card, run.folder.page):
+        text = path.read_text(encoding="utf-8")
+        assert "there is no test part" in text
+        assert "Validation part" in text
+
+
+def test_without_both_parts_nothing_is_claimed(tmp_path: Path) -> None:
+    config = load_config(
+        None, ["data.path=phantom:n=24,size=32", *TINY, "training.epochs=1", "data.val=0", "data.test=0"]
+    )
+    run = parsecaps.fit(config, run_folder=tmp_path / "run", listeners=QUIET)
+    assert (run.scores, run.failure) == (None, "")
+    assert "neither a test nor a validation part" in repr(run)
+    assert "How good this model is, is not known" in run.folder.card.read_text(encoding="utf-8")
+
+
+def test_wrong_arguments_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"there is no key 'training\.epoch'; did you mean 'training\.epochs'"):
+        parsecaps.fit("phantom", settings={"training": {"epoch": 3}})
+    with pytest.raises(ValueError, match="nothing to train on"):
+        parsecaps.fit()
+    with pytest.raises(ValueError, match="give resume alone"):
+        parsecaps.fit("phantom", resume=tmp_path)
+    with pytest.raises(ValueError, match="part is 'tset'"):
+        parsecaps.evaluate(tmp_path, part="tset")
