@@ -35,7 +35,7 @@ def test_without_concepts_there_is_one_total() -> None:
 
 def test_flops_of_convolutions_and_linear_layers() -> None:
     model = PlainCNN(num_classes=3, image_size=32, grid_width=16, stem_channels=(2, 3, 4, 5), channels=(6, 7, 8))
-    stem = 16 * 16 * 9 * (1 * 2 + 2 * 3 + 3 * 4 + 4 * 5)
+    stem = 32 * 32 * 9 * 1 * 2 + 16 * 16 * 9 * (2 * 3 + 3 * 4 + 4 * 5)  # the second convolution halves
     layers = 9 * (8 * 8 * 5 * 6 + 4 * 4 * 6 * 7 + 2 * 2 * 7 * 8)
     assert count_flops(model) == 2 * (stem + layers + 8 * 3)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from parsecaps.functional import entmax, squash
 from parsecaps.nn import SparseAttention, record_couplings, sparse
 from parsecaps.nn.locality import Neighbourhood
+from parsecaps.nn.normalisation import CapsuleScale
 
 SETTINGS: dict[str, Any] = {
     "width": 16,
@@ -63,14 +64,15 @@ def couplings(layer: SparseAttention, u: Tensor, q: Tensor | None) -> tuple[Tens
         {"alpha": 1.3, "learn_alpha": True},
         {"locality": False},
         {"content": False},
-        {"normalisation": "batch"},
         {"heads": 1},
         {"paper_logits": True},
+        {"paper_logits": True, "normalisation": "layer"},
         {"squash_form": "quadratic"},
     ],
     ids=str,
 )
 def test_windowed_and_dense_routing_agree(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"normalisation": "batch"} | changes
     windowed = attention(**changes)
     assert windowed.neighbourhood.windowed
 
@@ -116,6 +118,21 @@ def test_the_papers_equation(over: str) -> None:
     _, c = couplings(layer, u, q)
     logits = q @ layer.key(u).mT / math.sqrt(6)
     torch.testing.assert_close(c[:, 0], entmax(logits, 1.5, -1 if over == "children" else -2))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_keys_are_scaled_as_batch_normalisation_would(training: bool) -> None:
+    scale, norm = CapsuleScale(6), torch.nn.BatchNorm1d(6)
+    with torch.no_grad():
+        scale.weight.copy_(torch.rand(6) + 0.5)
+        norm.weight.copy_(scale.weight)
+    for _ in range(3):
+        u = 3 * torch.randn(4, 9, 6) + torch.arange(6)
+        scale(u), norm(u.flatten(0, 1))
+    torch.testing.assert_close(scale.running_var, norm.running_var)
+    scale.train(training), norm.train(training)
+    shift = norm(u.flatten(0, 1)) - (u * scale(u)).flatten(0, 1)
+    torch.testing.assert_close(shift, shift[:1].expand_as(shift), rtol=1e-4, atol=1e-4)
 
 
 def test_a_head_chooses_by_its_own_parameters() -> None:

@@ -11,6 +11,7 @@ from parsecaps import __version__
 from parsecaps.cli import network
 from parsecaps.cli.concepts import concepts
 from parsecaps.cli.data import data_app
+from parsecaps.cli.demo import demo
 from parsecaps.cli.evaluate import evaluate
 from parsecaps.cli.predict import predict
 from parsecaps.cli.train import train
@@ -42,7 +43,7 @@ def main(
 app.command()(train)
 app.command()(evaluate)
 app.command()(network.summary)
-app.command()(network.demo)
+app.command()(demo)
 app.command()(concepts)
 app.command()(predict)
 app.add_typer(network.bench_app, name="bench")

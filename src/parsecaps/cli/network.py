@@ -1,4 +1,4 @@
-"""The commands about the network itself: `summary`, `bench`, `bench routes` and `demo`."""
+"""The commands about the network itself: `summary`, `bench` and `bench routes`."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -198,47 +198,3 @@ def routes(
     if save is not None:
         tested.save_pretrained(save)
     write_json(json_file, {**asdict(result), "criteria": [asdict(criterion) for criterion in result.criteria]})
-
-
-@one_line_errors
-def demo(
-    seed: Annotated[int, typer.Option(help="Seed of the weights and of the images.")] = 0,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to leave the page.")] = Path("parsecaps-demo"),
-) -> None:
-    """Print the paper's network (medical, 224 px), show one pass with its routes, and check the default data.
-
-    The weights are random, so the classes mean nothing; what shows is how to read the network. The page it leaves is
-    what `parsecaps data check` says of the phantom, the drawn data set that needs no download.
-
-    **Example**
-
-    `parsecaps demo --seed 1`
-    """
-    import torch
-    from torch.nn import functional as F
-
-    from parsecaps.cli.data import check
-    from parsecaps.experiments.parts import CLASSES, draw_parts
-    from parsecaps.experiments.route_tree import trace_routes
-    from parsecaps.models import ParseCaps
-    from parsecaps.models.summary import summarize
-    from parsecaps.terminal import layer_table, picture, route_tree, sparsity_table
-
-    shown = console()
-    torch.manual_seed(seed)
-    model = ParseCaps.from_preset("medical", num_classes=3)
-    shown.print(layer_table(summarize(model), "ParseCaps, medical, 1 x 224 x 224"))
-    image, label = draw_parts(1, seed=seed, noise=0.05)
-    image = F.interpolate(image, (model.image_size, model.image_size))
-    traced = trace_routes(model, image)
-    shown.print("UNTRAINED: the weights are random, so what follows shows the form of an answer, not a diagnosis.\n")
-    probabilities = ", ".join(f"{p:.3f}" for p in traced.output.logits[0].softmax(0).tolist())
-    shown.print(f"image: {CLASSES[int(label)]}; probabilities of the three classes: {probabilities}", highlight=False)
-    shown.print(sparsity_table(traced.sparsity))
-    shown.print("The top capsule that adds most to the likeliest class, and the children it listens to most.")
-    shown.print("In front: the coupling, mean over the heads. Behind: the pixels below the capsule's place.\n")
-    shown.print(route_tree(traced.tree), highlight=False)
-    shown.print("\nThe image, with the primary capsules at the ends of these routes as [].\n", markup=False)
-    shown.print(picture(image, traced.tree.leaves()), highlight=False)
-    out.mkdir(parents=True, exist_ok=True)
-    check(f"phantom:n=600,size=112,seed={seed}", page=out / "data.html")

@@ -99,7 +99,7 @@ def _train(chosen: "Config | None", out: Path | None, resume: Path | None, json_
     data = (chosen or RunFolder(resume or Path()).read_config()).data
     several = data.folds > 0 and data.fold is None
     try:
-        with _listening() as listeners:
+        with listening() as listeners:
             if several:
                 folds = cross_validate(chosen, run_folder=out, resume=resume, listeners=listeners)
             else:
@@ -111,12 +111,12 @@ def _train(chosen: "Config | None", out: Path | None, resume: Path | None, json_
     if several:
         write_json(json_file, _show_folds(folds))
     elif run.is_main:
-        write_json(json_file, _show_run(run))
+        write_json(json_file, show_run(run))
         if run.failure:
             raise typer.Exit(1)
 
 
-def _show_run(run: "TrainedRun") -> dict[str, Any]:
+def show_run(run: "TrainedRun") -> dict[str, Any]:
     """Print how a run came out; gives what goes into the JSON file."""
     from parsecaps.terminal_scores import score_lines, short_table
 
@@ -165,7 +165,7 @@ def _show_folds(result: "CrossValidation") -> dict[str, Any]:
 
 
 @contextmanager
-def _listening() -> "Iterator[Listeners]":
+def listening() -> "Iterator[Listeners]":
     """A bar with loss, accuracy, learning rate and time left on a terminal; lines alone where nobody looks."""
     from rich.progress import BarColumn, TaskID, TextColumn
     from rich.progress import Progress as Bars

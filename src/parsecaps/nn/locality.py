@@ -31,7 +31,7 @@ class Neighbourhood:
         reach = width if radius is None else radius
         self.side = stride + 2 * reach
         self.padding = (reach, stride * (parent_width - 1) + self.side - width - reach)
-        self.windowed = not dense and 8 * self.side**2 <= width**2
+        self.windowed = not dense and 4 * self.side**2 <= width**2
         # relative: child minus parent, in steps of the children's grid
         if self.windowed:
             self.relative = _pairs(torch.arange(self.side) - reach - (stride - 1) / 2)  # (window, 2)

@@ -2,6 +2,7 @@
 
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor, nn
 
 Normalisation = Literal["batch", "layer"]
@@ -16,6 +17,34 @@ class CapsuleBatchNorm(nn.BatchNorm1d):
 
     def forward(self, u: Tensor) -> Tensor:
         return super().forward(u.flatten(0, 1)).view_as(u)
+
+
+class CapsuleScale(nn.Module):
+    """What batch normalisation would multiply each instantiation parameter with, for places where shifts are no matter.
+
+    The running variance is kept as `nn.BatchNorm1d` keeps it.
+
+    Shapes:
+        - input: (B, n, d)
+        - output: (d,)
+    """
+
+    running_var: Tensor
+
+    def __init__(self, dim: int, *, momentum: float = 0.1, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.momentum, self.eps = momentum, eps
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.register_buffer("running_var", torch.ones(dim))
+
+    def forward(self, u: Tensor) -> Tensor:
+        variance = self.running_var
+        if self.training:
+            variance = u.to(self.running_var.dtype).var((0, 1), correction=0)
+            count = u.shape[0] * u.shape[1]
+            with torch.no_grad():
+                self.running_var.lerp_(variance * (count / max(1, count - 1)), self.momentum)
+        return self.weight * torch.rsqrt(variance + self.eps)
 
 
 def capsule_norm(kind: Normalisation, dim: int, *, bias: bool = True) -> CapsuleBatchNorm | nn.LayerNorm:

@@ -11,7 +11,7 @@ from parsecaps.functional import squash
 from parsecaps.functional.squash import SquashForm, check_form
 from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.locality import LocalityPrior, Neighbourhood
-from parsecaps.nn.normalisation import Normalisation, capsule_norm
+from parsecaps.nn.normalisation import CapsuleScale, Normalisation, capsule_norm
 
 Choice = Literal["children", "parents"]
 
@@ -29,7 +29,6 @@ class SparseAttention(nn.Module):
         - couplings: (B, heads, n', n), kept as (B, n', heads, window) where the neighbourhood is windowed
     """
 
-    own: Tensor
     temperature: Tensor
 
     def __init__(
@@ -57,7 +56,9 @@ class SparseAttention(nn.Module):
             raise ValueError(f"{heads} heads cannot choose children; give at least 1")
         if out_dim % heads:
             raise ValueError(f"{heads} heads do not divide a capsule dimension of {out_dim}; choose a divisor")
-        self.neighbourhood = Neighbourhood(width=width, stride=stride, radius=radius, dense=over == "parents")
+        # a window is of children as they are; keys that are normalised one by one are not linear in them
+        linear = over == "children" and (paper_logits or normalisation == "batch")
+        self.neighbourhood = Neighbourhood(width=width, stride=stride, radius=radius, dense=not linear)
         self.heads = heads
         self.squash_form = check_form(squash_form)
         self.value = nn.Linear(in_dim, out_dim, bias=False)
@@ -68,15 +69,16 @@ class SparseAttention(nn.Module):
         self.prior = LocalityPrior(heads=heads, neighbourhood=self.neighbourhood, preference=locality)
         if content:
             self.key = nn.Linear(in_dim, out_dim, bias=False)
-            shift_matters = over == "parents"  # the same shift for all children of a parent changes no coupling
-            key_norm = capsule_norm(normalisation, out_dim, bias=shift_matters)
-            self.key_norm = nn.Identity() if paper_logits else key_norm
+            self.key_norm: nn.Module = nn.Identity()
+            if not paper_logits:
+                # the same shift for all children of a parent changes no coupling, but among its parents it would
+                self.key_norm = (
+                    CapsuleScale(out_dim) if linear else capsule_norm(normalisation, out_dim, bias=over == "parents")
+                )
             if paper_logits:
                 self.register_buffer("temperature", torch.ones(heads), persistent=False)
             else:
                 self.temperature = nn.Parameter(torch.ones(heads))
-        own = torch.eye(heads).repeat_interleave(out_dim // heads, dim=1)
-        self.register_buffer("own", own, persistent=False)  # (heads, out_dim): which parameters are whose
         self.coupling = Coupling(
             branch="sparse",
             dim=-2 if over == "parents" else -1,
@@ -87,33 +89,44 @@ class SparseAttention(nn.Module):
         )
 
     def forward(self, u: Tensor, q: Tensor | None) -> Tensor:
-        v = self.value(u)
         route = self._windowed if self.neighbourhood.windowed else self._dense
-        return squash(route(u, q, v), self.squash_form)
+        return squash(route(u, q), self.squash_form)
 
-    def _dense(self, u: Tensor, q: Tensor | None, v: Tensor) -> Tensor:
+    def _dense(self, u: Tensor, q: Tensor | None) -> Tensor:
         logits = self.prior().expand(u.shape[0], self.heads, -1, -1)
         if q is not None:
+            k = self.key(u)
+            if isinstance(self.key_norm, CapsuleScale):
+                q = q * self.key_norm(k)
+            else:
+                k = self.key_norm(k)
             q = rearrange(q * self._sharpness(), "b n (h d) -> b h n d", h=self.heads)
-            k = rearrange(self.key_norm(self.key(u)), "b n (h d) -> b h d n", h=self.heads)
-            logits = q @ k + logits
+            logits = q @ rearrange(k, "b n (h d) -> b h d n", h=self.heads) + logits
         c = self.coupling(logits)  # (B, heads, parents, children)
-        s: Tensor = c @ rearrange(v, "b n (h d) -> b h n d", h=self.heads)
+        s: Tensor = c @ rearrange(self.value(u), "b n (h d) -> b h n d", h=self.heads)
         return rearrange(s, "b h n d -> b n (h d)")
 
-    def _windowed(self, u: Tensor, q: Tensor | None, v: Tensor) -> Tensor:
-        """The same by one small matrix product per parent, in which each head sees only its own parameters."""
-        parents = self.prior.outside.shape[0]
+    def _windowed(self, u: Tensor, q: Tensor | None) -> Tensor:
+        """The same by small matrix products per parent, with the children as they are.
+
+        Keys and values are linear in the children, so the query is brought to the children instead of each child of
+        each window to the query, and what a head has collected is mapped to its values once: `q (W u) = (q W) u`.
+        """
+        children = self.neighbourhood.gather(u)  # (B, parents, window, in_dim)
+        parents = children.shape[1]
         logits = self.prior().expand(u.shape[0], parents, self.heads, -1)
         if q is not None:
-            own = (q * self._sharpness()).unsqueeze(2) * self.own  # (B, parents, heads, heads * d)
-            k = self.neighbourhood.gather(self.key_norm(self.key(u)))
-            logits = own @ k.mT + logits
+            scale = self.key_norm(self.key(u)) if isinstance(self.key_norm, CapsuleScale) else 1.0
+            asked = rearrange(q * (self._sharpness() * scale), "b n (h d) -> h (b n) d", h=self.heads)
+            asked = asked @ rearrange(self.key.weight, "(h d) i -> h d i", h=self.heads)
+            asked = rearrange(asked, "h (b n) i -> b n h i", n=parents)
+            logits = asked @ children.mT + logits
         c = self.coupling(logits)  # (B, parents, heads, window)
-        s: Tensor = c @ self.neighbourhood.gather(v)
-        return (s * self.own).sum(2)
+        collected = rearrange(c @ children, "b n h i -> h (b n) i")
+        s: Tensor = collected @ rearrange(self.value.weight, "(h d) i -> h i d", h=self.heads)
+        return rearrange(s, "h (b n) d -> b n (h d)", n=parents)
 
     def _sharpness(self) -> Tensor:
         """(heads * d,): the temperature of each head over the square root of its width, for each of its parameters."""
-        width = self.own.shape[1] // self.heads
+        width = self.key.weight.shape[0] // self.heads
         return (self.temperature / math.sqrt(width)).repeat_interleave(width)

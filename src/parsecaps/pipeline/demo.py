@@ -1,0 +1,59 @@
+"""The demonstration: draw lesions, train, score on patients never seen, and leave pages to open."""
+
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import numpy as np
+
+from parsecaps.config import Config, load_config
+from parsecaps.data.cache import prepare_all
+from parsecaps.data.cases import DataSet
+from parsecaps.data.sources import open_data
+from parsecaps.data.splits import rows_of
+from parsecaps.evaluation.predicting import predict_cases
+from parsecaps.pipeline.fit import TrainedRun, fit
+from parsecaps.pipeline.results import write_text
+from parsecaps.report.demo_page import demo_page
+from parsecaps.training.opening import Listeners
+
+RUN = "run"
+_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The run, and the page to open first."""
+
+    run: TrainedRun
+    page: Path
+
+
+def demo_config(path: str | Path | None = None, overrides: list[str] | None = None) -> Config:
+    """The settings that the package ships for the demonstration, or those of a file, with some changed."""
+    if path is not None:
+        return load_config(path, overrides or [])
+    with as_file(files("parsecaps") / "configs" / "demo.yaml") as shipped:
+        return load_config(shipped, overrides or [])
+
+
+def demo(config: Config, folder: str | Path, listeners: Listeners | None = None) -> Demo:
+    """Train and score in `folder/run`, and leave a page with unseen cases, `folder/index.html`."""
+    folder = Path(folder)
+    run = fit(config, run_folder=folder / RUN, listeners=listeners)
+    if run.scores is None:
+        raise ValueError(f"the demonstration shows scores; {run.failure or 'give data.test a share above 0'}")
+    bundle = run.load()
+    data = open_data(run.config.data.path, run.config.data.source)
+    prepared = prepare_all(data, bundle.preparation)
+    rows = _some(data, rows_of(run.folder.read_division(data), "test"))
+    shown = predict_cases(bundle, data, prepared, rows)
+    page = folder / "index.html"
+    write_text(page, demo_page(run, run.scores, shown, np.asarray(prepared.images[rows]), RUN))
+    return Demo(run, page)
+
+
+def _some(data: DataSet, rows: list[int]) -> list[int]:
+    """The first image of the first patients."""
+    first = {data.cases[row].patient: row for row in reversed(rows)}
+    return sorted(first.values())[:_SHOWN]
