@@ -134,11 +134,3 @@ def test_routes_refuses_a_model_of_another_task(tmp_path: Path) -> None:
     result = run("bench", "routes", "--model", str(tmp_path / "model"))
     assert result.exit_code == 2
     assert "2 classes" in result.stderr
-
-
-def test_demo_shows_the_layers_and_the_routes_and_leaves_a_page(tmp_path: Path) -> None:
-    result = run("demo", "--out", str(tmp_path / "demo"))
-    assert result.exit_code == 0, result.stderr
-    for words in ("block 3 cell 5", "UNTRAINED", "exactly zero", "primary capsules, capsule", "[]", "safe to train on"):
-        assert words in result.stdout
-    assert "blue-whitish veil" in (tmp_path / "demo" / "data.html").read_text(encoding="utf-8")
