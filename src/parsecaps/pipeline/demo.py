@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from importlib.resources import as_file, files
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,8 @@ def demo(config: Config, folder: str | Path, listeners: Listeners | None = None)
 
 
 def _some(data: DataSet, rows: list[int]) -> list[int]:
-    """The first image of the first patients."""
-    first = {data.cases[row].patient: row for row in reversed(rows)}
-    return sorted(first.values())[:_SHOWN]
+    """The first image of each of the first patients, the classes in turn as long as there are some."""
+    first = sorted({data.cases[row].patient: row for row in reversed(rows)}.values())
+    by_class = [[row for row in first if data.cases[row].label == label] for label in range(len(data.classes))]
+    turns = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
+    return turns[:_SHOWN]
