@@ -1,1 +1,1 @@
-"""Reasons for a decision that a reader can check, and how far they can be trusted."""
+"""Explanations: maps along the routes, the parse tree, known cases, interventions, and how far they can be trusted."""

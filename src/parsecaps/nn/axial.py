@@ -57,11 +57,16 @@ class AxialAttention(nn.Module):
         self.coupling = Coupling(branch="axial", dim=-1, alpha=alpha, learned=learn_alpha)
 
     def forward(self, u: Tensor, q: Tensor | None) -> Tensor:
-        if self.stride > 1:
-            grid = rearrange(u, "b (y x) d -> b d y x", x=self.width)
-            u = rearrange(F.avg_pool2d(grid, self.stride, ceil_mode=True), "b d y x -> b (y x) d")
+        u = self.onto_parents(u)
         logits = self.prior.expand(u.shape[0], 1, -1, -1)
         if q is not None:
             logits = (q.mT @ self.key(u) / math.sqrt(q.shape[1])).unsqueeze(1) + logits
         c = self.coupling(logits).squeeze(1)  # (B, d, d)
         return squash(self.value(u) @ c.mT, self.squash_form)
+
+    def onto_parents(self, u: Tensor) -> Tensor:
+        """The children on the parents' grid, each parent's own averaged: (B, w * w, d) -> (B, n', d)."""
+        if self.stride == 1:
+            return u
+        grid = rearrange(u, "b (y x) d -> b d y x", x=self.width)
+        return rearrange(F.avg_pool2d(grid, self.stride, ceil_mode=True), "b d y x -> b (y x) d")

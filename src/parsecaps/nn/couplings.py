@@ -7,7 +7,7 @@ modules, so the network itself has no branch that returns or changes couplings.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +19,24 @@ Branch = Literal["sparse", "axial"]
 Rule = Callable[["Coupling", Tensor], Tensor]
 
 
+class Layout(Protocol):
+    """How couplings are kept, for those that are not kept as (B, heads, parents, children)."""
+
+    def dense(self, c: Tensor) -> Tensor:
+        """As they are kept -> (B, heads, parents, children)."""
+        ...
+
+    def kept(self, dense: Tensor) -> Tensor:
+        """The inverse of `dense`."""
+        ...
+
+
 class Coupling(nn.Module):
     """alpha-entmax over the axis `dim` of the logits (Eq. 3, Eq. a_entmax).
 
     `learned` makes alpha a parameter, as in the work the paper cites for it. `layout` turns the result into
-    `(B, heads, parents, children)` where it is kept otherwise; `allowed`, in the form of the logits, says where a
-    coupling may be above zero.
+    `(B, heads, parents, children)` and back where it is kept otherwise; `allowed`, in the form of the logits, says
+    where a coupling may be above zero.
 
     Shapes:
         - input and output: (B, heads, ...) for the sparse branch, (B, 1, d, d) for the axial one
@@ -40,7 +52,7 @@ class Coupling(nn.Module):
         alpha: float,
         learned: bool = False,
         allowed: Tensor | None = None,
-        layout: Callable[[Tensor], Tensor] | None = None,
+        layout: Layout | None = None,
     ) -> None:
         super().__init__()
         if not 1 <= alpha <= 2:
@@ -56,7 +68,11 @@ class Coupling(nn.Module):
 
     def dense(self, c: Tensor) -> Tensor:
         """Couplings as this module gives them -> (B, heads, parents, children)."""
-        return c if self.layout is None else self.layout(c)
+        return c if self.layout is None else self.layout.dense(c)
+
+    def kept(self, dense: Tensor) -> Tensor:
+        """(B, heads, parents, children) -> couplings as this module gives them."""
+        return dense if self.layout is None else self.layout.kept(dense)
 
 
 @dataclass(frozen=True)

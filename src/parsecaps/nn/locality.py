@@ -55,6 +55,13 @@ class Neighbourhood:
         out = c.new_zeros(*c.shape[:3], self.width**2)
         return out.scatter_add_(-1, self.children.to(c.device).expand_as(c), c)
 
+    def kept(self, dense: Tensor) -> Tensor:
+        """The inverse of `dense`: (B, heads, parents, children) as couplings are kept; 0 outside the grid."""
+        if not self.windowed:
+            return dense
+        index = self.children.to(dense.device).expand(*dense.shape[:3], -1)
+        return dense.gather(-1, index).transpose(1, 2) * self.allowed.to(dense.device)
+
 
 class LocalityPrior(nn.Module):
     """Logits `-|x - spot|^2 * sharpness` for a child at `x` relative to its parent, a spot and a sharpness per head.

@@ -85,7 +85,7 @@ class SparseAttention(nn.Module):
             alpha=alpha,
             learned=learn_alpha,
             allowed=self.neighbourhood.allowed,
-            layout=self.neighbourhood.dense,
+            layout=self.neighbourhood,
         )
 
     def forward(self, u: Tensor, q: Tensor | None) -> Tensor:

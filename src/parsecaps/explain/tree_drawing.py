@@ -1,0 +1,151 @@
+"""A parse tree as a drawing: layers from the diagnosis or concept at the top to the image at the bottom."""
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from parsecaps.explain.parse_tree import ParseTree, TreeNode
+
+_WIDTH, _MARGIN, _LABELS = 720, 24, 150
+_TOP, _ROW, _IMAGE, _FOOT = 64, 52, 256, 24
+# Okabe and Ito's blue and vermilion, which colour-blind eyes tell apart, on white and on black
+_STYLE = """
+.pt text { font: 12px system-ui, sans-serif; fill: #1a1a1a; }
+.pt .head { font-size: 15px; font-weight: 600; }
+.pt .faint { fill: #555; }
+.pt .route { stroke: #0072b2; fill: none; stroke-opacity: .65; }
+.pt .capsule { fill: #0072b2; stroke: #fff; stroke-width: 1.5; }
+.pt .leaf { fill: #d55e00; stroke: #fff; stroke-width: 1.5; }
+.pt .place { fill: #d55e00; stroke: #d55e00; stroke-width: 1.5; }
+.pt .fall { stroke: #d55e00; stroke-width: 1; stroke-dasharray: 3 3; stroke-opacity: .6; fill: none; }
+.pt .frame { fill: none; stroke: #888; }
+@media (prefers-color-scheme: dark) {
+  .pt text { fill: #eee; }
+  .pt .faint { fill: #bbb; }
+  .pt .route { stroke: #56b4e9; }
+  .pt .capsule { fill: #56b4e9; stroke: #111; }
+  .pt .leaf { stroke: #111; }
+}
+"""
+
+
+def draw_tree(tree: "ParseTree", image: Tensor | None) -> str:
+    """The SVG of a parse tree, above the prepared image (channels, size, size) in [0, 1] or its empty frame."""
+    layers = sorted({node.layer for node in tree.nodes}, reverse=True)
+    rows = {layer: _TOP + _ROW * (i + 1) for i, layer in enumerate(layers)}
+    image_top = _TOP + _ROW * (len(layers) + 1)
+    image_left = _LABELS + (_WIDTH - _LABELS - _MARGIN - _IMAGE) / 2
+    across = _positions(tree, layers)
+    at = {node.id: (across[node.id], rows[node.layer]) for node in tree.nodes}
+    at["root"] = ((_WIDTH - _MARGIN + _LABELS) / 2, _TOP)
+    strongest = max((edge.share for edge in tree.edges), default=1)
+    parts = [
+        *_heading(tree),
+        *(_route(at[edge.parent], at[edge.child], edge.share / strongest) for edge in tree.edges),
+        *_labels(tree, rows),
+        *_picture(image, image_left, image_top),
+        *(_place(tree, node, at[node.id], image_left, image_top) for node in tree.nodes if node.layer == 0),
+        f'<circle class="capsule" cx="{at["root"][0]:.1f}" cy="{_TOP}" r="11"/>',
+        *(_capsule(node, at[node.id]) for node in tree.nodes),
+    ]
+    height = image_top + _IMAGE + _FOOT
+    key = f"pt-{tree.about}-{tree.index}"
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="pt" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        f'aria-labelledby="{key}-title {key}-desc">'
+    )
+    described = f'<title id="{key}-title">Parse tree: {escape(tree.name)}</title>{_description(tree, key)}'
+    return "\n".join([opening, described, f"<style>{_STYLE}</style>", *parts, "</svg>"]) + "\n"
+
+
+def _positions(tree: "ParseTree", layers: Sequence[int]) -> dict[str, float]:
+    """Where each node stands across: leaves as they lie in the image, others above the middle of their children."""
+    wanted: dict[str, float] = {}
+    across: dict[str, float] = {}
+    for layer in reversed(layers):
+        group = [node for node in tree.nodes if node.layer == layer]
+        for node in group:
+            below = [(across[e.child], e.share) for e in tree.edges if e.parent == node.id and e.child in across]
+            weight = sum(share for _, share in below)
+            middle = (node.place[1] + node.place[3]) / (2 * tree.image_size)
+            inside = _LABELS + middle * (_WIDTH - _LABELS - _MARGIN)
+            wanted[node.id] = sum(x * share for x, share in below) / weight if weight else inside
+        ordered = sorted(group, key=lambda node: (wanted[node.id], node.row))
+        room = (_WIDTH - _LABELS - _MARGIN) / max(len(ordered), 1)
+        for i, node in enumerate(ordered):
+            across[node.id] = _LABELS + room * (i + 0.5)
+    return across
+
+
+def _description(tree: "ParseTree", key: str) -> str:
+    leaves = sum(node.layer == 0 for node in tree.nodes)
+    kind = "presence" if tree.about == "concepts" else "logit"
+    text = (
+        f"{tree.name}, {kind} {tree.value:.2f}. The routes shown carry {tree.share:.0%} of the evidence, "
+        f"from {leaves} regions of the image through {len(tree.nodes) - leaves} capsules."
+    )
+    return f'<desc id="{key}-desc">{escape(text)}</desc>'
+
+
+def _heading(tree: "ParseTree") -> list[str]:
+    kind = "presence" if tree.about == "concepts" else "logit"
+    shown = f"{kind} {tree.value:.2f} ({tree.neutral:.2f} for an empty picture), {tree.share:.0%} of the evidence shown"
+    return [
+        f'<text class="head" x="{_MARGIN}" y="24">{escape(tree.name)}</text>',
+        f'<text class="faint" x="{_MARGIN}" y="42">{shown}</text>',
+    ]
+
+
+def _labels(tree: "ParseTree", rows: dict[int, int]) -> list[str]:
+    names = {node.layer: node.name for node in tree.nodes}
+    return [f'<text class="faint" x="{_MARGIN}" y="{y + 4}">{names[layer]}</text>' for layer, y in rows.items()]
+
+
+def _route(parent: tuple[float, float], child: tuple[float, float], strength: float) -> str:
+    (x0, y0), (x1, y1) = parent, child
+    half = (y0 + y1) / 2
+    line = f"M{x0:.1f} {y0:.1f}C{x0:.1f} {half:.1f} {x1:.1f} {half:.1f} {x1:.1f} {y1:.1f}"
+    return f'<path class="route" d="{line}" stroke-width="{0.8 + 9 * strength:.2f}"/>'
+
+
+def _capsule(node: "TreeNode", at: tuple[float, float]) -> str:
+    kind = "leaf" if node.layer == 0 else "capsule"
+    text = (
+        f"{node.name}, row {node.row + 1}, column {node.column + 1}: {node.share:.1%} of the evidence, "
+        f"activity {node.activity:.2f}, region {node.region}"
+    )
+    radius = 4 + 9 * node.share**0.5
+    return f'<circle class="{kind}" cx="{at[0]:.1f}" cy="{at[1]}" r="{radius:.1f}"><title>{text}</title></circle>'
+
+
+def _picture(image: Tensor | None, left: float, top: float) -> list[str]:
+    frame = f'x="{left:.1f}" y="{top}" width="{_IMAGE}" height="{_IMAGE}"'
+    drawn = [f'<rect class="frame" {frame}/>']
+    if image is not None:
+        drawn.insert(0, f'<image {frame} href="{_png(image)}" preserveAspectRatio="none"/>')
+    return drawn
+
+
+def _place(tree: "ParseTree", node: "TreeNode", at: tuple[float, float], left: float, top: float) -> str:
+    scale = _IMAGE / tree.image_size
+    y0, x0, y1, x1 = (edge * scale for edge in node.place)
+    most = max(other.share for other in tree.nodes if other.layer == 0)
+    box = f'x="{left + x0:.1f}" y="{top + y0:.1f}" width="{x1 - x0:.1f}" height="{y1 - y0:.1f}"'
+    line = f"M{at[0]:.1f} {at[1]}L{left + (x0 + x1) / 2:.1f} {top + y0:.1f}"
+    opacity = 0.15 + 0.4 * node.share / most
+    return f'<path class="fall" d="{line}"/><rect class="place" {box} fill-opacity="{opacity:.2f}"/>'
+
+
+def _png(image: Tensor) -> str:
+    """The image as a data address."""
+    from PIL import Image
+
+    levels = (image.detach().clamp(0, 1) * 255).round().byte().permute(1, 2, 0).cpu().numpy()
+    stream = io.BytesIO()
+    Image.fromarray(levels[:, :, 0] if levels.shape[2] == 1 else levels).save(stream, "PNG")
+    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()

@@ -1,0 +1,41 @@
+"""Small models of every kind that explanations must serve, with weights that are not at their start."""
+
+import torch
+
+from parsecaps.models import ParseCaps
+
+KINDS: dict[str, dict[str, object]] = {
+    "default": {},
+    "windowed": {"grid_width": 12, "image_size": 48, "radius": (1, 1, 1)},
+    "over parents": {"over": "parents"},
+    "layer norm": {"normalisation": "layer"},
+    "no axial": {"axial": False},
+    "odd size": {"image_size": 41},
+    "bottleneck": {"head": "bottleneck"},
+    "colour": {"in_channels": 3},
+    "paper's cell": {
+        "heads": (1, 1, 1),
+        "radius": (-1, -1, -1),
+        "locality": False,
+        "paper_logits": True,
+        "normalisation": "layer",
+        "squash_form": "quadratic",
+    },
+}
+
+
+def small_model(seed: int = 0, **changes: object) -> ParseCaps:
+    """The tiny preset on a grid of 10, 5, 3, 2 and again 2."""
+    torch.manual_seed(seed)
+    settings = {"image_size": 40, "grid_width": 10, **changes}
+    model = ParseCaps.from_preset("tiny", num_classes=2, **settings).double().eval()
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def random_image(model: ParseCaps, count: int = 2) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.rand(
+        count, model.in_channels, model.image_size, model.image_size, generator=generator, dtype=torch.float64
+    )
