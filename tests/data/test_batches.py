@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -102,3 +103,18 @@ def test_leaving_early_stops_the_thread() -> None:
     assert next(batches) == 0
     batches.close()
     assert threading.active_count() == before
+
+
+def test_the_thread_that_makes_batches_takes_no_more_than_its_own_core() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert list(ahead_of(lambda: iter([torch.get_num_threads()]), 1)) == [1]
+        assert torch.get_num_threads() == 2
+        found: list[int] = []
+        later = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+        later.start()
+        later.join()
+        assert found == [2]
+    finally:
+        torch.set_num_threads(before)

@@ -102,7 +102,8 @@ def ahead_of(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:
     ['a', 'b', 'c']
     """
     ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(max(1, count))
-    stopped = threading.Event()
+    stopped, alone = threading.Event(), threading.Event()
+    threads = torch.get_num_threads()
 
     def put(item: tuple[T | None, BaseException | None]) -> bool:
         while not stopped.is_set():
@@ -114,6 +115,10 @@ def ahead_of(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:
         return False
 
     def work() -> None:
+        # With threads of its own for its operations there would be more of them than cores, and then the OpenMP runtime
+        # lets all of them sleep after each operation, also those that train: half the speed.
+        torch.set_num_threads(1)
+        alone.set()
         try:
             for item in make():
                 if not put((item, None)):
@@ -124,6 +129,8 @@ def ahead_of(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
+    alone.wait()
+    torch.set_num_threads(threads)  # what the other thread chose for itself is not for threads to come
     try:
         while True:
             item, error = ready.get()
