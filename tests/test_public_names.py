@@ -34,7 +34,7 @@ PUBLIC: dict[str, set[str]] = {
         "replace_couplings",
     },
     "parsecaps.nn.couplings": {"RecordedCoupling", "strongest", "uniform"},
-    "parsecaps.models": {"MODELS", "ParseCaps", "PlainCNN", "PretrainedModel", "load_model"},
+    "parsecaps.models": {"MODELS", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "load_model"},
     "parsecaps.models.presets": {"PRESETS"},
     "parsecaps.config": {"Config", "EvaluateConfig", "PredictConfig", "load_config", "load_settings"},
     "parsecaps.training": {"Losses", "Objective"},
@@ -63,6 +63,16 @@ PUBLIC: dict[str, set[str]] = {
     "parsecaps.explain.prototypes": {"prototypes", "similar"},
     "parsecaps.explain.redundancy": {"capsule_similarity"},
     "parsecaps.explain.stability": {"stability"},
+    "parsecaps.evaluation.means": {"Means", "means"},
+    "parsecaps.explain.audit": {"Audit", "audit"},
+    "parsecaps.explain.audited_run": {"audit_model"},
+    "parsecaps.explain.faithfulness": {"cover", "measure_curves", "random_curves", "summarise_curves"},
+    "parsecaps.explain.localisation": {"join", "localise", "measure_maps"},
+    "parsecaps.explain.map_makers": {"map_makers", "routes_of"},
+    "parsecaps.explain.masks": {"CaseMasks", "find_masks"},
+    "parsecaps.explain.randomised": {"cascade", "summarise_cascade"},
+    "parsecaps.explain.route_ablation": {"cut_routes", "summarise_cuts"},
+    "parsecaps.report.audit_page": {"audit_page"},
     "parsecaps.explain.thumbnails": {"read_thumbnails", "write_thumbnails"},
     "parsecaps.explain.traversal": {"explained_variance", "traverse", "usual_ranges"},
     "parsecaps.report.data_page": {"data_page"},
@@ -80,6 +90,7 @@ PUBLIC: dict[str, set[str]] = {
 }
 METHODS: dict[str, set[str]] = {
     "ParseCaps": {"from_config", "from_preset", "from_pretrained", "save_pretrained", "top_capsules"},
+    "FlatCaps": {"from_config", "from_preset", "from_pretrained", "save_pretrained", "top_capsules"},
     "PlainCNN": {"from_config", "from_preset", "from_pretrained", "save_pretrained"},
 }
 PRESETS = {"medical", "digits", "tiny"}

@@ -47,8 +47,9 @@ class DataSection(Section):
 
 
 class ModelSection(Section):
-    """The network; `settings` are any other arguments of `ParseCaps`, such as `dropout: 0.2`."""
+    """The network: `kind` is one of `models.MODELS`, `settings` are any other arguments of it, as `dropout: 0.2`."""
 
+    kind: str = "ParseCaps"
     preset: str = "auto"
     image_size: PositiveInt | Auto = "auto"
     head: Literal["parallel", "bottleneck"] = "parallel"

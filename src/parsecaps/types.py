@@ -30,7 +30,7 @@ class Output(NamedTuple):
         - class_capsules: (B, num_classes, d_class); with `head="bottleneck"` (B, num_classes, m), each concept's
           contribution to each logit
         - concept_capsules: (B, m, d_c)
-        - presence: (B, m), in [0, 1): the length of each concept capsule
+        - presence: (B, m), in [0, 1): the length of each concept capsule, or a number of its own where there is none
         - global_capsule: (B, 1, m), sums to 1 over the concepts
         - reconstruction: (B, channels, size, size), where it was asked for
     """

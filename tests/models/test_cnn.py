@@ -1,4 +1,4 @@
-"""The plain CNN keeps the same contract as ParseCaps, without concepts."""
+"""The plain CNN keeps the same contract as ParseCaps, without capsules."""
 
 import pytest
 import torch
@@ -25,6 +25,22 @@ class TestOddColour(ModelContract):
         )
 
 
+class TestConcepts(ModelContract):
+    def build(self) -> PlainCNN:
+        return PlainCNN.from_preset("tiny", num_classes=3)
+
+
+class TestBottleneck(ModelContract):
+    def build(self) -> PlainCNN:
+        return PlainCNN.from_preset("tiny", num_classes=3, head="bottleneck")
+
+    def test_the_presences_alone_decide(self) -> None:
+        model = self.build().eval()
+        output = model(self.images(model))
+        expected = output.presence @ model.classes.weight.T + model.classes.bias
+        torch.testing.assert_close(output.logits, expected)
+
+
 def test_it_shares_the_grid_of_parsecaps() -> None:
     cnn, caps = PlainCNN(num_classes=3), ParseCaps.from_preset("medical", num_classes=3)
     assert cnn.initial.width == caps.initial.width
@@ -32,9 +48,7 @@ def test_it_shares_the_grid_of_parsecaps() -> None:
     assert list(features.shape[2:]) == [caps.widths[-1]] * 2
 
 
-def test_it_has_no_concepts_no_decoder_and_no_couplings() -> None:
-    with pytest.raises(ValueError, match=r"num_concepts is 2; PlainCNN knows no concepts, give 0"):
-        PlainCNN(num_classes=3, num_concepts=2)
+def test_it_has_no_decoder_and_no_couplings() -> None:
     model = PlainCNN(num_classes=3, image_size=28).eval()
     with pytest.raises(ValueError, match=r"no decoder; call it without reconstruct"):
         model(torch.rand(1, 1, 28, 28), reconstruct=True)
@@ -49,6 +63,8 @@ def test_it_has_no_concepts_no_decoder_and_no_couplings() -> None:
         ({"in_channels": -1}, r"in_channels is -1; give"),
         ({"image_size": 20}, r"image_size is 20; give at least 28"),
         ({"stem_channels": (8, 8)}, r"2 channel numbers.*give 4"),
+        ({"head": "bottleneck"}, r"nothing to decide by; give concepts"),
+        ({"head": "serial"}, r"head is 'serial'; choose"),
     ],
 )
 def test_bad_arguments(changes: dict[str, object], message: str) -> None:
@@ -57,7 +73,7 @@ def test_bad_arguments(changes: dict[str, object], message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_an_unknown_preset_says_that_there_are_none() -> None:
-    with pytest.raises(ValueError, match=r"preset 'tiny' is unknown") as error:
-        PlainCNN.from_preset("tiny", num_classes=3)
+def test_an_unknown_preset() -> None:
+    with pytest.raises(ValueError, match=r"preset 'huge' is unknown; choose one of medical") as error:
+        PlainCNN.from_preset("huge", num_classes=3)
     assert "\n" not in str(error.value)

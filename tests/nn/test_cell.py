@@ -87,7 +87,15 @@ def test_dropout_is_off_in_evaluation() -> None:
 @pytest.mark.parametrize(("cells", "width", "parents"), [(1, 8, 16), (3, 7, 16)])
 def test_a_block_halves_the_grid_once(cells: int, width: int, parents: int) -> None:
     block = capsule_block(
-        cells=cells, width=width, in_dim=4, out_dim=6, mlp_ratio=2, dropout=0.0, normalisation="batch", **ROUTING
+        cells=cells,
+        width=width,
+        in_dim=4,
+        out_dim=6,
+        stride=2,
+        mlp_ratio=2,
+        dropout=0.0,
+        normalisation="batch",
+        **ROUTING,
     ).eval()
     assert len(block) == cells
     with record_couplings(block) as recorded:

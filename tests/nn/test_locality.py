@@ -105,3 +105,12 @@ def test_the_heads_start_on_different_spots_among_their_own_children(stride: int
     prior = LocalityPrior(heads=4, neighbourhood=neighbourhood, preference=True)
     assert len({tuple(spot) for spot in prior.spot.tolist()}) == 4
     assert prior.spot.abs().max() <= 1
+
+
+@pytest.mark.parametrize(("width", "stride", "radius"), [(13, 2, 1), (12, 1, 1), (6, 2, 2)])
+def test_kept_is_the_inverse_of_dense(width: int, stride: int, radius: int) -> None:
+    hood = Neighbourhood(width=width, stride=stride, radius=radius, dense=False)
+    parents = (-(-width // stride)) ** 2
+    shape = (2, parents, 3, hood.side**2) if hood.windowed else (2, 3, parents, width**2)
+    c = torch.rand(shape) * hood.allowed
+    assert torch.equal(hood.kept(hood.dense(c)), c)

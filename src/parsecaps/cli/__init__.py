@@ -9,6 +9,7 @@ import typer
 
 from parsecaps import __version__
 from parsecaps.cli import network
+from parsecaps.cli.audit import audit
 from parsecaps.cli.concepts import concepts
 from parsecaps.cli.data import data_app
 from parsecaps.cli.demo import demo
@@ -42,6 +43,7 @@ def main(
 
 app.command()(train)
 app.command()(evaluate)
+app.command()(audit)
 app.command()(network.summary)
 app.command()(demo)
 app.command()(concepts)

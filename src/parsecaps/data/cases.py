@@ -64,7 +64,8 @@ class DataSet:
 
     `problems` were found in its tables; the rows they name are not among the cases. `notes` say what a reader should
     know about the source, such as cases that its task leaves out. Where `draw` is given, the images are drawn instead
-    of read: it takes the indices of cases in `cases` and gives their pixels (n, 3, H, W) uint8.
+    of read: it takes the indices of cases in `cases` and gives their pixels (n, 3, H, W) uint8. Where it is known where
+    each concept is, `concept_masks` takes indices and a size and gives (n, concepts, size, size) bool, of whole images.
     """
 
     source: str
@@ -75,12 +76,14 @@ class DataSet:
     problems: Sequence[Problem] = ()
     notes: Sequence[str] = ()
     draw: Callable[[Sequence[int]], np.ndarray] | None = None
+    concept_masks: Callable[[Sequence[int], int], np.ndarray] | None = None
 
     def __len__(self) -> int:
         return len(self.cases)
 
     def subset(self, rows: Sequence[int]) -> "DataSet":
         """The same data set with only these cases, in this order."""
-        draw = self.draw
-        picked = None if draw is None else lambda indices: draw([rows[i] for i in indices])
-        return replace(self, cases=[self.cases[row] for row in rows], draw=picked)
+        draw, masks = self.draw, self.concept_masks
+        drawn = None if draw is None else lambda indices: draw([rows[i] for i in indices])
+        masked = None if masks is None else lambda indices, size: masks([rows[i] for i in indices], size)
+        return replace(self, cases=[self.cases[row] for row in rows], draw=drawn, concept_masks=masked)

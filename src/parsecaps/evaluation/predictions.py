@@ -86,9 +86,7 @@ class Predictions:
 
     def groups(self) -> np.ndarray:
         """The number of each case's patient, from 0: (N,) int64. A case without patient is a patient of its own."""
-        keys = [(who, -1) if who else ("", i) for i, who in enumerate(self.patient)]
-        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        return np.array([numbers[key] for key in keys], dtype=np.int64)
+        return group_numbers(self.patient)
 
     def subset(self, rows: Sequence[int] | np.ndarray) -> "Predictions":
         """Only these cases, in this order; a row that is given twice is there twice."""
@@ -130,6 +128,17 @@ class Predictions:
             return cls(patient=patient, name=name, classes=tuple(classes), concept_names=tuple(concept_names), **arrays)
         except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
             raise ValueError(f"{path} is not a file of predictions ({error}); write it again by evaluating") from None
+
+
+def group_numbers(patient: Sequence[str]) -> np.ndarray:
+    """The number of each case's patient, from 0: (N,) int64; a blank patient is one of its own.
+
+    >>> group_numbers(["ann", "", "bob", "", "ann"]).tolist()
+    [0, 1, 2, 3, 0]
+    """
+    keys = [(who, -1) if who else ("", i) for i, who in enumerate(patient)]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return np.array([numbers[key] for key in keys], dtype=np.int64)
 
 
 def concatenate(parts: Sequence[Predictions]) -> Predictions:

@@ -26,7 +26,7 @@ from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.evaluation.predicting import predict_cases
 from parsecaps.evaluation.predictions import Predictions
-from parsecaps.nn.heads import ConceptLayer
+from parsecaps.nn.heads import ConceptLayer, LinearConcepts
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def shuffled_concepts(
     bundle: Bundle, data: DataSet, prepared: PreparedImages, rows: Sequence[int], *, batch_size: int = 64, seed: int = 0
 ) -> Shuffled:
     """Run the model on labelled cases with their own concepts, and again with those of the next in a random order."""
-    layers = [module for module in bundle.model.modules() if isinstance(module, ConceptLayer)]
+    layers = [module for module in bundle.model.modules() if isinstance(module, ConceptLayer | LinearConcepts)]
     if not layers:
         raise ValueError(f"{type(bundle.model).__name__} has no concepts to shuffle; give a model with concepts")
     labelled = [row for row in rows if data.cases[row].label >= 0]
@@ -77,7 +77,9 @@ def shuffled_concepts(
         batch_size += 1
     own = predict_cases(bundle, data, prepared, order, batch_size=batch_size)
 
-    def exchange(module: nn.Module, inputs: Any, output: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def exchange(module: nn.Module, inputs: Any, output: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+        if isinstance(output, Tensor):  # presences alone
+            return torch.roll(output, 1, 0)
         return tuple(torch.roll(part, 1, 0) for part in output)
 
     handles = [layer.register_forward_hook(exchange) for layer in layers]

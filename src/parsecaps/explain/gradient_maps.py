@@ -81,7 +81,13 @@ def occlusion(model: nn.Module, image: Tensor, *, about: About = "concepts", sig
     window = (image.shape[1], min(2 * stride, size), min(2 * stride, size))
     maps = []
     for single in torch.split(image, 1):  # alone, so that one pass serves all concepts
-        found = method.attribute(single, window, (window[0], stride, stride), baselines=neutral(single))
+        found = method.attribute(
+            single,
+            window,
+            (window[0], stride, stride),
+            baselines=neutral(single),
+            perturbations_per_eval=_OCCLUDED**2,
+        )
         maps.append(found[:, 0])  # the same for every channel
     result = torch.stack(maps)
     return result if signed else result.clamp_min(0)

@@ -18,6 +18,7 @@ from parsecaps.nn.heads import CapsuleReadout
 from parsecaps.nn.primary import PrimaryCaps
 
 NUM_BINS = 40
+MOST = 1024  # positions of a feature map that take part, evenly spread: pairs are their square
 _CAPSULE_LAYERS = (PrimaryCaps, CapsuleCell, CapsuleReadout)
 _SHORTEST = 1e-6  # a capsule below this length points nowhere
 
@@ -45,8 +46,9 @@ def capsule_similarity(
     """The similarities in each layer of a model, in the order of the layers.
 
     `layers` names modules (as `named_modules` does) whose output is capsules (B, n, d), or a feature map (B, d, h, w),
-    which counts as a capsule for each position. If left out, all capsule layers; in a model without any, the output of
-    every ReLU that is a feature map, so that a plain network can stand beside.
+    which counts as a capsule for each position; of more than 1,024, that many evenly spread. If left out, all capsule
+    layers; in a model without any, the output of every ReLU that is a feature map, so that a plain network can stand
+    beside.
 
     Shapes:
         - batches: images (B, channels, size, size)
@@ -102,8 +104,10 @@ class _Tally:
 
     def add(self, u: Tensor) -> None:
         """Take capsules (B, n, d)."""
-        images, self.capsules, self.dim = u.shape
         u = u.detach().float()
+        if u.shape[1] > MOST:
+            u = u[:, torch.linspace(0, u.shape[1] - 1, MOST, device=u.device).long()]
+        images, self.capsules, self.dim = u.shape
         alive = u.norm(dim=-1) > _SHORTEST
         self.seen += images * self.capsules
         self.empty += int((~alive).sum())

@@ -14,7 +14,7 @@ from parsecaps.explain.routes import CellRoutes, Routes, trace
 from parsecaps.explain.targets import About, secant
 
 Weight = Literal["path", "contribution", "gradient", "activity"]
-_AT_ONCE = 8  # images; a path has several points for each
+_AT_ONCE = 4  # images; a path has several points for each
 
 
 def concept_maps(model: nn.Module, image: Tensor, *, weight: Weight = "path", signed: bool = False) -> Tensor:

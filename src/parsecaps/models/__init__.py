@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from parsecaps.models.cnn import PlainCNN
+from parsecaps.models.flat import FlatCaps
 from parsecaps.models.parsecaps import ParseCaps
 from parsecaps.models.pretrained import PretrainedModel, read_config
 
-MODELS: dict[str, type[PretrainedModel]] = {"ParseCaps": ParseCaps, "PlainCNN": PlainCNN}
+MODELS: dict[str, type[PretrainedModel]] = {"ParseCaps": ParseCaps, "FlatCaps": FlatCaps, "PlainCNN": PlainCNN}
 
 
 def load_model(folder: str | Path) -> PretrainedModel:
@@ -17,4 +18,4 @@ def load_model(folder: str | Path) -> PretrainedModel:
     return MODELS[name].from_pretrained(folder)
 
 
-__all__ = ["MODELS", "ParseCaps", "PlainCNN", "PretrainedModel", "load_model"]
+__all__ = ["MODELS", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "load_model"]

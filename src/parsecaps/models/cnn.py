@@ -4,21 +4,26 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from parsecaps.models.pretrained import PretrainedModel
+from parsecaps.models.presets import CNN_PRESETS
+from parsecaps.models.pretrained import Head, PretrainedModel, check_head
+from parsecaps.nn.heads import Bottleneck, LinearConcepts
 from parsecaps.nn.initial import InitialBlock
 from parsecaps.types import Output
 
 
 class PlainCNN(PretrainedModel):
-    """Seven batch-normalised 3x3 convolutions, the mean over the positions, one linear layer.
+    """Seven batch-normalised 3x3 convolutions, the mean over the positions, a linear layer for each head.
 
     The first four are the initial block of ParseCaps, and the other three halve the grid as its blocks do, so the
-    two differ in what replaces the capsules and cost about the same. It has no concepts.
+    two differ in what replaces the capsules and cost about the same. Concepts are presences alone, without capsules;
+    with `head="bottleneck"` they decide, as in a concept bottleneck model.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
-        - output: `Output` with logits alone
+        - output: `Output` with logits and, where there are concepts, presences
     """
+
+    presets = CNN_PRESETS
 
     def __init__(
         self,
@@ -27,14 +32,14 @@ class PlainCNN(PretrainedModel):
         num_concepts: int = 0,
         in_channels: int = 1,
         image_size: int = 224,
+        head: Head = "parallel",
         grid_width: int = 28,
         stem_channels: Sequence[int] = (32, 64, 64, 64),
         channels: Sequence[int] = (64, 96, 96),
     ) -> None:
         config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(config)
-        if num_concepts:
-            raise ValueError(f"num_concepts is {num_concepts}; PlainCNN knows no concepts, give 0")
+        check_head(head, num_concepts)
         self.initial = InitialBlock(
             in_channels=in_channels,
             channels=stem_channels,
@@ -51,10 +56,19 @@ class PlainCNN(PretrainedModel):
             ]
             last = width
         self.layers = nn.Sequential(*layers)
-        self.classes = nn.Linear(last, num_classes)
+        self.concepts = LinearConcepts(in_dim=last, num_concepts=num_concepts) if num_concepts else None
+        self.classes: nn.Linear | Bottleneck = (
+            Bottleneck(num_concepts=num_concepts, num_classes=num_classes)
+            if head == "bottleneck"
+            else nn.Linear(last, num_classes)
+        )
 
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
         if reconstruct:
             raise ValueError("PlainCNN has no decoder; call it without reconstruct")
-        features = self.layers(self.initial(image))
-        return Output(self.classes(features.mean((2, 3))))
+        features = self.layers(self.initial(image)).mean((2, 3))
+        presence = None if self.concepts is None else self.concepts(features)
+        if isinstance(self.classes, Bottleneck):
+            logits, contributions = self.classes(presence)
+            return Output(logits, contributions, presence=presence)
+        return Output(self.classes(features), presence=presence)

@@ -1,13 +1,13 @@
 """ParseCaps, the whole network (Sec. 3.1, Fig. 2)."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from parsecaps.functional.squash import SquashForm
 from parsecaps.models.presets import PRESETS
-from parsecaps.models.pretrained import PretrainedModel
+from parsecaps.models.pretrained import Head, PretrainedModel, check_head
 from parsecaps.nn.cell import capsule_block
 from parsecaps.nn.decoder import Decoder
 from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
@@ -16,8 +16,6 @@ from parsecaps.nn.normalisation import Normalisation, capsule_norm
 from parsecaps.nn.primary import PrimaryCaps
 from parsecaps.nn.sparse import Choice
 from parsecaps.types import Output
-
-Head = Literal["parallel", "bottleneck"]
 
 
 class ParseCaps(PretrainedModel):
@@ -41,6 +39,8 @@ class ParseCaps(PretrainedModel):
     """
 
     presets = PRESETS
+    has_capsules = True
+    stride: ClassVar[int] = 2  # of the first cell of each block
 
     def __init__(
         self,
@@ -79,10 +79,7 @@ class ParseCaps(PretrainedModel):
             raise ValueError(f"{counts} do not fit together; give one of each per block, and one more dim")
         if min(cells) < 1:
             raise ValueError(f"cells is {tuple(cells)}; give at least 1 cell per block")
-        if head not in ("parallel", "bottleneck"):
-            raise ValueError(f"head is {head!r}; choose 'parallel' or 'bottleneck'")
-        if head == "bottleneck" and not num_concepts:
-            raise ValueError("head='bottleneck' with num_concepts=0 has nothing to decide by; give concepts")
+        check_head(head, num_concepts)
         self.initial = InitialBlock(
             in_channels=in_channels,
             channels=stem_channels,
@@ -98,6 +95,7 @@ class ParseCaps(PretrainedModel):
                 width=self.widths[-1],
                 in_dim=dims[i],
                 out_dim=dims[i + 1],
+                stride=self.stride,
                 heads=heads[i],
                 radius=None if radius[i] < 0 else radius[i],
                 mlp_ratio=mlp_ratio,
@@ -113,7 +111,7 @@ class ParseCaps(PretrainedModel):
                 normalisation=normalisation,
             )
             blocks.append(block)
-            self.widths.append(-(-self.widths[-1] // 2))
+            self.widths.append(-(-self.widths[-1] // self.stride))
         self.blocks = nn.Sequential(*blocks)
         self.norm = capsule_norm(normalisation, dims[-1])
         self.dropout = nn.Dropout(dropout)

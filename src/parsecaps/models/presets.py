@@ -1,4 +1,4 @@
-"""Named sizes of ParseCaps: the columns of the paper's capsule table, and a small one for tests."""
+"""Named sizes of the models: the columns of the paper's capsule table, and a small one for tests."""
 
 from typing import Any
 
@@ -41,3 +41,22 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 PRESETS["medical-paper"] = PRESETS["medical"] | _PAPER_CELL
 PRESETS["digits-paper"] = PRESETS["digits"] | _PAPER_CELL
+
+# without the tree: the same primary grid and as many cells, and the constant dimension with as many parameters
+FLAT_PRESETS: dict[str, dict[str, Any]] = {
+    "medical": PRESETS["medical"] | {"dims": (52,) * 4, "heads": (4, 4, 4)},
+    "digits": PRESETS["digits"] | {"dims": (12,) * 4, "heads": (4, 4, 4)},
+    "tiny": PRESETS["tiny"] | {"dims": (12,) * 4, "heads": (2, 2, 2), "radius": (1, 1, 1)},
+}
+
+CNN_PRESETS: dict[str, dict[str, Any]] = {
+    "medical": {"grid_width": 28, "image_size": 224},
+    "digits": {"grid_width": 14, "image_size": 28, "stem_channels": (16, 32, 32, 64), "channels": (24, 24, 24)},
+    "tiny": {
+        "grid_width": 16,
+        "image_size": 32,
+        "stem_channels": (8, 8, 16, 16),
+        "channels": (16, 16, 16),
+        "num_concepts": 3,
+    },
+}

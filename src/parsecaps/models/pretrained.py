@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from inspect import signature
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -20,12 +20,15 @@ from parsecaps.types import Output
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 
+Head = Literal["parallel", "bottleneck"]
+
 
 class PretrainedModel(nn.Module, ABC):
     """A classifier that knows how it was built and can be written to a folder and read back.
 
     The folder has `config.json` and `model.safetensors`; reading it runs no code from it. Images come with values in
-    [0, 1]; `standardise` brings them to the scale that the model was trained on.
+    [0, 1]; `standardise` brings them to the scale that the model was trained on. `has_capsules`: a model with concepts
+    has a capsule for each, and a decoder behind them; one without has presences alone.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
@@ -33,6 +36,7 @@ class PretrainedModel(nn.Module, ABC):
     """
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    has_capsules: ClassVar[bool] = False
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -126,6 +130,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(model, str) or not isinstance(config, dict):
         raise ValueError(f"{path} has no 'model' and 'config', a name and its settings; save the model again")
     return {"model": model, "config": config}
+
+
+def check_head(head: str, num_concepts: int) -> None:
+    """Refuse a way to the classes that a model with so many concepts does not have."""
+    if head not in get_args(Head):
+        raise ValueError(f"head is {head!r}; choose 'parallel' or 'bottleneck'")
+    if head == "bottleneck" and not num_concepts:
+        raise ValueError("head='bottleneck' with num_concepts=0 has nothing to decide by; give concepts")
 
 
 def _plain(value: Any) -> Any:

@@ -34,6 +34,8 @@ class CapsuleCell(nn.Module):
         **routing: Any,
     ) -> None:
         super().__init__()
+        if stride == 1 and in_dim != out_dim:
+            raise ValueError(f"a cell that keeps the grid keeps the dimension; {in_dim} and {out_dim} differ, give one")
         self.residual = stride == 1
         self.routing = SAARouting(
             width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, normalisation=normalisation, **routing
@@ -54,9 +56,9 @@ class CapsuleCell(nn.Module):
         return parents + self.mlp(parents)  # type: ignore[no-any-return]
 
 
-def capsule_block(*, cells: int, width: int, in_dim: int, out_dim: int, **cell: Any) -> nn.Sequential:
-    """A block: the first cell halves the grid and lengthens the capsules, the others keep both."""
-    first = CapsuleCell(width=width, in_dim=in_dim, out_dim=out_dim, stride=2, **cell)
-    halved = -(-width // 2)
-    rest = [CapsuleCell(width=halved, in_dim=out_dim, out_dim=out_dim, stride=1, **cell) for _ in range(cells - 1)]
+def capsule_block(*, cells: int, width: int, in_dim: int, out_dim: int, stride: int, **cell: Any) -> nn.Sequential:
+    """A block: with a stride of 2 the first cell halves the grid and lengthens the capsules; the others keep both."""
+    first = CapsuleCell(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, **cell)
+    width = -(-width // stride)
+    rest = [CapsuleCell(width=width, in_dim=out_dim, out_dim=out_dim, stride=1, **cell) for _ in range(cells - 1)]
     return nn.Sequential(first, *rest)

@@ -87,6 +87,23 @@ class ConceptLayer(nn.Module):
         return capsules, length(capsules), numbers.softmax(-1).unsqueeze(1)
 
 
+class LinearConcepts(nn.Module):
+    """Presences of concepts for networks without capsules: a linear layer and a sigmoid.
+
+    Shapes:
+        - input: (B, in_dim)
+        - output: presence (B, m)
+    """
+
+    def __init__(self, *, in_dim: int, num_concepts: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_dim, num_concepts)
+
+    def forward(self, features: Tensor) -> Tensor:
+        presence: Tensor = self.linear(features).sigmoid()
+        return presence
+
+
 class Bottleneck(nn.Module):
     """Logits as a linear function of the presences alone: the stated reasons are the only reasons.
 

@@ -12,7 +12,7 @@ from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet, Split
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.splits import Division, rows_of
-from parsecaps.models.parsecaps import ParseCaps
+from parsecaps.models import MODELS, PretrainedModel
 from parsecaps.training.objective import Objective
 from parsecaps.training.processes import Processes
 from parsecaps.training.schedule import Schedule
@@ -41,10 +41,10 @@ def build_preparation(config: Config) -> Preparation:
     return Preparation(size, channels, config.preparation.square, config.preparation.scaling)
 
 
-def build_model(config: Config, material: Material) -> ParseCaps:
+def build_model(config: Config, material: Material) -> PretrainedModel:
     """The network with new weights, and the mean and standard deviation of the training pixels in it."""
     section = config.model
-    model = ParseCaps.from_preset(
+    model = MODELS[section.kind].from_preset(
         section.preset,
         **{
             "num_classes": len(material.data.classes),
@@ -59,7 +59,7 @@ def build_model(config: Config, material: Material) -> ParseCaps:
     return model
 
 
-def build_objective(config: Config, material: Material, model: ParseCaps) -> Objective:
+def build_objective(config: Config, material: Material, model: PretrainedModel) -> Objective:
     """The losses with their weights, and those of the classes where they are to be balanced."""
     training = config.training
     weights = None
@@ -67,7 +67,7 @@ def build_objective(config: Config, material: Material, model: ParseCaps) -> Obj
         weights = class_weights([material.data.cases[i].label for i in material.rows("train")], model.num_classes)
     return Objective(
         num_concepts=model.num_concepts,
-        concept_dim=model.config["concept_dim"],
+        concept_dim=model.config["concept_dim"] if model.has_capsules else None,
         presentation_weight=training.presentation_weight,
         triplet_weight=training.triplet_weight,
         reconstruction_weight=training.reconstruction_weight,

@@ -13,7 +13,7 @@ from parsecaps.config import AugmentationSection, Config
 from parsecaps.data.cases import DataSet
 from parsecaps.data.reading import read_image
 from parsecaps.data.splits import Division, rows_of, split_hash
-from parsecaps.models.presets import PRESETS
+from parsecaps.models import MODELS
 
 T = TypeVar("T")
 
@@ -136,6 +136,8 @@ def reconstructs(data: DataSet, rows: Sequence[int], config: Config) -> bool:
     """Whether some image has no known concept, and so is to be reconstructed."""
     if not config.model.num_concepts or not config.training.reconstruction_weight:
         return False
+    if not MODELS[config.model.kind].has_capsules:
+        return False
     return any(np.isnan(data.cases[i].concepts).all() for i in rows)
 
 
@@ -153,25 +155,31 @@ def absolute(path: str) -> str:
 
 def _network(config: Config, look: Look, pick: Any) -> tuple[str, int]:
     model = config.model
+    if model.kind not in MODELS:
+        raise ValueError(f"model.kind is {model.kind!r}; choose one of {', '.join(MODELS)}")
+    presets = MODELS[model.kind].presets
     side = look.side if model.image_size == "auto" else model.image_size
     small = side <= LARGEST_DIGIT
     preset = pick("model.preset", model.preset, "digits" if small else "medical", f"images are {side} px wide")
-    if preset not in PRESETS:
-        raise ValueError(f"model.preset is {preset!r}; choose one of {', '.join(PRESETS)}")
+    if preset not in presets:
+        raise ValueError(f"model.preset is {preset!r}; choose one of {', '.join(presets)}")
     if preset.startswith("digits"):
         size, why = min(max(28, side), 64), f"images are {look.side} px wide"
     elif preset.startswith("medical"):
         size = max((each for each in IMAGE_SIZES if each <= side), default=IMAGE_SIZES[0])
         why = f"images are {look.side} px wide"
     else:
-        size, why = PRESETS[preset]["image_size"], f"that of {preset}"
+        size, why = presets[preset]["image_size"], f"that of {preset}"
     return preset, pick("model.image_size", model.image_size, size, why)
 
 
 def _concepts(config: Config, data: DataSet, pick: Any) -> int:
     named = len(data.concepts)
-    why = "those of the data" if named else "the data name none; unnamed ones, for the reconstruction"
-    number: int = pick("model.num_concepts", config.model.num_concepts, named or UNNAMED_CONCEPTS, why)
+    unnamed, why = UNNAMED_CONCEPTS, "the data name none; unnamed ones, for the reconstruction"
+    if not MODELS[config.model.kind].has_capsules:
+        unnamed, why = 0, f"the data name none, and {config.model.kind} does not reconstruct"
+    why = "those of the data" if named else why
+    number: int = pick("model.num_concepts", config.model.num_concepts, named or unnamed, why)
     if named and number not in (0, named):
         raise ValueError(f"model.num_concepts is {number}, but the data have {named}; give {named}, 0 or auto")
     return number
@@ -181,7 +189,7 @@ def _losses(config: Config, data: DataSet, train: Sequence[int], num_concepts: i
     with_concepts = sum(not np.isnan(data.cases[i].concepts).all() for i in train) if data.concepts else 0
     losses = ["classification"]
     if with_concepts and num_concepts:
-        losses += ["presentation", "triplet"]
+        losses += ["presentation", "triplet"] if MODELS[config.model.kind].has_capsules else ["presentation"]
     if reconstructs(data, train, config.change("model", num_concepts=num_concepts)):
         losses.append("reconstruction")
     return Choice("losses", ", ".join(losses), f"{with_concepts:,} of {len(train):,} training images have concepts")

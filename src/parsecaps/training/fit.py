@@ -168,7 +168,8 @@ class _Training:
 
     def _trainer(self, watch: Watch) -> Trainer:
         cuda, several = torch.cuda.is_available(), self.processes.count > 1
-        idle = self.module.model.num_concepts > 0 and not self.module.reconstruct  # the decoder, without a gradient
+        model = self.module.model
+        idle = model.has_capsules and model.num_concepts > 0 and not self.module.reconstruct  # the decoder: no gradient
         return Trainer(
             accelerator="cuda" if cuda else "cpu",
             devices=self.processes.per_machine,

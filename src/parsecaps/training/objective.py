@@ -33,7 +33,8 @@ class Objective(nn.Module):
 
     Deviation: the paper calls two weights `eta`; here each has a name. The phrases of the triplet loss are
     learned unless `phrase_vectors` (num_concepts, any) are given; the parameters of this module are to be
-    trained along with the model's. `class_weights`, one number per class, balance rare classes.
+    trained along with the model's; with `concept_dim=None`, for a model without concept capsules, there are none.
+    `class_weights`, one number per class, balance rare classes.
 
     >>> output = Output(logits=torch.tensor([[2.0, 0.0], [0.0, 5.0]]))
     >>> batch = Batch(image=torch.zeros(2, 1, 28, 28), label=torch.tensor([0, -1]))
@@ -47,7 +48,7 @@ class Objective(nn.Module):
         self,
         *,
         num_concepts: int = 0,
-        concept_dim: int = 16,
+        concept_dim: int | None = 16,
         phrase_vectors: Tensor | None = None,
         presentation_weight: float = 0.5,
         triplet_weight: float = 0.1,
@@ -81,7 +82,7 @@ class Objective(nn.Module):
         self.register_buffer("class_weights", weight)
         self.phrases = (
             PhraseEmbedding(num_concepts=num_concepts, concept_dim=concept_dim, phrase_vectors=phrase_vectors)
-            if num_concepts
+            if num_concepts and concept_dim is not None
             else None
         )
 

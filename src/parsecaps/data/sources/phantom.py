@@ -25,7 +25,10 @@ def read(text: str) -> DataSet:
     def pixels(rows: Sequence[int]) -> np.ndarray:
         return np.asarray(draw(list(rows), size=size, seed=seed).image)
 
-    return DataSet("phantom", root, CLASSES, CONCEPTS, cases, draw=pixels)
+    def masks(rows: Sequence[int], wanted: int) -> np.ndarray:
+        return np.asarray(draw(list(rows), size=wanted, seed=seed).concept_masks)  # the same scene at every size
+
+    return DataSet("phantom", root, CLASSES, CONCEPTS, cases, draw=pixels, concept_masks=masks)
 
 
 def _options(text: str) -> dict[str, int | float]:

@@ -1,0 +1,125 @@
+"""How far the explanations of a model can be trusted, measured on a data set: maps of several methods side by side,
+routes, concepts, and how alike capsules are.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from parsecaps.bundle import Bundle
+from parsecaps.data.cache import PreparedImages
+from parsecaps.data.cases import DataSet
+from parsecaps.evaluation.predicting import predict_cases
+from parsecaps.evaluation.predictions import Predictions
+from parsecaps.explain.concept_audit import ConceptAudit, audit_concepts
+from parsecaps.explain.map_audit import Cases, MapAudit, MapMaker, RoutesOf, audit_maps, audit_routes
+from parsecaps.explain.masks import CaseMasks, find_masks
+from parsecaps.explain.redundancy import LayerSimilarity, capsule_similarity
+from parsecaps.explain.route_ablation import RouteAblation
+from parsecaps.explain.targets import About
+
+LIMIT = 200  # cases with maps; fewer for what is slower still
+SANITY_CASES = 8
+ROUTE_CASES = 48
+REDUNDANCY_CASES = 64
+
+Progress = Callable[[str, int, int], None]  # what is done, of how many cases, of all
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All that was measured of a model's explanations.
+
+    `maps` and `routes` are by what is explained ("concepts", "classes"), `maps` then by method. `mapped` of the `cases`
+    were explained by maps. `masks` says what maps were compared with. `notes` say what could not be measured, and why.
+    """
+
+    model: str
+    data: str
+    cases: int
+    patients: int
+    mapped: int
+    resamples: int
+    seed: int
+    masks: str
+    maps: dict[About, dict[str, MapAudit]]
+    routes: dict[About, RouteAblation]
+    concepts: ConceptAudit | None
+    redundancy: list[LayerSimilarity]
+    notes: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        return asdict(self)
+
+
+def audit(
+    bundle: Bundle,
+    data: DataSet,
+    prepared: PreparedImages,
+    rows: Sequence[int],
+    *,
+    maps: Mapping[str, MapMaker],
+    masks: CaseMasks | None = None,
+    routes: RoutesOf | None = None,
+    train: Predictions | None = None,
+    limit: int = LIMIT,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Progress = lambda what, done, total: None,
+) -> Audit:
+    """Measure the explanations of a model on these cases of a data set, whose images were prepared as the bundle says.
+
+    `maps` are the methods to compare, by name. `masks` are those of the data if left out. `routes` gives what each
+    route brought, for models that route. `train` is what the model said of its training cases (`predict_cases`).
+    At most `limit` cases, drawn at random, get maps. The same arguments give the same numbers.
+    """
+    if not rows:
+        raise ValueError(f"{data.root} has no cases to audit on; give at least one")
+    if limit < 1:
+        raise ValueError(f"limit is {limit}; give at least 1 case")
+    masks = find_masks(data, bundle) if masks is None else masks
+    said = predict_cases(bundle, data, prepared, rows, progress=lambda done, total: progress("predicting", done, total))
+    order = np.random.default_rng(seed).permutation(len(rows))[:limit]
+    cases = Cases(bundle, data, prepared, [rows[i] for i in order])
+    options = {"resamples": resamples, "seed": seed}
+    kinds: list[About] = ["concepts", "classes"] if bundle.concepts else ["classes"]
+    found_maps: dict[About, dict[str, MapAudit]] = {}
+    found_routes: dict[About, RouteAblation] = {}
+    for about in kinds:
+
+        def tell(done: int, total: int, about: About = about) -> None:
+            progress(f"maps of {about}", done, total)
+
+        def tell_routes(done: int, total: int, about: About = about) -> None:
+            progress(f"routes to {about}", done, total)
+
+        found_maps[about] = audit_maps(cases, about, maps, masks, sanity_cases=SANITY_CASES, progress=tell, **options)
+        if routes is not None:
+            ablation = audit_routes(cases.first(ROUTE_CASES), about, routes, progress=tell_routes, **options)
+            if ablation is not None:
+                found_routes[about] = ablation
+    concepts, notes = audit_concepts(bundle, data, prepared, rows, said, train, **options)
+    few = cases.first(REDUNDANCY_CASES)
+    redundancy = capsule_similarity(bundle.model, (few.image(batch) for batch in few.batches()))
+    if masks.concepts is None and masks.lesion is None:
+        notes.append("the data have no masks: whether maps point at the right place cannot be said")
+    if routes is None:
+        notes.append(f"{type(bundle.model).__name__} has no routes to cut")
+    return Audit(
+        model=type(bundle.model).__name__,
+        data=str(data.root),
+        cases=len(rows),
+        patients=len(np.unique(said.groups())),
+        mapped=len(cases.rows),
+        resamples=resamples,
+        seed=seed,
+        masks=masks.known,
+        maps=found_maps,
+        routes=found_routes,
+        concepts=concepts,
+        redundancy=redundancy,
+        notes=notes,
+    )

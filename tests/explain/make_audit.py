@@ -1,0 +1,79 @@
+"""An audit with everything in it, from random numbers instead of a model."""
+
+import numpy as np
+
+from parsecaps.evaluation.comparison import Difference
+from parsecaps.evaluation.score import Score
+from parsecaps.explain.audit import Audit
+from parsecaps.explain.bypass import Explained, Shuffled
+from parsecaps.explain.concept_audit import ConceptAudit
+from parsecaps.explain.faithfulness import CurveMeasures, summarise_curves
+from parsecaps.explain.intervention_curve import InterventionCurve
+from parsecaps.explain.leakage import Leakage
+from parsecaps.explain.localisation import localise, measure_maps
+from parsecaps.explain.map_audit import MapAudit
+from parsecaps.explain.randomised import CascadeMeasures, summarise_cascade
+from parsecaps.explain.redundancy import NUM_BINS, LayerSimilarity
+from parsecaps.explain.route_ablation import SHARES, CutMeasures, RouteAblation, summarise_cuts
+
+CASES = 12
+NAMES = ("blue-whitish veil", "str<b>eaks")
+
+
+def make_audit(*, resamples: int = 30) -> Audit:
+    """Two methods on concepts and on the diagnosis; "good" is better than "poor" at everything."""
+    score = Score(0.8, 0.7, 0.9, CASES)
+    concepts = ConceptAudit(
+        overall={"mean_auroc": score, "explanation_error_l2": Score(0.9, None, None, CASES)},
+        by_concept={name: {"auroc": score, "f1": Score(None, None, None, 0)} for name in NAMES},
+        present=dict.fromkeys(NAMES, 5),
+        interventions=[
+            InterventionCurve("uncertain", [0.7, 0.8, 0.9], [None] * 3, CASES),
+            InterventionCurve("random", [0.7, 0.75, 0.9], [None] * 3, CASES),
+        ],
+        leakage=Leakage(Difference(0.8, 0.85, 0.05, -0.01, 0.1, 0.2), 0.5, 0.4, CASES),
+        shuffled=Shuffled(0.9, 0.5, 0.5, 0.0, CASES),
+        explained=Explained(0.95, 0.9, 0.6, 0.8, 0.9, CASES),
+    )
+    share = np.full(NUM_BINS, 1 / NUM_BINS).tolist()
+    layers = [LayerSimilarity("primary", 256, 8, 100, 0.1, share, 0.0), LayerSimilarity("top", 1, 8, 0, None, share, 1)]
+    return Audit(
+        model="ParseCaps",
+        data="phantom",
+        cases=20,
+        patients=6,
+        mapped=CASES,
+        resamples=resamples,
+        seed=0,
+        masks="the pixels of each concept",
+        maps={
+            "concepts": {"good": _method(1.0, True, resamples), "poor": _method(0.2, True, resamples)},
+            "classes": {"good": _method(1.0, False, resamples), "poor": _method(0.2, False, resamples)},
+        },
+        routes={"concepts": _cuts(resamples)},
+        concepts=concepts,
+        redundancy=layers,
+        notes=["one thing could not be measured"],
+    )
+
+
+def _method(quality: float, masks: bool, resamples: int) -> MapAudit:
+    random, group = np.random.default_rng(0), np.arange(CASES) // 2
+    inside = np.zeros((CASES, 2, 8, 8), bool)
+    inside[:, 0, 2:5, 2:5] = True
+    inside[:6, 1, 5:, 5:] = True
+    maps = random.random(inside.shape) + quality * inside
+    falling = np.linspace(0.9, 0.2, 9)
+    curves = CurveMeasures(*(np.tile(falling**p, (CASES, 1)) for p in (1 + quality, 1 - quality / 2, 1, 1)))
+    likeness = np.clip(np.tile(np.linspace(0.9, 0, 4), (CASES, 1)) * (1.2 - quality), 0, 1)
+    return MapAudit(
+        localise(measure_maps(maps, inside), group, NAMES, resamples=resamples) if masks else None,
+        summarise_curves([curves], group, resamples=resamples),
+        summarise_cascade([CascadeMeasures(["classes", "norm", "primary", "initial"], likeness, likeness)], group),
+    )
+
+
+def _cuts(resamples: int) -> RouteAblation:
+    falling = np.tile(np.linspace(0.9, 0.2, 1 + len(SHARES)), (CASES, 1))
+    measured = CutMeasures(falling**2, falling, falling**1.5)
+    return summarise_cuts([measured], np.arange(CASES), resamples=resamples)

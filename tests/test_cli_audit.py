@@ -1,0 +1,66 @@
+"""Train, then audit, as a user does."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from tests.training.make import TINY
+from typer.testing import CliRunner, Result
+
+from parsecaps.cli import app
+
+SETTINGS = [*TINY, "model.kind=PlainCNN", "model.head=bottleneck"]
+SMALL = [argument for setting in SETTINGS for argument in ("--set", setting)]
+FEW = ("--limit", "2", "--resamples", "20")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "cnn"
+    done = run("train", "phantom:n=72,size=32", *SMALL, "--out", folder)
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_the_test_part_of_the_runs_own_data(trained: Path) -> None:
+    done = run("audit", trained, *FEW)
+    assert done.exit_code == 0, done.output
+    stored = json.loads((trained / "audit.json").read_text(encoding="utf-8"))
+    with (trained / "split.csv").open(encoding="utf-8") as file:
+        tested = sum(row["split"] == "test" for row in csv.DictReader(file))
+    assert (stored["cases"], stored["mapped"], stored["model"]) == (tested, 2, "PlainCNN")
+    assert stored["concepts"]["leakage"]["n"] == tested  # fitted on the training cases
+    assert "integrated gradients" in done.stdout
+    assert "…" not in done.stdout
+    assert "<html" in (trained / "audit.html").read_text(encoding="utf-8")
+
+
+def test_other_data_and_a_model_without_its_run(trained: Path, tmp_path: Path) -> None:
+    out, file = tmp_path / "audits", tmp_path / "audit.json"
+    done = run("audit", trained / "bundle", "phantom:n=5,size=32,seed=9", "--out", out, "--json", file, *FEW)
+    assert done.exit_code == 0, done.output
+    assert json.loads(file.read_text(encoding="utf-8"))["cases"] == 5
+    assert sorted(path.name for path in out.iterdir()) == ["audit.html", "audit.json"]
+    assert "the training cases are not at hand" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["{run}/bundle"], "is not a run, so it has no data of its own"),
+        (["{run}", "nowhere"], "nowhere is not there"),
+        (["{run}", "--limit", "0"], "limit is 0"),
+        (["{run}/checkpoints"], "give a run or a saved model"),
+        (["{run}", "--json", "/nowhere/a.json"], "the folder /nowhere is not there"),
+    ],
+)
+def test_mistakes_cost_one_line(trained: Path, arguments: list[str], reason: str) -> None:
+    done = run("audit", *(argument.replace("{run}", str(trained)) for argument in arguments))
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert reason in done.stderr
