@@ -107,7 +107,7 @@ def audit(
     if masks.concepts is None and masks.lesion is None:
         notes.append("the data have no masks: whether maps point at the right place cannot be said")
     if routes is None:
-        notes.append(f"{type(bundle.model).__name__} has no routes to cut")
+        notes.append(f"no routes were cut: none are known of this {type(bundle.model).__name__}")
     return Audit(
         model=type(bundle.model).__name__,
         data=str(data.root),
