@@ -141,6 +141,20 @@ class PredictConfig(Section):
     batch_size: PositiveInt = 32
 
 
+class ExplainConfig(Section):
+    """How to explain: the risk at which to abstain, how maps are made, and how many parse trees an image gets."""
+
+    risk: Risk | None = None
+    method: Literal["routes", "grad-cam", "integrated-gradients", "occlusion"] = "routes"
+    trees: NonNegativeInt = 3
+
+
+class ReportConfig(ExplainConfig):
+    """The same for a page, and how many cases it has at most."""
+
+    limit: PositiveInt = 100
+
+
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """The settings of a training run: the defaults, changed by a YAML file, changed by `section.key=value` lines.
 

@@ -14,7 +14,9 @@ from parsecaps.cli.concepts import concepts
 from parsecaps.cli.data import data_app
 from parsecaps.cli.demo import demo
 from parsecaps.cli.evaluate import evaluate
+from parsecaps.cli.explain import explain, remember
 from parsecaps.cli.predict import predict
+from parsecaps.cli.report import report
 from parsecaps.cli.train import train
 
 app = typer.Typer(
@@ -48,5 +50,8 @@ app.command()(network.summary)
 app.command()(demo)
 app.command()(concepts)
 app.command()(predict)
+app.command()(explain)
+app.command()(report)
+app.command()(remember)
 app.add_typer(network.bench_app, name="bench")
 app.add_typer(data_app, name="data")

@@ -24,7 +24,7 @@ _STYLE = """
 .pt .place { fill: #d55e00; stroke: #d55e00; stroke-width: 1.5; }
 .pt .fall { stroke: #d55e00; stroke-width: 1; stroke-dasharray: 3 3; stroke-opacity: .6; fill: none; }
 .pt .frame { fill: none; stroke: #888; }
-@media (prefers-color-scheme: dark) {
+@media screen and (prefers-color-scheme: dark) {
   .pt text { fill: #eee; }
   .pt .faint { fill: #bbb; }
   .pt .route { stroke: #56b4e9; }
@@ -120,7 +120,9 @@ def _capsule(node: "TreeNode", at: tuple[float, float]) -> str:
         f"activity {node.activity:.2f}, region {node.region}"
     )
     radius = 4 + 9 * node.share**0.5
-    return f'<circle class="{kind}" cx="{at[0]:.1f}" cy="{at[1]}" r="{radius:.1f}"><title>{text}</title></circle>'
+    region = " ".join(map(str, node.region))
+    drawn = f'class="{kind}" cx="{at[0]:.1f}" cy="{at[1]}" r="{radius:.1f}" data-region="{region}"'
+    return f"<circle {drawn}><title>{text}</title></circle>"
 
 
 def _picture(image: Tensor | None, left: float, top: float) -> list[str]:

@@ -7,6 +7,8 @@ from pathlib import Path
 from parsecaps.bundle import Bundle, find_bundle
 from parsecaps.evaluation.archive import Item, predict_items
 from parsecaps.evaluation.deciding import load_decision
+from parsecaps.explain.explainer import NUM_TREES, ROUTES, Explainer
+from parsecaps.explain.explanation import Explanation
 from parsecaps.pipeline.cross_validate import CrossValidation
 from parsecaps.pipeline.evaluate import folder_of
 from parsecaps.training.fit import Run
@@ -62,6 +64,19 @@ class Model:
         if row["error"]:
             raise ValueError(row["error"])
         return Prediction(str(image), row["class"], row["probabilities"], row["concepts"], row["set"], row["abstain"])
+
+    def explain(
+        self,
+        image: str | Path,
+        *,
+        frame: int | None = None,
+        risk: float | None = None,
+        method: str = ROUTES,
+        num_trees: int = NUM_TREES,
+    ) -> Explanation:
+        """What the model says of an image file, with its reasons, the same as `parsecaps explain` writes."""
+        explainer = Explainer.load(self.folder, self.bundle, risk=risk)
+        return explainer.explain_file(image, frame, method=method, num_trees=num_trees)
 
 
 def load(run: Run | CrossValidation | str | Path) -> Model:

@@ -1,0 +1,165 @@
+"""What a model says of one image, with its reasons: all that a page, a file or a person needs of them."""
+
+import base64
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from parsecaps.explain.counterfactual import Counterfactual
+from parsecaps.explain.intervention import ConceptReasoning
+from parsecaps.explain.map_pictures import grey_png
+from parsecaps.explain.parse_tree import ParseTree
+from parsecaps.explain.prototypes import KnownCase, Prototype, SimilarCase
+
+VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class SeenConcept:
+    """One concept in one image: how present it is, whether that counts as seen, and where.
+
+    `truth` is what is known of the image, None where it is not. `prototypes` are the training cases that show the
+    concept most, the same for every image.
+
+    Shapes:
+        - map: (size, size), not negative
+    """
+
+    name: str
+    presence: float
+    seen: bool
+    map: np.ndarray
+    truth: bool | None = None
+    prototypes: tuple[Prototype, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Reasons:
+    """How the concepts add up to the diagnosis (`head="bottleneck"`), and the fewest of them that would change it.
+
+    Shapes:
+        - presence: (m,); contributions: (K, m), which with the bias (K,) sum to the logits
+    """
+
+    reasoning: ConceptReasoning
+    presence: np.ndarray
+    contributions: np.ndarray
+    flip: Counterfactual | None
+
+    def sentence(self) -> str:
+        """The counterfactual in words."""
+        if self.flip is None:
+            return "No change of its concepts alone would change the diagnosis."
+        parts = [f"{name} were {'present' if there else 'absent'}" for name, there in self.flip.changes.items()]
+        listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+        chance = self.flip.after[self.reasoning.classes.index(self.flip.diagnosis)]
+        return f"The diagnosis would be {self.flip.diagnosis} ({chance:.1%}) if {listed}."
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation:
+    """One image, explained.
+
+    `probabilities` are calibrated where the model is. With a risk, `possible` are the classes that cannot be ruled out
+    and `abstain` is true unless that is one class; both are None without. `class_map` is where the reasons for the
+    diagnosis were seen, by the same `method` as the maps of the concepts. `trees` are for the diagnosis, then for the
+    most present concepts. `pictures` are JPEG files of the known cases, by their row in the memory. `notes` say what
+    cannot be given, and why. `truth` is the known class, None where it is not known.
+
+    Shapes:
+        - image: (channels, size, size) in [0, 1], as the model saw it
+        - class_map: (size, size), not negative
+    """
+
+    name: str
+    image: Tensor
+    diagnosis: str
+    probabilities: dict[str, float]
+    possible: list[str] | None
+    abstain: bool | None
+    method: str
+    class_map: np.ndarray
+    concepts: tuple[SeenConcept, ...]
+    trees: tuple[ParseTree, ...]
+    similar: tuple[SimilarCase, ...]
+    pictures: dict[int, bytes]
+    reasons: Reasons | None
+    notes: tuple[str, ...]
+    truth: str | None = None
+
+    @property
+    def probability(self) -> float:
+        """That of the diagnosis."""
+        return self.probabilities[self.diagnosis]
+
+    def __repr__(self) -> str:
+        lines = [f"{self.name}: {self.diagnosis} {self.probability:.1%}"]
+        if self.abstain:
+            lines[0] += f", but abstains: {' or '.join(self.possible or ['nothing'])} cannot be ruled out"
+        seen = sorted((each for each in self.concepts if each.seen), key=lambda each: -each.presence)
+        if self.concepts:
+            lines += ["  seen: " + (", ".join(f"{each.name} {each.presence:.2f}" for each in seen) or "no concept")]
+        lines += [f"  {tree.name}: {tree.share:.0%} of the evidence in the tree shown" for tree in self.trees]
+        if self.reasons is not None:
+            lines.append(f"  {self.reasons.sentence()}")
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; `version` changes when the fields do.
+
+        A map is a grey PNG of at most 64 pixels in base64, with the value `max` that its 255 stands for. Pictures and
+        patients of known cases are left out.
+        """
+        return {
+            "version": VERSION,
+            "name": self.name,
+            "diagnosis": self.diagnosis,
+            "probabilities": self.probabilities,
+            "possible": self.possible,
+            "abstain": self.abstain,
+            "truth": self.truth,
+            "method": self.method,
+            "class_map": _map(self.class_map),
+            "concepts": [
+                {
+                    "name": each.name,
+                    "presence": each.presence,
+                    "seen": each.seen,
+                    "truth": each.truth,
+                    "map": _map(each.map),
+                    "prototypes": [{**_case(p.case), "presence": p.presence, "has": p.truth} for p in each.prototypes],
+                }
+                for each in self.concepts
+            ],
+            "trees": [tree.to_dict() for tree in self.trees],
+            "similar": [{**_case(each.case), "distance": each.distance} for each in self.similar],
+            "reasons": None if self.reasons is None else _reasons(self.reasons),
+            "notes": list(self.notes),
+        }
+
+
+def _map(found: np.ndarray) -> dict[str, Any]:
+    return {"png": base64.b64encode(grey_png(found)).decode(), "max": float(found.max())}
+
+
+def _case(case: KnownCase) -> dict[str, Any]:
+    return {key: value for key, value in case._asdict().items() if key != "patient"}
+
+
+def _reasons(reasons: Reasons) -> dict[str, Any]:
+    flip = None
+    if reasons.flip is not None:
+        flip = {key: _plain(value) for key, value in asdict(reasons.flip).items()}
+    return {
+        "reasoning": reasons.reasoning.as_dict(),
+        "presence": reasons.presence.tolist(),
+        "contributions": reasons.contributions.tolist(),
+        "counterfactual": flip,
+        "sentence": reasons.sentence(),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value

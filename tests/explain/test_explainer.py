@@ -1,0 +1,153 @@
+import base64
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tests.explain.told import DATA, make_bundle, make_folder
+
+from parsecaps.data.raw_image import RawImage
+from parsecaps.data.sources import open_data
+from parsecaps.evaluation.archive import Decision
+from parsecaps.explain.explainer import Explainer, explain
+from parsecaps.explain.gradient_maps import GRADIENT_MAPS
+from parsecaps.explain.parse_tree import ParseTree, parse_tree
+from parsecaps.explain.route_maps import class_maps, concept_maps
+
+IMAGE = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Explainer:
+    return make_folder(tmp_path_factory.mktemp("bundle"), "bottleneck")
+
+
+def test_it_puts_together_what_the_parts_say(known: Explainer) -> None:
+    told, bundle = known.explain(IMAGE, name="this"), known.bundle
+    with torch.no_grad():
+        output = bundle.model(IMAGE[None])
+    assert list(told.probabilities.values()) == pytest.approx(output.logits[0].softmax(0).tolist(), abs=1e-6)
+    best = int(output.logits.argmax())
+    assert told.diagnosis == bundle.classes[best]
+    assert [each.name for each in told.concepts] == list(bundle.concepts)
+    assert [each.presence for each in told.concepts] == pytest.approx(output.presence[0].tolist(), abs=1e-6)
+    maps = concept_maps(bundle.model, IMAGE[None])[0].numpy()
+    assert np.stack([each.map for each in told.concepts]) == pytest.approx(maps, abs=1e-6)
+    assert told.class_map == pytest.approx(class_maps(bundle.model, IMAGE[None])[0, best].numpy(), abs=1e-6)
+    most = output.presence[0].argsort(descending=True).tolist()
+    assert [(tree.about, tree.index) for tree in told.trees] == [
+        ("classes", best),
+        ("concepts", most[0]),
+        ("concepts", most[1]),
+    ]
+    assert told.trees[1] == parse_tree(bundle.model, IMAGE[None], index=most[0], name=bundle.concepts[most[0]])
+    assert (told.method, told.possible, told.abstain) == ("routes", None, None)
+    assert told.notes == known.notes
+
+
+def test_reasons_add_up_to_the_logits(known: Explainer) -> None:
+    told = known.explain(IMAGE)
+    assert told.reasons is not None
+    with torch.no_grad():
+        logits = known.bundle.model(IMAGE[None]).logits[0].numpy()
+    reasons = told.reasons
+    assert reasons.contributions.sum(1) + reasons.reasoning.bias == pytest.approx(logits, abs=1e-5)
+    assert [each.seen for each in told.concepts] == reasons.reasoning.seen(reasons.presence).tolist()
+    assert reasons.flip is not None
+    after = reasons.reasoning.probabilities(reasons.reasoning.change(reasons.presence, reasons.flip.changes))
+    assert reasons.reasoning.classes[int(after.argmax())] != told.diagnosis
+    assert f"would be {reasons.flip.diagnosis} ({after.max():.1%}) if" in reasons.sentence()
+    assert reasons.sentence() in repr(told)
+
+
+def test_a_training_image_is_most_similar_to_itself(known: Explainer) -> None:
+    data = open_data(DATA)
+    assert data.draw is not None
+    image = known.bundle.preparation.prepare(RawImage(np.moveaxis(data.draw([3])[0], 0, -1), (0.0, 255.0)))
+    told = known.explain(image)
+    assert told.similar[0].case.row == 3
+    assert told.similar[0].distance < 1e-3
+    assert told.similar[0].case.label == data.classes[data.cases[3].label]
+    shown = np.asarray(Image.open(io.BytesIO(told.pictures[3])).convert("RGB")).astype(float) / 255
+    assert np.abs(shown - image.permute(1, 2, 0).numpy()).mean() < 0.05
+    assert known.memory is not None
+    best = int(known.memory.presence[:, 2].argmax())
+    assert told.concepts[2].prototypes[0].case.row == best
+    assert best in told.pictures
+
+
+def test_the_temperature_and_the_risk_decide(known: Explainer) -> None:
+    told = Explainer(known.bundle, Decision(4.0, 0.0)).explain(IMAGE, num_trees=0)
+    with torch.no_grad():
+        logits = known.bundle.model(IMAGE[None]).logits[0]
+    assert list(told.probabilities.values()) == pytest.approx((logits / 4).softmax(0).tolist(), abs=1e-6)
+    assert (told.possible, told.abstain) == (list(known.bundle.classes), True)
+    assert "nevus or melanoma cannot be ruled out" in repr(told)
+    assert told.reasons is not None
+    assert told.reasons.reasoning.probabilities(told.reasons.presence) == pytest.approx(
+        list(told.probabilities.values()), abs=1e-6
+    )
+    assert told.trees == ()
+    sure = Explainer(known.bundle, Decision(1.0, max(told.probabilities.values()))).explain(IMAGE, num_trees=0)
+    assert (sure.possible, sure.abstain) == ([sure.diagnosis], False)
+
+
+@pytest.mark.parametrize("method", ["grad-cam", "integrated-gradients", "occlusion"])
+def test_other_maps(known: Explainer, method: str) -> None:
+    told = known.explain(IMAGE, method=method, num_trees=0)
+    wanted = GRADIENT_MAPS[method.replace("integrated-", "integrated ")](known.bundle.model, IMAGE[None])[0]
+    assert told.method == method
+    assert np.stack([each.map for each in told.concepts]) == pytest.approx(wanted.numpy(), abs=1e-5)
+
+
+def test_a_parallel_head_has_no_contributions_and_says_why() -> None:
+    told = explain(make_bundle(open_data(DATA), "parallel"), IMAGE)
+    assert told.reasons is None
+    assert any("head=bottleneck" in note for note in told.notes)
+    assert any("parsecaps remember" in note for note in told.notes)
+    assert (told.similar, told.pictures) == ((), {})
+    assert len(told.trees) == 3
+
+
+def test_a_plain_cnn_gets_a_gradient_map_and_says_what_is_missing() -> None:
+    bundle = make_bundle(open_data(DATA), "cnn")
+    told = explain(bundle, IMAGE)
+    assert (told.method, told.concepts, told.trees, told.reasons) == ("grad-cam", (), (), None)
+    best = bundle.classes.index(told.diagnosis)
+    wanted = GRADIENT_MAPS["grad-cam"](bundle.model, IMAGE[None], about="classes")[0, best]
+    assert told.class_map == pytest.approx(wanted.numpy(), abs=1e-6)
+    assert any("no routes" in note for note in told.notes)
+    assert any("without concepts" in note for note in told.notes)
+
+
+def test_an_unknown_method_is_refused(known: Explainer) -> None:
+    with pytest.raises(ValueError, match="method is 'gradcam'; choose one of routes, grad-cam"):
+        known.explain(IMAGE, method="gradcam")
+
+
+def test_the_dictionary_survives_json_without_patients(known: Explainer) -> None:
+    told = known.explain(IMAGE, name="this", truth="nevus", concept_truth={known.bundle.concepts[0]: True})
+    text = json.dumps(told.as_dict())
+    stored = json.loads(text)
+    assert stored["probabilities"] == told.probabilities
+    assert (stored["truth"], stored["concepts"][0]["truth"], stored["concepts"][1]["truth"]) == ("nevus", True, None)
+    grey = np.asarray(Image.open(io.BytesIO(base64.b64decode(stored["concepts"][0]["map"]["png"])))).astype(float)
+    restored = grey / 255 * stored["concepts"][0]["map"]["max"]
+    found = told.concepts[0].map
+    assert np.abs(restored - found).max() <= found.max() / 255
+    assert ParseTree.from_dict(stored["trees"][0]) == told.trees[0]
+    assert [each["row"] for each in stored["similar"]] == [each.case.row for each in told.similar]
+    assert '"patient"' not in text
+
+
+def test_a_file_gets_regions_in_its_own_pixels(known: Explainer, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    told = known.explain_file(tmp_path / "a.png")
+    assert told.name == str(tmp_path / "a.png")
+    for node in told.trees[0].nodes:
+        assert node.original is not None
+        assert np.abs(np.array(node.original) - 2 * np.array(node.region)).max() <= 1

@@ -1,0 +1,124 @@
+"""Explain, report and remember, as a user does."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.explain.told import make_bundle, make_folder
+from typer.testing import CliRunner, Result
+
+import parsecaps
+from parsecaps.cli import app
+from parsecaps.data.sources import open_data
+from parsecaps.training.opening import Listeners
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    make_folder(folder, "bottleneck")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("images") / "skin.png"
+    data = open_data("phantom:n=2,size=48")
+    assert data.draw is not None
+    Image.fromarray(np.moveaxis(data.draw([1])[0], 0, -1)).save(path)
+    return path
+
+
+def test_explain_writes_overlays_trees_and_numbers(model: Path, image: Path, tmp_path: Path) -> None:
+    result = run(
+        "explain", model, image, "--out", tmp_path / "why", "--json", tmp_path / "why.json", "--set", "trees=2"
+    )
+    assert result.exit_code == 0, result.stderr
+    told = parsecaps.load(model).explain(image, num_trees=2)
+    stored = json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))["images"][0]
+    assert stored == json.loads(json.dumps(told.as_dict()))
+    assert told.diagnosis in result.stdout
+    assert told.reasons is not None
+    assert told.reasons.sentence() in " ".join(result.stdout.split())
+    (folder,) = (tmp_path / "why").iterdir()
+    assert json.loads((folder / "explanation.json").read_text(encoding="utf-8")) == stored
+    names = sorted(path.name for path in folder.iterdir())
+    assert sum(name.startswith("concept-") for name in names) == 7
+    assert sum(name.endswith(".svg") for name in names) == 2
+    assert f"diagnosis-{told.diagnosis}.png" in names
+    assert "image.png" in names
+
+
+def test_a_series_of_known_cases_becomes_a_page(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "cases.html"
+    result = run("report", model, "phantom:n=20,size=32", "--out", out, "--limit", 3, "--set", "trees=0")
+    assert result.exit_code == 0, result.stderr
+    text = out.read_text(encoding="utf-8")
+    assert text.count("<article") == 3
+    assert text.count("Known to be") == 3
+    for name in ("000000", "000010", "000019"):  # spread over all of them
+        assert f">{name}<" in text
+    assert "3 cases" in result.stdout
+
+
+def test_files_that_are_no_images_cost_a_line(model: Path, image: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.png"
+    bad.write_text("no image", encoding="utf-8")
+    result = run("explain", model, bad)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"error: {bad}")
+    assert result.stderr.count("\n") == 1
+    out = tmp_path / "page.html"
+    result = run("report", model, bad, image, "--out", out, "--set", "trees=0")
+    assert result.exit_code == 0
+    assert str(bad) in result.stderr
+    assert out.read_text(encoding="utf-8").count("<article") == 1
+
+
+def test_mistakes_cost_a_line(model: Path, image: Path, tmp_path: Path) -> None:
+    for arguments, reason in (
+        (("explain", tmp_path, image), "has no bundle.json"),
+        (("explain", model, image, "--method", "gradcam"), "method is 'gradcam'"),
+        (("explain", model, image, "--risk", "0.1"), "no risk can be promised"),
+        (("explain", model, tmp_path / "none.png"), "none.png is not there"),
+        (("report", model, "--out", tmp_path / "a.html"), "is not the folder of a run"),
+        (("report", model, image, "--out", tmp_path), "is a folder"),
+        (("remember", model), "config.yaml is missing"),
+    ):
+        result = run(*arguments)
+        assert result.exit_code == 2, arguments
+        assert reason in result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+def test_a_plain_cnn_says_what_it_cannot_give(image: Path, tmp_path: Path) -> None:
+    make_bundle(open_data("phantom:n=2,size=32"), "cnn").save(tmp_path)
+    result = run("explain", tmp_path, image)
+    assert result.exit_code == 0, result.stderr
+    assert "no parse tree" in result.stderr
+    assert "without concepts" in result.stderr
+
+
+def test_a_run_is_remembered_and_reported_on_its_own_test_part(tmp_path: Path) -> None:
+    settings = {
+        "model.preset": "tiny",
+        "model.image_size": 32,
+        "model.head": "bottleneck",
+        "training.epochs": 1,
+    }
+    parsecaps.fit("phantom:n=24,size=32", settings=settings, run_folder=tmp_path / "run", listeners=Listeners())
+    result = run("remember", tmp_path / "run")
+    assert result.exit_code == 0, result.stderr
+    assert "patient ids" in result.stdout
+    out = tmp_path / "page.html"
+    result = run("report", tmp_path / "run", "--out", out, "--limit", 2, "--risk", 0.4)
+    assert result.exit_code == 0, result.stderr
+    text = out.read_text(encoding="utf-8")
+    assert text.count("<article") == 2
+    assert "Most similar training cases" in text
