@@ -117,6 +117,7 @@ def ahead_of(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:
     def work() -> None:
         # With threads of its own for its operations there would be more of them than cores, and then the OpenMP runtime
         # lets all of them sleep after each operation, also those that train: half the speed.
+        torch.get_num_threads()  # a thread takes the number of the others when it first asks, so let it ask before
         torch.set_num_threads(1)
         alone.set()
         try:
