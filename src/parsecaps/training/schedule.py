@@ -32,4 +32,4 @@ class Schedule:
             {"params": [p for p in every if p.dim() >= 2], "weight_decay": self.weight_decay},
             {"params": [p for p in every if p.dim() < 2], "weight_decay": 0.0},
         ]
-        return torch.optim.AdamW(groups, lr=self.learning_rate)
+        return torch.optim.AdamW(groups, lr=self.learning_rate, fused=True)
