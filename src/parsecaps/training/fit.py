@@ -176,7 +176,6 @@ class _Training:
             num_nodes=self.processes.machines,
             strategy=("ddp_find_unused_parameters_true" if idle else "ddp") if several else "auto",
             precision="bf16-mixed" if self.config.training.precision == "bf16" else "32-true",
-            sync_batchnorm=cuda and several,
             max_epochs=self.module.schedule.epochs - self.position.epoch,
             limit_val_batches=1.0 if self.val is not None else 0,
             reload_dataloaders_every_n_epochs=1,
