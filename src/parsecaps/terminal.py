@@ -1,4 +1,4 @@
-"""What the commands print: tables and trees for a terminal, made of the typed results of the other parts.
+"""What the commands print: tables for a terminal, made of the typed results of the other parts.
 
 rich draws random numbers when it is imported, so it is imported where it is used.
 """
@@ -7,22 +7,14 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from torch import Tensor
-from torch.nn import functional as F
-
 from parsecaps.evaluation.entmax_speed import EntmaxTime
 from parsecaps.evaluation.memory import Memory
 from parsecaps.evaluation.throughput import Throughput
-from parsecaps.experiments.route_tree import RouteNode, Sparsity
 from parsecaps.experiments.routes import RouteResult
 from parsecaps.models.summary import LayerRow
 
 if TYPE_CHECKING:
     from rich.table import Table
-    from rich.text import Text
-    from rich.tree import Tree
-
-_SHADES = " .:-=+*#%@"
 
 
 def layer_table(rows: Sequence[LayerRow], title: str) -> "Table":
@@ -112,63 +104,6 @@ def criteria_lines(result: RouteResult) -> list[str]:
         points = "" if criterion.points is None else f" ({criterion.points:.2f})"
         lines.append(f"{words[criterion.holds]}: {criterion.name}{points}")
     return lines
-
-
-def sparsity_table(rows: Sequence[Sparsity]) -> "Table":
-    """Which share of the couplings of each cell is exactly zero."""
-    columns = ("cell", "sparse: of all", "of those in reach", "axial: of all")
-    table = plain_table("couplings that are exactly zero", *columns)
-    for cell, group in groupby(rows, key=lambda row: row.cell):
-        branches = {row.branch: row for row in group}
-        axial = f"{branches['axial'].zero:.1%}" if "axial" in branches else ""
-        sparse = branches["sparse"]
-        table.add_row(cell, f"{sparse.zero:.1%}", f"{sparse.zero_in_reach:.1%}", axial)
-    return table
-
-
-def route_tree(node: RouteNode) -> "Tree":
-    """The strongest routes below a capsule, with the coupling and the pixels of each."""
-    from rich.tree import Tree
-
-    tree = Tree(_describe(node))
-    _grow(tree, node)
-    return tree
-
-
-def picture(image: Tensor, leaves: Sequence[RouteNode]) -> "Text":
-    """An image (1, C, H, W) in [0, 1] in characters, with the places of `leaves` in brackets."""
-    from rich.text import Text
-
-    top, left, bottom, _ = leaves[0].box
-    size = image.shape[-1]
-    width = round(size / (bottom - top))
-    grey = F.adaptive_avg_pool2d(image.mean(1, keepdim=True), width)[0, 0]
-    marked = set()
-    for leaf in leaves:
-        top, left, bottom, right = leaf.box
-        marked.add(((top + bottom) * width // (2 * size), (left + right) * width // (2 * size)))
-    text = Text()
-    for y, row in enumerate(grey.tolist()):
-        for x, value in enumerate(row):
-            shade = _SHADES[min(int(value * len(_SHADES)), len(_SHADES) - 1)]
-            text.append("[]" if (y, x) in marked else shade * 2, style="bold red" if (y, x) in marked else "")
-        text.append("\n")
-    return text
-
-
-def _grow(tree: "Tree", node: RouteNode) -> None:
-    for child in node.children:
-        _grow(tree.add(_describe(child)), child)
-
-
-def _describe(node: RouteNode) -> "Text":
-    from rich.text import Text
-
-    top, left, bottom, right = node.box
-    text = Text(f"{node.layer}, capsule {node.capsule}: rows {top}-{bottom}, columns {left}-{right}")
-    if node.coupling is not None:
-        text = Text(f"{node.coupling:.3f} ", style="bold") + text
-    return text
 
 
 def plain_table(title: str, *columns: str) -> "Table":

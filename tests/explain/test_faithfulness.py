@@ -1,4 +1,5 @@
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,6 +42,14 @@ def where_it_looks(count: int = 3) -> Tensor:
     return maps
 
 
+def judged(metric: Any, network: nn.Module, image: torch.Tensor, target: np.ndarray, maps: torch.Tensor) -> Any:
+    """What a metric of Quantus says of maps."""
+    batch = {"x_batch": image.numpy(), "y_batch": target, "a_batch": maps.unsqueeze(1).numpy()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return metric(model=network, **batch, softmax=False, channel_first=True)
+
+
 def test_pixel_flipping_is_that_of_quantus() -> None:
     library = quantus()
     torch.manual_seed(0)
@@ -49,16 +58,7 @@ def test_pixel_flipping_is_that_of_quantus() -> None:
     metric = library.PixelFlipping(
         features_in_step=3, perturb_baseline="black", normalise=False, disable_warnings=True, display_progressbar=False
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        wanted = metric(
-            model=network,
-            x_batch=image.numpy(),
-            y_batch=target,
-            a_batch=maps.unsqueeze(1).numpy(),
-            softmax=False,
-            channel_first=True,
-        )
+    wanted = judged(metric, network, image, target, maps)
     dark = image.amin((1, 2, 3), keepdim=True).expand_as(image)
     with torch.no_grad():
         order = region_order(maps, RANDOM(0), grid=6)
@@ -81,16 +81,7 @@ def test_region_perturbation_is_that_of_quantus() -> None:
         disable_warnings=True,
         display_progressbar=False,
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        wanted = metric(
-            model=network,
-            x_batch=image.numpy(),
-            y_batch=target,
-            a_batch=maps.unsqueeze(1).numpy(),
-            softmax=False,
-            channel_first=True,
-        )
+    wanted = judged(metric, network, image, target, maps)
     dark = image.amin((1, 2, 3), keepdim=True).expand_as(image)
     with torch.no_grad():
         curve = region_curve(network, image, dark, region_order(maps, RANDOM(0), grid=4), grid=4, steps=16)
