@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
 
 bench_app = typer.Typer(rich_markup_mode="markdown")
 
@@ -146,6 +146,41 @@ def bench_data(
         )
         result["memory"] = asdict(memory)
     write_json(json_file, result)
+
+
+@bench_app.command("training")
+@one_line_errors
+def bench_training(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="What to train on, as for parsecaps train.")],
+    epochs: Annotated[int, typer.Option(help="Epochs to train; between them, bare steps are measured.")] = 4,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure what training costs beside the model: steps of a real run against bare steps, in turns.
+
+    A bare step is model, losses, gradients and AdamW on a batch that lies ready. The run adds the loader with its
+    augmentation, progress, logs and checkpoints. Nothing of the run is kept.
+
+    **Example**
+
+    `parsecaps bench training data/cemri --epochs 4 --json training.json`
+    """
+    check_writable(json_file)
+    from parsecaps.config import load_config
+    from parsecaps.evaluation.training_speed import time_training
+
+    with console(stderr=True).status("training") as status:
+        speed = time_training(
+            load_config(config, settings or []).change("data", path=data), epochs=epochs, log=status.update
+        )
+    console().print(
+        f"{speed.preset}, {speed.image_size} px, batch {speed.batch_size}: a step takes {1000 * speed.in_run:.0f} ms "
+        f"in the run ({speed.steps_in_run:,} steps) and {1000 * speed.bare:.0f} ms bare ({speed.bare_steps:,}): "
+        f"{speed.share:.0%} of the bare throughput",
+        highlight=False,
+    )
+    write_json(json_file, {**asdict(speed), "share": speed.share})
 
 
 @bench_app.command()
