@@ -55,6 +55,25 @@ def test_explain_writes_overlays_trees_and_numbers(model: Path, image: Path, tmp
     assert "image.png" in names
 
 
+def test_a_strict_tree_and_traversals(model: Path, image: Path, tmp_path: Path) -> None:
+    file, out = tmp_path / "why.json", tmp_path / "why"
+    result = run("explain", model, image, "--strict", "--traversals", 2, "--json", file, "--out", out)
+    assert result.exit_code == 0, result.stderr
+    stored = json.loads(file.read_text(encoding="utf-8"))["images"][0]
+    assert [tree["strict"] for tree in stored["trees"]] == [True] * 3
+    assert stored["strict"]["diagnosis"] == parsecaps.load(model).explain(image, num_trees=0).diagnosis
+    said = " ".join(result.stdout.split())
+    assert "Strict tree: each capsule keeps the one parent that chose it most." in said
+    assert "What strictness costs was not measured" in said
+    assert "no traversals: the decoder was never trained" in result.stderr
+    told = parsecaps.load(model).explain(image, strict=True, num_trees=0)
+    assert stored["probabilities"] == pytest.approx(told.probabilities)
+    page = tmp_path / "page.html"
+    result = run("report", model, image, "--out", page, "--set", "strict=true", "--set", "trees=0")
+    assert result.exit_code == 0, result.stderr
+    assert "Strict tree: each capsule" in page.read_text(encoding="utf-8")
+
+
 def test_a_series_of_known_cases_becomes_a_page(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "cases.html"
     result = run("report", model, "phantom:n=20,size=32", "--out", out, "--limit", 3, "--set", "trees=0")
@@ -116,9 +135,13 @@ def test_a_run_is_remembered_and_reported_on_its_own_test_part(tmp_path: Path) -
     result = run("remember", tmp_path / "run")
     assert result.exit_code == 0, result.stderr
     assert "patient ids" in result.stdout
+    assert (tmp_path / "run" / "bundle" / "strict.safetensors").is_file()
     out = tmp_path / "page.html"
     result = run("report", tmp_path / "run", "--out", out, "--limit", 2, "--risk", 0.4)
     assert result.exit_code == 0, result.stderr
     text = out.read_text(encoding="utf-8")
     assert text.count("<article") == 2
     assert "Most similar training cases" in text
+    result = run("report", tmp_path / "run", "--out", out, "--limit", 2, "--risk", 0.4, "--strict")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: a risk is promised for the ordinary network only")

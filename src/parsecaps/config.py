@@ -142,11 +142,13 @@ class PredictConfig(Section):
 
 
 class ExplainConfig(Section):
-    """How to explain: the risk at which to abstain, how maps are made, and how many parse trees an image gets."""
+    """How to explain: see docs/explain.md for what each key means."""
 
     risk: Risk | None = None
     method: Literal["routes", "grad-cam", "integrated-gradients", "occlusion"] = "routes"
     trees: NonNegativeInt = 3
+    strict: bool = False
+    traversals: NonNegativeInt = 0
 
 
 class ReportConfig(ExplainConfig):

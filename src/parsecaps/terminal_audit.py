@@ -11,7 +11,7 @@ from parsecaps.terminal import plain_table
 if TYPE_CHECKING:
     from rich.table import Table
 
-
+_UNADJUSTED = " With the batch statistics of the ordinary network; parsecaps remember RUN adjusts them."
 _TABLES = {
     "is it where the thing is": ("pointing", "mass", "ratio", "iou"),
     "does the decision rest on it": ("deletion_area", "deletion_gain", "insertion_area", "insertion_gain", "spearman"),
@@ -52,6 +52,8 @@ def audit_lines(audit: Audit) -> Iterator[str]:
         for curve in concepts.interventions:
             steps = ", ".join(f"{value:.3f}" for value in curve.accuracy)
             yield f"accuracy after corrections, {curve.order}: {steps}"
+    if audit.strict is not None:
+        yield f"strict tree: {audit.strict.sentence()}{'' if audit.strict.adjusted else _UNADJUSTED}"
     for note in audit.notes:
         yield f"note: {note}"
 

@@ -15,6 +15,7 @@ from parsecaps.explain.map_audit import MapAudit
 from parsecaps.explain.randomised import CascadeMeasures, summarise_cascade
 from parsecaps.explain.redundancy import NUM_BINS, LayerSimilarity
 from parsecaps.explain.route_ablation import SHARES, CutMeasures, RouteAblation, summarise_cuts
+from parsecaps.explain.strictness import Paired, StrictCost
 
 CASES = 12
 NAMES = ("blue-whitish veil", "str<b>eaks")
@@ -52,9 +53,18 @@ def make_audit(*, resamples: int = 30) -> Audit:
         },
         routes={"concepts": _cuts(resamples)},
         concepts=concepts,
+        strict=make_cost(),
         redundancy=layers,
         notes=["one thing could not be measured"],
     )
+
+
+def make_cost(model: str = "0" * 16, *, adjusted: bool = True) -> StrictCost:
+    """An accuracy that falls from 90 to 80 %."""
+    pair = Paired(
+        Score(0.9, 0.85, 0.95, CASES), Score(0.8, 0.7, 0.9, CASES), Difference(0.9, 0.8, -0.1, -0.2, -0.05, 0.01)
+    )
+    return StrictCost(pair, None, adjusted, model)
 
 
 def _method(quality: float, masks: bool, resamples: int) -> MapAudit:

@@ -17,9 +17,10 @@ from parsecaps.evaluation.predicting import predict_cases
 from parsecaps.evaluation.scores import score
 from parsecaps.explain.audit import Audit, audit
 from parsecaps.explain.masks import CaseMasks, find_masks
+from parsecaps.explain.strict_tree import strict_tree
 from parsecaps.explain.targets import About
 from parsecaps.models import ParseCaps, PlainCNN
-from parsecaps.nn import record_couplings
+from parsecaps.nn import record_couplings, replace_couplings
 
 ROWS = list(range(20, 36))
 FEW: dict[str, Any] = {"limit": 6, "resamples": 30}
@@ -117,6 +118,26 @@ def test_cutting_by_coupling_is_its_own_rival(whole: tuple[Bundle, Audit]) -> No
         assert ablation.shown[-1] != ablation.random[-1]
 
 
+def test_the_strict_tree_is_scored_on_the_same_cases(
+    whole: tuple[Bundle, Audit], data: DataSet, prepared: PreparedImages
+) -> None:
+    bundle, found = whole
+    with replace_couplings(bundle.model, strict_tree):
+        strict = score(predict_cases(bundle, data, prepared, ROWS), resamples=30)
+    ordinary = score(predict_cases(bundle, data, prepared, ROWS), resamples=30)
+    assert found.strict is not None
+    assert not found.strict.adjusted
+    for pair, name in ((found.strict.accuracy, "accuracy"), (found.strict.auroc, "mean_auroc")):
+        assert pair is not None
+        assert (pair.ordinary, pair.strict) == (ordinary[name], strict[name])
+        assert (pair.difference.first, pair.difference.second) == pytest.approx(
+            (pair.ordinary.value, pair.strict.value)
+        )
+        assert pair.difference.difference == pytest.approx((pair.strict.value or 0) - (pair.ordinary.value or 0))
+        assert pair.difference.low is not None
+        assert pair.difference.low <= pair.difference.difference <= (pair.difference.high or 0)
+
+
 def test_concepts_and_redundancy(whole: tuple[Bundle, Audit], data: DataSet, prepared: PreparedImages) -> None:
     bundle, found = whole
     scores = score(predict_cases(bundle, data, prepared, ROWS), resamples=30)
@@ -148,7 +169,14 @@ def test_the_same_arguments_give_the_same_numbers(data: DataSet, prepared: Prepa
         return json.dumps(found.as_dict())
 
     assert again() == again()
-    assert stages == {"predicting", "maps of concepts", "maps of classes", "routes to concepts", "routes to classes"}
+    assert stages == {
+        "predicting",
+        "maps of concepts",
+        "maps of classes",
+        "routes to concepts",
+        "routes to classes",
+        "strict tree",
+    }
 
 
 def test_a_model_without_concepts_says_what_is_missing(data: DataSet, prepared: PreparedImages) -> None:
@@ -156,6 +184,7 @@ def test_a_model_without_concepts_says_what_is_missing(data: DataSet, prepared: 
     found = audit(bundle, data, prepared, ROWS[:4], maps={"nowhere": nowhere}, masks=CaseMasks(), resamples=10)
     assert found.maps.keys() == {"classes"}
     assert found.concepts is None
+    assert found.strict is None
     assert found.notes == [
         "the model has no concepts: nothing is said about them",
         "the data have no masks: whether maps point at the right place cannot be said",

@@ -5,7 +5,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from parsecaps.explain.map_pictures import grey_png, map_png, overlay_png, picture_jpeg, png_uri
+from parsecaps.explain.map_pictures import grey_png, map_png, overlay_png, picture_jpeg, png_as_jpeg, png_uri
 
 
 def opened(file: bytes, mode: str) -> np.ndarray:
@@ -55,3 +55,13 @@ def test_pictures_and_addresses() -> None:
     assert picture.shape == (320, 320, 3)
     assert np.abs(picture[100, 100] - [255, 0, 0]).max() < 8
     assert base64.b64decode(png_uri(b"xyz").split(",")[1]) == b"xyz"
+
+
+def test_a_jpeg_of_a_png_is_smaller_and_shows_the_same() -> None:
+    noise = torch.rand(3, 96, 96, generator=torch.Generator().manual_seed(0))
+    smooth = torch.nn.functional.avg_pool2d(noise, 15, 1, 7, count_include_pad=False)
+    png = overlay_png(smooth, None)
+    jpeg = png_as_jpeg(png)
+    assert len(jpeg) < len(png) / 4
+    both = [np.asarray(Image.open(io.BytesIO(each)).convert("RGB")).astype(float) for each in (png, jpeg)]
+    assert np.abs(both[0] - both[1]).mean() < 2

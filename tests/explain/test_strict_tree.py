@@ -1,12 +1,21 @@
 """A strict tree: one parent for each child, in every layout of the couplings."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from tests.explain.small_models import KINDS, random_image, small_model
 
-from parsecaps.explain.strict_tree import strict_tree
+from parsecaps.explain.strict_tree import (
+    load_statistics,
+    save_statistics,
+    strict_network,
+    strict_statistics,
+    strict_tree,
+)
 from parsecaps.nn import record_couplings, replace_couplings
 from parsecaps.nn.couplings import RecordedCoupling
+from parsecaps.nn.normalisation import CapsuleBatchNorm
 
 
 def sparse(recorded: list[RecordedCoupling]) -> list[torch.Tensor]:
@@ -57,3 +66,62 @@ def test_couplings_in_proportion_stay_in_proportion() -> None:
     left = row > 0
     assert left.sum() >= 2
     torch.testing.assert_close(row[left], was[left] / was[left].sum())
+
+
+class TestStatistics:
+    def test_they_are_what_the_strict_network_sees(self) -> None:
+        """With them, each normalisation gives a mean of 0 and a variance of 1 on these images, before its weights."""
+        model = small_model()
+        image = random_image(model, 6)
+        statistics = strict_statistics(model, [image])
+        norm = model.norm
+        given: list[torch.Tensor] = []
+        handle = norm.register_forward_pre_hook(lambda module, inputs: given.append(inputs[0]))
+        norms = [module for module in model.modules() if isinstance(module, CapsuleBatchNorm)]
+        with replace_couplings(model, strict_tree), torch.no_grad():
+            for each in norms:
+                each.train()
+            model(image)
+        handle.remove()
+        seen = given[0].flatten(0, 1)
+        torch.testing.assert_close(statistics["norm.running_mean"], seen.mean(0))
+        torch.testing.assert_close(statistics["norm.running_var"], seen.var(0))
+        assert len(statistics) == 2 * len(norms)
+
+    def test_the_model_is_left_as_it_was(self) -> None:
+        model = small_model()
+        image = random_image(model)
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        said = model(image).logits
+        momenta = [module.momentum for module in model.modules() if isinstance(module, CapsuleBatchNorm)]
+        statistics = strict_statistics(model, [image])
+        assert [module.momentum for module in model.modules() if isinstance(module, CapsuleBatchNorm)] == momenta
+        with replace_couplings(model, strict_tree):
+            plain = model(image).logits
+        with strict_network(model, statistics):
+            adjusted = model(image).logits
+        with pytest.raises(ValueError, match="image"), strict_network(model, statistics):
+            model(image[:, :, :-1])
+        assert not torch.equal(adjusted, plain)
+        assert torch.equal(model(image).logits, said)
+        assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+        assert not any(module.training for module in model.modules())
+
+    def test_they_stay_with_their_model(self, tmp_path: Path) -> None:
+        model = small_model()
+        assert load_statistics(tmp_path, "abc") is None
+        statistics = strict_statistics(model, [random_image(model)])
+        save_statistics(tmp_path, statistics, "abc")
+        found = load_statistics(tmp_path, "abc")
+        assert found is not None
+        assert found.keys() == statistics.keys()
+        assert all(torch.equal(found[name], value) for name, value in statistics.items())
+        with pytest.raises(ValueError, match="another model than the one beside it; run parsecaps remember again"):
+            load_statistics(tmp_path, "abd")
+        (tmp_path / "strict.safetensors").write_bytes(b"nothing")
+        with pytest.raises(ValueError, match="cannot be read"):
+            load_statistics(tmp_path, "abc")
+
+    def test_layer_normalisation_needs_none(self) -> None:
+        model = small_model(normalisation="layer")
+        assert strict_statistics(model, [random_image(model)]) == {}

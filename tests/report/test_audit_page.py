@@ -26,6 +26,8 @@ def test_methods_stand_side_by_side() -> None:
     assert "str<b>eaks" not in html
     assert "one thing could not be measured" in html
     assert "+5.0 points better" in html
+    assert "<td>-0.100<small>-0.200 to -0.050</small></td>" in html  # what the strict tree costs
+    assert any("strict tree: Measured on 12 cases" in line for line in audit_lines(audit))
     assert html.count('class="chart"') == 2 + 1 + 2 + 2 + 2 + 1  # curves, cuts and sanity; corrections
     assert all("aria-label" in svg for svg in re.findall(r"<svg[^>]*>", html))
     assert not re.search(r'(src|href)="(?!data:)', html)
@@ -39,7 +41,9 @@ def test_whatever_is_missing_there_is_a_page(case: str) -> None:
     if case == "no maps":
         audit = replace(audit, maps={"classes": {}})
     if case == "nothing measured":
-        audit = replace(audit, maps={"classes": {"good": MapAudit(None, None, None)}}, redundancy=[], concepts=None)
+        audit = replace(
+            audit, maps={"classes": {"good": MapAudit(None, None, None)}}, redundancy=[], concepts=None, strict=None
+        )
     html = audit_page(audit)
     text = re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
     assert "None" not in text

@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 import torch
 from tests.browser import needs_browser, page
+from tests.explain.make_audit import make_cost
 from tests.explain.told import make_folder
 
 from parsecaps.bundle import Bundle
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain.explainer import Explainer, explain
 from parsecaps.explain.explanation import Explanation
+from parsecaps.explain.map_pictures import overlay_png
+from parsecaps.explain.strictness import Strictness
+from parsecaps.explain.traversal_strip import TraversalStrip
 from parsecaps.models import ParseCaps
 from parsecaps.report.case_page import case_page
 
@@ -133,7 +137,9 @@ def test_a_node_opens_its_region_by_keyboard(tab: Any, told: list[Explanation], 
     wanted = [top, left, bottom - top, right - left]
     assert [float(each.rstrip("%")) for each in style] == pytest.approx([100 * each / 32 for each in wanted], abs=1e-3)
     assert tab.locator("#case-1 .box").is_visible()
-    assert f"{tree.nodes[2].name}, row" in tab.locator("#case-1 .detail:visible").inner_text()
+    detail = tab.locator("#case-1 .detail:visible").inner_text()
+    assert detail.startswith(tree.nodes[2].name)
+    assert f"rests on rows {top} to {bottom}, columns {left} to {right}" in detail
     assert nodes.nth(2).get_attribute("aria-pressed") == "true"
     tab.keyboard.press(key)
     assert not tab.locator("#case-1 .box").is_visible()
@@ -204,6 +210,9 @@ def test_the_index_filters_and_opens(tab: Any, told: list[Explanation]) -> None:
     tab.get_by_label("Truth").select_option("wrong")
     assert tab.locator("#count").inner_text() == "1 of 3 cases"
     assert visible.get_attribute("id") == "case-2"
+    edge = "each => getComputedStyle(each).borderLeftColor"
+    edges = [tab.locator(f"#case-{number} .verdict").evaluate(edge) for number in (1, 2, 3)]
+    assert len(set(edges)) == 3  # right, wrong and abstaining look different
     tab.get_by_label("Truth").select_option("")
     tab.get_by_label("only where it abstains").check()
     assert visible.get_attribute("id") == "case-3"
@@ -227,6 +236,39 @@ def test_a_phone_need_not_scroll_sideways(tab: Any) -> None:
     for number in (1, 2, 3):
         tab.locator(f"[data-case='{number}']").click()
         assert tab.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+@needs_browser
+def test_strictness_is_said_and_traversals_unfold_and_print(
+    opened: tuple[Any, list[str]], told: list[Explanation], tmp_path: Path
+) -> None:
+    strict = Strictness("<b>other</b>", 0.7, ("veil",), True, make_cost())
+    strips = (TraversalStrip("first & last", 0.25, (0.0, 0.5), overlay_png(told[0].image, None)),)
+    case = replace(told[0], strict=strict, traversals=strips)
+    (tmp_path / "strict.html").write_text(case_page([case]), encoding="utf-8")
+    tab, errors = opened
+    there = tab.url
+    tab.goto((tmp_path / "strict.html").as_uri())
+    said = tab.locator(".verdict .strict").inner_text()
+    assert said.startswith("Strict tree: each capsule keeps the one parent")
+    assert "The ordinary network says otherwise: <b>other</b> (70.0%), and also sees veil" in said
+    assert "Measured on 12 cases, the strict network has accuracy 80.0% instead of 90.0%" in said
+    assert "-20.0% to -5.0%" in said
+    picture = tab.locator(".strips img")
+    assert not picture.is_visible()
+    tab.locator(".unfold").focus()
+    tab.keyboard.press("Enter")
+    assert picture.is_visible()
+    assert tab.locator(".unfold").get_attribute("aria-expanded") == "true"
+    assert picture.get_attribute("alt") == strips[0].sentence()
+    assert tab.locator(".values span").all_inner_texts() == ["as it is", "0.00", "0.50"]
+    tab.locator(".unfold").click()
+    assert not picture.is_visible()
+    tab.emulate_media(media="print")
+    assert picture.is_visible()
+    tab.emulate_media(media="screen")
+    assert errors == []
+    tab.goto(there)
 
 
 @needs_browser

@@ -20,6 +20,12 @@ Method = Annotated[
 RiskLimit = Annotated[
     float | None, typer.Option(help="Abstain so that at most this share of the answers leaves out the truth.")
 ]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Explain the strict network, in which each capsule has a single parent.")
+]
+Traversals = Annotated[
+    int | None, typer.Option(help="Draw what the decoder makes of so many numbers of the global capsule as they move.")
+]
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a run, or of a saved model.")]
 
 
@@ -32,6 +38,8 @@ def explain(
     ] = None,
     method: Method = None,
     risk: RiskLimit = None,
+    strict: Strict = False,
+    traversals: Traversals = None,
     config: ConfigFile = None,
     settings: Settings = None,
     json_file: JsonFile = None,
@@ -39,7 +47,8 @@ def explain(
     """Explain what a model says of images: its concepts and where it saw them, its parse tree, and known cases.
 
     With `--out`, each image gets a folder with an overlay for the diagnosis and for each concept, the parse trees as
-    SVG, and `explanation.json`. `parsecaps report` makes a page of the same. docs/explain.md says what the parts mean.
+    SVG, strips of traversals, and `explanation.json`. `parsecaps report` makes a page of the same. docs/explain.md says
+    what the parts mean.
 
     **Examples**
 
@@ -47,7 +56,8 @@ def explain(
 
     `parsecaps explain runs/cases-1 image.dcm --risk 0.1 --method grad-cam --json why.json`
 
-    A YAML file and `--set` have the keys `risk`, `method` and `trees` (how many parse trees an image gets).
+    A YAML file and `--set` have the keys `risk`, `method`, `strict`, `traversals` and `trees` (how many parse trees an
+    image gets).
     """
     check_writable(json_file)
     from parsecaps.bundle import find_bundle
@@ -55,7 +65,7 @@ def explain(
     from parsecaps.explain.explainer import Explainer
     from parsecaps.pipeline.series import explain_series
 
-    given = {"method": method, "risk": risk}
+    given = {"method": method, "risk": risk, "strict": strict or None, "traversals": traversals}
     values = {key: value for key, value in given.items() if value is not None}
     chosen = load_settings(ExplainConfig, config, settings or [], values=values)
     if out is not None:
@@ -71,6 +81,8 @@ def explain(
         console().print(_table(each))
         if each.reasons is not None:
             console().print(each.reasons.sentence(), highlight=False, markup=False)
+        for line in each.strict_lines:
+            console().print(line, highlight=False, markup=False)
         if out is not None:
             folder = out / f"{number:03d}-{_plain(each.name)}"
             _write(each, folder)
@@ -112,11 +124,13 @@ def _write(told: "Explanation", folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "image.png").write_bytes(overlay_png(told.image, None))
     (folder / f"diagnosis-{_plain(told.diagnosis)}.png").write_bytes(overlay_png(told.image, told.class_map))
-    for j, each in enumerate(told.concepts, 1):
-        (folder / f"concept-{j}-{_plain(each.name)}.png").write_bytes(overlay_png(told.image, each.map))
+    for j, concept in enumerate(told.concepts, 1):
+        (folder / f"concept-{j}-{_plain(concept.name)}.png").write_bytes(overlay_png(told.image, concept.map))
     for tree in told.trees:
         kind = "diagnosis" if tree.about == "classes" else f"concept-{tree.index + 1}"
         (folder / f"tree-{kind}-{_plain(tree.name)}.svg").write_text(tree.to_svg(told.image), encoding="utf-8")
+    for each in told.traversals:
+        (folder / f"traversal-{_plain(each.name)}.png").write_bytes(each.png)
     text = json.dumps(told.as_dict(), indent=2) + "\n"
     (folder / "explanation.json").write_text(text, encoding="utf-8")
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.explain import Method, ModelFolder, RiskLimit
+from parsecaps.cli.explain import Method, ModelFolder, RiskLimit, Strict, Traversals
 from parsecaps.cli.output import ConfigFile, Settings, check_writable, console, one_line_errors
 
 
@@ -20,6 +20,8 @@ def report(
     limit: Annotated[int | None, typer.Option(help="At most so many cases; 100 if left out.")] = None,
     method: Method = None,
     risk: RiskLimit = None,
+    strict: Strict = False,
+    traversals: Traversals = None,
     config: ConfigFile = None,
     settings: Settings = None,
 ) -> None:
@@ -36,7 +38,7 @@ def report(
 
     `parsecaps report runs/cases-1 other-hospital.csv --out cases.html --limit 40`
 
-    A YAML file and `--set` have the keys `risk`, `method`, `trees` and `limit`.
+    A YAML file and `--set` have the keys `risk`, `method`, `strict`, `traversals`, `trees` and `limit`.
     """
     check_writable(out)
     from parsecaps.bundle import find_bundle
@@ -46,7 +48,7 @@ def report(
     from parsecaps.pipeline.series import explain_series
     from parsecaps.report.case_page import case_page
 
-    given = {"method": method, "risk": risk, "limit": limit}
+    given = {"method": method, "risk": risk, "limit": limit, "strict": strict or None, "traversals": traversals}
     values = {key: value for key, value in given.items() if value is not None}
     chosen = load_settings(ReportConfig, config, settings or [], values=values)
     with console(stderr=True).status("explaining") as status:

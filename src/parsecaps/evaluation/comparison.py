@@ -86,7 +86,7 @@ def compare(first: Predictions, second: Predictions, *, resamples: int = 1000, s
     for name in COMPARED:
         a, b = (float(values[name][0]) for values in once)
         drawn = [pair[1][name] - pair[0][name] for pair in blocks]
-        differences[name] = _difference(a, b, np.concatenate(drawn) if drawn and spread else np.empty(0))
+        differences[name] = paired_difference(a, b, np.concatenate(drawn) if drawn and spread else np.empty(0))
     return Comparison(
         n=len(first),
         patients=len(np.unique(group)),
@@ -144,7 +144,8 @@ def _compared(scores: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {"accuracy": scores["accuracy"], "balanced_accuracy": means["recall"], "macro_auroc": means["auroc"]}
 
 
-def _difference(first: float, second: float, drawn: np.ndarray) -> Difference:
+def paired_difference(first: float, second: float, drawn: np.ndarray) -> Difference:
+    """Two scores of the same cases, with their differences in resamples of the patients: (R,), NaN where undefined."""
     if np.isnan(first) or np.isnan(second):
         return Difference(None, None, None, None, None, None)
     drawn = drawn[~np.isnan(drawn)].round(12)  # equal scores may differ in their last bits

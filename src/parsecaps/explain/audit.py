@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from parsecaps.bundle import Bundle
 from parsecaps.data.cache import PreparedImages
@@ -18,6 +19,7 @@ from parsecaps.explain.map_audit import Cases, MapAudit, MapMaker, RoutesOf, aud
 from parsecaps.explain.masks import CaseMasks, find_masks
 from parsecaps.explain.redundancy import LayerSimilarity, capsule_similarity
 from parsecaps.explain.route_ablation import RouteAblation
+from parsecaps.explain.strictness import StrictCost, strict_cost
 from parsecaps.explain.targets import About
 
 LIMIT = 200  # cases with maps; fewer for what is slower still
@@ -33,7 +35,8 @@ class Audit:
     """All that was measured of a model's explanations.
 
     `maps` and `routes` are by what is explained ("concepts", "classes"), `maps` then by method. `mapped` of the `cases`
-    were explained by maps. `masks` says what maps were compared with. `notes` say what could not be measured, and why.
+    were explained by maps. `masks` says what maps were compared with. `strict` is what a strict tree costs, None
+    without routes. `notes` say what could not be measured, and why.
     """
 
     model: str
@@ -47,6 +50,7 @@ class Audit:
     maps: dict[About, dict[str, MapAudit]]
     routes: dict[About, RouteAblation]
     concepts: ConceptAudit | None
+    strict: StrictCost | None
     redundancy: list[LayerSimilarity]
     notes: list[str]
 
@@ -65,6 +69,7 @@ def audit(
     masks: CaseMasks | None = None,
     routes: RoutesOf | None = None,
     train: Predictions | None = None,
+    statistics: Mapping[str, Tensor] | None = None,
     limit: int = LIMIT,
     resamples: int = 1000,
     seed: int = 0,
@@ -73,7 +78,8 @@ def audit(
     """Measure the explanations of a model on these cases of a data set, whose images were prepared as the bundle says.
 
     `maps` are the methods to compare, by name. `masks` are those of the data if left out. `routes` gives what each
-    route brought, for models that route. `train` is what the model said of its training cases (`predict_cases`).
+    route brought, for models that route; `statistics` are those of its strict tree (`explain.strict_tree`). `train` is
+    what the model said of its training cases (`predict_cases`).
     At most `limit` cases, drawn at random, get maps. The same arguments give the same numbers.
     """
     if not rows:
@@ -102,6 +108,13 @@ def audit(
             if ablation is not None:
                 found_routes[about] = ablation
     concepts, notes = audit_concepts(bundle, data, prepared, rows, said, train, **options)
+    strict = None
+    if routes is not None:
+
+        def tell_strict(done: int, total: int) -> None:
+            progress("strict tree", done, total)
+
+        strict = strict_cost(bundle, data, prepared, rows, said, statistics=statistics, progress=tell_strict, **options)
     few = cases.first(REDUNDANCY_CASES)
     redundancy = capsule_similarity(bundle.model, (few.image(batch) for batch in few.batches()))
     if masks.concepts is None and masks.lesion is None:
@@ -120,6 +133,7 @@ def audit(
         maps=found_maps,
         routes=found_routes,
         concepts=concepts,
+        strict=strict,
         redundancy=redundancy,
         notes=notes,
     )

@@ -11,7 +11,9 @@ from parsecaps.data.splits import rows_of
 from parsecaps.evaluation.predicting import predict_cases
 from parsecaps.evaluation.predictions import Predictions
 from parsecaps.explain.audit import LIMIT, Audit, Progress, audit
+from parsecaps.explain.case_memory import weights_digest
 from parsecaps.explain.map_makers import map_makers, routes_of
+from parsecaps.explain.strict_tree import load_statistics
 from parsecaps.training.choose import absolute
 from parsecaps.training.run_folder import RunFolder
 
@@ -29,7 +31,8 @@ def audit_model(
 
     A saved model outside of a run needs `data`, and does without its training cases.
     """
-    bundle, run = Bundle.load(find_bundle(model)), RunFolder(Path(model))
+    place, run = find_bundle(model), RunFolder(Path(model))
+    bundle = Bundle.load(place)
     train: Predictions | None = None
     tested: Sequence[int] | None = None
     own: DataSet | None = None
@@ -56,6 +59,7 @@ def audit_model(
         maps=map_makers(bundle.model),
         routes=routes_of(bundle.model),
         train=train,
+        statistics=load_statistics(place, weights_digest(bundle.model)),
         limit=limit,
         resamples=resamples,
         seed=seed,

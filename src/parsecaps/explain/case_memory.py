@@ -18,6 +18,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from parsecaps.bundle import Bundle
+from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.sources import open_data
@@ -25,7 +26,9 @@ from parsecaps.data.splits import rows_of
 from parsecaps.evaluation.deciding import load_decision
 from parsecaps.evaluation.predicting import predict_cases
 from parsecaps.evaluation.predictions import Predictions
+from parsecaps.explain.strict_tree import STATISTICS_CASES, save_statistics, strict_statistics
 from parsecaps.explain.thumbnails import write_thumbnails
+from parsecaps.nn.couplings import Coupling
 from parsecaps.training.run_folder import RunFolder
 from parsecaps.types import Output
 
@@ -165,7 +168,10 @@ def remember(
 
 
 def remember_run(folder: str | Path, *, progress: Progress = lambda done, total: None) -> CaseMemory:
-    """Remember the training cases of a finished run, and write the memory and its pictures beside the bundle."""
+    """Remember the training cases of a finished run, and write the memory and its pictures beside the bundle.
+
+    A model that routes also gets the batch statistics of its strict tree, from some of these cases.
+    """
     run = RunFolder(Path(folder))
     config, bundle = run.read_config(), Bundle.load(run.bundle)
     data = open_data(config.data.path, config.data.source)
@@ -175,6 +181,10 @@ def remember_run(folder: str | Path, *, progress: Progress = lambda done, total:
     memory = remember(bundle, data, prepared, rows, progress=progress)
     write_thumbnails(run.bundle / THUMBNAILS_FILE, prepared.images, rows)
     memory.save(run.bundle)
+    if any(isinstance(module, Coupling) for module in bundle.model.modules()):
+        some = np.linspace(0, len(rows) - 1, min(STATISTICS_CASES, len(rows))).round().astype(int)
+        batches = Batches(data, prepared, [rows[i] for i in some], batch_size=64).epoch(0)
+        save_statistics(run.bundle, strict_statistics(bundle.model, (each.image for each in batches)), memory.model)
     return replace(memory, temperature=load_decision(run.bundle, None)[0].temperature)
 
 

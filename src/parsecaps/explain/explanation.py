@@ -12,8 +12,10 @@ from parsecaps.explain.intervention import ConceptReasoning
 from parsecaps.explain.map_pictures import grey_png
 from parsecaps.explain.parse_tree import ParseTree
 from parsecaps.explain.prototypes import KnownCase, Prototype, SimilarCase
+from parsecaps.explain.strictness import Strictness
+from parsecaps.explain.traversal_strip import TraversalStrip
 
-VERSION = 1
+VERSION = 2  # 1 knew neither strict trees nor traversals
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,8 @@ class Explanation:
     and `abstain` is true unless that is one class; both are None without. `class_map` is where the reasons for the
     diagnosis were seen, by the same `method` as the maps of the concepts. `trees` are for the diagnosis, then for the
     most present concepts. `pictures` are JPEG files of the known cases, by their row in the memory. `notes` say what
-    cannot be given, and why. `truth` is the known class, None where it is not known.
+    cannot be given, and why. `truth` is the known class, None where it is not known. `strict` is there where all of
+    this is of the strict network, except for similar cases. `traversals` are pictures of the decoder.
 
     Shapes:
         - image: (channels, size, size) in [0, 1], as the model saw it
@@ -88,11 +91,19 @@ class Explanation:
     reasons: Reasons | None
     notes: tuple[str, ...]
     truth: str | None = None
+    strict: Strictness | None = None
+    traversals: tuple[TraversalStrip, ...] = ()
 
     @property
     def probability(self) -> float:
         """That of the diagnosis."""
         return self.probabilities[self.diagnosis]
+
+    @property
+    def strict_lines(self) -> list[str]:
+        """What a reader of the strict network's explanation must know; nothing for the ordinary one."""
+        seen = [each.name for each in self.concepts if each.seen]
+        return [] if self.strict is None else self.strict.sentences(self.diagnosis, seen)
 
     def __repr__(self) -> str:
         lines = [f"{self.name}: {self.diagnosis} {self.probability:.1%}"]
@@ -104,6 +115,7 @@ class Explanation:
         lines += [f"  {tree.name}: {tree.share:.0%} of the evidence in the tree shown" for tree in self.trees]
         if self.reasons is not None:
             lines.append(f"  {self.reasons.sentence()}")
+        lines += [f"  {line}" for line in self.strict_lines]
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
     def as_dict(self) -> dict[str, Any]:
@@ -136,12 +148,21 @@ class Explanation:
             "trees": [tree.to_dict() for tree in self.trees],
             "similar": [{**_case(each.case), "distance": each.distance} for each in self.similar],
             "reasons": None if self.reasons is None else _reasons(self.reasons),
+            "strict": None if self.strict is None else asdict(self.strict),
+            "traversals": [
+                {"name": each.name, "value": each.value, "values": list(each.values), "png": _text(each.png)}
+                for each in self.traversals
+            ],
             "notes": list(self.notes),
         }
 
 
 def _map(found: np.ndarray) -> dict[str, Any]:
-    return {"png": base64.b64encode(grey_png(found)).decode(), "max": float(found.max())}
+    return {"png": _text(grey_png(found)), "max": float(found.max())}
+
+
+def _text(file: bytes) -> str:
+    return base64.b64encode(file).decode()
 
 
 def _case(case: KnownCase) -> dict[str, Any]:

@@ -31,14 +31,14 @@ def map_png(found: np.ndarray) -> bytes:
     colours, opacity = _colours()
     picture = Image.fromarray(level, mode="P")
     picture.putpalette(colours.tobytes())
-    return _file(picture, transparency=opacity.tobytes())
+    return png_file(picture, transparency=opacity.tobytes())
 
 
 def grey_png(found: np.ndarray) -> bytes:
     """A map (size, size) as a grey PNG of at most 64 pixels, in which 255 is its highest value."""
     from PIL import Image
 
-    return _file(Image.fromarray((_small(found, MAP_SIDE) * 255).round().astype(np.uint8)))
+    return png_file(Image.fromarray((_small(found, MAP_SIDE) * 255).round().astype(np.uint8)))
 
 
 def overlay_png(image: Tensor, found: np.ndarray | None, strength: float = 0.8) -> bytes:
@@ -49,13 +49,13 @@ def overlay_png(image: Tensor, found: np.ndarray | None, strength: float = 0.8) 
     side = below.width * max(1, -(-_LARGE // below.width))
     below = below.resize((side, side), Image.Resampling.BICUBIC)
     if found is None:
-        return _file(below)
+        return png_file(below)
     small = Image.fromarray(_small(found, SHOWN_SIDE).astype(np.float32))
     share = small.resize((side, side), Image.Resampling.BICUBIC)
     value = np.clip(np.asarray(share), 0, 1)[..., None]
     alpha = strength * np.sqrt(value)
     mixed = np.asarray(below, dtype=np.float64) * (1 - alpha) + (_LOW + (_HIGH - _LOW) * value) * alpha
-    return _file(Image.fromarray(mixed.round().astype(np.uint8)))
+    return png_file(Image.fromarray(mixed.round().astype(np.uint8)))
 
 
 def picture_jpeg(image: Tensor, largest: int = 320) -> bytes:
@@ -66,6 +66,15 @@ def picture_jpeg(image: Tensor, largest: int = 320) -> bytes:
     picture.thumbnail((largest, largest), Image.Resampling.LANCZOS)
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=85)
+    return file.getvalue()
+
+
+def png_as_jpeg(png: bytes) -> bytes:
+    """A PNG file as a smaller JPEG file, for a page of many."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.open(io.BytesIO(png)).convert("RGB").save(file, "JPEG", quality=80)
     return file.getvalue()
 
 
@@ -109,7 +118,8 @@ def _colours() -> tuple[np.ndarray, np.ndarray]:
     return colours, (255 * np.sqrt(value[:, 0])).round().astype(np.uint8)
 
 
-def _file(picture: "Image", **settings: bytes) -> bytes:
+def png_file(picture: "Image", **settings: bytes) -> bytes:
+    """A picture of Pillow as a PNG file."""
     file = io.BytesIO()
     picture.save(file, "PNG", optimize=True, **settings)
     return file.getvalue()

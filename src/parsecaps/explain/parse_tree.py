@@ -1,7 +1,7 @@
 """The parse tree of one image: from a diagnosis or a concept down to image regions, strongest routes first."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,28 +9,35 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.data.preparation import Preparation
-from parsecaps.explain.climb import Climb, climb
+from parsecaps.explain.climb import climb
 from parsecaps.explain.path import edge_relevance
 from parsecaps.explain.places import Box, Places, hull
-from parsecaps.explain.routes import CellRoutes, Routes, trace
+from parsecaps.explain.routes import Routes, trace
 from parsecaps.explain.targets import About
+from parsecaps.explain.tree_regions import Level, Region, all_regions, choose, is_strict, tree_levels
 
-VERSION = 1
+VERSION = 2  # 1 had a node for each capsule of each cell, and several parents for a node
+MAX_NODES = 24
+ROOT = "root"
 
 
 @dataclass(frozen=True)
 class TreeNode:
-    """A capsule of the tree.
+    """Neighbouring capsules of one grid, which sent their evidence to the same parent.
 
-    `layer` is 0 for the primary capsules and one more for each cell. `activity` is the capsule's length, `share` how
-    much of all evidence climbs through it. `place` is where it lies, `region` the box around the primary capsules that
-    it is shown to rest on, in pixels of the prepared image: top, left, bottom, right. What a primary capsule sees is a
-    little more than its place, for convolutions come before it. `original` is the region in the original image.
+    `level` is 0 for the primary capsules and one more for each block. `capsules` are counted row by row from 0, the one
+    with most evidence first; `row`, `column` and `activity`, its length, are of that one. `share` is how much of all
+    evidence climbs from them through `parent`, a node's id or "root". `place` is the box around the strongest of them,
+    which carry nine tenths of that, and `region` the box around the places of the primary capsules that they are shown
+    to rest on, in pixels of the prepared image: top, left, bottom, right. What a primary capsule sees is a little more
+    than its place, for convolutions come before it. `original` is the region in the original image.
     """
 
     id: str
-    layer: int
+    parent: str
+    level: int
     name: str
+    capsules: tuple[int, ...]
     row: int
     column: int
     activity: float
@@ -41,26 +48,13 @@ class TreeNode:
 
 
 @dataclass(frozen=True)
-class TreeEdge:
-    """A route from a child to a parent; the parent of the top capsules is "root".
-
-    `coupling` is the mean over the heads, and None below the root. It is 0 where a child reached its parent by the
-    axial branch, or by staying at its place, alone. `share` is how much of all evidence climbs this route.
-    """
-
-    parent: str
-    child: str
-    coupling: float | None
-    share: float
-
-
-@dataclass(frozen=True)
 class ParseTree:
     """The strongest routes of one image to one target.
 
     `value` is the concept's presence or the class's logit, `neutral` that of a picture with nothing in it, and `share`
-    how much of all evidence takes the routes shown, from end to end. Nodes and edges come top layer first, and the
-    strongest first within a layer.
+    how much of all evidence takes the routes shown, from end to end. `strict` says that no capsule had more than one
+    parent; otherwise the same capsule can be in several nodes, once for each parent. Nodes come top level first, and
+    the strongest first within a level.
     """
 
     about: About
@@ -69,9 +63,9 @@ class ParseTree:
     value: float
     neutral: float
     share: float
+    strict: bool
     image_size: int
     nodes: tuple[TreeNode, ...]
-    edges: tuple[TreeEdge, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; `version` changes when the fields do."""
@@ -88,8 +82,7 @@ class ParseTree:
             raise ValueError(f"the parse tree has version {values.get('version')!r}, not {VERSION}; make it again")
         plain = {key: value for key, value in values.items() if key != "version"}
         nodes = tuple(TreeNode(**{key: _frozen(value) for key, value in node.items()}) for node in plain["nodes"])
-        edges = tuple(TreeEdge(**edge) for edge in plain["edges"])
-        return cls(**{**plain, "nodes": nodes, "edges": edges})
+        return cls(**{**plain, "nodes": nodes})
 
     def to_svg(self, image: Tensor | None = None) -> str:
         """A self-contained drawing, with the prepared image (channels, size, size) below if it is given."""
@@ -105,23 +98,23 @@ def parse_tree(
     about: About = "concepts",
     index: int,
     name: str = "",
-    max_children: int = 3,
+    max_nodes: int = MAX_NODES,
     min_share: float = 0.01,
     preparation: Preparation | None = None,
     original_shape: tuple[int, int] | None = None,
 ) -> ParseTree:
     """The parse tree of `image` (1, channels, size, size) for the concept or class `index`.
 
-    Each node shows its strongest `max_children` routes, of those that carry at least `min_share` of all evidence. An
-    image that speaks against the target everywhere has a tree without nodes.
+    It has at most `max_nodes` nodes, each with at least `min_share` of all evidence, chosen to carry much of it from
+    the image to the target. An image that speaks against the target everywhere has a tree without nodes.
     With the preparation and the shape (height, width) of the original image, regions are also given in its pixels.
 
     >>> from parsecaps.models import ParseCaps
     >>> _ = torch.manual_seed(0)
     >>> model = ParseCaps.from_preset("tiny", num_classes=2).eval()
     >>> tree = parse_tree(model, torch.rand(1, 1, 32, 32), index=0)
-    >>> [node.id for node in tree.nodes][-1][0], tree.share > 0
-    ('0', True)
+    >>> tree.nodes[0].parent, tree.nodes[-1].level, tree.share > 0
+    ('root', 0, True)
     """
     if len(image) != 1:
         raise ValueError(f"a parse tree is of one image; {len(image)} were given")
@@ -130,110 +123,65 @@ def parse_tree(
     routes = trace(model, image)
     brought, before, after = edge_relevance(routes, about, index)
     climbed = climb(routes.cells, brought)
-    kept = _prune(climbed, max_children, min_share)
+    strict = is_strict(routes.cells)
+    levels = tree_levels(routes.cells, routes.widths, climbed, strict)
+    shown = choose(all_regions(levels, climbed.nodes[levels[-1].layer], min_share), max_nodes)
     return ParseTree(
         about=about,
         index=index,
         name=name or f"{'concept' if about == 'concepts' else 'class'} {index}",
         value=after.item(),
         neutral=before.item(),
-        share=_carried(climbed, kept),
+        share=sum(region.share for region in shown if region.level == 0),
+        strict=strict,
         image_size=image.shape[-1],
-        nodes=_nodes(routes, climbed, kept, preparation, original_shape),
-        edges=_edges(routes.cells, climbed, kept),
+        nodes=_nodes(routes, levels, shown, preparation, original_shape),
     )
-
-
-def _prune(climbed: Climb, max_children: int, min_share: float) -> list[Tensor]:
-    """Which routes are shown: the root's (1, n_L), then those of each cell (n', n) from the last to the first."""
-    kept = []
-    shown = torch.ones(1, dtype=torch.bool)
-    for flow in (climbed.nodes[-1].unsqueeze(0), *reversed(climbed.edges)):
-        strongest = flow.topk(min(max_children, flow.shape[1]), 1).indices
-        few = torch.zeros_like(flow, dtype=torch.bool).scatter(1, strongest, True)
-        kept.append(few & (flow >= min_share) & (flow > 0) & shown.unsqueeze(1))
-        shown = kept[-1].any(0)
-    for i in range(len(kept) - 1, 0, -1):  # from the leaves up: what ends before a leaf is not shown
-        kept[i - 1] &= kept[i].any(1)
-    return kept
-
-
-def _carried(climbed: Climb, kept: list[Tensor]) -> float:
-    """How much of all evidence takes only routes that are shown, from a leaf to the root."""
-    carried = torch.where(kept[0][0], climbed.nodes[-1], 0)
-    for flow, node, keep in zip(reversed(climbed.edges), reversed(climbed.nodes[1:]), kept[1:], strict=True):
-        part = torch.where(node > 0, carried / torch.where(node > 0, node, 1), 0)
-        carried = part @ torch.where(keep, flow, 0)
-    return carried.sum().item()
 
 
 def _nodes(
     routes: Routes,
-    climbed: Climb,
-    kept: list[Tensor],
+    levels: Sequence[Level],
+    shown: Sequence[Region],
     preparation: Preparation | None,
     original_shape: tuple[int, int] | None,
 ) -> tuple[TreeNode, ...]:
     places = Places.of(routes.initial, routes.image.shape[-1])
-    halvings = [0]
-    for cell in routes.cells:
-        halvings.append(halvings[-1] + (not cell.residual))
-    regions: dict[tuple[int, int], Box] = {}
-    nodes: list[TreeNode] = []
-    for layer, (capsules, width) in enumerate(zip(routes.layers, routes.widths, strict=True)):
-        shown = kept[-1 - layer].any(0).nonzero()[:, 0].tolist()
-        lengths = capsules[0].norm(dim=-1)
-        group = []
-        for capsule in shown:
-            place = places.box(capsule, halvings[layer])
-            below = kept[-layer][capsule].nonzero()[:, 0].tolist() if layer else []
-            region = hull([regions[layer - 1, child] for child in below]) if layer else place
-            regions[layer, capsule] = region
-            group.append(
-                TreeNode(
-                    id=f"{layer}:{capsule}",
-                    layer=layer,
-                    name=_layer_name(layer, halvings),
-                    row=capsule // width,
-                    column=capsule % width,
-                    activity=lengths[capsule].item(),
-                    share=climbed.nodes[layer][capsule].item(),
-                    place=place,
-                    region=region,
-                    original=_original(region, preparation, original_shape),
-                )
+    ordered = sorted(shown, key=lambda region: (-region.level, -region.share))
+    ids = {region: f"{region.level}:{number}" for number, region in enumerate(ordered)}
+    boxes = {
+        region: hull([places.box(capsule, _halvings(routes, levels[region.level])) for capsule in region.core])
+        for region in ordered
+    }
+    rests: dict[Region, Box] = {}
+    for region in reversed(ordered):  # from the leaves up
+        below = [rests[child] for child in ordered if child.parent is region]
+        rests[region] = hull(below) if below else boxes[region]
+    nodes = []
+    for region in ordered:
+        level, strongest = levels[region.level], region.capsules[0]
+        nodes.append(
+            TreeNode(
+                id=ids[region],
+                parent=ROOT if region.parent is None else ids[region.parent],
+                level=region.level,
+                name=f"block {region.level}" if region.level else "primary capsules",
+                capsules=region.capsules,
+                row=strongest // level.width,
+                column=strongest % level.width,
+                activity=routes.layers[level.layer][0, strongest].norm().item(),
+                share=region.share,
+                place=boxes[region],
+                region=rests[region],
+                original=_original(rests[region], preparation, original_shape),
             )
-        nodes = sorted(group, key=lambda node: -node.share) + nodes
+        )
     return tuple(nodes)
 
 
-def _edges(cells: tuple[CellRoutes, ...], climbed: Climb, kept: list[Tensor]) -> tuple[TreeEdge, ...]:
-    top = len(cells)
-    shares = climbed.nodes[-1]
-    edges = [
-        TreeEdge("root", f"{top}:{child}", None, shares[child].item()) for child in kept[0][0].nonzero()[:, 0].tolist()
-    ]
-    edges.sort(key=lambda edge: -edge.share)
-    for layer in range(top, 0, -1):
-        strength, flow = cells[layer - 1].coupling[0].mean(0), climbed.edges[layer - 1]
-        group = [
-            TreeEdge(f"{layer}:{p}", f"{layer - 1}:{c}", strength[p, c].item(), flow[p, c].item())
-            for p, c in kept[top - layer + 1].nonzero().tolist()
-        ]
-        edges += sorted(group, key=lambda edge: -edge.share)
-    return tuple(edges)
-
-
-def _layer_name(layer: int, halvings: list[int]) -> str:
-    """A layer's name in the table of the model.
-
-    >>> [_layer_name(layer, [0, 1, 2, 2]) for layer in range(4)]
-    ['primary capsules', 'block 1 cell 1', 'block 2 cell 1', 'block 2 cell 2']
-    """
-    if layer == 0:
-        return "primary capsules"
-    block = halvings[layer]
-    return f"block {block} cell {layer - halvings.index(block) + 1}"
+def _halvings(routes: Routes, level: Level) -> int:
+    """How often the grid was halved below a level."""
+    return sum(not cell.residual for cell in routes.cells[: level.layer])
 
 
 def _original(region: Box, preparation: Preparation | None, shape: tuple[int, int] | None) -> Box | None:

@@ -2,7 +2,6 @@
 
 import base64
 import io
-from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -11,8 +10,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from parsecaps.explain.parse_tree import ParseTree, TreeNode
 
-_WIDTH, _MARGIN, _LABELS = 720, 24, 150
-_TOP, _ROW, _IMAGE, _FOOT = 64, 52, 256, 24
+_WIDTH, _MARGIN, _LABELS = 540, 14, 114
+_TOP, _ROW, _IMAGE, _FOOT = 64, 74, 256, 24
 # Okabe and Ito's blue and vermilion, which colour-blind eyes tell apart, on white and on black
 _STYLE = """
 .pt text { font: 12px system-ui, sans-serif; fill: #1a1a1a; }
@@ -36,20 +35,20 @@ _STYLE = """
 
 def draw_tree(tree: "ParseTree", image: Tensor | None) -> str:
     """The SVG of a parse tree, above the prepared image (channels, size, size) in [0, 1] or its empty frame."""
-    layers = sorted({node.layer for node in tree.nodes}, reverse=True)
-    rows = {layer: _TOP + _ROW * (i + 1) for i, layer in enumerate(layers)}
-    image_top = _TOP + _ROW * (len(layers) + 1)
+    levels = sorted({node.level for node in tree.nodes}, reverse=True)
+    rows = {level: _TOP + _ROW * (i + 1) for i, level in enumerate(levels)}
+    image_top = _TOP + _ROW * (len(levels) + 1)
     image_left = _LABELS + (_WIDTH - _LABELS - _MARGIN - _IMAGE) / 2
-    across = _positions(tree, layers)
-    at = {node.id: (across[node.id], rows[node.layer]) for node in tree.nodes}
-    at["root"] = ((_WIDTH - _MARGIN + _LABELS) / 2, _TOP)
-    strongest = max((edge.share for edge in tree.edges), default=1)
+    across = _positions(tree)
+    at = {node.id: (across[node.id], rows[node.level]) for node in tree.nodes}
+    at["root"] = (across["root"], _TOP)
+    strongest = max((node.share for node in tree.nodes), default=1)
     parts = [
         *_heading(tree),
-        *(_route(at[edge.parent], at[edge.child], edge.share / strongest) for edge in tree.edges),
+        *(_route(at[node.parent], at[node.id], node.share / strongest) for node in tree.nodes),
         *_labels(tree, rows),
         *_picture(image, image_left, image_top),
-        *(_place(tree, node, at[node.id], image_left, image_top) for node in tree.nodes if node.layer == 0),
+        *(_place(tree, node, at[node.id], image_left, image_top) for node in tree.nodes if node.level == 0),
         f'<circle class="capsule" cx="{at["root"][0]:.1f}" cy="{_TOP}" r="11"/>',
         *(_capsule(node, at[node.id]) for node in tree.nodes),
     ]
@@ -63,31 +62,38 @@ def draw_tree(tree: "ParseTree", image: Tensor | None) -> str:
     return "\n".join([opening, described, f"<style>{_STYLE}</style>", *parts, "</svg>"]) + "\n"
 
 
-def _positions(tree: "ParseTree", layers: Sequence[int]) -> dict[str, float]:
-    """Where each node stands across: leaves as they lie in the image, others above the middle of their children."""
-    wanted: dict[str, float] = {}
+def _positions(tree: "ParseTree") -> dict[str, float]:
+    """Where each node stands across: leaves side by side, others above the middle of their children.
+
+    Children stand in the order in which they lie in the image from left to right, and no routes cross.
+    """
+    children: dict[str, list[TreeNode]] = {"root": []}
+    for node in sorted(tree.nodes, key=lambda node: node.region[1] + node.region[3]):
+        children.setdefault(node.parent, []).append(node)
+    leaves = sum(node.level == 0 for node in tree.nodes)
+    room = (_WIDTH - _LABELS - _MARGIN) / max(leaves, 1)
     across: dict[str, float] = {}
-    for layer in reversed(layers):
-        group = [node for node in tree.nodes if node.layer == layer]
-        for node in group:
-            below = [(across[e.child], e.share) for e in tree.edges if e.parent == node.id and e.child in across]
-            weight = sum(share for _, share in below)
-            middle = (node.place[1] + node.place[3]) / (2 * tree.image_size)
-            inside = _LABELS + middle * (_WIDTH - _LABELS - _MARGIN)
-            wanted[node.id] = sum(x * share for x, share in below) / weight if weight else inside
-        ordered = sorted(group, key=lambda node: (wanted[node.id], node.row))
-        room = (_WIDTH - _LABELS - _MARGIN) / max(len(ordered), 1)
-        for i, node in enumerate(ordered):
-            across[node.id] = _LABELS + room * (i + 0.5)
+    placed = 0
+
+    def place(key: str) -> float:
+        nonlocal placed
+        below = [place(child.id) for child in children.get(key, [])]
+        if not below:
+            placed += 1
+        across[key] = (below[0] + below[-1]) / 2 if below else _LABELS + room * (placed - 0.5)
+        return across[key]
+
+    place("root")
     return across
 
 
 def _description(tree: "ParseTree", key: str) -> str:
-    leaves = sum(node.layer == 0 for node in tree.nodes)
+    leaves = sum(node.level == 0 for node in tree.nodes)
     kind = "presence" if tree.about == "concepts" else "logit"
     text = (
-        f"{tree.name}, {kind} {tree.value:.2f}. The routes shown carry {tree.share:.0%} of the evidence, "
-        f"from {leaves} regions of the image through {len(tree.nodes) - leaves} capsules."
+        f"{tree.name}, {kind} {tree.value:.2f}. The {'strict tree' if tree.strict else 'routes'} shown "
+        f"{'carries' if tree.strict else 'carry'} {tree.share:.0%} of the evidence, from {leaves} regions of the image "
+        f"through {len(tree.nodes) - leaves} groups of capsules."
     )
     return f'<desc id="{key}-desc">{escape(text)}</desc>'
 
@@ -96,14 +102,14 @@ def _heading(tree: "ParseTree") -> list[str]:
     kind = "presence" if tree.about == "concepts" else "logit"
     shown = f"{kind} {tree.value:.2f} ({tree.neutral:.2f} for an empty picture), {tree.share:.0%} of the evidence shown"
     return [
-        f'<text class="head" x="{_MARGIN}" y="24">{escape(tree.name)}</text>',
+        f'<text class="head" x="{_MARGIN}" y="24">{escape(tree.name)}{" (strict tree)" if tree.strict else ""}</text>',
         f'<text class="faint" x="{_MARGIN}" y="42">{shown}</text>',
     ]
 
 
 def _labels(tree: "ParseTree", rows: dict[int, int]) -> list[str]:
-    names = {node.layer: node.name for node in tree.nodes}
-    return [f'<text class="faint" x="{_MARGIN}" y="{y + 4}">{names[layer]}</text>' for layer, y in rows.items()]
+    names = {node.level: node.name for node in tree.nodes}
+    return [f'<text class="faint" x="{_MARGIN}" y="{y + 4}">{names[level]}</text>' for level, y in rows.items()]
 
 
 def _route(parent: tuple[float, float], child: tuple[float, float], strength: float) -> str:
@@ -114,12 +120,15 @@ def _route(parent: tuple[float, float], child: tuple[float, float], strength: fl
 
 
 def _capsule(node: "TreeNode", at: tuple[float, float]) -> str:
-    kind = "leaf" if node.layer == 0 else "capsule"
+    kind = "leaf" if node.level == 0 else "capsule"
+    top, left, bottom, right = node.region
+    many = len(node.capsules) > 1
+    where = f"{len(node.capsules)} capsules around" if many else "the capsule at"
     text = (
-        f"{node.name}, row {node.row + 1}, column {node.column + 1}: {node.share:.1%} of the evidence, "
-        f"activity {node.activity:.2f}, region {node.region}"
+        f"{node.name}, {where} row {node.row + 1}, column {node.column + 1}: {node.share:.1%} of the evidence, "
+        f"activity {node.activity:.2f}; it rests on rows {top} to {bottom}, columns {left} to {right}"
     )
-    radius = 4 + 9 * node.share**0.5
+    radius = 3.5 + 9 * node.share**0.5
     region = " ".join(map(str, node.region))
     drawn = f'class="{kind}" cx="{at[0]:.1f}" cy="{at[1]}" r="{radius:.1f}" data-region="{region}"'
     return f"<circle {drawn}><title>{text}</title></circle>"
@@ -136,7 +145,7 @@ def _picture(image: Tensor | None, left: float, top: float) -> list[str]:
 def _place(tree: "ParseTree", node: "TreeNode", at: tuple[float, float], left: float, top: float) -> str:
     scale = _IMAGE / tree.image_size
     y0, x0, y1, x1 = (edge * scale for edge in node.place)
-    most = max(other.share for other in tree.nodes if other.layer == 0)
+    most = max(other.share for other in tree.nodes if other.level == 0)
     box = f'x="{left + x0:.1f}" y="{top + y0:.1f}" width="{x1 - x0:.1f}" height="{y1 - y0:.1f}"'
     line = f"M{at[0]:.1f} {at[1]}L{left + (x0 + x1) / 2:.1f} {top + y0:.1f}"
     opacity = 0.15 + 0.4 * node.share / most

@@ -7,8 +7,9 @@ from pathlib import Path
 from parsecaps.bundle import Bundle, find_bundle
 from parsecaps.evaluation.archive import Item, predict_items
 from parsecaps.evaluation.deciding import load_decision
-from parsecaps.explain.explainer import NUM_TREES, ROUTES, Explainer
+from parsecaps.explain.explainer import NUM_TREES, Explainer
 from parsecaps.explain.explanation import Explanation
+from parsecaps.explain.map_methods import ROUTES
 from parsecaps.pipeline.cross_validate import CrossValidation
 from parsecaps.pipeline.evaluate import folder_of
 from parsecaps.training.fit import Run
@@ -73,10 +74,14 @@ class Model:
         risk: float | None = None,
         method: str = ROUTES,
         num_trees: int = NUM_TREES,
+        strict: bool = False,
+        traversals: int = 0,
     ) -> Explanation:
         """What the model says of an image file, with its reasons, the same as `parsecaps explain` writes."""
         explainer = Explainer.load(self.folder, self.bundle, risk=risk)
-        return explainer.explain_file(image, frame, method=method, num_trees=num_trees)
+        return explainer.explain_file(
+            image, frame, method=method, num_trees=num_trees, strict=strict, traversals=traversals
+        )
 
 
 def load(run: Run | CrossValidation | str | Path) -> Model:

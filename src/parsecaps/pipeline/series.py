@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,9 +64,19 @@ def _outcomes(
                 yield item.error
                 continue
             try:
-                yield explainer.explain_file(item.image, item.frame, method=settings.method, num_trees=settings.trees)
+                yield explainer.explain_file(item.image, item.frame, **_wanted(settings))
             except (OSError, ValueError) as error:
                 yield str(error)
+
+
+def _wanted(settings: ExplainConfig) -> dict[str, Any]:
+    """The settings as arguments of an explainer."""
+    return {
+        "method": settings.method,
+        "num_trees": settings.trees,
+        "strict": settings.strict,
+        "traversals": settings.traversals,
+    }
 
 
 def _open(text: str) -> DataSet | None:
@@ -102,8 +113,7 @@ def _cases(explainer: Explainer, data: DataSet, settings: ExplainConfig, limit: 
             yield explainer.explain(
                 explainer.bundle.preparation.prepare(raw),
                 name=relative_name(data, case) if case.frame is None else f"{relative_name(data, case)}#{case.frame}",
-                method=settings.method,
-                num_trees=settings.trees,
+                **_wanted(settings),
                 truth=label if label in explainer.bundle.classes else None,
                 concept_truth={name: value == 1 for name, value in concepts if not math.isnan(value)},
                 original_shape=(height, width),

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from parsecaps.explain.explanation import Explanation, Reasons, SeenConcept
-from parsecaps.explain.map_pictures import map_png, picture_jpeg, png_uri
+from parsecaps.explain.map_pictures import map_png, picture_jpeg, png_as_jpeg, png_uri
 from parsecaps.explain.parse_tree import ParseTree
 from parsecaps.explain.thumbnails import jpeg_uri
 from parsecaps.report.pages import render
@@ -55,6 +55,7 @@ def _case(number: int, told: Explanation) -> dict[str, Any]:
         "trees": [_tree(number, tree) for tree in told.trees],
         "similar": [(each, _picture(told.pictures, each.case.row)) for each in told.similar],
         "reasons": None if told.reasons is None else _reasons(told, told.reasons),
+        "traversals": [(each, jpeg_uri(png_as_jpeg(each.png))) for each in told.traversals],
     }
 
 

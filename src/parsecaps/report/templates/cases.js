@@ -146,6 +146,11 @@ for (const article of cases) {
     for (const select of article.querySelectorAll(".reasons select")) select.value = "";
     addUp(article);
   });
+  article.querySelector(".unfold")?.addEventListener("click", ({ target }) => {
+    const closed = article.querySelector(".strips").classList.toggle("closed");
+    target.setAttribute("aria-expanded", !closed);
+    target.textContent = closed ? "Show the pictures" : "Hide the pictures";
+  });
   for (const button of article.querySelectorAll("[data-step]")) button.addEventListener("click", () => step(article, Number(button.dataset.step)));
   choose(article);
   fade(article);
