@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from tests.data.make import folder_of_pictures, picture
 
-from parsecaps.bundle import Bundle
+from parsecaps.bundle import Bundle, find_device
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.preparation import Preparation
@@ -27,6 +27,19 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert (loaded.preparation, loaded.classes, loaded.concepts) == (PREPARATION, saved.classes, saved.concepts)
     Image.fromarray(picture(0, 60)).save(tmp_path / "x.png")
     assert loaded.predict(tmp_path / "x.png") == saved.predict(tmp_path / "x.png")
+
+
+def test_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle().save(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [find_device(name).type for name in ("auto", "cpu", "cuda")] == ["cuda", "cpu", "cuda"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert [find_device(name).type for name in ("auto", "cpu")] == ["cpu", "cpu"]
+    assert next(Bundle.load(tmp_path, "auto").model.parameters()).device.type == "cpu"
+    with pytest.raises(ValueError, match="finds no GPU here; choose auto or cpu"):
+        Bundle.load(tmp_path, "cuda")
+    with pytest.raises(ValueError, match="device is 'tpu'; choose auto, cpu or cuda"):
+        Bundle.load(tmp_path, "tpu")
 
 
 def test_training_and_prediction_see_the_same_pixels(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ serving read the preparation from there and nowhere else, so they cannot drift a
 """
 
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from parsecaps.data.files import write_atomically
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import read_image
 from parsecaps.models import PretrainedModel, load_model
-from parsecaps.models.pretrained import CONFIG_FILE, WEIGHTS_FILE
 
 BUNDLE_FILE = "bundle.json"
 
@@ -52,7 +50,8 @@ class Bundle:
 
         As the network gives them: `parsecaps.load` knows the temperature that was fitted on validation patients.
         """
-        output = self.model.eval()(self.read(path, frame).unsqueeze(0))
+        device = next(self.model.parameters()).device
+        output = self.model.eval()(self.read(path, frame).unsqueeze(0).to(device))
         probabilities = output.logits[0].softmax(0).tolist()
         presence = [] if output.presence is None else output.presence[0].tolist()
         return {
@@ -64,7 +63,6 @@ class Bundle:
         """Write everything into `folder`, which is made if it is not there."""
         folder = Path(folder)
         self.model.save_pretrained(folder)
-        shutil.copymode(folder / CONFIG_FILE, folder / WEIGHTS_FILE)  # others may read it as they may any other file
         stored = {
             "preparation": self.preparation.to_dict(),
             "classes": list(self.classes),
@@ -74,9 +72,9 @@ class Bundle:
             file.write(json.dumps(stored, indent=2) + "\n")
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Bundle":
-        """Read what `save` wrote; no code from the folder is run."""
-        folder = Path(folder)
+    def load(cls, folder: str | Path, device: str = "cpu") -> "Bundle":
+        """Read what `save` wrote, with the model on a device (`find_device`); no code from the folder is run."""
+        folder, place = Path(folder), find_device(device)
         path = folder / BUNDLE_FILE
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing; give a folder written by Bundle.save")
@@ -87,7 +85,21 @@ class Bundle:
         except (KeyError, TypeError, ValueError) as error:
             reason = f"lacks {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{path} cannot be used: {reason}; save the model again") from None
-        return cls(load_model(folder), preparation, classes, concepts)
+        return cls(load_model(folder).to(place), preparation, classes, concepts)
+
+
+def find_device(wanted: str) -> torch.device:
+    """Where a model is to run: `cpu`, `cuda`, or with `auto` a GPU where there is one.
+
+    >>> find_device("cpu")
+    device(type='cpu')
+    """
+    if wanted not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device is {wanted!r}; choose auto, cpu or cuda")
+    there = torch.cuda.is_available()
+    if wanted == "cuda" and not there:
+        raise ValueError("device is 'cuda', but PyTorch finds no GPU here; choose auto or cpu")
+    return torch.device("cuda" if there and wanted != "cpu" else "cpu")
 
 
 def find_bundle(folder: str | Path) -> Path:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, 
 Auto = Literal["auto"]
 Balance = Literal["none", "weights", "sampling"]
 Precision = Literal[32, "bf16"]
+Device = Literal["auto", "cpu", "cuda"]
 Risk = Annotated[float, Field(gt=0, lt=1)]
 S = TypeVar("S", bound="Section")
 _OPEN = "model.settings"  # what lies below is the model's own business
@@ -37,6 +38,7 @@ class DataSection(Section):
     source: str | None = None
     split: str | None = None
     test_fold: tuple[int, ...] = ()
+    test_part: Literal["val", "test"] | None = None
     folds: NonNegativeInt = 0
     fold: PositiveInt | None = None
     val: float = Field(default=0.15, ge=0, lt=1)
@@ -125,20 +127,23 @@ class Config(Section):
 class EvaluateConfig(Section):
     """How to score runs: on a part of their own data (`auto`: test, or validation without one), or on other `data`.
 
-    `resamples` are those behind the intervals; at each of `risks`, prediction sets are measured.
+    `resamples` are those behind the intervals; at each of `risks`, prediction sets are measured. `device` is a GPU
+    where there is one, if `auto`.
     """
 
     part: Literal["auto", "test", "val", "train"] = "auto"
     data: str | None = None
     resamples: NonNegativeInt = 1000
     risks: tuple[Risk, ...] = (0.05, 0.1, 0.2)
+    device: Device = "auto"
 
 
 class PredictConfig(Section):
-    """How to predict: the risk at which to abstain, and how many images the model sees at a time."""
+    """How to predict: the risk at which to abstain, how many images the model sees at a time, and on which device."""
 
     risk: Risk | None = None
     batch_size: PositiveInt = 32
+    device: Device = "auto"
 
 
 class ExplainConfig(Section):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from parsecaps.evaluation.attributes import PER_ATTRIBUTE
 from parsecaps.evaluation.comparison import Comparison
 from parsecaps.evaluation.score import Score
 from parsecaps.evaluation.score_text import (
@@ -31,24 +32,30 @@ _SHORT = {
     "macro_auroc": "AUROC\nmacro",
     "ece": "ECE",
     "mean_auroc": "concept\nAUROC",
+    "mean_attribute_f1": "attribute\nF1",
     "explanation_error_l2": "L2\nerror",
 }
 _CONFUSION_WIDTH = 80  # of the names of the classes in a row
 
 
 def score_tables(scores: Scores) -> "Iterator[Table]":
-    """All scores of one model: by fold, overall, by class, the confusion matrix, by concept, and prediction sets."""
+    """All scores of one model: by fold, overall, by class, confusion, by attribute and concept, and prediction sets."""
     if scores.folds:
         yield folds_table(scores)
     yield _single_table(_plain(scores.counts), scores.single)
-    classes = plain_table("by class, one against the rest", "class", "n", *(TITLES[key] for key in PER_CLASS))
+    classes = plain_table("by class, one against the rest", "class", "n", *_titles(PER_CLASS))
     for name, by_key in scores.by_class.items():
         classes.add_row(_plain(name), f"{by_key['recall'].n:,}", *(_two_lines(key, by_key[key]) for key in PER_CLASS))
     yield classes
     yield _confusion_table(scores)
+    if scores.by_attribute:
+        attributes = plain_table("by attribute, each a choice of one value", "attribute", "n", *_titles(PER_ATTRIBUTE))
+        for name, by_key in scores.by_attribute.items():
+            cells = (with_interval(key, by_key[key]) for key in PER_ATTRIBUTE)
+            attributes.add_row(_plain(name), f"{by_key['attribute_f1'].n:,}", *cells)
+        yield attributes
     if scores.by_concept:
-        columns = ("present", "n", *(TITLES[key] for key in PER_CONCEPT))
-        concepts = plain_table("by concept", "concept", *columns)
+        concepts = plain_table("by concept", "concept", "present", "n", *_titles(PER_CONCEPT))
         for name, by_key in scores.by_concept.items():
             cells = (with_interval(key, by_key[key]) for key in PER_CONCEPT)
             concepts.add_row(_plain(name), f"{scores.present[name]:,}", f"{by_key['auroc'].n:,}", *cells)
@@ -143,6 +150,10 @@ def _confusion_table(scores: Scores) -> "Table":
     for name, row in zip(rows, scores.confusion, strict=True):
         table.add_row(name, *(f"{count:,}" for count in row))
     return table
+
+
+def _titles(keys: tuple[str, ...]) -> list[str]:
+    return [TITLES[key] for key in keys]
 
 
 def _two_lines(key: str, score: Score) -> str:

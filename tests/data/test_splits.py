@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.data.make import table
 
-from parsecaps.data.cases import SPLITS, Case, DataSet
+from parsecaps.data.cases import SPLITS, Case, DataSet, Split
 from parsecaps.data.splits import (
     Division,
     by_fold,
+    divide,
     hold_out,
     k_folds,
     official,
@@ -138,6 +139,26 @@ def test_official_parts_with_a_validation_of_our_own() -> None:
     assert all(len(parts) == 1 for parts in sides(data, division).values())
     with pytest.raises(ValueError, match="names no training part"):
         official(many())
+
+
+def test_the_official_val_can_be_tested() -> None:
+    """Its train part then trains and chooses, and its test part is not touched."""
+    data = many()
+    parts: tuple[Split, ...] = ("train", "train", "train", "val", "test")
+    cases = [replace(case, split=parts[hash_of(case.patient) % 5]) for case in data.cases]
+    data = replace(data, cases=cases)
+    division, _ = divide(data, test_part="val", val=0.2)
+    for case, part in zip(cases, division, strict=True):
+        wanted = {"train": ("train", "val"), "val": ("test",), "test": (None,)}
+        assert part in wanted[case.split or "test"]
+    share = division.count("val") / sum(case.split == "train" for case in cases)
+    assert 0.15 < share < 0.25
+    assert divide(data, test_part="test")[0] == divide(data)[0]
+    without = replace(data, cases=[case for case in cases if case.split != "val"])
+    with pytest.raises(ValueError, match="names no val part of its own to test on"):
+        divide(without, test_part="val")
+    with pytest.raises(ValueError, match="give one of them"):
+        divide(data, test_part="val", test_fold=[1])
 
 
 def test_a_split_file_is_readable_and_comes_back(tmp_path: Path) -> None:

@@ -124,10 +124,18 @@ def test_the_command(bundle: Bundle, files: Path, tmp_path: Path) -> None:
     validation().save(run / "bundle" / CALIBRATION_FILE)
     code, text, _ = predict("--risk", "0.1")
     assert code == 0
-    assert "12 new rows, 1 of them errors" in text
+    assert "12 new rows, 1 with an error" in text
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     for row in rows:
         if not row["error"]:
             assert row["abstain"] == (len(row["set"]) != 1)
-    code, text, _ = predict("--risk", "0.1")
+    code, text, error = predict("--risk", "0.1", "--device", "cpu")
     assert "0 new rows" in text
+    assert error == ""  # no trace of a progress bar where nobody looks
+    (tmp_path / "empty").mkdir()
+    assert [item.error for item in find_items([tmp_path / "empty"])] == [
+        f"{tmp_path / 'empty'} has no image in it; check its path"
+    ]
+    code, _, error = predict("--device", "gpu")
+    assert code == 2
+    assert "device is 'gpu'; input should be 'auto', 'cpu' or 'cuda'" in error

@@ -96,13 +96,25 @@ def test_no_known_label_abstains() -> None:
     assert threshold.note is not None
 
 
-def test_an_empty_set_abstains_as_a_full_one() -> None:
+def test_sets_are_measured_and_none_is_empty() -> None:
     sets = prediction_sets(np.array([[0.9, 0.1, 0.0], [0.4, 0.3, 0.3], [0.5, 0.5, 0.0]]), 0.5)
-    assert sets.sum(1).tolist() == [1, 0, 2]
-    assert abstain(sets).tolist() == [False, True, True]
-    summary = set_summary(np.vstack([sets, sets[:1]]), np.array([0, 0, 1, -1]))
-    assert summary == (3, pytest.approx(2 / 3), pytest.approx(1 / 3), 1.0, 1.0)
+    assert sets.tolist() == [[True, False, False], [True, False, False], [True, True, False]]
+    assert abstain(sets).tolist() == [False, False, True]
+    summary = set_summary(np.vstack([sets, sets[:1]]), np.array([0, 1, 1, -1]))
+    assert summary == (3, pytest.approx(2 / 3), pytest.approx(2 / 3), 0.5, pytest.approx(4 / 3))
     assert set_summary(sets, np.full(3, -1)) == (0, None, None, None, None)
+
+
+@given(seed=st.integers(0, 10**6), accurate=st.booleans())
+def test_who_takes_a_higher_risk_is_not_answered_less_often(seed: int, accurate: bool) -> None:
+    """Also where the model is wrong more seldom than the risk allows."""
+    random = np.random.default_rng(seed)
+    label = random.integers(3, size=120)
+    logits = random.normal(size=(120, 3)) + (6 if accurate else 1) * np.eye(3)[label]
+    probabilities = softmax(logits, axis=1)
+    thresholds = [calibrate(probabilities[:60], label[:60], risk).probability for risk in (0.05, 0.1, 0.2, 0.4)]
+    answered = [(~abstain(prediction_sets(probabilities[60:], threshold))).mean() for threshold in thresholds]
+    assert answered == sorted(answered)
 
 
 @pytest.mark.parametrize("risk", [0.0, 1.0, -0.1, float("nan")])

@@ -1,7 +1,9 @@
 """A model's folder: what is written, that reading it runs no code, and errors for folders that are broken."""
 
 import json
+import os
 import pickle
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,16 @@ def test_saving_again_replaces(folder: Path) -> None:
     other = ParseCaps.from_preset("tiny", num_classes=5)
     other.save_pretrained(folder)
     assert load_model(folder).num_classes == 5
+
+
+def test_others_may_read_it_as_far_as_the_umask_says(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        ParseCaps.from_preset("tiny", num_classes=2).save_pretrained(tmp_path / "model")
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "model").iterdir()}
+    assert modes == {"config.json": 0o640, "model.safetensors": 0o640}
 
 
 def test_loading_runs_no_pickle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,7 +150,7 @@ def test_the_authors_folds_are_used_where_there_are_as_many() -> None:
     ("settings", "reason"),
     [
         ({"training.devices": 2}, "one after another in one process"),
-        ({"data.test_fold": [1]}, "leave out data.split and data.test_fold"),
+        ({"data.test_fold": [1]}, "leave out data.split, data.test_fold and data.test_part"),
         ({"model.settings.dropot": 0}, "no setting 'dropot'"),
         ({"model.preset": "huge"}, "model.preset is 'huge'"),
     ],

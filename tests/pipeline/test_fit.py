@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.training.make import PHANTOM, TINY
+from tests.training.make import PHANTOM, TINY, skewed_manifest
 
 import parsecaps
 from parsecaps.bundle import Bundle
@@ -56,6 +56,28 @@ def test_the_scores_are_those_of_the_chosen_model_on_the_test_part(run: TrainedR
     assert "<html" in run.folder.page.read_text(encoding="utf-8")
     validation = Predictions.load(run.folder.bundle / "calibration.npz")
     assert np.allclose(validation.logits, answers(run, "val")[0], atol=1e-5)
+
+
+def test_a_manifest_in_the_folder_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its card has its name, and the model answers with the concepts of the manifest."""
+    skewed_manifest(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    settings = {"model.preset": "tiny", "training.epochs": 1, "training.batch_size": 8}
+    run = parsecaps.fit("cases.csv", settings=settings, listeners=QUIET)
+    assert run.folder.path == Path("runs/cases-csv-1")
+    assert run.folder.card.read_text(encoding="utf-8").startswith("# Model card: cases.csv\n")
+    assert list(parsecaps.load(run).predict("pictures/a/0.png").concepts) == ["veil", "streaks"]
+
+
+def test_evaluating_leaves_every_file_as_it_is(run: TrainedRun) -> None:
+    def state() -> dict[str, tuple[int, int]]:
+        files = [path for path in run.folder.path.rglob("*") if path.is_file()]
+        return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
+
+    before = state()
+    for part in ("auto", "val"):
+        parsecaps.evaluate(run, part=part, resamples=10, device="cpu")
+    assert state() == before
 
 
 def test_a_run_prints_its_scores(run: TrainedRun) -> None:

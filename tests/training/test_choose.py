@@ -53,7 +53,7 @@ def test_nothing_stays_auto_and_what_is_given_stays() -> None:
     assert "auto" not in config.to_yaml()
     again, said = choose(config, drawn(64), ["train"] * 60)
     assert again == config
-    assert [choice.what for choice in said] == ["split", "losses"]
+    assert [choice.what for choice in said] == ["losses"]
     config, text = settle(drawn(512), "model.image_size=112", "training.epochs=7", "preparation.channels=3")
     assert (config.model.preset, config.model.image_size, config.training.epochs) == ("medical", 112, 7)
     assert config.preparation.channels == 3

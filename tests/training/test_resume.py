@@ -103,6 +103,6 @@ def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"last\.pt cannot be read .*; train again"):
         fit(resume=tmp_path / "run")
     rows = folder.split.read_text(encoding="utf-8")
-    folder.split.write_text(rows.replace(",train\n", ",val\n", 1), encoding="utf-8")
+    folder.split.write_text(rows.replace(",train,", ",val,", 1), encoding="utf-8")
     with pytest.raises(ValueError, match=r"split\.csv has the hash \w+, but the run was started with"):
         fit(resume=tmp_path / "run")

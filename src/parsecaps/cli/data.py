@@ -1,7 +1,7 @@
 """The commands about data: `data check`, `data split` and `data sources`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,6 +19,10 @@ Seed = Annotated[int, typer.Option(help="Seed of the split.")]
 TestFold = Annotated[
     list[int] | None, typer.Option(help="Test on this fold of the data set's author; may be repeated.")
 ]
+TestPart = Annotated[
+    Literal["val", "test"] | None,
+    typer.Option(help="Test on this official part; with val, a share of the official train part chooses."),
+]
 SHOWN = 20  # lines of a kind that the terminal shows; the page and the JSON file have all
 
 
@@ -29,6 +33,7 @@ def check(
     source: Source = None,
     split: Annotated[Path | None, typer.Option(metavar="CSV", help="Check this split instead of a new one.")] = None,
     test_fold: TestFold = None,
+    test_part: TestPart = None,
     val: Val = 0.15,
     test: Test = 0.2,
     seed: Seed = 0,
@@ -71,8 +76,11 @@ def check(
     if not len(opened):
         listed = "".join(f"; {problem}" for problem in opened.problems[:SHOWN])
         raise ValueError(f"{data} has no case that could be used{listed}")
-    division, problems = divide(opened, file=split, test_fold=test_fold or (), val=val, test=test, seed=seed)
-    with Progress(console=console(stderr=True), transient=True) as progress:
+    division, problems = divide(
+        opened, file=split, test_fold=test_fold or (), test_part=test_part, val=val, test=test, seed=seed
+    )
+    err = console(stderr=True)
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
         task = progress.add_task("reading images", total=len(opened))
         prepared = prepare_all(
             opened,
@@ -110,6 +118,7 @@ def split(
     source: Source = None,
     folds: Annotated[int | None, typer.Option(help="Write this many splits, each testing other patients.")] = None,
     test_fold: TestFold = None,
+    test_part: TestPart = None,
     val: Val = 0.15,
     test: Test = 0.2,
     seed: Seed = 0,
@@ -133,9 +142,10 @@ def split(
     check_writable(out)
     opened = open_data(data, source)
     if folds is None:
-        divisions = {out: divide(opened, test_fold=test_fold or (), val=val, test=test, seed=seed)[0]}
-    elif test_fold:
-        raise ValueError("--folds makes folds of its own; leave out --test-fold")
+        division, _ = divide(opened, test_fold=test_fold or (), test_part=test_part, val=val, test=test, seed=seed)
+        divisions = {out: division}
+    elif test_fold or test_part:
+        raise ValueError("--folds makes folds of its own; leave out --test-fold and --test-part")
     else:
         made = k_folds(opened, folds, val=val, seed=seed)
         divisions = {out.with_stem(f"{out.stem}-{i + 1}"): division for i, division in enumerate(made)}

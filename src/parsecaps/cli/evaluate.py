@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import (
+    ConfigFile,
+    DeviceName,
+    JsonFile,
+    Settings,
+    check_writable,
+    console,
+    one_line_errors,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from parsecaps.config import EvaluateConfig
@@ -31,6 +40,7 @@ def evaluate(
     resamples: Annotated[
         int | None, typer.Option(help="Resamples of the patients behind the intervals; 1000 if left out.")
     ] = None,
+    device: DeviceName = None,
     config: ConfigFile = None,
     settings: Settings = None,
     json_file: JsonFile = None,
@@ -52,7 +62,7 @@ def evaluate(
 
     `parsecaps evaluate runs/cases-1 --set risks=[0.01,0.05] --set resamples=5000`
 
-    A YAML file and `--set` have the keys `part`, `data`, `resamples` and `risks` (of prediction sets).
+    A YAML file and `--set` have the keys `part`, `data`, `resamples`, `risks` (of prediction sets) and `device`.
     """
     for path in (page, json_file):
         check_writable(path)
@@ -65,7 +75,7 @@ def evaluate(
     from parsecaps.report.scores_page import scores_page
     from parsecaps.training.run_folder import RunFolder
 
-    given = {"part": part, "data": data, "resamples": resamples}
+    given = {"part": part, "data": data, "resamples": resamples, "device": device}
     values = {key: value for key, value in given.items() if value is not None}
     chosen = load_settings(EvaluateConfig, config, settings or [], values=values)
     with console(stderr=True).status("scoring"):

@@ -18,7 +18,7 @@ Method = Annotated[
     typer.Option(help="How maps are made: routes (if left out), grad-cam, integrated-gradients or occlusion."),
 ]
 RiskLimit = Annotated[
-    float | None, typer.Option(help="Abstain so that at most this share of the answers leaves out the truth.")
+    float | None, typer.Option(help="Abstain so that at most this share of the sets leaves out the truth.")
 ]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Explain the strict network, in which each capsule has a single parent.")

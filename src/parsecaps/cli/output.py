@@ -23,6 +23,9 @@ ConfigFile = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
 ]
+DeviceName = Annotated[
+    str | None, typer.Option("--device", metavar="DEVICE", help="auto (a GPU where there is one), cpu or cuda.")
+]
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")]
 
 

@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import (
+    ConfigFile,
+    DeviceName,
+    JsonFile,
+    Settings,
+    check_writable,
+    console,
+    one_line_errors,
+    write_json,
+)
 
 
 @one_line_errors
@@ -14,8 +23,9 @@ def predict(
     inputs: Annotated[list[str], typer.Argument(metavar="FILES", help="Images, DICOM files, folders, or manifests.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="A .csv or .jsonl file; what it has already is kept.")],
     risk: Annotated[
-        float | None, typer.Option(help="Abstain so that at most this share of the answers leaves out the truth.")
+        float | None, typer.Option(help="Abstain so that at most this share of the sets leaves out the truth.")
     ] = None,
+    device: DeviceName = None,
     config: ConfigFile = None,
     settings: Settings = None,
     json_file: JsonFile = None,
@@ -34,7 +44,7 @@ def predict(
 
     `parsecaps predict runs/cases-1 archive/ --out answers.csv --set batch_size=128`
 
-    A YAML file and `--set` have the keys `risk` and `batch_size`.
+    A YAML file and `--set` have the keys `risk`, `batch_size` and `device`.
     """
     check_writable(out)
     check_writable(json_file)
@@ -45,15 +55,19 @@ def predict(
     from parsecaps.evaluation.archive import find_items, write_rows
     from parsecaps.evaluation.deciding import load_decision
 
-    chosen = load_settings(PredictConfig, config, settings or [], values={} if risk is None else {"risk": risk})
+    given = {"risk": risk, "device": device}
+    values = {key: value for key, value in given.items() if value is not None}
+    chosen = load_settings(PredictConfig, config, settings or [], values=values)
     folder = find_bundle(model)
-    bundle, (decision, notes) = Bundle.load(folder), load_decision(folder, chosen.risk)
+    bundle, (decision, notes) = Bundle.load(folder, chosen.device), load_decision(folder, chosen.risk)
+    err = console(stderr=True)
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         TimeElapsedColumn(),
-        console=console(stderr=True),
+        console=err,
         transient=True,
+        disable=not err.is_terminal,
     ) as progress:
         task = progress.add_task("predicting")
         done, failed = write_rows(
@@ -65,6 +79,7 @@ def predict(
             progress=lambda done, failed: progress.update(task, description=f"{done:,} images, {failed:,} errors"),
         )
     for note in notes:
-        console(stderr=True).print(note, highlight=False)
-    console().print(f"{out}: {done:,} new rows, {failed:,} of them errors", highlight=False)
+        err.print(note, highlight=False, soft_wrap=True)
+    rows = "1 new row" if done == 1 else f"{done:,} new rows"
+    console().print(f"{out}: {rows}, {failed:,} with an error", highlight=False, soft_wrap=True)
     write_json(json_file, {"rows": done, "errors": failed, "temperature": decision.temperature, "notes": notes})

@@ -82,7 +82,8 @@ def check_data(
     crossing = unsafe(leaks, division)
     notes = list(data.notes)
     if found and skip_bad:
-        notes.append(f"{len(found)} problems were skipped on demand (--skip-bad)")
+        were = "problem was" if len(found) == 1 else "problems were"
+        notes.append(f"{len(found)} {were} skipped on demand (--skip-bad)")
     if crossing and allow_leaks:
         notes.append(f"WARNING: {len(crossing)} leaks between the parts were allowed on demand (--allow-leaks)")
     reasons = _class_reasons(data, division)

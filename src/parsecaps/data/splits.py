@@ -7,7 +7,7 @@ case that takes no part. All images of a patient are on one side, always.
 import csv
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -58,13 +58,22 @@ def by_fold(data: DataSet, *, test: set[int], val: float = 0.15, seed: int = 0) 
     return [None if part == "test" and case.fold not in test else part for part, case in _zip(division, data)]
 
 
-def official(data: DataSet, *, val: float = 0.15, seed: int = 0) -> Division:
-    """The parts that the source itself names; without a `val` of its own, a share of its `train` patients."""
+def official(data: DataSet, *, test_part: Split = "test", val: float = 0.15, seed: int = 0) -> Division:
+    """The parts that the source itself names; without a `val` of its own, a share of its `train` patients.
+
+    With `test_part="val"` the source's `val` is tested, a share of its `train` patients chooses, and its own `test`
+    takes no part: for sets whose `test` is kept from view.
+    """
     named = Counter(case.split for case in data.cases)
     if not named["train"]:
         raise ValueError(f"{data.root} names no training part of its own; use a hold-out or k-fold split")
     division: Division = [case.split for case in data.cases]
-    if named["val"] or not val:
+    if test_part == "val":
+        if not named["val"]:
+            raise ValueError(f"{data.root} names no val part of its own to test on; leave out test_part")
+        moved: dict[Split | None, Split] = {"train": "train", "val": "test"}
+        division = [moved.get(part) for part in division]
+    if "val" in division or not val:
         return division
     rows = [i for i, part in enumerate(division) if part == "train"]
     chosen = _deal(data, rows, [1 - val, val], seed)
@@ -78,31 +87,39 @@ def divide(
     *,
     file: str | Path | None = None,
     test_fold: Sequence[int] = (),
+    test_part: Split | None = None,
     val: float = 0.15,
     test: float = 0.2,
     seed: int = 0,
 ) -> tuple[Division, list[Problem]]:
     """The division that was asked for: a file, the author's folds, the official one, or a new hold-out."""
-    if file is not None and test_fold:
-        raise ValueError("a split file and a test fold both name a split; give one of them")
+    if (file is not None) + bool(test_fold) + (test_part is not None) > 1:
+        raise ValueError("a split file, a test fold and a test part each name a split; give one of them")
     if file is not None:
         return read_split(file, data)
     if test_fold:
         return by_fold(data, test=set(test_fold), val=val, seed=seed), []
-    if any(case.split == "train" for case in data.cases):
-        return official(data, val=val, seed=seed), []
+    if test_part is not None or any(case.split == "train" for case in data.cases):
+        return official(data, test_part=test_part or "test", val=val, seed=seed), []
     return hold_out(data, val=val, test=test, seed=seed), []
 
 
-def write_split(path: str | Path, data: DataSet, division: Division) -> None:
-    """Write a division as CSV, one row per case; a blank split means that the case takes no part."""
+def write_split(
+    path: str | Path, data: DataSet, division: Division, *, more: Mapping[str, Sequence[str]] | None = None
+) -> None:
+    """Write a division as CSV, one row per case; a blank split means that the case takes no part.
+
+    `more` columns, with a text for each case, may follow; `read_split` passes over them.
+    """
+    more = more or {}
     with write_atomically(path) as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for part, case in _zip(division, data):
+        writer.writerow([*COLUMNS, *more])
+        for i, (part, case) in enumerate(_zip(division, data)):
             frame = "" if case.frame is None else case.frame
             label = data.classes[case.label] if case.label >= 0 else ""
-            writer.writerow([relative_name(data, case), frame, case.patient, label, part or ""])
+            known = [relative_name(data, case), frame, case.patient, label, part or ""]
+            writer.writerow([*known, *(column[i] for column in more.values())])
 
 
 def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]]:
@@ -139,11 +156,23 @@ def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]
             division[rows[key]] = part
     if unnamed := [i for i in range(len(data)) if i not in named]:
         example = relative_name(data, data.cases[unnamed[0]])
-        reason = (
-            f"{len(unnamed)} cases are not named, {example} for one; add them, with a blank split to leave them out"
-        )
+        are = "case is not named" if len(unnamed) == 1 else "cases are not named"
+        reason = f"{len(unnamed):,} {are}, {example} for one; add what is missing, with a blank split to leave it out"
         problems.append(Problem(str(path), None, reason))
     return division, problems
+
+
+def split_names(path: str | Path) -> set[tuple[str, int | None]]:
+    """The cases that a split file names, each by its image and its frame."""
+    rows = read_table(Path(path), required=("image", "split"), optional=COLUMNS, others=True).rows
+    frames = [row.cells.get("frame", "").strip() for row in rows]
+    return {
+        (
+            PurePosixPath(row.cells["image"].strip().replace("\\", "/")).as_posix(),
+            int(frame) if frame.isdigit() else None,
+        )
+        for row, frame in zip(rows, frames, strict=True)
+    }
 
 
 def split_hash(data: DataSet, division: Division) -> str:

@@ -51,9 +51,11 @@ def find_items(inputs: Iterable[str | Path]) -> Iterator[Item]:
         path = Path(text)
         if path.is_dir():
             files = (file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith("."))
-            for file in files:
-                if is_image(file):
-                    yield from _frames(file)
+            file = None
+            for file in filter(is_image, files):
+                yield from _frames(file)
+            if file is None:
+                yield Item(path, None, f"{path} has no image in it; check its path")
         elif manifest.recognise(path):
             listed = manifest.read(str(path))
             for case in listed.cases:

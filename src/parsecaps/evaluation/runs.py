@@ -8,12 +8,12 @@ import numpy as np
 
 from parsecaps.bundle import Bundle
 from parsecaps.config import Config, EvaluateConfig
-from parsecaps.data.cache import prepare_all
+from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet, Split
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import Division, rows_of
 from parsecaps.evaluation.conformal import prediction_sets
-from parsecaps.evaluation.deciding import CALIBRATION_FILE, decide
+from parsecaps.evaluation.deciding import decide
 from parsecaps.evaluation.fold_scores import FoldScores
 from parsecaps.evaluation.predicting import predict_cases
 from parsecaps.evaluation.predictions import Predictions, concatenate
@@ -31,11 +31,16 @@ _FLATTERING = {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model said of cases, with its temperature applied; its prediction sets by risk; and the scores of that."""
+    """What a model said of cases, with its temperature applied; its prediction sets by risk; and the scores of that.
+
+    `validation` is what it said of its validation part, as it came: what prediction is calibrated by. It is None where
+    there is none, and for a cross-validation, whose folds have one each.
+    """
 
     predictions: Predictions
     sets: dict[float, Sets]
     scores: Scores
+    validation: Predictions | None = None
 
 
 def evaluate_run(
@@ -43,8 +48,8 @@ def evaluate_run(
 ) -> Evaluation:
     """Score a run on a part of its own data or on all cases of other data; or a cross-validation on all its folds.
 
-    The temperature is fitted on the run's validation part; what the model says of that part is kept in its bundle,
-    where prediction finds it. A run without validation is scored as it is.
+    The temperature is fitted on the run's validation part. A run without validation is scored as it is. Nothing is
+    written: `pipeline.results` does that.
     """
     run, settings = RunFolder(Path(folder)), settings or EvaluateConfig()
     config = run.read_config()
@@ -58,14 +63,15 @@ def _evaluate_one(run: RunFolder, config: Config, settings: EvaluateConfig, read
         raise FileNotFoundError(
             f"{run.bundle} is missing: the run is not finished; go on with train --resume {run.path}"
         )
-    bundle = Bundle.load(run.bundle)
+    bundle = Bundle.load(run.bundle, settings.device)
     own = open_data(config.data.path, config.data.source)
     division = run.read_division(own)
     part = _part(settings, division)
     rows = {name: rows_of(division, name) for name in dict.fromkeys(("val", part))}
     if settings.data is None and not rows[part]:
         raise ValueError(f"{run.path} has no {part} part to score; choose another with --part, or give --data")
-    said = _predict(bundle, own, list(rows.values()), config.data.skip_bad, reading)
+    prepared = prepare_all(own, bundle.preparation, skip_bad=config.data.skip_bad, progress=reading)
+    said = _predict(bundle, own, prepared, list(rows.values()))
     by_part = dict(zip(rows, said, strict=True))
     validation, predictions = by_part["val"], by_part[part]
     if settings.data is None:
@@ -74,12 +80,13 @@ def _evaluate_one(run: RunFolder, config: Config, settings: EvaluateConfig, read
             flattering = f"there is no test part; these are {flattering}"
     else:
         other = open_data(settings.data)
-        (predictions,) = _predict(bundle, other, [list(range(len(other)))], config.data.skip_bad, reading)
-        cases, flattering = f"all of {settings.data}", None
+        others = prepare_all(other, bundle.preparation, skip_bad=config.data.skip_bad, progress=reading)
+        (predictions,) = _predict(bundle, other, others, [list(range(len(other)))])
+        learned = {prepared.digests[row] for row in rows_of(division, "train")}
+        cases, flattering = f"all of {settings.data}", _trained_on(sum(each in learned for each in others.digests))
     temperature, sets = 1.0, dict[float, Sets]()
     notes = ["there is no validation part, so the probabilities are not calibrated"]
     if len(validation):
-        validation.save(run.bundle / CALIBRATION_FILE)
         decision, notes = decide(validation, None)
         temperature = decision.temperature
         if predictions is not validation:  # which would judge what it has set itself
@@ -89,7 +96,7 @@ def _evaluate_one(run: RunFolder, config: Config, settings: EvaluateConfig, read
     tempered = predictions.tempered(temperature)
     measured = score_sets(tempered, sets, resamples=settings.resamples)
     scores = replace(scores, cases=cases, sets=measured, notes=[*scores.notes, *notes])
-    return Evaluation(tempered, sets, scores)
+    return Evaluation(tempered, sets, scores, validation if len(validation) else None)
 
 
 def _evaluate_folds(run: RunFolder, config: Config, settings: EvaluateConfig, reading: Reading) -> Evaluation:
@@ -153,10 +160,13 @@ def _sets(predictions: Predictions, validation: Predictions, risks: Sequence[flo
     return sets
 
 
-def _predict(
-    bundle: Bundle, data: DataSet, parts: Sequence[list[int]], skip_bad: bool, reading: Reading
-) -> list[Predictions]:
+def _trained_on(images: int) -> str | None:
+    if not images:
+        return None
+    return f"{images:,} of the images are among those that the model was trained on: expect less on new patients"
+
+
+def _predict(bundle: Bundle, data: DataSet, prepared: PreparedImages, parts: Sequence[list[int]]) -> list[Predictions]:
     """What the model says of each of several lists of cases."""
-    prepared = prepare_all(data, bundle.preparation, skip_bad=skip_bad, progress=reading)
     good = set(prepared.good)
     return [predict_cases(bundle, data, prepared, [row for row in rows if row in good]) for rows in parts]

@@ -22,19 +22,33 @@ TITLES = {
     "mean_f1": "concept F1, mean",
     "explanation_error_l2": "explanation error (L2)",
     "explanation_error_l2_squared": "explanation error (L2, squared)",
+    "mean_attribute_f1": "attribute F1, mean of macro",
+    "mean_attribute_accuracy": "attribute accuracy, mean",
     "precision": "precision",
     "recall": "recall",
     "f1": "F1",
     "specificity": "specificity",
     "auroc": "AUROC",
+    "attribute_f1": "F1, macro",
+    "attribute_accuracy": "accuracy",
     "coverage": "sets with the truth",
     "answered": "answered",
     "accuracy_answered": "right if answered",
     "mean_size": "classes in a set",
 }
-MAIN = ("accuracy", "balanced_accuracy", "macro_auroc", "ece", "mean_auroc", "explanation_error_l2")  # to begin with
-_SHARES = {"accuracy", "balanced_accuracy", "coverage", "answered", "accuracy_answered"} | {
-    f"{prefix}{name}" for prefix in ("", "macro_") for name in ("precision", "recall", "specificity")
+MAIN = (  # to begin with
+    "accuracy",
+    "balanced_accuracy",
+    "macro_auroc",
+    "ece",
+    "mean_auroc",
+    "mean_attribute_f1",
+    "explanation_error_l2",
+)
+_SHARES = {
+    *("accuracy", "balanced_accuracy", "coverage", "answered", "accuracy_answered"),
+    *("attribute_accuracy", "mean_attribute_accuracy"),
+    *(f"{prefix}{name}" for prefix in ("", "macro_") for name in ("precision", "recall", "specificity")),
 }
 UNDEFINED = "-"
 

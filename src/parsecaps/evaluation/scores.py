@@ -7,6 +7,14 @@ from typing import Any
 import numpy as np
 
 from parsecaps.evaluation import score_text
+from parsecaps.evaluation.attributes import (
+    PER_ATTRIBUTE,
+    Attributes,
+    WeightedAttributeScores,
+    attribute_scores,
+    find_attributes,
+    known_value,
+)
 from parsecaps.evaluation.calibration import ReliabilityBin, reliability_bins
 from parsecaps.evaluation.fold_scores import FoldScores, OverFolds, over_folds
 from parsecaps.evaluation.predictions import Predictions
@@ -27,7 +35,9 @@ class Scores:
     ece, brier and nll; `by_class` the five of each class, one against the rest. `concepts` has mean_auroc, mean_f1,
     explanation_error_l2 (mean over images of the L2 distance between presence and truth, over the known concepts) and
     explanation_error_l2_squared (mean of its square); it is empty without concepts. `by_concept` has auroc and f1
-    (seen: presence above 0.5), and `present` how many images have each concept.
+    (seen: presence above 0.5), and `present` how many images have each concept. Where concepts are the values of
+    attributes (`evaluation.attributes`), `concepts` has mean_attribute_f1 and mean_attribute_accuracy too, and
+    `by_attribute` the macro F1 and the accuracy of each.
 
     A class that is absent from the truth has no recall and no AUROC, and takes no part in macro means. `confusion` has
     the truth in rows. `roc` has the corners of the curve of each class that has one.
@@ -56,6 +66,7 @@ class Scores:
     cases: str = ""
     sets: list[SetScores] = field(default_factory=list)
     folds: list[FoldScores] = field(default_factory=list)
+    by_attribute: dict[str, dict[str, Score]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return "\n".join(score_text.summary(self.counts, self.single, self.notes))
@@ -96,7 +107,7 @@ class Scores:
             read: dict[str, Any] = {name: value for name, value in stored.items() if name != "over_folds"}
             for key in ("overall", "concepts"):
                 read[key] = _read(stored[key])
-            for key in ("by_class", "by_concept"):
+            for key in ("by_class", "by_concept", "by_attribute"):
                 read[key] = {name: _read(scores) for name, scores in stored[key].items()}
             for key in ("classes", "concept_names"):
                 read[key] = tuple(stored[key])
@@ -124,14 +135,17 @@ def score(predictions: Predictions, *, temperature: float = 1.0, resamples: int 
     logits, label = predictions.logits[rows], predictions.label[rows]
     of_classes, weigh_classes = Estimates(class_scores(logits, label), group), WeightedClassScores(logits, label)
     presence, truth = predictions.presence, predictions.concepts
-    of_concepts = None
+    of_concepts, attributes = None, Attributes()
     if presence is not None and truth is not None and predictions.concept_names:
-        of_concepts = Estimates(concept_scores(presence, truth), group)
+        attributes = find_attributes(predictions.concept_names, truth)
+        values = concept_scores(presence, truth) | attribute_scores(presence, truth, attributes)
+        of_concepts = Estimates(values, group)
         weigh_concepts = WeightedConceptScores(presence, truth)
+        weigh_attributes = WeightedAttributeScores(presence, truth, attributes)
     for weights in resampled_weights(group, resamples, seed):
         of_classes.add(weigh_classes(weights[rows]))
         if of_concepts is not None:
-            of_concepts.add(weigh_concepts(weights))
+            of_concepts.add(weigh_concepts(weights) | weigh_attributes(weights))
     curves = {name: roc_curve(probabilities[rows, k], label == k) for k, name in enumerate(predictions.classes)}
     concept_names = predictions.concept_names if of_concepts is not None else ()
     return Scores(
@@ -148,10 +162,11 @@ def score(predictions: Predictions, *, temperature: float = 1.0, resamples: int 
         confusion=of_classes.values["confusion"].tolist(),
         reliability=reliability_bins(probabilities, predictions.label),
         roc={name: curve for name, curve in curves.items() if curve is not None},
-        concepts={} if of_concepts is None or truth is None else _concepts(of_concepts, truth),
+        concepts={} if of_concepts is None or truth is None else _concepts(of_concepts, truth, attributes),
         by_concept={} if of_concepts is None or truth is None else _by_concept(of_concepts, truth, concept_names),
         present={} if truth is None else {name: int((truth[:, j] == 1).sum()) for j, name in enumerate(concept_names)},
         notes=_notes(predictions, of_classes.values),
+        by_attribute={} if of_concepts is None or truth is None else _by_attribute(of_concepts, truth, attributes),
     )
 
 
@@ -187,10 +202,21 @@ def _by_class(estimates: Estimates, predictions: Predictions) -> dict[str, dict[
     return scores
 
 
-def _concepts(estimates: Estimates, truth: np.ndarray) -> dict[str, Score]:
+def _concepts(estimates: Estimates, truth: np.ndarray, attributes: Attributes) -> dict[str, Score]:
     names = (*(f"mean_{key}" for key in PER_CONCEPT), "explanation_error_l2", "explanation_error_l2_squared")
     any_known = ~np.isnan(truth).all(1)
-    return {name: estimates.score(name, any_known) for name in names}
+    scores = {name: estimates.score(name, any_known) for name in names}
+    if attributes:
+        any_value = np.any([known_value(truth, columns) for columns in attributes.values()], axis=0)
+        scores |= {f"mean_{key}": estimates.score(f"mean_{key}", any_value) for key in PER_ATTRIBUTE}
+    return scores
+
+
+def _by_attribute(estimates: Estimates, truth: np.ndarray, attributes: Attributes) -> dict[str, dict[str, Score]]:
+    return {
+        name: {key: estimates.score(key, known_value(truth, columns), row=i) for key in PER_ATTRIBUTE}
+        for i, (name, columns) in enumerate(attributes.items())
+    }
 
 
 def _by_concept(estimates: Estimates, truth: np.ndarray, names: tuple[str, ...]) -> dict[str, dict[str, Score]]:

@@ -108,7 +108,7 @@ class Explanation:
     def __repr__(self) -> str:
         lines = [f"{self.name}: {self.diagnosis} {self.probability:.1%}"]
         if self.abstain:
-            lines[0] += f", but abstains: {' or '.join(self.possible or ['nothing'])} cannot be ruled out"
+            lines[0] += f", but abstains: {' or '.join(self.possible or [])} cannot be ruled out"
         seen = sorted((each for each in self.concepts if each.seen), key=lambda each: -each.presence)
         if self.concepts:
             lines += ["  seen: " + (", ".join(f"{each.name} {each.presence:.2f}" for each in seen) or "no concept")]

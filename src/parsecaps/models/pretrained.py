@@ -1,6 +1,7 @@
 """What every model of the package shares: its configuration, its files, and the check of its input."""
 
 import json
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -92,6 +93,7 @@ class PretrainedModel(nn.Module, ABC):
         save_file(tensors, folder / WEIGHTS_FILE)
         text = json.dumps({"model": type(self).__name__, "config": self.config}, indent=2)
         (folder / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
+        shutil.copymode(folder / CONFIG_FILE, folder / WEIGHTS_FILE)  # others may read it as they may any other file
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> Self:

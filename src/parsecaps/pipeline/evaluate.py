@@ -18,13 +18,16 @@ def evaluate(
     data: str | None = None,
     resamples: int = 1000,
     risks: Sequence[float] = (0.05, 0.1, 0.2),
+    device: str = "auto",
 ) -> Scores:
     """Score a run or its folder: on its test part (validation without one), another `part`, or all cases of `data`.
 
     Every score has its 95 % interval over patients and its n: `evaluate(run)["accuracy"]`. A cross-validation is scored
-    on all its folds together. The files in the folder stay as they are.
+    on all its folds together. The files in the folder stay as they are. `device` is auto (a GPU where there is one),
+    cpu or cuda.
     """
     values: dict[str, Any] = {"part": part, "data": data, "resamples": resamples, "risks": tuple(risks)}
+    values["device"] = device
     return evaluate_run(folder_of(run), load_settings(EvaluateConfig, values=values)).scores
 
 

@@ -33,7 +33,7 @@ class Prediction:
     def __repr__(self) -> str:
         lines = [f"{self.image}: {self.label}"]
         if self.abstain:
-            lines[0] += f", but abstains: {' or '.join(self.possible or ['nothing'])} cannot be ruled out"
+            lines[0] += f", but abstains: {' or '.join(self.possible or [])} cannot be ruled out"
         lines += [f"  {name} {value:.1%}" for name, value in _falling(self.probabilities)]
         if self.concepts:
             lines += ["  concepts: " + ", ".join(f"{name} {value:.2f}" for name, value in _falling(self.concepts))]

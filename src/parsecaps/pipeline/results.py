@@ -5,6 +5,7 @@ from pathlib import Path
 
 from parsecaps.bundle import Bundle
 from parsecaps.data.files import write_atomically
+from parsecaps.evaluation.deciding import CALIBRATION_FILE
 from parsecaps.evaluation.runs import Evaluation
 from parsecaps.evaluation.scores import Scores
 from parsecaps.report.model_card import model_card
@@ -13,11 +14,13 @@ from parsecaps.training.run_folder import RunFolder
 
 
 def write_results(folder: RunFolder, evaluation: Evaluation) -> None:
-    """Write the card, `scores.html` and, last of all, `scores.json`: a run that has it is finished.
+    """Write what prediction is calibrated by, the card, the page and, last of all, `scores.json`.
 
-    A cross-validation has a card in each fold, and none of its own.
+    A run that has the last is finished. A cross-validation has a card in each fold, and none of its own.
     """
     scores = evaluation.scores
+    if evaluation.validation is not None:
+        evaluation.validation.save(folder.bundle / CALIBRATION_FILE)
     if folder.bundle.is_dir():
         write_card(folder, scores)
     write_text(folder.page, scores_page({folder.path.name: scores}, title=f"Scores: {folder.path.name}"))

@@ -29,7 +29,7 @@ def model_card(
         config=config,
         about=about,
         data=data,
-        name=config.data.path if data["source"] == "phantom" else PurePath(data["root"]).name,
+        name=config.data.path if data["source"] == "phantom" else PurePath(config.data.path).name,
         parts={part: title for part, title in _PARTS.items() if data["patients_by_part"][part]},
         scores=scores,
         by_class=_BY_CLASS,

@@ -3,12 +3,16 @@
 from collections.abc import Mapping
 
 from parsecaps.evaluation import score_text
+from parsecaps.evaluation.attributes import PER_ATTRIBUTE
 from parsecaps.evaluation.comparison import Comparison
 from parsecaps.evaluation.scores import PER_CLASS, PER_CONCEPT, Scores
 from parsecaps.evaluation.set_scores import KEYS
 from parsecaps.report.pages import render
 
-BARS = ("accuracy", "balanced_accuracy", *(f"macro_{key}" for key in PER_CLASS), "mean_auroc", "mean_f1")  # from 0 to 1
+BARS = (  # from 0 to 1
+    *("accuracy", "balanced_accuracy", *(f"macro_{key}" for key in PER_CLASS), "mean_auroc", "mean_f1"),
+    *(f"mean_{key}" for key in PER_ATTRIBUTE),
+)
 COLOURS = ("#2f6fb2", "#d1622b", "#1d7a46", "#8b4fb0", "#b8860b", "#c2326a", "#2a9a9a", "#6b7280", "#7a4b2a", "#4b5bd6")
 
 
@@ -31,6 +35,7 @@ def scores_page(
         bars=BARS,
         per_class=PER_CLASS,
         per_concept=PER_CONCEPT,
+        per_attribute=PER_ATTRIBUTE,
         of_sets=KEYS,
         colours=COLOURS,
         text=score_text,

@@ -60,8 +60,6 @@ def choose(config: Config, data: DataSet, division: Division, *, processes: int 
         choices.append(Choice(what, _text(value), why))
         return value
 
-    parts = ", ".join(f"{part} {division.count(part):,}" for part in ("train", "val", "test"))
-    choices.append(Choice("split", parts, f"by patient, hash {split_hash(data, division)}"))
     preset, size = _network(config, look, pick)
     colour = look.coloured * 10 > look.seen
     channels = pick(
@@ -103,6 +101,12 @@ def choose(config: Config, data: DataSet, division: Division, *, processes: int 
     chosen = chosen.change("data", path=absolute(config.data.path))
     settled = {"epochs": epochs, "batch_size": batch_size, "class_balance": balance, "patience": patience}
     return chosen.change("training", **settled, precision=precision), choices
+
+
+def split_choice(data: DataSet, division: Division) -> Choice:
+    """Who trains, chooses and tests."""
+    parts = ", ".join(f"{part} {division.count(part):,}" for part in ("train", "val", "test"))
+    return Choice("split", parts, f"by patient, hash {split_hash(data, division)}")
 
 
 def look_at(data: DataSet, rows: Sequence[int]) -> Look:

@@ -20,7 +20,13 @@ def divide_data(section: DataSection, data: DataSet) -> tuple[Division, list[Pro
     if section.fold is not None:
         raise ValueError(f"data.fold is {section.fold} without data.folds; give both, or data.test_fold")
     return divide(
-        data, file=section.split, test_fold=section.test_fold, val=section.val, test=section.test, seed=section.seed
+        data,
+        file=section.split,
+        test_fold=section.test_fold,
+        test_part=section.test_part,
+        val=section.val,
+        test=section.test,
+        seed=section.seed,
     )
 
 
@@ -29,8 +35,8 @@ def fold_divisions(section: DataSection, data: DataSet) -> tuple[list[Division],
 
     Each patient is tested in one of them; a share `val` of the others chooses, the rest trains.
     """
-    if section.split is not None or section.test_fold:
-        raise ValueError("data.folds tests everybody once; leave out data.split and data.test_fold")
+    if section.split is not None or section.test_fold or section.test_part:
+        raise ValueError("data.folds tests everybody once; leave out data.split, data.test_fold and data.test_part")
     authors = sorted({case.fold for case in data.cases if case.fold is not None})
     if section.folds == len(authors) > 1 and all(case.fold is not None for case in data.cases):
         divisions = [by_fold(data, test={fold}, val=section.val, seed=section.seed) for fold in authors]

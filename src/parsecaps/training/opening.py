@@ -18,7 +18,8 @@ from parsecaps.data.files import write_atomically
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import Division, split_hash, write_split
 from parsecaps.training.build import Material, build_preparation
-from parsecaps.training.choose import Choice, choose
+from parsecaps.training.choose import Choice, choose, split_choice
+from parsecaps.training.contents import COLUMN, check_contents, contents_of
 from parsecaps.training.folds import divide_data
 from parsecaps.training.processes import Processes
 from parsecaps.training.run_folder import RunFolder, versions
@@ -54,6 +55,7 @@ def open_new(config: Config, processes: Processes, told: Listeners) -> Opened:
     division, problems = divide_data(section, data)
     config, choices = choose(config, data, division, processes=processes.count)
     material = _prepare(config, data, division, told)
+    choices = [split_choice(data, material.division), *choices]  # without the files that cannot be read
     if not processes.is_main:
         return Opened(config, material, choices, None)
     check = check_data(
@@ -74,9 +76,11 @@ def open_new(config: Config, processes: Processes, told: Listeners) -> Opened:
 
 
 def open_again(folder: RunFolder, config: Config, told: Listeners) -> Material:
-    """The data of a run that is to be resumed, divided as they were."""
+    """The data of a run that is to be resumed, divided as they were; refused where they have changed since."""
     data = _read(config)
-    return _prepare(config, data, folder.read_division(data), told)
+    material = _prepare(config, data, folder.read_division(data), told)
+    check_contents(folder.split, data, material.division, material.prepared.digests)
+    return material
 
 
 def write_beginning(folder: RunFolder, opened: Opened, processes: Processes) -> None:
@@ -84,7 +88,8 @@ def write_beginning(folder: RunFolder, opened: Opened, processes: Processes) -> 
     assert opened.check is not None
     folder.checkpoints.mkdir(parents=True, exist_ok=True)
     data, division = opened.material.data, opened.material.division
-    write_split(folder.split, data, division)
+    contents = contents_of(data, opened.material.prepared.digests)
+    write_split(folder.split, data, division, more={COLUMN: contents})
     folder.write_json(folder.data, opened.check.as_dict())
     about = {
         "versions": versions(),

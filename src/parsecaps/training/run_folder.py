@@ -16,7 +16,7 @@ from parsecaps.bundle import Bundle
 from parsecaps.config import Config, load_config
 from parsecaps.data.cases import DataSet
 from parsecaps.data.files import write_atomically
-from parsecaps.data.splits import Division, read_split, split_hash
+from parsecaps.data.splits import Division, read_split, relative_name, split_hash, split_names
 
 _PACKAGES = ("torch", "lightning", "numpy", "monai", "pydicom", "pillow", "safetensors", "pydantic")
 
@@ -114,12 +114,26 @@ class RunFolder:
         return about
 
     def read_division(self, data: DataSet) -> Division:
-        """Who trained, chose and tested; refused where the data set is not what it was then."""
-        division, problems = read_split(self.split, data)
+        """Who trained, chose and tested; refused where a case is gone or another patient's.
+
+        Cases that have come since then take no part.
+        """
+        named = split_names(self.split)
+        rows = [i for i, case in enumerate(data.cases) if (relative_name(data, case), case.frame) in named]
+        if gone := named - {(relative_name(data, data.cases[i]), data.cases[i].frame) for i in rows}:
+            name, frame = min(gone, key=str)
+            what = name if frame is None else f"{name}#{frame}"
+            raise ValueError(f"{what} of the run {self.path} is not in {data.root} any more; put it back")
+        then_there = data.subset(rows)
+        parts, problems = read_split(self.split, then_there)
         if problems:
-            raise ValueError(f"the data are not what they were when the run was started: {problems[0]}")
-        if (now := split_hash(data, division)) != (then := self.read_about()["split_hash"]):
-            raise ValueError(f"{self.split} has the hash {now}, but the run was started with {then}; restore the file")
+            raise ValueError(f"{problems[0]}; restore the file as the run wrote it")
+        if (now := split_hash(then_there, parts)) != (then := self.read_about()["split_hash"]):
+            reason = "restore the file, or the patients of the data"
+            raise ValueError(f"{self.split} has the hash {now}, but the run was started with {then}; {reason}")
+        division: Division = [None] * len(data)
+        for row, part in zip(rows, parts, strict=True):
+            division[row] = part
         return division
 
     def read_parts(self) -> dict[str, int]:

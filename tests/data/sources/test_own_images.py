@@ -250,7 +250,7 @@ def test_what_is_not_known_or_not_there_is_one_line(tmp_path: Path) -> None:
         open_data("cemri")
     with pytest.raises(
         ValueError,
-        match=r"fits no source; looked for phantom: the word phantom; cemri: a folder with 1\.mat.*; folder: ",
+        match=r"fits no source; looked for a folder per class .* and for a \.csv file .*, and for the published sets",
     ) as error:
         open_data(tmp_path)
     assert "\n" not in str(error.value)

@@ -46,5 +46,5 @@ def open_data(path: str | Path, source: str | None = None) -> DataSet:
     for known in SOURCES.values():
         if known.recognise(place):
             return known.read(text)
-    layouts = "; ".join(f"{known.name}: {known.layout}" for known in SOURCES.values())
-    raise ValueError(f"{place} fits no source; looked for {layouts}")
+    own = " and for ".join(known.layout for known in (folder.SOURCE, manifest.SOURCE))
+    raise ValueError(f"{place} fits no source; looked for {own}, and for the published sets of parsecaps data sources")
