@@ -17,6 +17,7 @@ from parsecaps.data.reading import read_image
 from parsecaps.models import PretrainedModel, load_model
 
 BUNDLE_FILE = "bundle.json"
+_UNNAMED = "unnamed "
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,20 @@ def find_device(wanted: str) -> torch.device:
     if wanted == "cuda" and not there:
         raise ValueError("device is 'cuda', but PyTorch finds no GPU here; choose auto or cpu")
     return torch.device("cuda" if there and wanted != "cpu" else "cpu")
+
+
+def unnamed_concepts(count: int) -> tuple[str, ...]:
+    """What concepts are called before anybody has named them.
+
+    >>> unnamed_concepts(2)
+    ('unnamed 1', 'unnamed 2')
+    """
+    return tuple(f"{_UNNAMED}{i + 1}" for i in range(count))
+
+
+def is_unnamed(name: str) -> bool:
+    """Whether a concept still waits for its name."""
+    return name.startswith(_UNNAMED) and name.removeprefix(_UNNAMED).isdecimal()
 
 
 def find_bundle(folder: str | Path) -> Path:

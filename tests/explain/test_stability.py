@@ -65,3 +65,20 @@ def test_several_models() -> None:
         stability([first], GROUP)
     with pytest.raises(ValueError, match=r"the models saw \[199, 200\] cases"):
         stability([first, first[1:]], GROUP)
+
+
+def test_a_concept_that_only_knows_the_class_is_found_again_by_chance_within_it() -> None:
+    """The first concept is the class and noise of its own in each model, the second a property of each patient."""
+    random = np.random.default_rng(0)
+    label = (np.arange(40) % 2)[GROUP]
+    own = random.normal(size=40)[GROUP]
+    first, second = (
+        np.stack([label + 0.3 * random.normal(size=200), own + 0.3 * random.normal(size=200)], 1) for _ in range(2)
+    )
+    found = stability([first, second], GROUP, label, permutations=60)
+    assert found.class_chances is not None
+    assert found.by_concept[0] == pytest.approx(found.class_chances[0], abs=0.05)
+    assert found.by_concept[1] > 0.8
+    assert found.class_chances[1] < 0.4
+    assert max(found.chances) < 0.4
+    assert stability([first, second], GROUP, np.full(200, -1), permutations=2).class_chances is None

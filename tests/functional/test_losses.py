@@ -1,6 +1,7 @@
 import math
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from parsecaps.functional import class_loss, presentation_loss, reconstruction_loss, triplet_loss
+from parsecaps.functional import class_loss, diversity_loss, presentation_loss, reconstruction_loss, triplet_loss
 
 NAN = math.nan
 
@@ -261,3 +262,36 @@ def test_compile_without_a_break() -> None:
     capsules, phrases, concepts = torch.randn(2, 3, 4), torch.randn(3, 4), some_concepts(2, 3)
     compiled = torch.compile(triplet_loss, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(capsules, phrases, concepts), triplet_loss(capsules, phrases, concepts))
+
+
+def test_diversity_is_the_mutual_information_of_pairs_and_the_lack_of_spread() -> None:
+    """Against numpy's correlations, and by hand for concepts that hardly vary."""
+    presence = torch.rand(40, 5, dtype=torch.float64)
+    presence[:, 4] = 0.5 + 0.03 * presence[:, 0] + 0.02 * presence[:, 4]
+    r = np.corrcoef(presence.numpy().T)
+    pairs = [-np.log(1 - 0.99 * r[i, j] ** 2) for i in range(5) for j in range(5) if i != j]
+    spread = presence.numpy().std(0)
+    expected = np.mean(pairs) + np.maximum(0, 1 - spread / 0.1).mean()
+    assert diversity_loss(presence).item() == pytest.approx(expected, rel=1e-2)  # a little is added to each variance
+    assert spread[4] < 0.1 < spread[0]
+
+
+def test_two_concepts_that_became_one_are_driven_apart() -> None:
+    """Where the square of a correlation alone would have no gradient."""
+    same = torch.rand(16, 1).repeat(1, 2) + 1e-3 * torch.randn(16, 2)
+    same.requires_grad_()
+    for _ in range(300):
+        (gradient,) = torch.autograd.grad(diversity_loss(same), same)
+        same = (same - 0.05 * gradient).detach().requires_grad_()
+    assert abs(np.corrcoef(same.detach().numpy().T)[0, 1]) < 0.2
+
+
+@pytest.mark.parametrize("presence", [torch.full((16, 3), 0.5), torch.rand(3, 4), torch.rand(16, 1), torch.rand(16, 0)])
+def test_dead_concepts_few_images_and_a_single_concept_have_finite_gradients(presence: Tensor) -> None:
+    presence.requires_grad_()
+    loss = diversity_loss(presence)
+    loss.backward()
+    assert loss.isfinite()
+    assert presence.grad.isfinite().all()
+    if len(presence) < 4 or not presence.shape[1]:
+        assert loss == 0

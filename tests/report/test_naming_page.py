@@ -12,11 +12,13 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.explain.case_memory import CaseMemory, weights_digest
 from parsecaps.explain.discovery import discover
 from parsecaps.explain.naming import name_concepts
+from parsecaps.explain.stability import Stability
 from parsecaps.explain.thumbnails import jpeg
 from parsecaps.models import ParseCaps
 from parsecaps.report.naming_page import naming_page
 
 CONCEPTS = ("unnamed 1", "<b>ring</b>", "unnamed 3")
+STABILITY = Stability({}, 0.44, 0.1, [0.81, 0.5, 0.0], [0.12, 0.1, 0.0], [0.64, 0.2, 0.0])
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def html(memory: CaseMemory, maps: bool = True) -> str:
         return heat
 
     found = discover(memory, count=4, maps=left if maps else None, masks=lambda rows: left(rows, 0) if maps else None)
-    return naming_page(memory, found, pictures, maps=left if maps else None, found_again=[0.81, 0.5, 0.0])
+    return naming_page(memory, found, pictures, maps=left if maps else None, stability=STABILITY, notes={1: "8 < 9"})
 
 
 def test_the_sheet_has_all_there_is_to_see_and_needs_nothing_else(memory: CaseMemory) -> None:
@@ -53,7 +55,9 @@ def test_the_sheet_has_all_there_is_to_see_and_needs_nothing_else(memory: CaseMe
     assert text.count("<figure>") == 12
     assert text.count('src="data:image/jpeg;base64,') == 24
     assert "100 % of its maps lies inside the masks, which cover 25 %" in text
-    assert "cover 25 % of the images. Found again by models of other seeds with a correlation of 0.81." in text
+    again = "Models of other seeds find it again with a correlation of 0.81 (by chance 0.12; by what it says of the"
+    assert f"cover 25 % of the images. {again} class alone 0.64)." in text
+    assert text.count(">8 &lt; 9</textarea>") == 1
     assert text.count("It hardly varies") == 1
     assert "&lt;b&gt;ring&lt;/b&gt;" in text
     assert "<b>ring" not in text

@@ -74,7 +74,7 @@ def test_colour_is_seen_in_the_pixels() -> None:
 @pytest.mark.parametrize(
     ("known", "losses", "concepts"),
     [
-        (None, "classification, reconstruction (0 of 48 training images have concepts)", 8),
+        (None, "classification, reconstruction, diversity (0 of 48 training images have concepts)", 8),
         ([(1.0, 0.0)], "classification, presentation, triplet (48 of 48", 2),
         ([(1.0, NAN), (NAN, NAN)], "classification, presentation, triplet, reconstruction (24 of 48", 2),
     ],

@@ -101,6 +101,20 @@ def test_a_tally_does_not_depend_on_the_batches() -> None:
     assert at_once["accuracy"] == pytest.approx(float((named == whole.label)[known].float().mean()))
 
 
+def test_a_tally_counts_diversity_where_no_concept_has_a_label() -> None:
+    model = ParseCaps.from_preset("tiny", num_classes=2).eval()
+    objective = Objective(num_concepts=3, concept_dim=8)
+    found, whole = Tally(2), Batch(torch.rand(6, 1, 32, 32), torch.tensor([0, 1, 0, 1, 0, 1]))
+    with torch.no_grad():
+        output = model(whole.image, reconstruct=True)
+        losses = objective(output, whole)
+    found.add(output, losses, count_images(whole, objective), whole)
+    values = found.values(objective)
+    assert values["diversity"] == pytest.approx(float(losses.diversity))
+    assert values["diversity"] > 0
+    assert values["loss"] == pytest.approx(float(losses.total), rel=1e-5)
+
+
 def test_the_average_follows_the_weights(tmp_path: Path) -> None:
     """Over a few steps without anything random, against the recursion written down."""
     model = ParseCaps.from_preset("tiny", num_classes=2)

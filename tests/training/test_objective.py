@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from parsecaps.functional import class_loss, presentation_loss, reconstruction_loss, triplet_loss
+from parsecaps.functional import class_loss, diversity_loss, presentation_loss, reconstruction_loss, triplet_loss
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.training import Losses, Objective
 from parsecaps.types import Batch, Output
@@ -40,8 +40,9 @@ def objective(**changes: Any) -> Objective:
 
 
 def add_up(losses: Losses) -> Tensor:
-    """SPEC, Sec. 3, written out."""
-    return losses.classification + 0.5 * losses.presentation + 0.1 * losses.triplet + 0.0005 * losses.reconstruction
+    """The losses of the paper, and the one for concepts without labels, written out."""
+    paper = losses.classification + 0.5 * losses.presentation + 0.1 * losses.triplet + 0.0005 * losses.reconstruction
+    return paper + 0.3 * losses.diversity
 
 
 def test_with_concepts() -> None:
@@ -61,11 +62,11 @@ def test_with_concepts() -> None:
 @pytest.mark.parametrize("concepts", [None, torch.full((5, M), NAN)], ids=["none", "all unknown"])
 def test_without_concepts(concepts: Tensor | None) -> None:
     output, batch = some_output(5), some_batch(5, concepts)
-    losses = objective()(output, batch)
+    losses = objective(diversity_weight=0)(output, batch)
     assert losses.presentation == 0
     assert losses.triplet == 0
     torch.testing.assert_close(losses.reconstruction, reconstruction_loss(output.reconstruction, batch.image))
-    torch.testing.assert_close(losses.total, losses.classification + 0.0005 * losses.reconstruction)
+    assert torch.equal(losses.total, losses.classification + 0.0005 * losses.reconstruction)
 
 
 def test_each_image_counts_where_its_labels_allow() -> None:
@@ -117,7 +118,7 @@ def test_nothing_known_at_all_costs_nothing() -> None:
     output = some_output(3, reconstruct=False)
     losses = objective()(output, some_batch(3, torch.full((3, M), NAN), torch.full((3,), -1)))
     losses.total.backward()
-    assert [loss.item() for loss in losses] == [0] * 5
+    assert [loss.item() for loss in losses] == [0] * 6
     assert output.logits.grad is not None
     assert (output.logits.grad == 0).all()
 
@@ -227,3 +228,17 @@ def test_bad_arguments(changes: dict[str, Any], message: str) -> None:
 def test_what_does_not_fit_together(joint: Objective, concepts: Tensor | None, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         joint(some_output(2), some_batch(2, concepts))
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.7])
+def test_diversity_counts_where_the_data_name_no_concepts(weight: float) -> None:
+    output = some_output(8)
+    joint = objective(diversity_weight=weight)
+    losses, plain = joint(output, some_batch(8)), objective(diversity_weight=0)(output, some_batch(8))
+    assert losses.diversity == (diversity_loss(output.presence) if weight else 0)
+    labelled = some_batch(8, torch.full((8, M), NAN))  # unknown, but of data that name concepts
+    assert joint(output, labelled).diversity == 0
+    assert torch.equal(joint(output, labelled).total, objective(diversity_weight=0)(output, labelled).total)
+    assert plain.diversity == 0
+    rest = losses.classification + 0.0005 * losses.reconstruction
+    torch.testing.assert_close(losses.total, rest + weight * losses.diversity)

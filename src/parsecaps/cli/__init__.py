@@ -13,6 +13,7 @@ from parsecaps.cli.audit import audit
 from parsecaps.cli.concepts import concepts
 from parsecaps.cli.data import data_app
 from parsecaps.cli.demo import demo
+from parsecaps.cli.discover import discover, name
 from parsecaps.cli.evaluate import evaluate
 from parsecaps.cli.explain import explain, remember
 from parsecaps.cli.predict import predict
@@ -53,5 +54,7 @@ app.command()(predict)
 app.command()(explain)
 app.command()(report)
 app.command()(remember)
+app.command()(discover)
+app.command()(name)
 app.add_typer(network.bench_app, name="bench")
 app.add_typer(data_app, name="data")

@@ -111,6 +111,7 @@ def write_rows(
     rest = rest if first is None else chain([first], rest)
     done = failed = 0
     names = columns(bundle)
+    _check_header(path, names)
     with open(path, "a", encoding="utf-8", newline="") as file:
         if path.suffix == ".csv" and file.tell() == 0:
             csv.writer(file, lineterminator="\n").writerow(names)
@@ -121,6 +122,16 @@ def write_rows(
                 file.flush()
             progress(done, failed)
     return done, failed
+
+
+def _check_header(path: Path, names: list[str]) -> None:
+    """Refuse a CSV with other columns: of another model, or from before its concepts were named."""
+    if path.suffix != ".csv" or not path.exists() or not path.stat().st_size:
+        return
+    with open(path, encoding="utf-8", newline="") as file:
+        written = next(csv.reader(file), [])
+    if other := set(written) ^ set(names):
+        raise ValueError(f"{path} was written with other columns ({sorted(other)[0]!r} for one); choose another file")
 
 
 def _frames(path: Path) -> Iterator[Item]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
@@ -167,25 +167,41 @@ def remember(
     return CaseMemory(predictions, np.concatenate(capsules), np.concatenate(global_capsule), digest)
 
 
-def remember_run(folder: str | Path, *, progress: Progress = lambda done, total: None) -> CaseMemory:
-    """Remember the training cases of a finished run, and write the memory and its pictures beside the bundle.
+class TrainingCases(NamedTuple):
+    """The cases that a run has learned from: rows of its data set, prepared as its bundle says."""
 
-    A model that routes also gets the batch statistics of its strict tree, from some of these cases.
-    """
+    bundle: Bundle
+    data: DataSet
+    prepared: PreparedImages
+    rows: list[int]
+
+
+def training_cases(folder: str | Path) -> TrainingCases:
+    """Those of a finished run whose images can be read, in the order of the data set."""
     run = RunFolder(Path(folder))
     config, bundle = run.read_config(), Bundle.load(run.bundle)
     data = open_data(config.data.path, config.data.source)
     prepared = prepare_all(data, bundle.preparation, skip_bad=config.data.skip_bad)
     good = set(prepared.good)
     rows = [row for row in rows_of(run.read_division(data), "train") if row in good]
-    memory = remember(bundle, data, prepared, rows, progress=progress)
-    write_thumbnails(run.bundle / THUMBNAILS_FILE, prepared.images, rows)
-    memory.save(run.bundle)
-    if any(isinstance(module, Coupling) for module in bundle.model.modules()):
+    return TrainingCases(bundle, data, prepared, rows)
+
+
+def remember_run(folder: str | Path, *, progress: Progress = lambda done, total: None) -> CaseMemory:
+    """Remember the training cases of a finished run, and write the memory and its pictures beside the bundle.
+
+    A model that routes also gets the batch statistics of its strict tree, from some of these cases.
+    """
+    cases, place = training_cases(folder), RunFolder(Path(folder)).bundle
+    model, rows = cases.bundle.model, cases.rows
+    memory = remember(*cases, progress=progress)
+    write_thumbnails(place / THUMBNAILS_FILE, cases.prepared.images, rows)
+    memory.save(place)
+    if any(isinstance(module, Coupling) for module in model.modules()):
         some = np.linspace(0, len(rows) - 1, min(STATISTICS_CASES, len(rows))).round().astype(int)
-        batches = Batches(data, prepared, [rows[i] for i in some], batch_size=64).epoch(0)
-        save_statistics(run.bundle, strict_statistics(bundle.model, (each.image for each in batches)), memory.model)
-    return replace(memory, temperature=load_decision(run.bundle, None)[0].temperature)
+        batches = Batches(cases.data, cases.prepared, [rows[i] for i in some], batch_size=64).epoch(0)
+        save_statistics(place, strict_statistics(model, (each.image for each in batches)), memory.model)
+    return replace(memory, temperature=load_decision(place, None)[0].temperature)
 
 
 def weights_digest(model: nn.Module) -> str:

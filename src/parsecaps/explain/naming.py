@@ -59,6 +59,15 @@ def read_names(path: str | Path, bundle: Bundle) -> list[Naming]:
     return [found[i] for i in sorted(found)]
 
 
+def read_notes(folder: str | Path) -> dict[int, str]:
+    """What the clinician noted of each concept, counted from 0, in the sheet that its bundle keeps, if any."""
+    path = Path(folder) / SHEET_FILE
+    if not path.is_file():
+        return {}
+    rows = read_table(path, required=("concept", "name"), optional=("note", "model")).rows
+    return {int(row.cells["concept"]) - 1: " ".join(row.cells.get("note", "").split()) for row in rows}
+
+
 def name_concepts(model: str | Path, sheet: str | Path) -> list[Naming]:
     """Write the names of a sheet into the bundle of a run or a saved model, and keep the notes beside it.
 

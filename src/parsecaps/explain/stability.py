@@ -15,35 +15,47 @@ class Match:
 
     `pairs` has a concept of the first, its partner in the second, and their correlation. `mean` is the mean of these;
     `chance` what the same matching finds where the cases of one model are those of other patients, and `p_value` how
-    often that is as much.
+    often that is as much. `chances` are those of each concept of the first; `class_chances` where the other patients
+    are of the same class, None without labels: a concept found again no better than that says no more than the class.
     """
 
     pairs: list[tuple[int, int, float]]
     mean: float
     chance: float
     p_value: float
+    chances: list[float]
+    class_chances: list[float] | None
 
 
 @dataclass(frozen=True)
 class Stability:
-    """Every pair of models; `mean` and `chance` are means over them, `by_concept` of each concept of the first model.
+    """Every pair of models; `mean` and `chance` are means over them.
 
-    `by_concept` says how well a concept of the first model is found again, on average over the other models.
+    `by_concept` says how well a concept of the first model is found again, on average over the other models;
+    `chances` and `class_chances` what it would be by chance, as in `Match`.
     """
 
     matches: dict[tuple[int, int], Match]
     mean: float
     chance: float
     by_concept: list[float]
+    chances: list[float]
+    class_chances: list[float] | None
 
 
 def stability(
-    presences: Sequence[np.ndarray], group: np.ndarray, *, permutations: int = PERMUTATIONS, seed: int = 0
+    presences: Sequence[np.ndarray],
+    group: np.ndarray,
+    label: np.ndarray | None = None,
+    *,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
 ) -> Stability:
     """Match the concepts of two or more models on the same cases.
 
     Shapes:
         - presences: for each model (N, m), the cases in the same order; group: (N,) the patient of each case
+        - label: (N,) the class of each, -1 = unknown
     """
     if len(presences) < 2:
         raise ValueError(f"{len(presences)} model shows nothing about stability; give at least 2")
@@ -51,7 +63,7 @@ def stability(
     if len(counts) > 1:
         raise ValueError(f"the models saw {sorted(counts)} cases; let all of them look at the same")
     matches = {
-        (a, b): match_concepts(presences[a], presences[b], group, permutations=permutations, seed=seed)
+        (a, b): match_concepts(presences[a], presences[b], group, label, permutations=permutations, seed=seed)
         for a, b in combinations(range(len(presences)), 2)
     }
     found: list[list[float]] = [[] for _ in range(presences[0].shape[1])]
@@ -59,36 +71,48 @@ def stability(
         if a == 0:
             for i, _, r in match.pairs:
                 found[i].append(r)
+    own = [match for (a, _), match in matches.items() if a == 0]
+    in_class = [match.class_chances for match in own if match.class_chances is not None]
     return Stability(
         matches,
         float(np.mean([match.mean for match in matches.values()])),
         float(np.mean([match.chance for match in matches.values()])),
         [float(np.mean(each)) if each else 0.0 for each in found],
+        np.mean([match.chances for match in own], axis=0).tolist(),
+        np.mean(in_class, axis=0).tolist() if in_class else None,
     )
 
 
 def match_concepts(
-    first: np.ndarray, second: np.ndarray, group: np.ndarray, *, permutations: int = PERMUTATIONS, seed: int = 0
+    first: np.ndarray,
+    second: np.ndarray,
+    group: np.ndarray,
+    label: np.ndarray | None = None,
+    *,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
 ) -> Match:
     """Pair the concepts by the Hungarian algorithm; one that is present where the other is absent is not the same.
 
     The best pairing of unrelated concepts is above 0 as well. What it reaches by chance is measured: the patients of
-    one model take each other's places, each with all of its cases, and the concepts are paired anew.
+    one model take each other's places, each with all of its cases, and the concepts are paired anew; with labels, also
+    among the patients of the same class, which leaves what a concept says of the class in place.
 
     Shapes:
-        - first: (N, m); second: (N, m'), m and m' may differ; group: (N,)
+        - first: (N, m); second: (N, m'), m and m' may differ; group: (N,); label: (N,), -1 = unknown
     """
     pairs = _pair(correlation(first, second))
     mean = float(np.mean([r for _, _, r in pairs]))
-    random = np.random.default_rng(seed)
-    blocks = [np.flatnonzero(group == patient) for patient in np.unique(group)]
-    by_patient = np.concatenate(blocks)
-    drawn = []
-    for _ in range(permutations):
-        order = np.concatenate([blocks[i] for i in random.permutation(len(blocks))])
-        drawn.append(np.mean([r for _, _, r in _pair(correlation(first[by_patient], second[order]))]))
-    as_much = sum(bool(value >= mean) for value in drawn)
-    return Match(pairs, mean, float(np.mean(drawn)), (as_much + 1) / (permutations + 1))
+    drawn = _exchanged(first, second, [_blocks(group, np.full(len(group), True))], permutations, seed)
+    means = drawn.sum(1) / len(pairs)
+    in_class = None
+    if label is not None and (label >= 0).any():
+        _, start, patient = np.unique(group, return_index=True, return_inverse=True)
+        of_patient = label[start][patient]
+        classes = [_blocks(group, of_patient == each) for each in np.unique(of_patient)]
+        in_class = _exchanged(first, second, classes, permutations, seed).mean(0).tolist()
+    p_value = (int((means >= mean).sum()) + 1) / (permutations + 1)
+    return Match(pairs, mean, float(means.mean()), p_value, drawn.mean(0).tolist(), in_class)
 
 
 def correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -104,6 +128,28 @@ def correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         spread = np.sqrt((centred**2).mean(0))
         standard.append(np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 1e-9))
     return np.asarray(np.clip(standard[0].T @ standard[1] / len(first), -1, 1))
+
+
+def _blocks(group: np.ndarray, among: np.ndarray) -> list[np.ndarray]:
+    """The cases of each patient, among some."""
+    return [np.flatnonzero((group == patient) & among) for patient in np.unique(group[among])]
+
+
+def _exchanged(
+    first: np.ndarray, second: np.ndarray, parts: Sequence[list[np.ndarray]], permutations: int, seed: int
+) -> np.ndarray:
+    """The correlations of the first model's concepts with their partners, 0 without one: (permutations, m).
+
+    Within each part, which has the cases of several patients, these take each other's places.
+    """
+    random = np.random.default_rng(seed)
+    as_they_are = np.concatenate([block for blocks in parts for block in blocks])
+    drawn = np.zeros((permutations, first.shape[1]))
+    for each in drawn:
+        order = np.concatenate([blocks[i] for blocks in parts for i in random.permutation(len(blocks))])
+        for i, _, r in _pair(correlation(first[as_they_are], second[order])):
+            each[i] = r
+    return drawn
 
 
 def _pair(r: np.ndarray) -> list[tuple[int, int, float]]:

@@ -1,12 +1,19 @@
 """The mathematics of ParseCaps as functions: tensors in, tensors out, no state and no parameters."""
 
 from parsecaps.functional.entmax import entmax
-from parsecaps.functional.losses import class_loss, presentation_loss, reconstruction_loss, triplet_loss
+from parsecaps.functional.losses import (
+    class_loss,
+    diversity_loss,
+    presentation_loss,
+    reconstruction_loss,
+    triplet_loss,
+)
 from parsecaps.functional.squash import squash
 from parsecaps.functional.windows import gather_windows
 
 __all__ = [
     "class_loss",
+    "diversity_loss",
     "entmax",
     "gather_windows",
     "presentation_loss",

@@ -1,4 +1,4 @@
-"""The four losses of Sec. 3.3 as functions of tensors; the weights between them belong to the training.
+"""The four losses of Sec. 3.3, and one of our own, as functions of tensors; the weights belong to the training.
 
 Labels may be missing, each in its own way: a class of -1, a concept of NaN, an image not to be reconstructed.
 What is missing costs nothing and gets a gradient of 0. If everything is missing the loss is 0, still joined
@@ -10,6 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 UNKNOWN_LABEL = -1
+LEAST_SPREAD = 0.1  # standard deviation of a presence over images from which on it is alive enough
+_FEWEST_IMAGES = 4  # among fewer, any two concepts seem to go together
+_LEAST_VARIANCE = 1e-6  # so that a dead concept has a finite gradient
+_NEARLY_ONE = 0.99  # of a squared correlation, so that two equal concepts have a finite cost
 
 
 def class_loss(logits: Tensor, label: Tensor, weight: Tensor | None = None, label_smoothing: float = 0.0) -> Tensor:
@@ -125,6 +129,41 @@ def reconstruction_loss(reconstruction: Tensor, image: Tensor, contributes: Tens
     contributes = contributes.bool()
     error = torch.where(contributes.view(-1, 1, 1, 1), error, 0)
     return error.square().sum() / contributes.sum().clamp(min=1)
+
+
+def diversity_loss(presence: Tensor) -> Tensor:
+    """Keeps concepts that nobody labelled apart and alive; not in the paper, whose concepts may all say the same.
+
+    The mean over all pairs of concepts of ``-log(1 - 0.99 r^2)``, ``r`` being their correlation over the images, plus
+    the mean over the concepts of ``max(0, 1 - s / 0.1)``, ``s`` being a presence's standard deviation. The two terms
+    are those of VICReg (Bardes, Ponce and LeCun 2022), covariance and variance, with correlations so that the scale of
+    a presence does not count. The logarithm, twice the mutual information of two normal variables, is ``r^2`` where
+    that is small; but ``r^2`` itself has no gradient where two concepts have become one, and they would stay one.
+
+    Fewer than 4 images, or a single concept for the first term, cost nothing. Unrelated concepts still cost about
+    ``1 / (B - 1)``, which is chance and has no direction.
+
+    Shapes:
+        - presence: (B, m)
+        - output: ()
+
+    >>> apart = torch.tensor([[0.1, 0.1], [0.1, 0.9], [0.9, 0.1], [0.9, 0.9]])
+    >>> diversity_loss(apart), diversity_loss(apart[:, :1].expand(4, 2))
+    (tensor(0.), tensor(4.6039))
+    """
+    if presence.dim() != 2:
+        raise ValueError(f"presence {_shape(presence)}; give (B, m)")
+    images, m = presence.shape
+    if images < _FEWEST_IMAGES or not m:
+        return _widen(presence).sum() * 0
+    with torch.autocast(presence.device.type, enabled=False):
+        centred = _widen(presence) - _widen(presence).mean(0)
+        spread = (centred.square().mean(0) + _LEAST_VARIANCE).sqrt()
+        standard = centred / spread
+        shared = (standard.mT @ standard / images).square()  # (m, m)
+        shared = shared - torch.diag_embed(shared.diagonal())
+        pairs = -torch.log1p(-_NEARLY_ONE * shared).sum()
+    return pairs / max(1, m * (m - 1)) + F.relu(1 - spread / LEAST_SPREAD).mean()
 
 
 def _widen(x: Tensor) -> Tensor:

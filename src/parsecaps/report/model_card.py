@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from parsecaps.bundle import Bundle
+from parsecaps.bundle import Bundle, is_unnamed
 from parsecaps.config import Config
 from parsecaps.evaluation import score_text
 from parsecaps.evaluation.scores import Scores
@@ -25,6 +25,7 @@ def model_card(
     return render(
         "model_card.md",
         bundle=bundle,
+        named=[name for name in bundle.concepts if not is_unnamed(name)],
         parameters=sum(weights.numel() for weights in bundle.model.parameters()),
         config=config,
         about=about,

@@ -1,20 +1,22 @@
 """The labelling sheet: what each discovered concept shows, and a place to write its name; a CSV comes back."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from parsecaps.bundle import is_unnamed
 from parsecaps.explain.case_memory import CaseMemory
-from parsecaps.explain.discovery import DiscoveredConcept, Maps
+from parsecaps.explain.discovery import DiscoveredConcept, Maps, effective_concepts
+from parsecaps.explain.map_pictures import map_png
 from parsecaps.explain.naming import LONGEST, SHEET_FILE
+from parsecaps.explain.stability import Stability
 from parsecaps.explain.thumbnails import jpeg_uri
 from parsecaps.report.pages import render
 
 Pictures = Callable[[Sequence[int]], list[bytes]]  # rows of the memory -> JPEG files
 
-_HEAT = np.array([255, 70, 0], dtype=np.float32)
-_STRENGTH = 0.65  # of the colour where a map is highest
+_STRENGTH = 0.8  # of the colour where a map is highest
 
 
 def naming_page(
@@ -23,13 +25,14 @@ def naming_page(
     pictures: Pictures,
     *,
     maps: Maps | None = None,
-    found_again: Sequence[float] | None = None,
+    stability: Stability | None = None,
+    notes: Mapping[int, str] | None = None,
     title: str = "Name the concepts",
 ) -> str:
     """The whole page as HTML.
 
-    With `maps` each picture has its map beside it; `found_again` is the correlation of each concept with its partner in
-    models of other seeds (`Stability.by_concept`).
+    With `maps` each picture has its map below it; `stability` says how far models of other seeds find each concept
+    again. `notes` are those of a former sheet.
     """
     shown = []
     for concept in concepts:
@@ -40,16 +43,22 @@ def naming_page(
             [""] * len(rows) if heat is None else [jpeg_uri(_overlay(*pair)) for pair in zip(files, heat, strict=True)]
         )
         images = zip(concept.prototypes, map(jpeg_uri, files), overlays, strict=True)
-        again = None if found_again is None else found_again[concept.index]
-        named = not concept.name.startswith("unnamed ")
         shown.append(
-            {"concept": concept, "images": list(images), "again": again, "value": concept.name if named else ""}
+            {
+                "concept": concept,
+                "images": list(images),
+                "value": "" if is_unnamed(concept.name) else concept.name,
+                "note": (notes or {}).get(concept.index, ""),
+            }
         )
     return render(
         "naming.html",
         title=title,
         shown=shown,
         cases=len(memory),
+        effective=effective_concepts(memory.presence),
+        stability=stability,
+        mapped=maps is not None,
         patients=len(np.unique(memory.group)),
         longest=LONGEST,
         sheet={"file": SHEET_FILE, "model": memory.model},
@@ -57,14 +66,12 @@ def naming_page(
 
 
 def _overlay(picture: bytes, heat: np.ndarray) -> bytes:
-    """A map (size, size) in colour over a JPEG file, strongest where it is highest."""
+    """A map (size, size) over a JPEG file, in the colours that it has on the page of a case."""
     from PIL import Image
 
-    below = Image.open(io.BytesIO(picture)).convert("RGB")
-    scaled = np.clip(heat / max(float(heat.max()), 1e-12), 0, 1).astype(np.float32)
-    share = Image.fromarray(scaled).resize(below.size, Image.Resampling.BILINEAR)
-    alpha = _STRENGTH * np.asarray(share)[..., None]
-    mixed = np.asarray(below, dtype=np.float32) * (1 - alpha) + _HEAT * alpha
+    below = Image.open(io.BytesIO(picture)).convert("RGBA")
+    above = Image.open(io.BytesIO(map_png(heat))).convert("RGBA").resize(below.size, Image.Resampling.BICUBIC)
+    above.putalpha(above.getchannel("A").point(lambda value: round(_STRENGTH * value)))
     file = io.BytesIO()
-    Image.fromarray(mixed.round().astype(np.uint8)).save(file, "JPEG", quality=82)
+    Image.alpha_composite(below, above).convert("RGB").save(file, "JPEG", quality=82)
     return file.getvalue()

@@ -71,6 +71,7 @@ def build_objective(config: Config, material: Material, model: PretrainedModel) 
         presentation_weight=training.presentation_weight,
         triplet_weight=training.triplet_weight,
         reconstruction_weight=training.reconstruction_weight,
+        diversity_weight=training.diversity_weight,
         class_weights=weights,
         label_smoothing=training.label_smoothing,
     )

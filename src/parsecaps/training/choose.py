@@ -196,6 +196,8 @@ def _losses(config: Config, data: DataSet, train: Sequence[int], num_concepts: i
         losses += ["presentation", "triplet"] if MODELS[config.model.kind].has_capsules else ["presentation"]
     if reconstructs(data, train, config.change("model", num_concepts=num_concepts)):
         losses.append("reconstruction")
+    if num_concepts and config.training.diversity_weight and not data.concepts:
+        losses.append("diversity")
     return Choice("losses", ", ".join(losses), f"{with_concepts:,} of {len(train):,} training images have concepts")
 
 

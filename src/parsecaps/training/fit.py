@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from parsecaps.bundle import Bundle
+from parsecaps.bundle import Bundle, unnamed_concepts
 from parsecaps.config import Config
 from parsecaps.training.build import (
     Material,
@@ -210,6 +210,6 @@ class _Training:
             "seconds": round(sum(each["seconds"] for each in position.history), 1),
         }
         folder.write_json(folder.about, folder.read_about() | result)
-        concepts = data.concepts or tuple(f"unnamed {i + 1}" for i in range(model.num_concepts))
+        concepts = data.concepts or unnamed_concepts(model.num_concepts)
         names = concepts[: model.num_concepts]
         folder.save_bundle(Bundle(model.eval(), build_preparation(self.config), data.classes, names))

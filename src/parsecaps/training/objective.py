@@ -1,4 +1,4 @@
-"""The training objective: the four losses of Sec. 3.3 and the weights between them."""
+"""The training objective: the four losses of Sec. 3.3, one for concepts without labels, and their weights."""
 
 import math
 from collections.abc import Sequence
@@ -7,19 +7,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from parsecaps.functional import class_loss, presentation_loss, reconstruction_loss, triplet_loss
+from parsecaps.functional import class_loss, diversity_loss, presentation_loss, reconstruction_loss, triplet_loss
 from parsecaps.nn.phrases import PhraseEmbedding
 from parsecaps.types import Batch, Output
 
 
 class Losses(NamedTuple):
-    """The total to minimise and its four parts before they are weighted, each of shape ()."""
+    """The total to minimise and its five parts before they are weighted, each of shape ()."""
 
     total: Tensor
     classification: Tensor
     presentation: Tensor
     triplet: Tensor
     reconstruction: Tensor
+    diversity: Tensor
 
 
 class Objective(nn.Module):
@@ -35,6 +36,9 @@ class Objective(nn.Module):
     learned unless `phrase_vectors` (num_concepts, any) are given; the parameters of this module are to be
     trained along with the model's; with `concept_dim=None`, for a model without concept capsules, there are none.
     `class_weights`, one number per class, balance rare classes.
+
+    Deviation: where a batch has no concept labels at all (`batch.concepts` is None: the data name no concepts), nothing
+    of the paper's keeps the concepts from all saying the same; `diversity_loss` does, with its `diversity_weight`.
 
     >>> output = Output(logits=torch.tensor([[2.0, 0.0], [0.0, 5.0]]))
     >>> batch = Batch(image=torch.zeros(2, 1, 28, 28), label=torch.tensor([0, -1]))
@@ -53,6 +57,7 @@ class Objective(nn.Module):
         presentation_weight: float = 0.5,
         triplet_weight: float = 0.1,
         reconstruction_weight: float = 0.0005,
+        diversity_weight: float = 0.3,
         class_weights: Sequence[float] | None = None,
         label_smoothing: float = 0.0,
     ) -> None:
@@ -61,6 +66,7 @@ class Objective(nn.Module):
             "presentation_weight": presentation_weight,
             "triplet_weight": triplet_weight,
             "reconstruction_weight": reconstruction_weight,
+            "diversity_weight": diversity_weight,
             **{f"class_weights[{i}]": weight for i, weight in enumerate(class_weights or ())},
         }
         for name, value in weights.items():
@@ -77,6 +83,7 @@ class Objective(nn.Module):
         self.presentation_weight = presentation_weight
         self.triplet_weight = triplet_weight
         self.reconstruction_weight = reconstruction_weight
+        self.diversity_weight = diversity_weight
         self.label_smoothing = label_smoothing
         weight = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
         self.register_buffer("class_weights", weight)
@@ -89,7 +96,7 @@ class Objective(nn.Module):
     def forward(self, output: Output, batch: Batch) -> Losses:
         self._check(output, batch)
         classification = class_loss(output.logits, batch.label, self.class_weights, self.label_smoothing)
-        presentation = triplet = reconstruction = torch.zeros_like(classification)
+        presentation = triplet = reconstruction = diversity = torch.zeros_like(classification)
         concepts = batch.concepts
         if concepts is None:
             concepts = torch.full((len(batch.label), self.num_concepts), torch.nan, device=batch.label.device)
@@ -101,13 +108,16 @@ class Objective(nn.Module):
         if output.reconstruction is not None:
             without_concepts = concepts.isnan().all(1)
             reconstruction = reconstruction_loss(output.reconstruction, batch.image, without_concepts)
+        if self.diversity_weight and output.presence is not None and batch.concepts is None:
+            diversity = diversity_loss(output.presence)
         total = (
             classification
             + self.presentation_weight * presentation
             + self.triplet_weight * triplet
             + self.reconstruction_weight * reconstruction
+            + self.diversity_weight * diversity
         )
-        return Losses(total, classification, presentation, triplet, reconstruction)
+        return Losses(total, classification, presentation, triplet, reconstruction, diversity)
 
     def _check(self, output: Output, batch: Batch) -> None:
         """Refuse an output or a batch with other concepts or classes than this objective was built for."""

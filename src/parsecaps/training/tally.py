@@ -6,11 +6,11 @@ from torch import Tensor, distributed
 from parsecaps.training.objective import Losses, Objective
 from parsecaps.types import Batch, Output
 
-PARTS = ("classification", "presentation", "triplet", "reconstruction")
+PARTS = ("classification", "presentation", "triplet", "reconstruction", "diversity")
 
 
 def count_images(batch: Batch, objective: Objective) -> Tensor:
-    """How many images, by the weight of their class, each loss is a mean over: (4,), in the order of `PARTS`."""
+    """How many images, by the weight of their class, each loss is a mean over: (5,), in the order of `PARTS`."""
     known = batch.label >= 0
     if objective.class_weights is None:
         labelled = known.sum().float()
@@ -19,18 +19,26 @@ def count_images(batch: Batch, objective: Objective) -> Tensor:
     described = torch.zeros_like(labelled)
     if batch.concepts is not None:
         described = (~batch.concepts.isnan()).any(1).sum().float()
-    return torch.stack([labelled, described, described, len(batch.label) - described])
+    unlabelled = torch.full_like(labelled, len(batch.label) if batch.concepts is None else 0)
+    return torch.stack([labelled, described, described, len(batch.label) - described, unlabelled])
 
 
-def part_weights(objective: Objective) -> tuple[float, float, float, float]:
+def part_weights(objective: Objective) -> tuple[float, ...]:
     """What each part counts in the total, in the order of `PARTS`."""
-    return 1.0, objective.presentation_weight, objective.triplet_weight, objective.reconstruction_weight
+    return (
+        1.0,
+        objective.presentation_weight,
+        objective.triplet_weight,
+        objective.reconstruction_weight,
+        objective.diversity_weight,
+    )
 
 
 def shared_total(losses: Losses, counts: Tensor, objective: Objective) -> Tensor:
     """The total of this process, such that its mean over the processes is the total of their batches together.
 
-    Each part is a mean over the images that count in it, and their number differs between the processes.
+    Each part is a mean over the images that count in it, and their number differs between the processes. The diversity
+    of concepts is that within the images of each process.
     """
     everywhere = counts.clone()
     distributed.all_reduce(everywhere)
@@ -43,7 +51,7 @@ class Tally:
     """Sums over an epoch, kept on the device so that nothing waits for them.
 
     Shapes:
-        - sums: (8,), each loss times its count, then the counts
+        - sums: (10,), each loss times its count, then the counts
         - confusion: (num_classes, num_classes), true class down, named class across
     """
 

@@ -1,0 +1,87 @@
+"""`parsecaps discover`: the concepts that a run found without labels; `parsecaps name`: what a clinician calls them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parsecaps.cli.explain import ModelFolder
+from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+
+
+@one_line_errors
+def discover(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run on data without concept labels.")],
+    others: Annotated[
+        list[Path] | None, typer.Argument(metavar="OTHER_RUNS", help="Runs of other seeds on the same data.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="HTML", help="Where to write the naming sheet; RUN/concepts.html if left out."),
+    ] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Show the concepts that a run found without labels, and make a sheet on which a clinician names them.
+
+    For each concept: the training images that show it most and where it was seen, how one-sided they are by class, how
+    far its maps lie inside masks where the data have some, whether it varies at all or says the same as another, and,
+    with runs of other seeds, whether these find it again. `parsecaps name` takes the names back.
+
+    The sheet holds pictures of training cases, and so does the memory of the run (`parsecaps remember`), which is made
+    if it is not there: give them only to people who may see these patients.
+
+    **Examples**
+
+    `parsecaps discover runs/cases-1 --out sheet.html`
+
+    `parsecaps discover runs/cases-1 runs/cases-2 runs/cases-3 --out sheet.html --json concepts.json`
+    """
+    sheet = run / "concepts.html" if out is None else out
+    check_writable(json_file)
+    if out is not None:
+        check_writable(out)
+    from parsecaps.pipeline.discover import discover_run
+    from parsecaps.pipeline.results import write_text
+    from parsecaps.terminal_discovery import discovery_lines, discovery_table
+
+    with console(stderr=True).status("reading") as status:
+
+        def tell(what: str, done: int, total: int) -> None:
+            status.update(f"{what}: {done:,} of {total:,}")
+
+        found = discover_run(run, others or (), progress=tell)
+        status.update("drawing the sheet")
+        write_text(sheet, found.sheet())
+    write_json(json_file, found.as_dict())
+    console().print(discovery_table(found))
+    lines = list(discovery_lines(found))
+    if found.remembered:
+        lines.append(f"{len(found.memory):,} training cases are now kept beside the model, as by parsecaps remember")
+    lines.append(
+        f"sheet: {sheet}, with pictures of training cases; names come back with parsecaps name {run} NAMES.csv"
+    )
+    for line in lines:
+        console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+@one_line_errors
+def name(
+    model: ModelFolder,
+    names: Annotated[Path, typer.Argument(metavar="NAMES.csv", help="The table that the naming sheet gave.")],
+) -> None:
+    """Give the concepts of a model the names of a sheet; they then show wherever the model is used.
+
+    The table has the columns `concept` (its number, from 1), `name`, and, where the sheet wrote it, `note` and `model`.
+    A blank name leaves a concept as it is called; the same command with another table changes the names again.
+
+    **Example**
+
+    `parsecaps name runs/cases-1 concept-names.csv`
+    """
+    from parsecaps.pipeline.name import name_run
+
+    changed = name_run(model, names)
+    for each in changed:
+        console().print(f"{each.before} is now {each.name}", highlight=False, markup=False, soft_wrap=True)
+    if not changed:
+        console().print(f"{names} changes no name", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,33 @@
+"""What can be set: plain values, in sections, from a YAML file and `key=value` on the command line."""
+
+from parsecaps.config.loading import known_keys, load_config, load_settings
+from parsecaps.config.sections import (
+    AugmentationSection,
+    Config,
+    DataSection,
+    EvaluateConfig,
+    ExplainConfig,
+    ModelSection,
+    PredictConfig,
+    PreparationSection,
+    ReportConfig,
+    Section,
+    TrainingSection,
+)
+
+__all__ = [
+    "AugmentationSection",
+    "Config",
+    "DataSection",
+    "EvaluateConfig",
+    "ExplainConfig",
+    "ModelSection",
+    "PredictConfig",
+    "PreparationSection",
+    "ReportConfig",
+    "Section",
+    "TrainingSection",
+    "known_keys",
+    "load_config",
+    "load_settings",
+]
