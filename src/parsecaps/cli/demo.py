@@ -22,9 +22,8 @@ def demo(
 ) -> None:
     """Draw skin lesions, train on them, score the network on patients it never saw, and leave a page to open.
 
-    Takes less than three minutes on two cores, on which two processes train together. The lesions, their seven
-    concepts and the diagnosis are drawn by rule (docs/phantom.md), so nothing has to be downloaded and everything about
-    them is known.
+    Takes about three minutes on two cores. The lesions, their seven concepts and the diagnosis are drawn by rule
+    (docs/phantom.md), so nothing has to be downloaded and everything about them is known.
 
     **Examples**
 
@@ -33,19 +32,16 @@ def demo(
     `parsecaps demo --set training.epochs=1 --out quick`
     """
     check_writable(json_file)
-    from parsecaps.pipeline.demo import cpu_processes, demo_config
     from parsecaps.pipeline.demo import demo as run_demo
+    from parsecaps.pipeline.demo import demo_config
 
-    processes = [f"training.devices={cpu_processes()}"] if config is None else []
-    chosen = demo_config(config, [*processes, *(settings or [])])
+    chosen = demo_config(config, settings)
     try:
         with listening() as listeners:
             result = run_demo(chosen, out or _free(), listeners)
     except KeyboardInterrupt as stopped:
         console(stderr=True).print(str(stopped), highlight=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
-    if result is None:
-        return
     write_json(json_file, show_run(result.run))
     console().print(f"open this first: {result.page}", highlight=False, soft_wrap=True)
 

@@ -1,13 +1,11 @@
 """The demonstration: draw lesions, train, score on patients never seen, and leave pages to open."""
 
-import os
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from parsecaps.config import Config, load_config
 from parsecaps.data.cache import prepare_all
@@ -40,20 +38,10 @@ def demo_config(path: str | Path | None = None, overrides: list[str] | None = No
         return load_config(shipped, overrides or [])
 
 
-def cpu_processes() -> int:
-    """Two where there is no GPU but a second core: faster than two threads, which wait for each other more often."""
-    return 1 if torch.cuda.is_available() or (os.cpu_count() or 1) < 2 else 2
-
-
-def demo(config: Config, folder: str | Path, listeners: Listeners | None = None) -> Demo | None:
-    """Train and score in `folder/run`, and leave a page with unseen cases, `folder/index.html`.
-
-    None in the other processes where several trained together.
-    """
+def demo(config: Config, folder: str | Path, listeners: Listeners | None = None) -> Demo:
+    """Train and score in `folder/run`, and leave a page with unseen cases, `folder/index.html`."""
     folder = Path(folder)
     run = fit(config, run_folder=folder / RUN, listeners=listeners)
-    if not run.is_main:
-        return None
     if run.scores is None:
         raise ValueError(f"the demonstration shows scores; {run.failure or 'give data.test a share above 0'}")
     bundle = run.load()
