@@ -23,7 +23,7 @@ _BROWN = (0.50, 0.80, 1.00)
 _BLUE = (0.80, 0.62, 0.38)
 _RED = (0.05, 0.50, 0.40)
 _HAIR = (0.13, 0.09, 0.07)
-_CHUNK = 2**16  # pixels drawn at once: their arrays stay in the processor's cache
+_CHUNK = 2**18  # pixels drawn at once
 _VEILED = 0.7  # how much of a structure an opaque veil hides
 _GRAIN = 3.0  # of the camera, in grey levels either way
 
