@@ -154,11 +154,12 @@ def _table(told: "Explanation") -> "Table":
     table.add_column("concept")
     table.add_column("presence", justify="right")
     table.add_column("seen")
-    table.add_column(f"to {escape(told.diagnosis)}" if told.reasons else "", justify="right")
+    if told.reasons:
+        table.add_column(f"to {escape(told.diagnosis)}", justify="right")
     best = list(told.probabilities).index(told.diagnosis)
     order = sorted(range(len(told.concepts)), key=lambda j: -told.concepts[j].presence)
     for j in order:
         each = told.concepts[j]
-        adds = f"{told.reasons.contributions[best, j]:+.2f}" if told.reasons else ""
-        table.add_row(escape(each.name), f"{each.presence:.2f}", "yes" if each.seen else "no", adds)
+        adds = [f"{told.reasons.contributions[best, j]:+.2f}"] if told.reasons else []
+        table.add_row(escape(each.name), f"{each.presence:.2f}", "yes" if each.seen else "no", *adds)
     return table
