@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_the_folder_holds_everything(run: Run) -> None:
     assert config == run.config
     assert "auto" not in folder.config.read_text(encoding="utf-8")
     about = folder.read_about()
-    assert about["versions"]["torch"] == torch.__version__
+    assert about["versions"]["torch"] == version("torch")
     assert about["seeds"] == {"split": 0, "training": 0}
     data = open_data(config.data.path)
     assert split_hash(data, folder.read_division(data)) == about["split_hash"]
