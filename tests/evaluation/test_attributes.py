@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.evaluation.copies import resampled_copies
 from tests.evaluation.make import make_predictions
 
 from parsecaps.evaluation.attributes import WeightedAttributeScores, attribute_scores, find_attributes
@@ -55,13 +56,7 @@ def test_by_hand() -> None:
 def test_an_interval_is_that_of_copies() -> None:
     predictions = made()
     scores = score(predictions, resamples=40, seed=3)
-    random, group = np.random.default_rng(3), predictions.groups()
-    patients = group.max() + 1
-    copies = []
-    for _ in range(40):
-        drawn = random.integers(patients, size=patients)
-        rows = [row for patient in drawn for row in np.flatnonzero(group == patient)]
-        copies.append(score(predictions.subset(rows), resamples=0))
+    copies = resampled_copies(predictions, 40, seed=3)
     for key in ("mean_attribute_f1", "mean_attribute_accuracy"):
         found = [copy[key].value for copy in copies]
         assert (scores[key].low, scores[key].high) == pytest.approx(np.percentile(found, (2.5, 97.5)), abs=1e-6)

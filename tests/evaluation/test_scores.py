@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from tests.evaluation.copies import resampled_copies
 from tests.evaluation.make import make_predictions
 
 from parsecaps.evaluation.predictions import Predictions
@@ -33,13 +34,7 @@ def test_a_score_is_that_of_the_cases_and_its_interval_that_of_copies() -> None:
     """The same numbers from resampled copies of the predictions, scored one by one."""
     predictions = make_predictions(90)
     scores = score(predictions, resamples=40, seed=3)
-    random, group = np.random.default_rng(3), predictions.groups()
-    patients = group.max() + 1
-    copies = []
-    for _ in range(40):
-        drawn = random.integers(patients, size=patients)
-        rows = [row for patient in drawn for row in np.flatnonzero(group == patient)]
-        copies.append(score(predictions.subset(rows), resamples=0))
+    copies = resampled_copies(predictions, 40, seed=3)
     for key, each in scores.single.items():
         values = np.array([copy[key].value for copy in copies], dtype=float)
         assert (each.low, each.high) == pytest.approx(np.nanpercentile(values, (2.5, 97.5)), abs=1e-6), key

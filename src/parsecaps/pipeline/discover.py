@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -133,12 +134,10 @@ def _check_same_data(run: Path, other: Path) -> None:
 def _memory(run: Path, cases: TrainingCases, progress: Progress) -> tuple[CaseMemory, bool]:
     """The memory of a run where it fits the model and the cases, else a new one."""
     place = RunFolder(run).bundle
-    try:
+    with suppress(FileNotFoundError, ValueError):  # there is none, or it is of another model, or damaged
         memory = CaseMemory.load(place, cases.bundle)
         if len(memory) == len(cases.rows) and (place / THUMBNAILS_FILE).is_file():
             return memory, False
-    except (FileNotFoundError, ValueError):
-        pass  # of another model, or damaged
     return remember_run(run, progress=lambda done, total: progress("training cases", done, total)), True
 
 
