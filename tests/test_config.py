@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from parsecaps.config import AugmentationSection, Config, PreparationSection, TrainingSection, known_keys, load_config
+from parsecaps.config import AugmentationSection, Config, PreparationSection, TrainingSection, known_keys, load_config, shipped_configs
 
 
 def test_defaults_are_those_of_the_code() -> None:
@@ -116,3 +116,23 @@ def test_the_page_about_training_names_every_key() -> None:
     page = (Path(__file__).parent.parent / "docs" / "training.md").read_text(encoding="utf-8")
     missing = [key for key in known_keys() if "." in key and f"`{key.partition('.')[2]}`" not in page]
     assert missing == []
+
+
+@pytest.mark.parametrize("name", shipped_configs())
+def test_shipped_configurations_are_known_by_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of that name comes first; the comment on top says how to use it."""
+    from importlib.resources import files
+
+    monkeypatch.chdir(tmp_path)
+    shipped = load_config(name, ["training.seed=7"])
+    assert shipped.training.seed == 7
+    assert shipped.change("training", seed=0) != Config()
+    text = (files("parsecaps") / "configs" / f"{name}.yaml").read_text(encoding="utf-8")
+    assert "parsecaps demo" in text if name == "demo" else f"--config {name}" in text
+    (tmp_path / name).write_text("training: {epochs: 3}", encoding="utf-8")
+    assert load_config(name) == Config().change("training", epochs=3)
+
+
+def test_a_name_that_is_not_shipped() -> None:
+    with pytest.raises(FileNotFoundError, match=r"^cemry is missing; give a YAML file, or one of .*demo.*wbcatt"):
+        load_config("cemry")

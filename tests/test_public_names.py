@@ -35,7 +35,7 @@ PUBLIC: dict[str, set[str]] = {
         "replace_couplings",
     },
     "parsecaps.nn.couplings": {"RecordedCoupling", "strongest", "uniform"},
-    "parsecaps.models": {"MODELS", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "load_model"},
+    "parsecaps.models": {"MODELS", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "ResNet18", "load_model"},
     "parsecaps.models.presets": {"PRESETS"},
     "parsecaps.config": {"Config", "EvaluateConfig", "PredictConfig", "load_config", "load_settings"},
     "parsecaps.training": {"Losses", "Objective"},
@@ -95,6 +95,7 @@ METHODS: dict[str, set[str]] = {
     "ParseCaps": {"from_config", "from_preset", "from_pretrained", "save_pretrained", "top_capsules"},
     "FlatCaps": {"from_config", "from_preset", "from_pretrained", "save_pretrained", "top_capsules"},
     "PlainCNN": {"from_config", "from_preset", "from_pretrained", "save_pretrained"},
+    "ResNet18": {"from_config", "from_preset", "from_pretrained", "save_pretrained"},
 }
 PRESETS = {"medical", "digits", "tiny"}
 FIELDS: dict[str, tuple[str, ...]] = {

@@ -1,4 +1,5 @@
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,15 @@ def test_pictures_that_look_the_same_are_found_whatever_was_done_to_them() -> No
         prints = fingerprint(torch.cat([original, copy]))
         found = {(leak.first, leak.second) for leak in find_leaks(data, division, names(80), prints)}
         assert found == {(i, i + 40) for i in range(40)}, name
+
+
+def test_where_different_cases_look_the_same_only_files_and_patients_tell() -> None:
+    data, twice = one_each(2), pictures(1).repeat(2, 1, 1, 1)
+    division: Division = ["train", "test"]
+    assert kinds(data, division, fingerprint(twice), names(2)) == [("picture", 0, 1)]
+    digits = replace(data, look_alikes=True)
+    assert kinds(digits, division, fingerprint(twice), names(2)) == []
+    assert kinds(digits, division, fingerprint(twice), ["x", "x"]) == [("file", 0, 1)]
 
 
 def test_different_pictures_are_not_alike() -> None:

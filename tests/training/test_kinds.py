@@ -10,7 +10,7 @@ from parsecaps.config import load_config
 from parsecaps.training.fit import fit
 
 
-@pytest.mark.parametrize("kind", ["FlatCaps", "PlainCNN"])
+@pytest.mark.parametrize("kind", ["FlatCaps", "PlainCNN", "ResNet18"])
 def test_a_baseline_trains_with_concepts(kind: str, tmp_path: Path) -> None:
     config = load_config(None, [*PHANTOM, f"model.kind={kind}", "training.epochs=1", "model.head=bottleneck"])
     fit(config, run_folder=tmp_path / "run")
@@ -30,7 +30,7 @@ def test_images_without_concepts_are_not_reconstructed_by_a_model_that_cannot(tm
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
-        ("model.kind=Parsecap", r"model.kind is 'Parsecap'; choose one of ParseCaps, FlatCaps, PlainCNN"),
+        ("model.kind=Parsecap", r"model.kind is 'Parsecap'; choose one of ParseCaps, FlatCaps, PlainCNN, ResNet18"),
         ("model.preset=huge", r"model.preset is 'huge'; choose one of medical, digits, tiny"),
     ],
 )

@@ -64,6 +64,8 @@ def train(
 
     `parsecaps train --config my-run/config.yaml --set training.seed=1` (the same again, with another seed)
 
+    `parsecaps train data/wbcatt --config wbcatt` (settings that come with the package: docs/results.md)
+
     `parsecaps train --resume my-run` (after Ctrl-C, kill or a power cut: the same result as without)
 
     `parsecaps train my-images --folds 5` (cross-validation: every patient is tested once)

@@ -1,6 +1,6 @@
 """What can be set: plain values, in sections, from a YAML file and `key=value` on the command line."""
 
-from parsecaps.config.loading import known_keys, load_config, load_settings
+from parsecaps.config.loading import known_keys, load_config, load_settings, shipped_configs
 from parsecaps.config.sections import (
     AugmentationSection,
     Config,
@@ -30,4 +30,5 @@ __all__ = [
     "known_keys",
     "load_config",
     "load_settings",
+    "shipped_configs",
 ]

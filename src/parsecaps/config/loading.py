@@ -1,7 +1,9 @@
 """Settings from a YAML file and from `key=value` lines; an unknown key is an error that names the nearest one."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from difflib import SequenceMatcher
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -11,11 +13,14 @@ from pydantic import ValidationError
 from parsecaps.config.sections import Config, Section
 
 S = TypeVar("S", bound=Section)
+_SHIPPED = files("parsecaps") / "configs"
 _OPEN = "model.settings"  # what lies below is the model's own business
 
 
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """The settings of a training run: the defaults, changed by a YAML file, changed by `section.key=value` lines.
+
+    Instead of a file, the name of one that the package has (`shipped_configs`) will do.
 
     >>> load_config(None, ["training.epochs=5", "augmentation.flip=false"]).training.epochs
     5
@@ -23,7 +28,22 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
     Traceback (most recent call last):
     ValueError: --set training.epoch=5: there is no key 'training.epoch'; did you mean 'training.epochs'?
     """
-    return load_settings(Config, path, overrides)
+    with ExitStack() as stack:
+        if path is not None and not Path(path).exists() and not Path(path).suffix:
+            if str(path) not in shipped_configs():
+                names = ", ".join(shipped_configs())
+                raise FileNotFoundError(f"{path} is missing; give a YAML file, or one of {names}")
+            path = stack.enter_context(as_file(_SHIPPED / f"{path}.yaml"))
+        return load_settings(Config, path, overrides)
+
+
+def shipped_configs() -> list[str]:
+    """The names of the settings that come with the package.
+
+    >>> "demo" in shipped_configs()
+    True
+    """
+    return sorted(file.name.removesuffix(".yaml") for file in _SHIPPED.iterdir() if file.name.endswith(".yaml"))
 
 
 def load_settings(

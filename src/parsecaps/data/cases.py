@@ -66,6 +66,7 @@ class DataSet:
     know about the source, such as cases that its task leaves out. Where `draw` is given, the images are drawn instead
     of read: it takes the indices of cases in `cases` and gives their pixels (n, 3, H, W) uint8. Where it is known where
     each concept is, `concept_masks` takes indices and a size and gives (n, concepts, size, size) bool, of whole images.
+    `look_alikes`: different cases can look the same, as handwritten digits do, so that this gives no copy away.
     """
 
     source: str
@@ -77,6 +78,7 @@ class DataSet:
     notes: Sequence[str] = ()
     draw: Callable[[Sequence[int]], np.ndarray] | None = None
     concept_masks: Callable[[Sequence[int], int], np.ndarray] | None = None
+    look_alikes: bool = False
 
     def __len__(self) -> int:
         return len(self.cases)

@@ -70,7 +70,7 @@ def find_leaks(data: DataSet, division: Division, digests: Sequence[str], prints
     """Every patient and picture that is on two sides of the division, and every file that is listed twice.
 
     A patient is named once for each two parts it is in. Pictures of the same file or the same patient are not named
-    again.
+    again, and none where different cases can look the same.
     """
     leaks = []
     first_in: dict[str, dict[str, int]] = defaultdict(dict)
@@ -86,7 +86,7 @@ def find_leaks(data: DataSet, division: Division, digests: Sequence[str], prints
             leaks.append(Leak("file", seen[digest], i))
         else:
             seen[digest] = i
-    for i, j in _alike_across(division, prints):
+    for i, j in () if data.look_alikes else _alike_across(division, prints):
         if data.cases[i].patient != data.cases[j].patient and digests[i] != digests[j]:
             leaks.append(Leak("picture", i, j))
     return leaks

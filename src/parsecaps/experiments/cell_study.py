@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from parsecaps.data.augment import Augmentation
-from parsecaps.data.cemri import CLASSES, read_slices, split_by_fold
+from parsecaps.data.cemri import CLASSES, Slices, read_slices, split_by_fold
 from parsecaps.experiments.routes import route_scores
 from parsecaps.experiments.short_training import Split, accuracy, train
-from parsecaps.models import ParseCaps, PlainCNN, PretrainedModel
+from parsecaps.models import ParseCaps, PlainCNN, PretrainedModel, ResNet18
 from parsecaps.models.presets import PRESETS
 from parsecaps.training.schedule import Schedule
 
@@ -33,6 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "softmax": {"alpha": 1.0},
     "paper": PRESETS["medical-paper"],
 }
+PLAIN: dict[str, type[PretrainedModel]] = {"cnn": PlainCNN, "resnet18": ResNet18}
 PROTOCOLS: dict[str, list[tuple[set[int], set[int]]]] = {
     "select": [({1}, {2}), ({2}, {1})],
     "test": [({1, 2}, {3})],
@@ -41,23 +43,38 @@ PROTOCOLS: dict[str, list[tuple[set[int], set[int]]]] = {
 
 def build(variant: str, image_size: int, changes: dict[str, Any]) -> PretrainedModel:
     """The model of a variant, with further changes for trying something out."""
-    if variant == "cnn":
-        return PlainCNN(num_classes=len(CLASSES), image_size=image_size, **changes)
+    if variant in PLAIN:
+        return PLAIN[variant].from_config({"num_classes": len(CLASSES), "image_size": image_size, **changes})
     settings = {**VARIANTS[variant], "num_concepts": 0, "image_size": image_size, **changes}
     return ParseCaps.from_preset("medical", num_classes=len(CLASSES), **settings)
+
+
+def some_patients(slices: Slices, rows: Tensor, share: float, seed: int) -> Tensor:
+    """The rows of a share of their patients, drawn from each class alike, at least one."""
+    if not 0 < share <= 1:
+        raise ValueError(f"the share of patients is {share}; give a number above 0, up to 1")
+    generator, kept = torch.Generator().manual_seed(seed), set[str]()
+    for label in range(len(CLASSES)):
+        patients = sorted({slices.patient[row] for row in rows.tolist() if slices.label[row] == label})
+        drawn = torch.randperm(len(patients), generator=generator)[: max(1, round(share * len(patients)))]
+        kept |= {patients[i] for i in drawn.tolist()}
+    return torch.tensor([row for row in rows.tolist() if slices.patient[row] in kept])
 
 
 def main() -> None:
     """Run one variant under one protocol and seed, and print a line of JSON for each split."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--variant", choices=["cnn", *VARIANTS], default="tree")
+    parser.add_argument("--variant", choices=[*PLAIN, *VARIANTS], default="tree")
     parser.add_argument("--protocol", choices=PROTOCOLS, default="select")
     parser.add_argument("--direction", type=int, help="run only this split of the protocol")
     parser.add_argument(
         "--as-published", action="store_true", help="the folds as they are, with patients on both sides"
     )
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument(
+        "--patients", type=float, default=1.0, help="the share of the training patients to train on, in as many steps"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--size", type=int, default=112)
     parser.add_argument("--change", type=json.loads, default={}, help="further settings of the model, as JSON")
@@ -68,15 +85,18 @@ def main() -> None:
     for index, (train_folds, test_folds) in enumerate(PROTOCOLS[options.protocol]):
         if options.direction not in (None, index):
             continue
-        rows = split_by_fold(slices, train=train_folds, test=test_folds, as_published=options.as_published)
-        split = Split(slices.image, slices.label, *rows)
+        train_rows, test_rows = split_by_fold(
+            slices, train=train_folds, test=test_folds, as_published=options.as_published
+        )
+        train_rows = some_patients(slices, train_rows, options.patients, options.seed)
+        split = Split(slices.image, slices.label, train_rows, test_rows)
         torch.manual_seed(options.seed)
         model = build(options.variant, options.size, options.change)
         start = time.perf_counter()
         trained = train(
             model,
             split,
-            Schedule(epochs=options.epochs),
+            Schedule(epochs=round(options.epochs / options.patients)),
             seed=options.seed,
             augmentation=Augmentation(),
             log=lambda line: print("#", line, flush=True),
@@ -89,6 +109,8 @@ def main() -> None:
             "test_folds": sorted(test_folds),
             "seed": options.seed,
             "epochs": options.epochs,
+            "patients": len({slices.patient[row] for row in train_rows.tolist()}),
+            "slices": len(train_rows),
             "parameters": sum(p.numel() for p in model.parameters()),
             "n": len(split.test),
             "train": round(trained, 2),

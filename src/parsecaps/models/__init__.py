@@ -6,8 +6,14 @@ from parsecaps.models.cnn import PlainCNN
 from parsecaps.models.flat import FlatCaps
 from parsecaps.models.parsecaps import ParseCaps
 from parsecaps.models.pretrained import PretrainedModel, read_config
+from parsecaps.models.resnet import ResNet18
 
-MODELS: dict[str, type[PretrainedModel]] = {"ParseCaps": ParseCaps, "FlatCaps": FlatCaps, "PlainCNN": PlainCNN}
+MODELS: dict[str, type[PretrainedModel]] = {
+    "ParseCaps": ParseCaps,
+    "FlatCaps": FlatCaps,
+    "PlainCNN": PlainCNN,
+    "ResNet18": ResNet18,
+}
 
 
 def load_model(folder: str | Path) -> PretrainedModel:
@@ -18,4 +24,4 @@ def load_model(folder: str | Path) -> PretrainedModel:
     return MODELS[name].from_pretrained(folder)
 
 
-__all__ = ["MODELS", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "load_model"]
+__all__ = ["MODELS", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "ResNet18", "load_model"]

@@ -4,19 +4,17 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from parsecaps.models.features import FeatureModel
 from parsecaps.models.presets import CNN_PRESETS
-from parsecaps.models.pretrained import Head, PretrainedModel, check_head
-from parsecaps.nn.heads import Bottleneck, LinearConcepts
+from parsecaps.models.pretrained import Head
 from parsecaps.nn.initial import InitialBlock
-from parsecaps.types import Output
 
 
-class PlainCNN(PretrainedModel):
+class PlainCNN(FeatureModel):
     """Seven batch-normalised 3x3 convolutions, the mean over the positions, a linear layer for each head.
 
     The first four are the initial block of ParseCaps, and the other three halve the grid as its blocks do, so the
-    two differ in what replaces the capsules and cost about the same. Concepts are presences alone, without capsules;
-    with `head="bottleneck"` they decide, as in a concept bottleneck model.
+    two differ in what replaces the capsules and cost about the same.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
@@ -39,7 +37,6 @@ class PlainCNN(PretrainedModel):
     ) -> None:
         config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(config)
-        check_head(head, num_concepts)
         self.initial = InitialBlock(
             in_channels=in_channels,
             channels=stem_channels,
@@ -56,19 +53,7 @@ class PlainCNN(PretrainedModel):
             ]
             last = width
         self.layers = nn.Sequential(*layers)
-        self.concepts = LinearConcepts(in_dim=last, num_concepts=num_concepts) if num_concepts else None
-        self.classes: nn.Linear | Bottleneck = (
-            Bottleneck(num_concepts=num_concepts, num_classes=num_classes)
-            if head == "bottleneck"
-            else nn.Linear(last, num_classes)
-        )
+        self.add_heads(last)
 
-    def classify(self, image: Tensor, reconstruct: bool) -> Output:
-        if reconstruct:
-            raise ValueError("PlainCNN has no decoder; call it without reconstruct")
-        features = self.layers(self.initial(image)).mean((2, 3))
-        presence = None if self.concepts is None else self.concepts(features)
-        if isinstance(self.classes, Bottleneck):
-            logits, contributions = self.classes(presence)
-            return Output(logits, contributions, presence=presence)
-        return Output(self.classes(features), presence=presence)
+    def features(self, image: Tensor) -> Tensor:
+        return self.layers(self.initial(image)).mean((2, 3))  # type: ignore[no-any-return]

@@ -60,3 +60,9 @@ CNN_PRESETS: dict[str, dict[str, Any]] = {
         "num_concepts": 3,
     },
 }
+
+RESNET_PRESETS: dict[str, dict[str, Any]] = {
+    "medical": {"image_size": 224},
+    "digits": {"image_size": 28},
+    "tiny": {"image_size": 32, "num_concepts": 3},
+}

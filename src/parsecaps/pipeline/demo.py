@@ -1,7 +1,6 @@
 """The demonstration: draw lesions, train, score on patients never seen, and leave pages to open."""
 
 from dataclasses import dataclass
-from importlib.resources import as_file, files
 from itertools import zip_longest
 from pathlib import Path
 
@@ -32,10 +31,7 @@ class Demo:
 
 def demo_config(path: str | Path | None = None, overrides: list[str] | None = None) -> Config:
     """The settings that the package ships for the demonstration, or those of a file, with some changed."""
-    if path is not None:
-        return load_config(path, overrides or [])
-    with as_file(files("parsecaps") / "configs" / "demo.yaml") as shipped:
-        return load_config(shipped, overrides or [])
+    return load_config("demo" if path is None else path, overrides or [])
 
 
 def demo(config: Config, folder: str | Path, listeners: Listeners | None = None) -> Demo:

@@ -23,6 +23,7 @@ from tests.data.sources.layouts import (
 )
 
 from parsecaps.data.cemri import read_slices
+from parsecaps.data.reading import read_image
 from parsecaps.data.sources import affnist_like, open_data
 from parsecaps.data.sources.wbcatt import CONCEPTS
 
@@ -171,13 +172,31 @@ def test_affnist_lists_all_bad_files(tmp_path: Path) -> None:
 
 def test_affnist_like_lists_versions_of_the_test_digits(tmp_path: Path) -> None:
     data = open_data(f"affnist-like:{write_mnist(tmp_path)}")
-    assert (data.source, len(data)) == ("affnist-like", 5 * 32)
+    assert (data.source, len(data)) == ("affnist-like", 5 * 32 + 5)
     assert "affNIST-like" in data.notes[0]
     assert [case.label for case in data.cases[:6]] == [9, 8, 7, 6, 5, 9]
-    assert data.cases[7].patient == data.cases[2].patient == data.cases[-3].patient
+    assert data.cases[7].patient == data.cases[2].patient == data.cases[157].patient
     assert len({case.name for case in data.cases}) == len(data)
     with pytest.raises(IndexError):
-        data.cases[160]
+        data.cases[165]
+
+
+def test_affnist_like_has_the_training_digits_unmoved(tmp_path: Path) -> None:
+    root = write_mnist(tmp_path)
+    data, plain = open_data(f"affnist-like:{root},per_digit=2"), open_data(root)
+    still = [case for case in plain.cases if case.split == "train"]
+    assert [case.split for case in data.cases] == ["test"] * 10 + ["train"] * 5
+    assert [case.label for case in data.cases[10:]] == [case.label for case in still]
+    assert len({case.patient for case in data.cases}) == 10
+    assert data.draw is not None
+    images = data.draw([0, 12])
+    np.testing.assert_array_equal(images[0], data.draw([0])[0])
+    expected = np.pad(read_image(still[2].image, still[2].frame).pixels, 6)
+    np.testing.assert_array_equal(images[1], [expected] * 3)
+    (root / "train-images-idx3-ubyte.gz").unlink()
+    tested = open_data(f"affnist-like:{root},per_digit=2")
+    assert len(tested) == 10
+    assert any("no train cases" in note for note in tested.notes)
 
 
 def test_affnist_like_image_depends_on_seed_and_index_only(tmp_path: Path) -> None:
@@ -280,7 +299,7 @@ def test_the_real_mnist(data_root: Path) -> None:
     assert [labels[digit] for digit in range(10)] == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     assert data.cases[0].label == 5
     like = open_data(f"affnist-like:{data_root / 'mnist'}")
-    assert len(like) == 320_000
+    assert len(like) == 380_000
     assert like.cases[319_999].label == data.cases[-1].label
     assert like.draw is not None
     ink = like.draw(range(0, 320_000, 997))[:, 0]

@@ -48,7 +48,7 @@ def read(path: str) -> DataSet:
             for index, label in enumerate(labels)
         ]
     note = "digits of the same number in several files are changed versions of one MNIST digit and count as one patient"
-    return DataSet("affnist", root, CLASSES, (), cases, problems, [note])
+    return DataSet("affnist", root, CLASSES, (), cases, problems, [note], look_alikes=True)
 
 
 def _files(path: Path) -> list[Path]:

@@ -2,6 +2,9 @@
 
 Rotation by up to 20 degrees, shear by up to 0.2, each axis scaled by 0.8 to 1.2, anywhere on a canvas of 40 x 40 that
 keeps the digit inside, bilinear. Always to be reported as "affNIST-like".
+
+The MNIST training digits stand unchanged in the middle of the canvas: a network that has only seen them moved about
+(`augmentation.padding`) is tested on what it never saw, as in the paper's study of robustness (Sec. 4.5.3).
 """
 
 import math
@@ -28,7 +31,8 @@ _NUM_DRAWS = 6  # angle, shear, two scales, two places
 def read(path: str) -> DataSet:
     """List the images of `PATH_TO_MNIST[,per_digit=32][,seed=0]`; they are drawn when they are asked for.
 
-    Image i is version i // 10000 of digit i % 10000 and depends on the seed and i only.
+    Image i is version i // 10000 of test digit i % 10000 and depends on the seed and i only; the training digits, where
+    they are there, come after the last version.
     """
     folder, options = _parse(path)
     root = Path(folder)
@@ -36,18 +40,26 @@ def read(path: str) -> DataSet:
     digits = torch.from_numpy(read_idx(image_file(root, "test")))
     seed, total = options["seed"], options["per_digit"] * len(labels)
     draws = np.random.default_rng(seed).random((total, _NUM_DRAWS), dtype=np.float32)
-
-    def draw(indices: Sequence[int]) -> np.ndarray:
-        rows = np.asarray(indices, dtype=np.int64)
-        changed = change(digits[rows % len(labels)], torch.from_numpy(draws[rows]))
-        return changed.numpy()[:, None].repeat(3, axis=1)
-
-    cases = _Cases(Path(f"affnist-like-seed-{seed}"), labels, total)
     notes = [
         "affNIST-like: made from the MNIST test digits, not the original affNIST; report it under this name",
         f"the {options['per_digit']} versions of a digit count as one patient",
     ]
-    return DataSet("affnist-like", root, CLASSES, (), cases, (), notes, draw)
+    still, still_labels = torch.zeros(0, 28, 28, dtype=torch.uint8), list[int]()
+    if image_file(root, "train").is_file():
+        still, still_labels = torch.from_numpy(read_idx(image_file(root, "train"))), read_labels(root, "train")
+    else:
+        notes.append(f"{image_file(root, 'train').name} is not here: there are no train cases")
+
+    def draw(indices: Sequence[int]) -> np.ndarray:
+        rows = np.asarray(indices, dtype=np.int64)
+        moved = rows < total
+        images = torch.zeros(len(rows), CANVAS, CANVAS, dtype=torch.uint8)
+        images[moved] = change(digits[rows[moved] % len(labels)], torch.from_numpy(draws[rows[moved]]))
+        images[~moved] = F.pad(still[rows[~moved] - total], [(CANVAS - still.shape[-1]) // 2] * 4)
+        return images.numpy()[:, None].repeat(3, axis=1)
+
+    cases = _Cases(Path(f"affnist-like-seed-{seed}"), labels, total, still_labels)
+    return DataSet("affnist-like", root, CLASSES, (), cases, (), notes, draw, look_alikes=True)
 
 
 def change(digits: Tensor, draws: Tensor) -> Tensor:
@@ -106,13 +118,13 @@ def _ink(digits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Cases(Sequence[Case]):
-    """The cases, made when they are asked for: there are 320,000 of them."""
+    """The cases, made when they are asked for: there are 380,000 of them."""
 
-    def __init__(self, image: Path, labels: list[int], total: int) -> None:
-        self._image, self._labels, self._total = image, labels, total
+    def __init__(self, image: Path, labels: list[int], moved: int, still_labels: list[int]) -> None:
+        self._image, self._labels, self._moved, self._still_labels = image, labels, moved, still_labels
 
     def __len__(self) -> int:
-        return self._total
+        return self._moved + len(self._still_labels)
 
     @overload
     def __getitem__(self, index: int) -> Case: ...
@@ -120,8 +132,11 @@ class _Cases(Sequence[Case]):
     def __getitem__(self, index: slice) -> list[Case]: ...
     def __getitem__(self, index: int | slice) -> Case | list[Case]:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self._total))]
-        place = range(self._total)[index]
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        if place >= self._moved:
+            digit = place - self._moved
+            return Case(self._image, self._still_labels[digit], f"train-{digit}", frame=place, split="train")
         digit = place % len(self._labels)
         return Case(self._image, self._labels[digit], f"test-{digit}", frame=place, split="test")
 
@@ -141,7 +156,7 @@ def _parse(path: str) -> tuple[str, dict[str, int]]:
 
 SOURCE = Source(
     name="affnist-like",
-    summary="MNIST test digits under affine changes like affNIST's",
+    summary="MNIST on a canvas: training digits as they are, test digits under affine changes like affNIST's",
     layout="affnist-like:PATH_TO_MNIST",
     recognise=lambda path: False,
     read=read,

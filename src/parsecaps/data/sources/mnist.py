@@ -30,7 +30,7 @@ def read(path: str) -> DataSet:
     notes += [
         f"{image_file(root, part).name} is not here: there are no {part} cases" for part in PARTS if part not in here
     ]
-    return DataSet("mnist", root, CLASSES, (), cases, (), notes)
+    return DataSet("mnist", root, CLASSES, (), cases, (), notes, look_alikes=True)
 
 
 def read_labels(root: Path, part: Part) -> list[int]:
