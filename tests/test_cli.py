@@ -83,6 +83,9 @@ def test_summary_takes_head_classes_and_concepts() -> None:
         (["bench", "routes", "--epochs", "0"], "give at least 1"),
         (["bench", "routes", "--model", "no-such-model"], "config.json is missing"),
         (["bench", "routes", "--model", ".", "--epochs", "3"], "leave out --epochs"),
+        (["bench", "routes", "--run", ".", "--epochs", "3"], "leave out DATA, --epochs"),
+        (["bench", "routes", "--run", "no-such-run"], "no-such-run"),
+        (["bench", "routes", "--twin", "."], "give the run that it is the twin of"),
     ],
 )
 def test_a_mistake_costs_one_line(

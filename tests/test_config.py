@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from parsecaps.config import AugmentationSection, Config, PreparationSection, TrainingSection, known_keys, load_config, shipped_configs
+from parsecaps.config import (
+    AugmentationSection,
+    Config,
+    PreparationSection,
+    TrainingSection,
+    known_keys,
+    load_config,
+    shipped_configs,
+)
 
 
 def test_defaults_are_those_of_the_code() -> None:

@@ -2,11 +2,14 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
+
+if TYPE_CHECKING:
+    from parsecaps.experiments.routes import RouteResult
 
 bench_app = typer.Typer(rich_markup_mode="markdown")
 
@@ -195,6 +198,12 @@ def routes(
         Path | None, typer.Option(metavar="FOLDER", help="Test this saved model instead of training.")
     ] = None,
     save: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Save the trained model here.")] = None,
+    run: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Test the model of this run, on its own test part.")
+    ] = None,
+    twin: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="The same run with model.settings.content=false.")
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Test whether the routes carry the decision.
@@ -212,8 +221,17 @@ def routes(
     `parsecaps bench routes data/cemri --model cemri-model`
 
     `parsecaps bench routes data/mnist --seed 1`
+
+    `parsecaps bench routes --run my-run --twin my-run-without-content` (the second one may be left out)
     """
     check_writable(json_file)
+    if twin is not None and run is None:
+        raise ValueError("--twin stands beside --run; give the run that it is the twin of")
+    if run is not None:
+        if any(option is not None for option in (data, epochs, model, save)):
+            raise ValueError("--run tests a run on its own data; leave out DATA, --epochs, --model and --save")
+        _routes_of_run(run, twin, json_file)
+        return
     if model is not None and (epochs is not None or save is not None):
         raise ValueError("--model tests a model as it is; leave out --epochs and --save")
     if save is not None:
@@ -232,4 +250,20 @@ def routes(
         out.print(line, highlight=False)
     if save is not None:
         tested.save_pretrained(save)
+    _write_routes(json_file, result)
+
+
+def _routes_of_run(run: Path, twin: Path | None, json_file: Path | None) -> None:
+    from parsecaps.experiments.run_routes import measure_run
+    from parsecaps.terminal import criteria_lines, routes_table
+
+    with console(stderr=True).status("reading the images") as status:
+        result = measure_run(run, twin, log=status.update)
+    console().print(routes_table(result))
+    for line in criteria_lines(result):
+        console().print(line, highlight=False)
+    _write_routes(json_file, result)
+
+
+def _write_routes(json_file: Path | None, result: "RouteResult") -> None:
     write_json(json_file, {**asdict(result), "criteria": [asdict(criterion) for criterion in result.criteria]})
