@@ -34,7 +34,7 @@ LOSSES: dict[str, dict[str, Any]] = {
 OTHER: dict[str, dict[str, Any]] = {
     "as_shipped": {},
     "paper_cell": {"model": {"preset": "medical-paper"}},
-    "bottleneck": {"model": {"head": "bottleneck"}},
+    "parallel": {"model": {"head": "parallel"}},
     "without_tree": {"model": {"kind": "FlatCaps"}},
     "plain_cnn": {"model": {"kind": "PlainCNN"}},
 }
