@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import matplotlib.font_manager
 import pytest
 
 import parsecaps
@@ -178,9 +179,10 @@ def test_checker_accepts_what_is_allowed(path: str, text: str, tmp_path: Path) -
 def run_quietly(code: str, folder: Path) -> None:
     """Run `code` in a new interpreter: it must succeed, print nothing and leave no files."""
     home = {name: str(folder) for name in ("HOME", "USERPROFILE", "TMPDIR", "TEMP", "TMP", "XDG_CACHE_HOME")}
-    # Lightning loads matplotlib and the compiler of torch, which make folders for what they keep
+    # Lightning loads matplotlib and the compiler of torch, which make folders for what they keep; matplotlib's is made
+    # already, for it says so where making it takes more than five seconds
     elsewhere = folder.parent / f"{folder.name}-libraries"
-    kept = {name: str(elsewhere) for name in ("MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR")}
+    kept = {"MPLCONFIGDIR": matplotlib.get_cachedir(), "TORCHINDUCTOR_CACHE_DIR": str(elsewhere)}
     environment = {**os.environ, **home, **kept, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
