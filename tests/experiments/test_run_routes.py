@@ -36,7 +36,7 @@ def test_as_it_is_the_accuracy_is_that_of_the_run(folder: Path) -> None:
     assert (result.num_test, result.epochs, result.seed) == (scores.images, 2, 0)
     assert set(result.strongest) == {1, 2, 4}
     assert len(result.criteria) == 3
-    assert lines[0] == "as it is"
+    assert lines == ["testing with other couplings"]
     assert measure_run(folder / "run").prior_only is None
 
 

@@ -70,12 +70,17 @@ class RouteResult:
 
 def route_scores(model: PretrainedModel, split: Split) -> dict[str, float]:
     """Accuracy with every coupling made uniform, and with all but each parent's strongest children cut, in percent."""
+    return with_other_couplings(model, lambda: accuracy(model, split))
+
+
+def with_other_couplings(model: PretrainedModel, measure: Callable[[], float]) -> dict[str, float]:
+    """What `measure` gives with uniform couplings, and with each parent's strongest 1, 2 and 4 children alone."""
     scores = {}
     with replace_couplings(model, uniform):
-        scores["uniform"] = accuracy(model, split)
+        scores["uniform"] = measure()
     for count in KEPT:
         with replace_couplings(model, strongest(count)):
-            scores[f"strongest_{count}"] = accuracy(model, split)
+            scores[f"strongest_{count}"] = measure()
     return scores
 
 

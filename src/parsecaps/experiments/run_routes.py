@@ -8,8 +8,7 @@ from parsecaps.data.cache import prepare_all
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of
 from parsecaps.evaluation.predicting import predict_cases
-from parsecaps.experiments.routes import KEPT, RouteResult
-from parsecaps.nn.couplings import replace_couplings, strongest, uniform
+from parsecaps.experiments.routes import KEPT, RouteResult, with_other_couplings
 from parsecaps.training.run_folder import RunFolder
 
 
@@ -31,15 +30,8 @@ def measure_run(
         said = predict_cases(of, data, prepared, rows)
         return 100 * float((said.logits.argmax(1) == said.label).mean())
 
-    log("as it is")
-    whole, kept = accuracy(bundle), {}
-    log("uniform couplings")
-    with replace_couplings(bundle.model, uniform):
-        even = accuracy(bundle)
-    for count in KEPT:
-        log(f"the strongest {count}")
-        with replace_couplings(bundle.model, strongest(count)):
-            kept[count] = accuracy(bundle)
+    log("testing with other couplings")
+    whole, scores = accuracy(bundle), with_other_couplings(bundle.model, lambda: accuracy(bundle))
     return RouteResult(
         task=str(folder),
         seed=config.training.seed,
@@ -48,8 +40,8 @@ def measure_run(
         num_test=len(rows),
         accuracy=whole,
         prior_only=None if twin is None else accuracy(_twin(RunFolder(Path(twin)), run)),
-        uniform=even,
-        strongest=kept,
+        uniform=scores["uniform"],
+        strongest={count: scores[f"strongest_{count}"] for count in KEPT},
     )
 
 
