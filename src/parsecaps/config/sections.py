@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 Auto = Literal["auto"]
 Balance = Literal["none", "weights", "sampling"]
 Precision = Literal[32, "bf16"]
+Optimizer = Literal["muon", "adamw"]
 Device = Literal["auto", "cpu", "cuda"]
 Risk = Annotated[float, Field(gt=0, lt=1)]
 
@@ -80,6 +81,7 @@ class TrainingSection(Section):
 
     epochs: PositiveInt | Auto = "auto"
     batch_size: PositiveInt | Auto = "auto"
+    optimizer: Optimizer = "muon"
     learning_rate: float = Field(default=1.5e-3, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
     warm_up_epochs: NonNegativeInt = 5

@@ -1,6 +1,6 @@
 """Does training keep the cores busy in the model? Steps of a real run beside bare steps, taking turns.
 
-A bare step is the model, its losses, their gradients and AdamW on one batch that lies ready: no loader, no
+A bare step is the model, its losses, their gradients and the optimizer on one batch that lies ready: no loader, no
 augmentation, no progress, no checkpoint. Soon after each epoch has begun, the run waits for a turn of bare steps, so
 that both meet the same moods of the machine; meanwhile the loader gets no further ahead than its few batches.
 """
@@ -113,7 +113,7 @@ def _bare_step(config: Config) -> tuple[Config, Task]:
     objective = build_objective(settled, material, model)
     schedule = build_schedule(settled)
     parameters = [*model.parameters(), *objective.parameters()]
-    optimizer = schedule.optimizer(parameters)
+    optimizer = schedule.build_optimizer(nn.ModuleList([model, objective]))
     reconstruct = reconstructs(material.data, material.rows("train"), settled)
 
     def step() -> None:

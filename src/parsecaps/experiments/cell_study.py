@@ -75,6 +75,7 @@ def main() -> None:
     parser.add_argument(
         "--patients", type=float, default=1.0, help="the share of the training patients to train on, in as many steps"
     )
+    parser.add_argument("--optimizer", choices=["muon", "adamw"], default="muon")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--size", type=int, default=112)
     parser.add_argument("--change", type=json.loads, default={}, help="further settings of the model, as JSON")
@@ -96,7 +97,7 @@ def main() -> None:
         trained = train(
             model,
             split,
-            Schedule(epochs=round(options.epochs / options.patients)),
+            Schedule(epochs=round(options.epochs / options.patients), optimizer=options.optimizer),
             seed=options.seed,
             augmentation=Augmentation(),
             log=lambda line: print("#", line, flush=True),
@@ -107,6 +108,7 @@ def main() -> None:
             "protocol": options.protocol,
             "as_published": options.as_published,
             "test_folds": sorted(test_folds),
+            "optimizer": options.optimizer,
             "seed": options.seed,
             "epochs": options.epochs,
             "patients": len({slices.patient[row] for row in train_rows.tolist()}),

@@ -38,7 +38,7 @@ def train(
     """Train in place; gives the accuracy on the augmented training images of the last epoch, in percent."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    optimizer = schedule.optimizer(model.parameters())
+    optimizer = schedule.build_optimizer(model)
     steps = len(split.train) // schedule.batch_size
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: schedule.factor(step, steps))
     mean, std = split.mean_and_std

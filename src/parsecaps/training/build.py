@@ -85,6 +85,7 @@ def build_schedule(config: Config) -> Schedule:
     return Schedule(
         epochs=training.epochs,
         batch_size=training.batch_size,
+        optimizer=training.optimizer,
         learning_rate=training.learning_rate,
         weight_decay=training.weight_decay,
         warm_up_epochs=training.warm_up_epochs,

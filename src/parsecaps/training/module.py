@@ -51,7 +51,7 @@ class TrainingModule(LightningModule):
         self.first_loss, self.bad_step = torch.tensor(torch.nan), torch.tensor(-1)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return self.schedule.optimizer(p for p in self.parameters())
+        return self.schedule.build_optimizer(self)
 
     def learning_rate(self, step: int) -> float:
         """That of a step of the run."""

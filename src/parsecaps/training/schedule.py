@@ -1,19 +1,22 @@
-"""How fast to learn: AdamW, linear warm-up, and a cosine to zero."""
+"""How fast to learn: the optimizer, linear warm-up, and a cosine to zero."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from parsecaps.config.sections import Optimizer
+from parsecaps.training.muon import Muon, linear_maps
+
 
 @dataclass(frozen=True)
 class Schedule:
-    """AdamW with linear warm-up and a cosine to zero; biases, scales and priors are not decayed."""
+    """Muon or AdamW with linear warm-up and a cosine to zero; biases, scales and priors are not decayed."""
 
     epochs: int
     batch_size: int = 16
+    optimizer: Optimizer = "muon"
     learning_rate: float = 1.5e-3
     weight_decay: float = 0.01
     warm_up_epochs: int = 5
@@ -25,11 +28,17 @@ class Schedule:
         rest = max(1, self.epochs * steps_per_epoch - warm_up)
         return min((step + 1) / warm_up, 1.0) * 0.5 * (1 + math.cos(math.pi * max(0, step - warm_up) / rest))
 
-    def optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.AdamW:
-        """AdamW for these parameters."""
-        every = list(parameters)
+    def build_optimizer(self, module: nn.Module) -> torch.optim.AdamW:
+        """The optimizer of all weights of a module."""
+        maps = list(linear_maps(module)) if self.optimizer == "muon" else []
+        held = {id(weight) for weight in maps}
+        others = [weight for weight in module.parameters() if id(weight) not in held]
         groups = [
-            {"params": [p for p in every if p.dim() >= 2], "weight_decay": self.weight_decay},
-            {"params": [p for p in every if p.dim() < 2], "weight_decay": 0.0},
+            {"params": [p for p in others if p.dim() >= 2], "weight_decay": self.weight_decay},
+            {"params": [p for p in others if p.dim() < 2], "weight_decay": 0.0},
         ]
-        return torch.optim.AdamW(groups, lr=self.learning_rate, fused=True)
+        if not maps:
+            return torch.optim.AdamW(groups, lr=self.learning_rate, fused=True)
+        groups = [{**group, "orthogonal": False} for group in groups]
+        groups.append({"params": maps, "weight_decay": self.weight_decay, "orthogonal": True})
+        return Muon(groups, lr=self.learning_rate, fused=True)
