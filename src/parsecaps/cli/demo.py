@@ -22,7 +22,7 @@ def demo(
 ) -> None:
     """Draw skin lesions, train on them, score the network on patients it never saw, and leave a page to open.
 
-    Takes about three minutes on two cores. The lesions, their seven concepts and the diagnosis are drawn by rule
+    Takes two to three minutes on two cores. The lesions, their seven concepts and the diagnosis are drawn by rule
     (docs/phantom.md), so nothing has to be downloaded and everything about them is known.
 
     **Examples**
