@@ -10,13 +10,13 @@ from parsecaps.models import MODELS
 
 
 def small(config: Config) -> Config:
-    tiny = config.change("data", path="phantom:n=60,size=32").change("model", image_size=32)
+    tiny = config.change("data", path="phantom:n=120,size=32").change("model", image_size=32)
     return tiny.change("training", warm_up_epochs=1)
 
 
 @pytest.mark.parametrize("variant", ablation.VARIANTS)
 def test_each_variant_differs_from_the_shipped_one_and_builds(variant: str) -> None:
-    shipped = load_config("phantom")
+    shipped = load_config("demo")
     config = ablation.changed(shipped, variant)
     assert (config == shipped) == (variant == "as_shipped")
     kind = MODELS[config.model.kind]

@@ -162,8 +162,8 @@ def bench_training(
 ) -> None:
     """Measure what training costs beside the model: steps of a real run against bare steps, in turns.
 
-    A bare step is model, losses, gradients and the optimizer on a batch that lies ready. The run adds the loader with its
-    augmentation, progress, logs and checkpoints. Nothing of the run is kept.
+    A bare step is model, losses, gradients and the optimizer on a batch that lies ready. The run adds the loader with
+    its augmentation, progress, logs and checkpoints. Nothing of the run is kept.
 
     **Example**
 
