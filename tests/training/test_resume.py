@@ -106,3 +106,29 @@ def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:
     folder.split.write_text(rows.replace(",train,", ",val,", 1), encoding="utf-8")
     with pytest.raises(ValueError, match=r"split\.csv has the hash \w+, but the run was started with"):
         fit(resume=tmp_path / "run")
+
+
+def test_a_run_from_before_there_was_a_choice_of_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its settings do not name one; it says which to write there, and then goes on."""
+    monkeypatch.setattr(watch, "_SECONDS", 0.0)
+
+    def stop(progress: watch.Progress) -> None:
+        if (progress.epoch, progress.batch) == (1, 3):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(
+            load_config(None, [*PHANTOM, "training.optimizer=adamw"]),
+            run_folder=tmp_path / "run",
+            listeners=Listeners(progress=stop),
+        )
+    folder = RunFolder(tmp_path / "run")
+    named = folder.config.read_text(encoding="utf-8")
+    folder.config.write_text(named.replace("  optimizer: adamw\n", ""), encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"another optimizer than training\.optimizer .*set it there as it was \(adamw"
+    ):
+        fit(resume=folder.path)
+    folder.config.write_text(named, encoding="utf-8")
+    fit(resume=folder.path)
+    assert folder.bundle.is_dir()

@@ -70,6 +70,11 @@ def load_checkpoint(path: Path, module: TrainingModule) -> tuple[Position, dict[
 
 def restore_running(module: TrainingModule, optimizer: torch.optim.Optimizer, running: Mapping[str, Any]) -> None:
     """Put back what Lightning makes anew: the optimizer's state, and what the epoch has added up so far."""
+    if len(running["optimizer"]["param_groups"]) != len(optimizer.param_groups):
+        raise ValueError(
+            "the checkpoint was written with another optimizer than training.optimizer in the run's config.yaml; "
+            "set it there as it was (adamw, if the run is older than that setting)"
+        )
     optimizer.load_state_dict(running["optimizer"])
     if module.global_rank == 0:  # which has the sums of all processes
         module.train_tally.sums, module.train_tally.confusion = running["sums"]
