@@ -187,3 +187,13 @@ def test_early_stopping_keeps_the_best(tmp_path: Path, monkeypatch: pytest.Monke
     kept = run.load().model.state_dict()
     assert all(torch.equal(kept[name], best[name]) for name in kept)
     assert not all(torch.equal(kept[name], last[name]) for name in kept)
+
+
+def test_the_last_epoch_is_kept_where_validation_shall_not_choose(tmp_path: Path) -> None:
+    settings = [*PHANTOM, "training.keep=last", "training.epochs=3"]
+    lines: list[str] = []
+    run = fit(load_config(None, settings), run_folder=tmp_path / "run", listeners=Listeners(log=lines.append))
+    assert run.best_epoch == 3
+    assert not [line for line in lines if "(best)" in line]
+    assert RunFolder(tmp_path / "run").best(3).is_file()
+    assert fit(resume=tmp_path / "run").best_epoch == 3

@@ -159,6 +159,7 @@ def test_sampling_balances_the_classes() -> None:
 def test_the_best_epoch_is_balanced_then_of_least_loss() -> None:
     rows = [{"val_balanced_accuracy": a, "val_loss": b} for a, b in ((0.5, 1.0), (0.8, 2.0), (0.8, 1.5), (0.7, 0.1))]
     assert Position(history=rows).best == 2
+    assert Position(history=rows, chooses=False).best == 3
     assert Position(history=[{"train_loss": 1.0}, {"train_loss": 2.0}]).best == 1
 
 

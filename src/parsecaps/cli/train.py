@@ -126,7 +126,7 @@ def show_run(run: "TrainedRun") -> dict[str, Any]:
     best = run.history[run.best_epoch - 1]
     if "val_loss" in best:
         out.print(
-            f"best epoch: {run.best_epoch}; validation accuracy {best['val_accuracy']:.1%}, "
+            f"{run.config.training.keep} epoch: {run.best_epoch}; validation accuracy {best['val_accuracy']:.1%}, "
             f"balanced {best['val_balanced_accuracy']:.1%}",
             highlight=False,
         )

@@ -93,6 +93,7 @@ class TrainingSection(Section):
     diversity_weight: float = Field(default=0.3, ge=0)
     class_balance: Balance | Auto = "auto"
     patience: NonNegativeInt | Auto = "auto"
+    keep: Literal["best", "last"] = "best"
     ema: float = Field(default=0.0, ge=0, lt=1)
     precision: Precision | Auto = "auto"
     compile: bool = False

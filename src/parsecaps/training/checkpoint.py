@@ -18,18 +18,19 @@ class Position:
     """Where a run stands: the epoch and the batch to come, and what came of the epochs before.
 
     `history` has a row per finished epoch. Which epoch is best, and how long there has been no better one, follow
-    from it alone.
+    from it alone. Unless validation `chooses`, the last epoch counts as the best.
     """
 
     epoch: int = 0
     batch: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
     done: bool = False
+    chooses: bool = True
 
     @property
     def best(self) -> int:
         """The index of the best epoch: by balanced accuracy on validation, then by its loss; else the last one."""
-        if "val_loss" not in self.history[-1]:
+        if not self.chooses or "val_loss" not in self.history[-1]:
             return len(self.history) - 1
         scores = [(row["val_balanced_accuracy"], -row["val_loss"]) for row in self.history]
         return max(range(len(scores)), key=scores.__getitem__)

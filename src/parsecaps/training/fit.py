@@ -35,7 +35,7 @@ __all__ = ["Listeners", "Run", "fit"]
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: its folder, its settings, a row per epoch, and the number of the best epoch, from 1.
+    """A finished run: its folder, its settings, a row per epoch, and the number of the epoch kept, from 1.
 
     `is_main` is false in the other processes where several trained together: they have nothing to say or to write.
     """
@@ -113,7 +113,7 @@ class _Training:
         self.processes, self.told = processes, told
         train, self.val = (build_batches(config, material, part, processes) for part in ("train", "val"))
         assert train is not None
-        self.train, self.position = train, Position()
+        self.train, self.position = train, Position(chooses=config.training.keep == "best")
         self.running: dict[str, Any] | None = None
         torch.manual_seed(config.training.seed)
         model = build_model(config, material)

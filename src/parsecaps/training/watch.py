@@ -121,7 +121,7 @@ class Watch(Callback):
         if trainer.is_global_zero:
             self.folder.forget_all_but(position.best + 1)
             write_history(self.folder.history, position.history)
-            self.tell(_line(row, self.epochs, waited == 0))
+            self.tell(_line(row, self.epochs, position.chooses and waited == 0))
         if position.done:
             trainer.should_stop = True
         elif self._agree(module)[0]:
