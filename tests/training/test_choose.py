@@ -103,6 +103,7 @@ def test_length_follows_the_number_of_images() -> None:
     assert (many.epochs, many.batch_size, many.patience) == (12, 16, 10)
     assert settle(drawn(64, counts=(8000, 8000)))[0].training.batch_size == 64
     assert settle(drawn(64), val=False)[0].training.patience == 0
+    assert settle(drawn(64), "training.keep=last")[0].training.patience == 0
     config, text = settle(drawn(64, counts=(8, 7)), processes=2)
     assert config.training.batch_size == 12  # all of the 12 training images
     assert "16 is more than there are training images" in text

@@ -89,8 +89,8 @@ def choose(config: Config, data: DataSet, division: Division, *, processes: int 
         "weights" if skew > SKEWED else "none",
         f"the largest class has {skew:.1f} times as many training images as the smallest",
     )
-    can_wait = max(10, epochs // 2) if "val" in division else 0
-    reason = "epochs without a better validation" if can_wait else "nothing to validate on"
+    can_wait = max(10, epochs // 2) if "val" in division and training.keep == "best" else 0
+    reason = "epochs without a better validation" if can_wait else "validation does not choose the epoch"
     patience = pick("training.patience", training.patience, can_wait, reason)
     bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     precision: Any = pick("training.precision", training.precision, "bf16" if bf16 else 32, "what the device does well")
