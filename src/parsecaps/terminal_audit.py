@@ -34,7 +34,16 @@ def audit_tables(audit: Audit) -> "Iterator[Table]":
 
 
 def audit_lines(audit: Audit) -> Iterator[str]:
-    """Routes, concepts, and what could not be measured."""
+    """What is hidden, routes, concepts, and what could not be measured."""
+    for about, hidden in audit.hidden.items():
+        what = "found in the cases that have them" if about == "concepts" else "right"
+        for target in (hidden.overall, *hidden.targets):
+            if target.shown.n:
+                name = about if target is hidden.overall else f"{about}, {target.name}"
+                yield (
+                    f"{name} {what}: {_share(target.shown)}; painted over {_share(target.hidden)}, "
+                    f"another place painted over {_share(target.elsewhere)}, n {target.shown.n:,}"
+                )
     for about, ablation in audit.routes.items():
         yield (
             f"routes to {about} cut: {_signed(ablation.gain)} lower than with random ones, "
@@ -64,6 +73,10 @@ def _cell(column: Column, score: Score | None) -> str:
 
 def _signed(score: Score) -> str:
     return "-" if score.value is None else f"{score.value:+.3f}{_interval(score)}"
+
+
+def _share(score: Score) -> str:
+    return "-" if score.value is None else f"{score.value:.3f}{_interval(score)}"
 
 
 def _interval(score: Score) -> str:

@@ -8,6 +8,7 @@ from parsecaps.explain.audit import Audit
 from parsecaps.explain.bypass import Explained, Shuffled
 from parsecaps.explain.concept_audit import ConceptAudit
 from parsecaps.explain.faithfulness import CurveMeasures, summarise_curves
+from parsecaps.explain.hidden import Hidden, HiddenTarget
 from parsecaps.explain.intervention_curve import InterventionCurve
 from parsecaps.explain.leakage import Leakage
 from parsecaps.explain.localisation import localise, measure_maps
@@ -51,6 +52,7 @@ def make_audit(*, resamples: int = 30) -> Audit:
             "concepts": {"good": _method(1.0, True, resamples), "poor": _method(0.2, True, resamples)},
             "classes": {"good": _method(1.0, False, resamples), "poor": _method(0.2, False, resamples)},
         },
+        hidden={"concepts": Hidden(_hidden("all"), [_hidden(name) for name in NAMES])},
         routes={"concepts": _cuts(resamples)},
         concepts=concepts,
         strict=make_cost(),
@@ -65,6 +67,10 @@ def make_cost(model: str = "0" * 16, *, adjusted: bool = True) -> StrictCost:
         Score(0.9, 0.85, 0.95, CASES), Score(0.8, 0.7, 0.9, CASES), Difference(0.9, 0.8, -0.1, -0.2, -0.05, 0.01)
     )
     return StrictCost(pair, None, adjusted, model)
+
+
+def _hidden(name: str) -> HiddenTarget:
+    return HiddenTarget(name, Score(0.9, 0.8, 1.0, CASES), Score(0.25, 0.2, 0.3, CASES), Score(None, None, None, 0))
 
 
 def _method(quality: float, masks: bool, resamples: int) -> MapAudit:

@@ -173,6 +173,7 @@ def test_the_same_arguments_give_the_same_numbers(data: DataSet, prepared: Prepa
         "predicting",
         "maps of concepts",
         "maps of classes",
+        "concepts hidden",
         "routes to concepts",
         "routes to classes",
         "strict tree",

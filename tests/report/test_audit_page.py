@@ -28,6 +28,8 @@ def test_methods_stand_side_by_side() -> None:
     assert "+5.0 points better" in html
     assert "<td>-0.100<small>-0.200 to -0.050</small></td>" in html  # what the strict tree costs
     assert any("strict tree: Measured on 12 cases" in line for line in audit_lines(audit))
+    assert "<td>0.25<small>0.20 to 0.30</small></td>" in re.sub(r"</?span[^>]*>", "", html)  # what is left when hidden
+    assert any("painted over 0.250 (0.200 to 0.300), another place painted over -" in x for x in audit_lines(audit))
     assert html.count('class="chart"') == 2 + 1 + 2 + 2 + 2 + 1  # curves, cuts and sanity; corrections
     assert all("aria-label" in svg for svg in re.findall(r"<svg[^>]*>", html))
     assert not re.search(r'(src|href)="(?!data:)', html)

@@ -1,5 +1,5 @@
 """How far the explanations of a model can be trusted, measured on a data set: maps of several methods side by side,
-routes, concepts, and how alike capsules are.
+lesions hidden, routes, concepts, and how alike capsules are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +15,7 @@ from parsecaps.data.cases import DataSet
 from parsecaps.evaluation.predicting import predict_cases
 from parsecaps.evaluation.predictions import Predictions
 from parsecaps.explain.concept_audit import ConceptAudit, audit_concepts
+from parsecaps.explain.hidden import Hidden, hide
 from parsecaps.explain.map_audit import Cases, MapAudit, MapMaker, RoutesOf, audit_maps, audit_routes
 from parsecaps.explain.masks import CaseMasks, find_masks
 from parsecaps.explain.redundancy import LayerSimilarity, capsule_similarity
@@ -25,6 +26,7 @@ from parsecaps.explain.targets import About
 LIMIT = 200  # cases with maps; fewer for what is slower still
 SANITY_CASES = 8
 ROUTE_CASES = 48
+HIDDEN_CASES = 600
 REDUNDANCY_CASES = 64
 
 Progress = Callable[[str, int, int], None]  # what is done, of how many cases, of all
@@ -35,7 +37,8 @@ class Audit:
     """All that was measured of a model's explanations.
 
     `maps` and `routes` are by what is explained ("concepts", "classes"), `maps` then by method. `mapped` of the `cases`
-    were explained by maps. `masks` says what maps were compared with. `strict` is what a strict tree costs, None
+    were explained by maps. `masks` says what maps were compared with. `hidden` is what is still found with it painted
+    over, where there are masks. `strict` is what a strict tree costs, None
     without routes. `notes` say what could not be measured, and why.
     """
 
@@ -48,6 +51,7 @@ class Audit:
     seed: int
     masks: str
     maps: dict[About, dict[str, MapAudit]]
+    hidden: dict[About, Hidden]
     routes: dict[About, RouteAblation]
     concepts: ConceptAudit | None
     strict: StrictCost | None
@@ -88,21 +92,29 @@ def audit(
         raise ValueError(f"limit is {limit}; give at least 1 case")
     masks = find_masks(data, bundle) if masks is None else masks
     said = predict_cases(bundle, data, prepared, rows, progress=lambda done, total: progress("predicting", done, total))
-    order = np.random.default_rng(seed).permutation(len(rows))[:limit]
-    cases = Cases(bundle, data, prepared, [rows[i] for i in order])
+    order = np.random.default_rng(seed).permutation(len(rows))
+    cases = Cases(bundle, data, prepared, [rows[i] for i in order[:limit]])
+    painted = Cases(bundle, data, prepared, [rows[i] for i in order[:HIDDEN_CASES]])
     options = {"resamples": resamples, "seed": seed}
     kinds: list[About] = ["concepts", "classes"] if bundle.concepts else ["classes"]
     found_maps: dict[About, dict[str, MapAudit]] = {}
+    found_hidden: dict[About, Hidden] = {}
     found_routes: dict[About, RouteAblation] = {}
     for about in kinds:
 
         def tell(done: int, total: int, about: About = about) -> None:
             progress(f"maps of {about}", done, total)
 
+        def tell_hidden(done: int, total: int, about: About = about) -> None:
+            progress(f"{about} hidden", done, total)
+
         def tell_routes(done: int, total: int, about: About = about) -> None:
             progress(f"routes to {about}", done, total)
 
         found_maps[about] = audit_maps(cases, about, maps, masks, sanity_cases=SANITY_CASES, progress=tell, **options)
+        hidden = hide(painted, about, masks, said.label[order], progress=tell_hidden, **options)
+        if hidden is not None:
+            found_hidden[about] = hidden
         if routes is not None:
             ablation = audit_routes(cases.first(ROUTE_CASES), about, routes, progress=tell_routes, **options)
             if ablation is not None:
@@ -131,6 +143,7 @@ def audit(
         seed=seed,
         masks=masks.known,
         maps=found_maps,
+        hidden=found_hidden,
         routes=found_routes,
         concepts=concepts,
         strict=strict,

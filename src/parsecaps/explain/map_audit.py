@@ -94,12 +94,13 @@ class Cases:
         if output.presence is None:
             return [], []
         seen = (output.presence > THRESHOLD).cpu().numpy()
-        truth = self._truth(batch)
+        truth = self.truth(batch)
         wanted = np.where(np.isnan(truth), seen, truth == 1)
         case, target = np.nonzero(wanted)
         return case.tolist(), target.tolist()
 
-    def _truth(self, batch: range) -> np.ndarray:
+    def truth(self, batch: range) -> np.ndarray:
+        """The concepts of the model, as the data know them: (n, m), NaN = unknown."""
         place = {name: j for j, name in enumerate(self.data.concepts)}
         truth = np.full((len(batch), len(self.bundle.concepts)), np.nan)
         for i, number in enumerate(batch):
