@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _UNADJUSTED = " With the batch statistics of the ordinary network; parsecaps remember RUN adjusts them."
 _TABLES = {
-    "is it where the thing is": ("pointing", "mass", "ratio", "iou"),
+    "is it where the thing is": ("pointing", "needed", "mass", "ratio", "iou"),
     "does the decision rest on it": ("deletion_area", "deletion_gain", "insertion_area", "insertion_gain", "spearman"),
 }
 

@@ -10,9 +10,10 @@ from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.explain.hidden import hide
+from parsecaps.explain.hidden import Hidden, measure_hidden, summarise_hidden
 from parsecaps.explain.map_audit import Cases
 from parsecaps.explain.masks import CaseMasks, Masks, find_masks
+from parsecaps.explain.targets import About
 from parsecaps.types import Output
 
 ROWS = list(range(12))
@@ -64,15 +65,24 @@ def drawn(data: DataSet, prepared: PreparedImages) -> Masks:
     return masks.concepts
 
 
+def hide(cases: Cases, about: About, masks: CaseMasks, label: np.ndarray) -> tuple[Hidden | None, np.ndarray]:
+    measured = measure_hidden(cases, about, masks, label)
+    assert measured is not None
+    names = cases.bundle.concepts if about == "concepts" else cases.bundle.classes
+    return summarise_hidden(measured, about, cases.group, names, resamples=20), measured.needed
+
+
 def labels(data: DataSet) -> np.ndarray:
     return np.array([data.cases[row].label for row in ROWS])
 
 
 def test_concepts_that_are_seen_where_they_are(data: DataSet, prepared: PreparedImages, drawn: Masks) -> None:
     cases = cases_of(data, prepared, drawn(ROWS))
-    found = hide(cases, "concepts", CaseMasks(drawn), labels(data), resamples=20)
+    found, needed = hide(cases, "concepts", CaseMasks(drawn), labels(data))
     assert found is not None
     present = np.array([data.cases[row].concepts for row in ROWS]) == 1
+    assert ((needed == 1) == present).all()
+    assert (np.isnan(needed) == ~present).all()
     assert [target.name for target in found.targets] == list(data.concepts)
     assert [target.shown.n for target in found.targets] == present.sum(0).tolist()
     for each in (found.overall, *found.targets):
@@ -92,8 +102,9 @@ def test_a_diagnosis_that_does_not_need_its_lesion(data: DataSet, prepared: Prep
         return np.asarray(whole[rows])
 
     for cases, left in ((nowhere, 1), (there, 0)):
-        found = hide(cases, "classes", CaseMasks(lesion=lesion), labels(data), resamples=20)
+        found, needed = hide(cases, "classes", CaseMasks(lesion=lesion), labels(data))
         assert found is not None
+        assert (needed[whole.any((1, 2))] == 1 - left).all()
         assert (found.overall.shown.value, found.overall.hidden.value) == (1, left)
         assert found.overall.shown.n == whole.any((1, 2)).sum()
         assert [target.shown.n for target in found.targets] == [
@@ -103,14 +114,17 @@ def test_a_diagnosis_that_does_not_need_its_lesion(data: DataSet, prepared: Prep
 
 def test_unknown_labels_and_missing_masks_take_no_part(data: DataSet, prepared: PreparedImages, drawn: Masks) -> None:
     cases = cases_of(data, prepared, drawn(ROWS))
-    assert hide(cases, "classes", CaseMasks(drawn), labels(data)) is None
+    assert measure_hidden(cases, "classes", CaseMasks(drawn), labels(data)) is None
     none = CaseMasks(lesion=lambda rows: np.zeros((len(rows), SIZE, SIZE), bool))
-    assert hide(cases, "classes", none, labels(data)) is None
-    every = CaseMasks(lesion=lambda rows: np.ones((len(rows), SIZE, SIZE), bool))
-    assert hide(cases, "classes", every, labels(data)) is None  # nothing to fill it from
+    every = CaseMasks(lesion=lambda rows: np.ones((len(rows), SIZE, SIZE), bool))  # nothing to fill it from
+    for masks in (none, every):
+        found, needed = hide(cases, "classes", masks, labels(data))
+        assert found is None
+        assert np.isnan(needed).all()
     corner = np.zeros((12, SIZE, SIZE), bool)
     corner[:, :6, :6] = True
     label = np.where(np.arange(12) < 5, labels(data), -1)
-    found = hide(cases, "classes", CaseMasks(lesion=lambda rows: corner[: len(rows)]), label, resamples=20)
+    found, needed = hide(cases, "classes", CaseMasks(lesion=lambda rows: corner[: len(rows)]), label)
     assert found is not None
     assert found.overall.shown.n == 5
+    assert not np.isnan(needed).any()  # whether an answer changes can be said without a label

@@ -118,3 +118,17 @@ def test_batches_join_to_the_whole() -> None:
         np.testing.assert_array_equal(first, second)
     with pytest.raises(ValueError, match="give a mask of the same size for each map"):
         measure_maps(maps, masks[:, :1])
+
+
+def test_where_the_target_is_needed() -> None:
+    masks = np.zeros((4, 1, 6, 6), bool)
+    masks[:, :, 1, 1] = True
+    maps = np.zeros((4, 1, 6, 6))
+    maps[:2, :, 1, 1] = maps[2:, :, 4, 4] = 1  # the first two hit
+    needed = np.array([[1], [0], [1], [np.nan]])
+    options = {"group": np.arange(4), "names": ["veil"], "resamples": 20}
+    found = localise(measure_maps(maps, masks), needed=needed, **options)  # type: ignore[arg-type]
+    assert found.pointing.value == 0.5
+    assert found.needed is not None
+    assert (found.needed.value, found.needed.n) == (0.5, 2)
+    assert localise(measure_maps(maps, masks), **options).needed is None  # type: ignore[arg-type]

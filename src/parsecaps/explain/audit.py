@@ -15,7 +15,7 @@ from parsecaps.data.cases import DataSet
 from parsecaps.evaluation.predicting import predict_cases
 from parsecaps.evaluation.predictions import Predictions
 from parsecaps.explain.concept_audit import ConceptAudit, audit_concepts
-from parsecaps.explain.hidden import Hidden, hide
+from parsecaps.explain.hidden import Hidden, measure_hidden, summarise_hidden
 from parsecaps.explain.map_audit import Cases, MapAudit, MapMaker, RoutesOf, audit_maps, audit_routes
 from parsecaps.explain.masks import CaseMasks, find_masks
 from parsecaps.explain.redundancy import LayerSimilarity, capsule_similarity
@@ -94,7 +94,7 @@ def audit(
     said = predict_cases(bundle, data, prepared, rows, progress=lambda done, total: progress("predicting", done, total))
     order = np.random.default_rng(seed).permutation(len(rows))
     cases = Cases(bundle, data, prepared, [rows[i] for i in order[:limit]])
-    painted = Cases(bundle, data, prepared, [rows[i] for i in order[:HIDDEN_CASES]])
+    painted = Cases(bundle, data, prepared, [rows[i] for i in order[: max(limit, HIDDEN_CASES)]])
     options = {"resamples": resamples, "seed": seed}
     kinds: list[About] = ["concepts", "classes"] if bundle.concepts else ["classes"]
     found_maps: dict[About, dict[str, MapAudit]] = {}
@@ -111,10 +111,16 @@ def audit(
         def tell_routes(done: int, total: int, about: About = about) -> None:
             progress(f"routes to {about}", done, total)
 
-        found_maps[about] = audit_maps(cases, about, maps, masks, sanity_cases=SANITY_CASES, progress=tell, **options)
-        hidden = hide(painted, about, masks, said.label[order], progress=tell_hidden, **options)
+        hidden = measure_hidden(painted, about, masks, said.label[order], seed=seed, progress=tell_hidden)
+        needed = None
         if hidden is not None:
-            found_hidden[about] = hidden
+            needed = hidden.needed[: len(cases.rows)]
+            summary = summarise_hidden(hidden, about, painted.group, _names(bundle, about), **options)
+            if summary is not None:
+                found_hidden[about] = summary
+        found_maps[about] = audit_maps(
+            cases, about, maps, masks, sanity_cases=SANITY_CASES, needed=needed, progress=tell, **options
+        )
         if routes is not None:
             ablation = audit_routes(cases.first(ROUTE_CASES), about, routes, progress=tell_routes, **options)
             if ablation is not None:
@@ -150,3 +156,7 @@ def audit(
         redundancy=redundancy,
         notes=notes,
     )
+
+
+def _names(bundle: Bundle, about: About) -> tuple[str, ...]:
+    return bundle.concepts if about == "concepts" else bundle.classes

@@ -7,6 +7,7 @@ shape is painted over: so much any change of the image costs.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +22,19 @@ from parsecaps.explain.painting import another_place, paint_over, widened
 from parsecaps.explain.targets import About
 
 Progress = Callable[[int, int], None]
+
+
+class HiddenMeasures(NamedTuple):
+    """What became of each case; NaN where nothing was painted over.
+
+    Shapes:
+        - found: (3, N, K), whether each class was diagnosed or concept seen in the cases that have it: shown, hidden,
+          and with another place hidden
+        - needed: (N, concepts or 1), whether the model no longer sees a concept, or diagnoses otherwise, when hidden
+    """
+
+    found: np.ndarray
+    needed: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -45,58 +59,76 @@ class Hidden:
     targets: list[HiddenTarget]
 
 
-def hide(
+def measure_hidden(
     cases: Cases,
     about: About,
     masks: CaseMasks,
     label: np.ndarray,
     *,
-    resamples: int = 1000,
     seed: int = 0,
     progress: Progress = lambda done, total: None,
-) -> Hidden | None:
-    """Paint over what each case has, and look again; `label` (N,) has the classes, -1 = unknown.
+) -> HiddenMeasures | None:
+    """Paint over what each case has a mask of, and look again; None where there are no masks.
 
-    None where no mask is of a known class or concept.
+    `label` (N,) has the classes, -1 = unknown: such a case takes part in `needed` alone.
     """
     find = masks.concepts if about == "concepts" else masks.lesion
-    names = cases.bundle.concepts if about == "concepts" else cases.bundle.classes
     if find is None:
         return None
+    names = cases.bundle.concepts if about == "concepts" else cases.bundle.classes
     values, random = target_values(cases.model, about), np.random.default_rng(seed)
-    found = np.full((3, len(cases.rows), len(names)), np.nan)  # shown, hidden, elsewhere
+    found = np.full((3, len(cases.rows), len(names)), np.nan)
+    needed = np.full((len(cases.rows), len(names) if about == "concepts" else 1), np.nan)
     for batch in cases.batches():
         image = cases.image(batch).double().cpu().numpy()
         inside = find([cases.rows[i] for i in batch])
         if about == "classes":
-            has, inside = label[list(batch), None] == np.arange(len(names)), inside[:, None]
-        else:
-            has = cases.truth(batch) == 1
-        for i, target in np.argwhere(has & inside.any((2, 3))):
-            mask = widened(inside[i, target if about == "concepts" else 0])
+            inside = inside[:, None]
+        wanted = inside.any((2, 3)) & (about == "classes" or cases.truth(batch) == 1)
+        for i, k in np.argwhere(wanted):
+            mask = widened(inside[i, k])
             if mask.all():
                 continue
             other = another_place(image[i], mask, random)
             places = [mask] if other is None else [mask, other]
-            seen = [image[i], *(paint_over(image[i], place) for place in places)]
-            found[: len(seen), batch[i], target] = _found(values, cases, seen, about, target)
+            given = _given(values, cases, [image[i], *(paint_over(image[i], place) for place in places)])
+            if about == "concepts":
+                seen = given[:, k] > THRESHOLD
+                found[: len(seen), batch[i], k] = seen
+                needed[batch[i], k] = seen[0] and not seen[1]
+            else:
+                said, truth = given.argmax(1), label[batch[i]]
+                if truth >= 0:
+                    found[: len(said), batch[i], truth] = said == truth
+                needed[batch[i], 0] = said[0] != said[1]
         progress(batch.stop, len(cases.rows))
-    if np.isnan(found).all():
+    return HiddenMeasures(found, needed)
+
+
+def summarise_hidden(
+    measured: HiddenMeasures,
+    about: About,
+    group: np.ndarray,
+    names: Sequence[str],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Hidden | None:
+    """Scores of each class or concept, with 95 % intervals over patients (`group`: (N,)); None if none was hidden."""
+    if np.isnan(measured.found).all():
         return None
-    options = {"resamples": resamples, "seed": seed}
-    columns = [means(each, cases.group, **options) for each in found]
+    columns = [means(each, group, resamples=resamples, seed=seed) for each in measured.found]
     by_target = zip(names, *(each.scores() for each in columns), strict=True)
     if about == "classes":
-        overall = [means(_one(each), cases.group, **options).scores()[0] for each in found]
+        overall = [means(_one(each), group, resamples=resamples, seed=seed).scores()[0] for each in measured.found]
     else:
         overall = [each.mean() for each in columns]
     return Hidden(HiddenTarget("all", *overall), [HiddenTarget(*each) for each in by_target])
 
 
-def _found(values: Values, cases: Cases, images: Sequence[np.ndarray], about: About, target: int) -> np.ndarray:
-    """Whether the model finds the target in each image (channels, H, W)."""
-    given = values(torch.from_numpy(np.stack(images)).float().to(cases.device)).cpu().numpy()
-    return np.asarray(given.argmax(1) == target if about == "classes" else given[:, target] > THRESHOLD)
+def _given(values: Values, cases: Cases, images: Sequence[np.ndarray]) -> np.ndarray:
+    """The values of images (channels, H, W): (images, classes or concepts)."""
+    return values(torch.from_numpy(np.stack(images)).float().to(cases.device)).cpu().numpy()
 
 
 def _one(found: np.ndarray) -> np.ndarray:

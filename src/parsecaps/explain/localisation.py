@@ -52,10 +52,15 @@ class TargetLocalisation:
 
 @dataclass(frozen=True)
 class Localisation:
-    """Each target by itself, and the means over targets."""
+    """Each target by itself, and the means over targets.
+
+    `needed` is the pointing game over the cases in which the model needs to see the target (`explain.hidden`), None if
+    that was not asked: where it decides by something else, a map that is true points elsewhere.
+    """
 
     targets: list[TargetLocalisation]
     pointing: Score
+    needed: Score | None
     mass: Score
     ratio: Score
     iou: Score
@@ -99,9 +104,18 @@ def join(parts: Sequence[MapMeasures]) -> MapMeasures:
 
 
 def localise(
-    measured: MapMeasures, group: np.ndarray, names: Sequence[str], *, resamples: int = 1000, seed: int = 0
+    measured: MapMeasures,
+    group: np.ndarray,
+    names: Sequence[str],
+    *,
+    needed: np.ndarray | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
 ) -> Localisation:
-    """Scores over the cases that have each target, with 95 % intervals over patients (`group`: (N,))."""
+    """Scores over the cases that have each target, with 95 % intervals over patients (`group`: (N,)).
+
+    `needed` (N, K) is 1 where the model needs to see the target.
+    """
 
     def over_cases(values: np.ndarray) -> Means:
         return means(values, group, resamples=resamples, seed=seed)
@@ -127,7 +141,8 @@ def localise(
                 blank=int(np.nansum(measured.blank[:, k])),
             )
         )
-    return Localisation(targets, pointing.mean(), mass.mean(), ratio.mean(), iou.mean())
+    where_needed = None if needed is None else over_cases(np.where(needed == 1, measured.pointing, np.nan)).mean()
+    return Localisation(targets, pointing.mean(), where_needed, mass.mean(), ratio.mean(), iou.mean())
 
 
 def _best_threshold(overlap: np.ndarray) -> int | None:

@@ -118,11 +118,12 @@ def audit_maps(
     masks: CaseMasks,
     *,
     sanity_cases: int,
+    needed: np.ndarray | None = None,
     resamples: int = 1000,
     seed: int = 0,
     progress: Progress = lambda done, total: None,
 ) -> dict[str, MapAudit]:
-    """Measure the maps of each method, by name, over these cases."""
+    """Measure the maps of each method, by name, over these cases; `needed` as in `localisation.localise`."""
     values, generator = target_values(cases.model, about), np.random.default_rng(seed)
     measured = {name: _Measured() for name in maps}
     pairs: list[int] = []  # the case of each pair
@@ -151,7 +152,7 @@ def audit_maps(
     options = {"resamples": resamples, "seed": seed}
     return {
         name: MapAudit(
-            localise(join(mine.found), cases.group, names, **options) if mine.found else None,
+            localise(join(mine.found), cases.group, names, needed=needed, **options) if mine.found else None,
             summarise_curves(mine.curves, cases.group[pairs], **options) if mine.curves else None,
             summarise_cascade(mine.cascades, cases.group[sane], **options) if mine.cascades else None,
         )

@@ -18,6 +18,7 @@ class Column(NamedTuple):
 
 COLUMNS = (
     Column("pointing", "pointing game", "how often the highest point is inside the mask"),
+    Column("needed", "where needed", "the same where the answer changes if what the mask covers is painted over"),
     Column("mass", "mass inside", "share of the map inside the mask"),
     Column("ratio", "times share", "mass inside over the mask's share of the image; a map without a clue has 1"),
     Column("iou", "IoU", "overlap with the mask at one threshold for all cases of a target, the best one"),
@@ -35,6 +36,8 @@ def map_scores(audit: MapAudit) -> dict[str, Score]:
     if audit.localisation is not None:
         found = audit.localisation
         scores |= {"pointing": found.pointing, "mass": found.mass, "ratio": found.ratio, "iou": found.iou}
+        if found.needed is not None:
+            scores["needed"] = found.needed
     if audit.faithfulness is not None:
         faithful = audit.faithfulness
         scores |= {
@@ -51,7 +54,7 @@ def map_scores(audit: MapAudit) -> dict[str, Score]:
 def number(column: Column, value: float | None) -> str:
     """Two digits for a factor, three for all else.
 
-    >>> number(COLUMNS[0], 0.9), number(COLUMNS[2], 4.25), number(COLUMNS[5], 0.1), number(COLUMNS[0], None)
+    >>> number(COLUMNS[0], 0.9), number(COLUMNS[3], 4.25), number(COLUMNS[6], 0.1), number(COLUMNS[0], None)
     ('0.900', '4.25', '+0.100', '-')
     """
     if value is None:
