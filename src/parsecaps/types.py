@@ -12,11 +12,13 @@ class Batch(NamedTuple):
         - image: (B, channels, size, size)
         - label: (B,) int64, -1 = unknown
         - concepts: (B, m), 1 = present, 0 = absent, NaN = unknown; None where no concepts are named
+        - mask: (B, size, size), how much of each pixel the lesion covers, NaN = unknown; None where nobody asked
     """
 
     image: Tensor
     label: Tensor
     concepts: Tensor | None = None
+    mask: Tensor | None = None
 
 
 class Output(NamedTuple):

@@ -119,3 +119,20 @@ def test_the_thread_that_makes_batches_takes_no_more_than_its_own_core() -> None
         assert found == [2]
     finally:
         torch.set_num_threads(before)
+
+
+def test_masks_come_with_their_rows_and_stay_unknown_where_they_are() -> None:
+    data, images = prepared()
+    rows = [3, 7, 1, 19, 4]
+    masks = np.tile(np.array(rows, np.float32)[:, None, None], (1, 8, 8)) / 19
+    masks[1] = np.nan
+    options = {"batch_size": 5, "shuffle": True, "seed": 2}
+    (plain,) = Batches(data, images, rows, masks=masks, **options).epoch(0)
+    order = Batches(data, images, rows, **options).rows_in(0, 0)
+    assert [
+        round(float(mask[0, 0]) * 19) if row != 7 else None for row, mask in zip(order, plain.mask, strict=True)
+    ] == [row if row != 7 else None for row in order]
+    (changed,) = Batches(data, images, rows, masks=masks, augmentation=Augmentation(), **options).epoch(0)
+    unknown = [bool(mask.isnan().all()) for mask in changed.mask]
+    assert unknown == [row == 7 for row in order]
+    assert not any(mask.isnan().any() for mask, not_known in zip(changed.mask, unknown, strict=True) if not not_known)

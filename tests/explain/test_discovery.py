@@ -1,14 +1,8 @@
-from dataclasses import replace
-from pathlib import Path
-
 import numpy as np
 import pytest
-from PIL import Image
-from tests.data.make import folder_of_pictures
 from tests.explain.make import make_memory
 
-from parsecaps.data.preparation import Preparation
-from parsecaps.explain.discovery import discover, effective_concepts, mask_overlap, prepared_masks, purity
+from parsecaps.explain.discovery import discover, effective_concepts, mask_overlap, purity
 
 LABEL = np.repeat([0, 1, 2], 40)
 
@@ -103,14 +97,3 @@ def test_maps_are_asked_for_the_prototypes() -> None:
     assert [each.overlap and each.overlap.inside for each in found] == [1, 0, 0, 0]
     assert found[0].overlap is not None
     assert found[0].overlap.n == len(found[0].prototypes) == 5
-
-
-def test_masks_are_prepared_as_the_images(tmp_path: Path) -> None:
-    data = folder_of_pictures(tmp_path, per_class=1, side=40)
-    drawn = np.zeros((40, 40), np.uint8)
-    drawn[:10] = 255
-    Image.fromarray(drawn).save(tmp_path / "mask.png")
-    data = replace(data, cases=[replace(data.cases[0], mask=tmp_path / "mask.png"), data.cases[1]])
-    masks = prepared_masks(data, Preparation(size=20), [1, 0])
-    assert masks.sum((1, 2)).tolist() == [0, pytest.approx(100, abs=2)]
-    assert masks[1, :4].min() == 1

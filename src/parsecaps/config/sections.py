@@ -91,6 +91,7 @@ class TrainingSection(Section):
     triplet_weight: float = Field(default=0.1, ge=0)
     reconstruction_weight: float = Field(default=0.0005, ge=0)
     diversity_weight: float = Field(default=0.3, ge=0)
+    mask_weight: float = Field(default=0.0, ge=0)
     class_balance: Balance | Auto = "auto"
     patience: NonNegativeInt | Auto = "auto"
     keep: Literal["best", "last"] = "best"

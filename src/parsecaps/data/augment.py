@@ -31,6 +31,11 @@ class Augmentation:
     brightness: float = 0.05
 
     def __call__(self, image: Tensor, generator: Generator) -> Tensor:
+        return self.with_masks(image, None, generator)[0]
+
+    def with_masks(self, image: Tensor, mask: Tensor | None, generator: Generator) -> tuple[Tensor, Tensor | None]:
+        """The same, and masks (B, H, W) moved along with their images; what comes in from outside is not masked."""
+
         def draw(*shape: int) -> Tensor:  # uniform in [-1, 1]
             return torch.rand(len(image), *shape, generator=generator).to(image.device) * 2 - 1
 
@@ -48,6 +53,8 @@ class Augmentation:
             matrix[:, :, 2] += step * 2 / torch.tensor([image.shape[-1], image.shape[-2]], device=image.device)
         grid = F.affine_grid(matrix, list(image.shape), align_corners=False)
         image = F.grid_sample(image, grid, align_corners=False)
+        if mask is not None:
+            mask = F.grid_sample(mask.unsqueeze(1), grid, align_corners=False).squeeze(1)
         if self.gamma:
             image = image.clamp(min=1e-4) ** torch.exp(draw(1, 1, 1) * self.gamma)
-        return image * (1 + draw(1, 1, 1) * self.contrast) + draw(1, 1, 1) * self.brightness
+        return image * (1 + draw(1, 1, 1) * self.contrast) + draw(1, 1, 1) * self.brightness, mask

@@ -22,10 +22,13 @@ class Batches:
     Order and augmentation follow from the seed, the epoch and the number of the batch alone, so an epoch can be taken
     up in its middle. With `weights`, one per row, an epoch draws its rows with replacement, each as often as its weight
     says. With several processes, each takes its share of every batch: `batch_size` is that of all of them
-    together. A thread of its own keeps a few batches ready.
+    together. `masks` are those of the rows, in their order. A thread of its own keeps a few batches ready.
 
     Shapes of a batch:
         - image: (B, channels, size, size) float32; label: (B,) int64; concepts: (B, m), None without concepts
+        - mask: (B, size, size) float32, None without `masks`
+    Shapes:
+        - masks: (rows, size, size), NaN where a case has none
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class Batches:
         shuffle: bool = False,
         weights: Sequence[float] | None = None,
         augmentation: Augmentation | None = None,
+        masks: np.ndarray | None = None,
         process: int = 0,
         processes: int = 1,
         ahead: int = 2,
@@ -53,6 +57,8 @@ class Batches:
         self.batch_size, self.seed, self.shuffle, self.ahead = batch_size, seed, shuffle, ahead
         self.share = None if weights is None else np.asarray(weights, dtype=np.float64) / np.sum(weights)
         self.augmentation = augmentation
+        self.masks = masks
+        self.place = {row: i for i, row in enumerate(self.rows.tolist())}
         self.process, self.processes = process, processes
 
     def __len__(self) -> int:
@@ -88,11 +94,16 @@ class Batches:
 
     def _batch(self, rows: np.ndarray, epoch: int, i: int) -> Batch:
         image = torch.from_numpy(self.images[rows]).float() / 255
+        mask = None if self.masks is None else torch.from_numpy(self.masks[[self.place[row] for row in rows.tolist()]])
         if self.augmentation is not None:
             seed = np.random.SeedSequence([self.seed, epoch, i, self.process]).generate_state(1, np.uint64)
-            image = self.augmentation(image, torch.Generator().manual_seed(int(seed[0] >> np.uint64(1))))
+            generator = torch.Generator().manual_seed(int(seed[0] >> np.uint64(1)))
+            unknown = None if mask is None else mask.isnan().flatten(1).any(1)
+            image, mask = self.augmentation.with_masks(image, mask, generator)
+            if mask is not None and unknown is not None:
+                mask[unknown] = torch.nan
         index = torch.from_numpy(rows)
-        return Batch(image, self.label[index], None if self.concepts is None else self.concepts[index])
+        return Batch(image, self.label[index], None if self.concepts is None else self.concepts[index], mask)
 
 
 def ahead_of(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:

@@ -39,7 +39,7 @@ class Audit:
     `maps` and `routes` are by what is explained ("concepts", "classes"), `maps` then by method. `mapped` of the `cases`
     were explained by maps. `masks` says what maps were compared with. `hidden` is what is still found with it painted
     over, where there are masks. `strict` is what a strict tree costs, None
-    without routes. `notes` say what could not be measured, and why.
+    without routes. `notes` say what to know, what could not be measured, and why.
     """
 
     model: str
@@ -74,6 +74,7 @@ def audit(
     routes: RoutesOf | None = None,
     train: Predictions | None = None,
     statistics: Mapping[str, Tensor] | None = None,
+    notes: Sequence[str] = (),
     limit: int = LIMIT,
     resamples: int = 1000,
     seed: int = 0,
@@ -84,7 +85,8 @@ def audit(
     `maps` are the methods to compare, by name. `masks` are those of the data if left out. `routes` gives what each
     route brought, for models that route; `statistics` are those of its strict tree (`explain.strict_tree`). `train` is
     what the model said of its training cases (`predict_cases`).
-    At most `limit` cases, drawn at random, get maps. The same arguments give the same numbers.
+    `notes` are what a reader has to know beforehand. At most `limit` cases, drawn at random, get maps. The same
+    arguments give the same numbers.
     """
     if not rows:
         raise ValueError(f"{data.root} has no cases to audit on; give at least one")
@@ -125,7 +127,7 @@ def audit(
             ablation = audit_routes(cases.first(ROUTE_CASES), about, routes, progress=tell_routes, **options)
             if ablation is not None:
                 found_routes[about] = ablation
-    concepts, notes = audit_concepts(bundle, data, prepared, rows, said, train, **options)
+    concepts, unknown = audit_concepts(bundle, data, prepared, rows, said, train, **options)
     strict = None
     if routes is not None:
 
@@ -136,9 +138,9 @@ def audit(
     few = cases.first(REDUNDANCY_CASES)
     redundancy = capsule_similarity(bundle.model, (few.image(batch) for batch in few.batches()))
     if masks.concepts is None and masks.lesion is None:
-        notes.append("the data have no masks: whether maps point at the right place cannot be said")
+        unknown.append("the data have no masks: whether maps point at the right place cannot be said")
     if routes is None:
-        notes.append(f"no routes were cut: none are known of this {type(bundle.model).__name__}")
+        unknown.append(f"no routes were cut: none are known of this {type(bundle.model).__name__}")
     return Audit(
         model=type(bundle.model).__name__,
         data=str(data.root),
@@ -154,7 +156,7 @@ def audit(
         concepts=concepts,
         strict=strict,
         redundancy=redundancy,
-        notes=notes,
+        notes=[*notes, *unknown],
     )
 
 

@@ -36,8 +36,12 @@ def audit_model(
     train: Predictions | None = None
     tested: Sequence[int] | None = None
     own: DataSet | None = None
+    notes = []
     if run.config.is_file():
-        section = run.read_config().data
+        config = run.read_config()
+        section = config.data
+        if config.training.mask_weight:
+            notes.append("masks were a target of its training: that maps point at lesions was asked of it, not found")
         own = open_data(section.path, section.source)
         division = run.read_division(own)
         train = _predict(bundle, own, rows_of(division, "train"), progress)
@@ -60,6 +64,7 @@ def audit_model(
         routes=routes_of(bundle.model),
         train=train,
         statistics=load_statistics(place, weights_digest(bundle.model)),
+        notes=notes,
         limit=limit,
         resamples=resamples,
         seed=seed,

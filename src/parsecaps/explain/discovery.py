@@ -11,9 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsecaps.data.cases import DataSet
-from parsecaps.data.preparation import Preparation
-from parsecaps.data.reading import read_mask
 from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.explain.prototypes import Prototype, first_of_patients, prototypes
 from parsecaps.explain.stability import correlation
@@ -153,16 +150,6 @@ def mask_overlap(maps: np.ndarray, masks: np.ndarray) -> MaskOverlap | None:
     highest = maps.reshape(n, -1).argmax(1)
     pointing = masks.reshape(n, -1)[np.arange(n), highest] >= 0.5
     return MaskOverlap(float(inside.mean()), float(masks.mean()), float(pointing.mean()), n)
-
-
-def prepared_masks(data: DataSet, preparation: Preparation, rows: Sequence[int]) -> np.ndarray:
-    """The masks of these cases of a data set, as the model sees images: (n, size, size); zeros where one has none."""
-    masks = np.zeros((len(rows), preparation.size, preparation.size), np.float32)
-    for i, row in enumerate(rows):
-        case = data.cases[row]
-        if case.mask is not None:
-            masks[i] = preparation.prepare_mask(read_mask(case.mask, case.frame)).numpy()
-    return masks
 
 
 def _closest(between: np.ndarray, j: int) -> tuple[int, float] | None:

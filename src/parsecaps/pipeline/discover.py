@@ -13,6 +13,7 @@ import torch
 
 from parsecaps.bundle import Bundle, find_bundle
 from parsecaps.data.cache import prepare_all
+from parsecaps.data.masks import prepared_masks
 from parsecaps.explain.case_memory import (
     THUMBNAILS_FILE,
     CaseMemory,
@@ -22,7 +23,7 @@ from parsecaps.explain.case_memory import (
     training_cases,
     weights_digest,
 )
-from parsecaps.explain.discovery import DiscoveredConcept, Maps, Masks, discover, effective_concepts, prepared_masks
+from parsecaps.explain.discovery import DiscoveredConcept, Maps, Masks, discover, effective_concepts
 from parsecaps.explain.map_makers import map_makers
 from parsecaps.explain.naming import read_notes
 from parsecaps.explain.stability import Stability, stability

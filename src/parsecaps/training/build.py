@@ -10,9 +10,11 @@ from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet, Split
+from parsecaps.data.masks import prepared_masks
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.splits import Division, rows_of
-from parsecaps.models import MODELS, PretrainedModel
+from parsecaps.models import MODELS, ParseCaps, PretrainedModel
+from parsecaps.training.mask_guide import MaskGuide
 from parsecaps.training.objective import Objective
 from parsecaps.training.processes import Processes
 from parsecaps.training.schedule import Schedule
@@ -62,7 +64,10 @@ def build_model(config: Config, material: Material) -> PretrainedModel:
 def build_objective(config: Config, material: Material, model: PretrainedModel) -> Objective:
     """The losses with their weights, and those of the classes where they are to be balanced."""
     training = config.training
-    weights = None
+    weights = guide = None
+    if training.mask_weight:
+        assert isinstance(model, ParseCaps)
+        guide = MaskGuide(model)
     if training.class_balance == "weights":
         weights = class_weights([material.data.cases[i].label for i in material.rows("train")], model.num_classes)
     return Objective(
@@ -74,6 +79,8 @@ def build_objective(config: Config, material: Material, model: PretrainedModel) 
         diversity_weight=training.diversity_weight,
         class_weights=weights,
         label_smoothing=training.label_smoothing,
+        mask_weight=training.mask_weight,
+        guide=guide,
     )
 
 
@@ -106,6 +113,10 @@ def build_batches(config: Config, material: Material, part: Split, processes: Pr
         labels = [material.data.cases[i].label for i in rows]
         each = [*class_weights(labels, len(material.data.classes)), 1.0]  # the last for -1, unknown
         weights = [each[label] for label in labels]
+    masks = None
+    if trains and training.mask_weight:
+        masks = prepared_masks(material.data, build_preparation(config), rows)
+        masks[[material.data.cases[row].mask is None for row in rows]] = np.nan
     return Batches(
         material.data,
         material.prepared,
@@ -115,6 +126,7 @@ def build_batches(config: Config, material: Material, part: Split, processes: Pr
         shuffle=trains,
         weights=weights,
         augmentation=Augmentation(**chosen.model_dump()) if trains and chosen is not None else None,
+        masks=masks,
         process=processes.rank,
         processes=processes.count,
     )

@@ -198,7 +198,18 @@ def _losses(config: Config, data: DataSet, train: Sequence[int], num_concepts: i
         losses.append("reconstruction")
     if num_concepts and config.training.diversity_weight and not data.concepts:
         losses.append("diversity")
+    if config.training.mask_weight:
+        _check_masks(config, data, train)
+        losses.append("mask")
     return Choice("losses", ", ".join(losses), f"{with_concepts:,} of {len(train):,} training images have concepts")
+
+
+def _check_masks(config: Config, data: DataSet, train: Sequence[int]) -> None:
+    asked = f"training.mask_weight is {config.training.mask_weight}"
+    if not MODELS[config.model.kind].has_capsules:
+        raise ValueError(f"{asked}, but {config.model.kind} has no capsules to learn masks by; set it to 0")
+    if all(data.cases[row].mask is None for row in train):
+        raise ValueError(f"{asked}, but no training image of {data.root} has a mask; set it to 0")
 
 
 def _epochs(images: int) -> int:

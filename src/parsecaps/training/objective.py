@@ -1,4 +1,4 @@
-"""The training objective: the four losses of Sec. 3.3, one for concepts without labels, and their weights."""
+"""The training objective: the four losses of Sec. 3.3, two of our own, and their weights."""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from parsecaps.functional import class_loss, diversity_loss, presentation_loss, reconstruction_loss, triplet_loss
 from parsecaps.nn.phrases import PhraseEmbedding
+from parsecaps.training.mask_guide import MaskGuide
 from parsecaps.types import Batch, Output
 
 
 class Losses(NamedTuple):
-    """The total to minimise and its five parts before they are weighted, each of shape ()."""
+    """The total to minimise and its six parts before they are weighted, each of shape ()."""
 
     total: Tensor
     classification: Tensor
@@ -21,6 +22,7 @@ class Losses(NamedTuple):
     triplet: Tensor
     reconstruction: Tensor
     diversity: Tensor
+    mask: Tensor
 
 
 class Objective(nn.Module):
@@ -39,6 +41,8 @@ class Objective(nn.Module):
 
     Deviation: where a batch has no concept labels at all (`batch.concepts` is None: the data name no concepts), nothing
     of the paper's keeps the concepts from all saying the same; `diversity_loss` does, with its `diversity_weight`.
+
+    Deviation: with a `guide`, masks are a further target, with its `mask_weight`.
 
     >>> output = Output(logits=torch.tensor([[2.0, 0.0], [0.0, 5.0]]))
     >>> batch = Batch(image=torch.zeros(2, 1, 28, 28), label=torch.tensor([0, -1]))
@@ -60,6 +64,8 @@ class Objective(nn.Module):
         diversity_weight: float = 0.3,
         class_weights: Sequence[float] | None = None,
         label_smoothing: float = 0.0,
+        mask_weight: float = 0.0,
+        guide: MaskGuide | None = None,
     ) -> None:
         super().__init__()
         weights = {
@@ -67,6 +73,7 @@ class Objective(nn.Module):
             "triplet_weight": triplet_weight,
             "reconstruction_weight": reconstruction_weight,
             "diversity_weight": diversity_weight,
+            "mask_weight": mask_weight,
             **{f"class_weights[{i}]": weight for i, weight in enumerate(class_weights or ())},
         }
         for name, value in weights.items():
@@ -85,6 +92,7 @@ class Objective(nn.Module):
         self.reconstruction_weight = reconstruction_weight
         self.diversity_weight = diversity_weight
         self.label_smoothing = label_smoothing
+        self.mask_weight, self.guide = mask_weight, guide
         weight = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
         self.register_buffer("class_weights", weight)
         self.phrases = (
@@ -96,7 +104,7 @@ class Objective(nn.Module):
     def forward(self, output: Output, batch: Batch) -> Losses:
         self._check(output, batch)
         classification = class_loss(output.logits, batch.label, self.class_weights, self.label_smoothing)
-        presentation = triplet = reconstruction = diversity = torch.zeros_like(classification)
+        presentation = triplet = reconstruction = diversity = mask = torch.zeros_like(classification)
         concepts = batch.concepts
         if concepts is None:
             concepts = torch.full((len(batch.label), self.num_concepts), torch.nan, device=batch.label.device)
@@ -110,14 +118,17 @@ class Objective(nn.Module):
             reconstruction = reconstruction_loss(output.reconstruction, batch.image, without_concepts)
         if self.diversity_weight and output.presence is not None and batch.concepts is None:
             diversity = diversity_loss(output.presence)
+        if self.guide is not None and batch.mask is not None:
+            mask = self.guide(batch.mask)
         total = (
             classification
             + self.presentation_weight * presentation
             + self.triplet_weight * triplet
             + self.reconstruction_weight * reconstruction
             + self.diversity_weight * diversity
+            + self.mask_weight * mask
         )
-        return Losses(total, classification, presentation, triplet, reconstruction, diversity)
+        return Losses(total, classification, presentation, triplet, reconstruction, diversity, mask)
 
     def _check(self, output: Output, batch: Batch) -> None:
         """Refuse an output or a batch with other concepts or classes than this objective was built for."""

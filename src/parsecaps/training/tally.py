@@ -6,11 +6,11 @@ from torch import Tensor, distributed
 from parsecaps.training.objective import Losses, Objective
 from parsecaps.types import Batch, Output
 
-PARTS = ("classification", "presentation", "triplet", "reconstruction", "diversity")
+PARTS = ("classification", "presentation", "triplet", "reconstruction", "diversity", "mask")
 
 
 def count_images(batch: Batch, objective: Objective) -> Tensor:
-    """How many images, by the weight of their class, each loss is a mean over: (5,), in the order of `PARTS`."""
+    """How many images, by the weight of their class, each loss is a mean over: (6,), in the order of `PARTS`."""
     known = batch.label >= 0
     if objective.class_weights is None:
         labelled = known.sum().float()
@@ -20,7 +20,10 @@ def count_images(batch: Batch, objective: Objective) -> Tensor:
     if batch.concepts is not None:
         described = (~batch.concepts.isnan()).any(1).sum().float()
     unlabelled = torch.full_like(labelled, len(batch.label) if batch.concepts is None else 0)
-    return torch.stack([labelled, described, described, len(batch.label) - described, unlabelled])
+    outlined = torch.zeros_like(labelled)
+    if batch.mask is not None:
+        outlined = (~batch.mask.isnan().flatten(1).any(1)).sum().float()
+    return torch.stack([labelled, described, described, len(batch.label) - described, unlabelled, outlined])
 
 
 def part_weights(objective: Objective) -> tuple[float, ...]:
@@ -31,6 +34,7 @@ def part_weights(objective: Objective) -> tuple[float, ...]:
         objective.triplet_weight,
         objective.reconstruction_weight,
         objective.diversity_weight,
+        objective.mask_weight,
     )
 
 
@@ -51,7 +55,7 @@ class Tally:
     """Sums over an epoch, kept on the device so that nothing waits for them.
 
     Shapes:
-        - sums: (10,), each loss times its count, then the counts
+        - sums: (12,), each loss times its count, then the counts
         - confusion: (num_classes, num_classes), true class down, named class across
     """
 
