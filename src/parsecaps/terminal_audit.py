@@ -5,27 +5,20 @@ from typing import TYPE_CHECKING
 
 from parsecaps.evaluation.score import Score
 from parsecaps.explain.audit import Audit
-from parsecaps.explain.map_columns import COLUMNS, Column, interval, map_scores, number
+from parsecaps.explain.map_columns import COLUMNS, Column, grouped, interval, map_scores, number
 from parsecaps.terminal import plain_table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 _UNADJUSTED = " With the batch statistics of the ordinary network; parsecaps remember RUN adjusts them."
-_TABLES = {
-    "is it where the thing is": ("pointing", "needed", "mass", "ratio", "iou"),
-    "does the decision rest on it": ("deletion_area", "deletion_gain", "insertion_area", "insertion_gain", "spearman"),
-}
 
 
 def audit_tables(audit: Audit) -> "Iterator[Table]":
     """For concepts and for the diagnosis: a row for each method."""
     for about, maps in audit.maps.items():
         scores = {name: map_scores(each) for name, each in maps.items()}
-        for title, keys in _TABLES.items():
-            columns = [c for c in COLUMNS if c.key in keys and any(c.key in each for each in scores.values())]
-            if not columns:
-                continue
+        for title, columns in grouped(c for c in COLUMNS if any(c.key in each for each in scores.values())).items():
             titles = (f"{column.title}{' (low)' if column.low else ''}" for column in columns)
             table = plain_table(f"maps of {about}, {audit.mapped:,} cases: {title}", "method", *titles)
             for name, each in scores.items():

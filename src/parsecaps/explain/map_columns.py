@@ -1,5 +1,6 @@
 """The columns of the table that sets methods side by side, the same in the terminal and on the page."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from parsecaps.evaluation.score import Score
@@ -28,6 +29,18 @@ COLUMNS = (
     Column("insertion_gain", "gain", "how much higher than with regions in random order", sign=True),
     Column("spearman", "random weights", "rank correlation with the maps of the model made random", low=True),
 )
+
+
+_LOCALISATION = ("pointing", "needed", "mass", "ratio", "iou")
+
+
+def grouped(columns: Iterable[Column]) -> dict[str, list[Column]]:
+    """The columns by the question they answer, so that no table is too wide; questions without columns are left out."""
+    groups: dict[str, list[Column]] = {}
+    for column in columns:
+        where = column.key in _LOCALISATION
+        groups.setdefault("is it where the thing is" if where else "does the decision rest on it", []).append(column)
+    return groups
 
 
 def map_scores(audit: MapAudit) -> dict[str, Score]:
