@@ -26,8 +26,9 @@ def audit(
     """Measure a model's explanations: do maps point at the right place, do decisions rest on what they show?
 
     Maps along the routes stand beside gradient maps in one table: localisation against masks, deletion and insertion of
-    image regions, random weights. Then what cutting the shown routes does, whether concepts are right and are the
-    reasons, and how alike capsules are. Each number comes with n and a 95 % interval over patients.
+    image regions, random weights. Then what is still found with lesions and concepts painted over, what cutting the
+    shown routes does, whether concepts are right and are the reasons, and how alike capsules are. Each number comes
+    with n and a 95 % interval over patients.
 
     **Examples**
 
