@@ -68,8 +68,7 @@ def drawn(data: DataSet, prepared: PreparedImages) -> Masks:
 def hide(cases: Cases, about: About, masks: CaseMasks, label: np.ndarray) -> tuple[Hidden | None, np.ndarray]:
     measured = measure_hidden(cases, about, masks, label)
     assert measured is not None
-    names = cases.bundle.concepts if about == "concepts" else cases.bundle.classes
-    return summarise_hidden(measured, about, cases.group, names, resamples=20), measured.needed
+    return summarise_hidden(measured, cases, about, resamples=20), measured.needed
 
 
 def labels(data: DataSet) -> np.ndarray:

@@ -38,8 +38,8 @@ class Audit:
 
     `maps` and `routes` are by what is explained ("concepts", "classes"), `maps` then by method. `mapped` of the `cases`
     were explained by maps. `masks` says what maps were compared with. `hidden` is what is still found with it painted
-    over, where there are masks. `strict` is what a strict tree costs, None
-    without routes. `notes` say what to know, what could not be measured, and why.
+    over, where there are masks. `strict` is what a strict tree costs, None without routes. `notes` say what to know,
+    what could not be measured, and why.
     """
 
     model: str
@@ -117,7 +117,7 @@ def audit(
         needed = None
         if hidden is not None:
             needed = hidden.needed[: len(cases.rows)]
-            summary = summarise_hidden(hidden, about, painted.group, _names(bundle, about), **options)
+            summary = summarise_hidden(hidden, painted, about, **options)
             if summary is not None:
                 found_hidden[about] = summary
         found_maps[about] = audit_maps(
@@ -158,7 +158,3 @@ def audit(
         redundancy=redundancy,
         notes=[*notes, *unknown],
     )
-
-
-def _names(bundle: Bundle, about: About) -> tuple[str, ...]:
-    return bundle.concepts if about == "concepts" else bundle.classes

@@ -75,7 +75,7 @@ def measure_hidden(
     find = masks.concepts if about == "concepts" else masks.lesion
     if find is None:
         return None
-    names = cases.bundle.concepts if about == "concepts" else cases.bundle.classes
+    names = _names(cases, about)
     values, random = target_values(cases.model, about), np.random.default_rng(seed)
     found = np.full((3, len(cases.rows), len(names)), np.nan)
     needed = np.full((len(cases.rows), len(names) if about == "concepts" else 1), np.nan)
@@ -106,24 +106,24 @@ def measure_hidden(
 
 
 def summarise_hidden(
-    measured: HiddenMeasures,
-    about: About,
-    group: np.ndarray,
-    names: Sequence[str],
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
+    measured: HiddenMeasures, cases: Cases, about: About, *, resamples: int = 1000, seed: int = 0
 ) -> Hidden | None:
-    """Scores of each class or concept, with 95 % intervals over patients (`group`: (N,)); None if none was hidden."""
+    """Scores of each class or concept, with 95 % intervals over patients; None if none was hidden."""
     if np.isnan(measured.found).all():
         return None
-    columns = [means(each, group, resamples=resamples, seed=seed) for each in measured.found]
-    by_target = zip(names, *(each.scores() for each in columns), strict=True)
+    columns = [means(each, cases.group, resamples=resamples, seed=seed) for each in measured.found]
+    by_target = zip(_names(cases, about), *(each.scores() for each in columns), strict=True)
     if about == "classes":
-        overall = [means(_one(each), group, resamples=resamples, seed=seed).scores()[0] for each in measured.found]
+        overall = [
+            means(_one(each), cases.group, resamples=resamples, seed=seed).scores()[0] for each in measured.found
+        ]
     else:
         overall = [each.mean() for each in columns]
     return Hidden(HiddenTarget("all", *overall), [HiddenTarget(*each) for each in by_target])
+
+
+def _names(cases: Cases, about: About) -> tuple[str, ...]:
+    return cases.bundle.concepts if about == "concepts" else cases.bundle.classes
 
 
 def _given(values: Values, cases: Cases, images: Sequence[np.ndarray]) -> np.ndarray:
