@@ -6,13 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tests.training.make import TINY
 from typer.testing import CliRunner, Result
 
+from parsecaps.bundle import Bundle
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig
+from parsecaps.data.augment import Augmentation
+from parsecaps.data.cache import prepare_all
+from parsecaps.data.preparation import dequantise
+from parsecaps.data.sources import open_data
+from parsecaps.data.splits import rows_of
 from parsecaps.evaluation.predictions import Predictions
 from parsecaps.evaluation.runs import Evaluation, evaluate_run
+from parsecaps.training.run_folder import RunFolder
 
 SMALL = [argument for setting in TINY for argument in ("--set", setting)]
 
@@ -80,6 +88,42 @@ def test_other_data_are_matched_by_name(runs: list[Path], tmp_path: Path) -> Non
     assert own["cases"] == "test part"  # its own scores are left alone
 
 
+def test_views_are_averaged_and_reported_apart(runs: list[Path], tmp_path: Path) -> None:
+    own, file = (runs[0] / "scores.json").read_bytes(), tmp_path / "views.json"
+    result = run("evaluate", runs[0], "--views", "3", "--resamples", "20", "--json", file)
+    assert result.exit_code == 0, result.output
+    assert "averaged over 3 views of each image" in result.stdout
+    assert (runs[0] / "scores-3-views.html").is_file()
+    assert (runs[0] / "scores.json").read_bytes() == own
+    (scores,) = json.loads(file.read_text(encoding="utf-8"))["runs"].values()
+    evaluation = evaluate_run(runs[0], EvaluateConfig(resamples=20, views=3))
+    bundle, config = Bundle.load(runs[0] / "bundle"), RunFolder(runs[0]).read_config()
+    data = open_data(config.data.path)
+    rows = rows_of(RunFolder(runs[0]).read_division(data), "test")
+    image = dequantise(torch.from_numpy(prepare_all(data, bundle.preparation).images[rows]))
+    generator = torch.Generator().manual_seed(0)
+    assert config.augmentation is not None
+    change = Augmentation(**config.augmentation.model_dump())
+    with torch.no_grad():
+        outputs = [bundle.model.eval()(view) for view in (image, change(image, generator), change(image, generator))]
+    mean = torch.stack([output.logits.softmax(1) for output in outputs]).mean(0)
+    assert evaluation.predictions.logits.argmax(1).tolist() == mean.argmax(1).tolist()
+    tempered = (mean.log() / evaluation.scores.temperature).softmax(1)
+    np.testing.assert_allclose(evaluation.predictions.probabilities(), tempered, atol=1e-5)
+    seen = torch.stack([output.presence for output in outputs]).mean(0)
+    assert evaluation.predictions.presence is not None
+    np.testing.assert_allclose(evaluation.predictions.presence, seen, atol=1e-5)
+    assert scores["overall"]["accuracy"]["n"] == len(rows)
+
+
+def test_without_augmentation_there_are_no_other_views(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert run("train", "phantom:n=72,size=32", *SMALL, "--set", "augmentation=null", "--out", folder).exit_code == 0
+    refused = run("evaluate", folder, "--views", "4")
+    assert refused.exit_code == 2
+    assert f"{folder} was trained without augmentation, so it has no other views; leave views out" in refused.stderr
+
+
 def test_cross_validations_are_compared_on_all_cases(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "ab"]
     for seed, folder in enumerate(folders):
@@ -132,6 +176,7 @@ def test_evaluation_leaves_what_prediction_calibrates_by(runs: list[Path]) -> No
         (["--set", "resample=3"], "there is no key 'resample'; did you mean 'resamples'?"),
         (["--set", "training.epochs=3"], "there is no key 'training.epochs'; did you mean '"),
         (["--set", "risks=[0.1,2]"], "risks"),
+        (["--views", "0"], "views is 0; input should be greater than 0"),
         (["--config", "gone.yaml"], "gone.yaml is missing"),
     ],
 )

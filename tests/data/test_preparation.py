@@ -31,10 +31,13 @@ def smooth(height: int, width: int, channels: int = 3) -> NDArray[np.uint8]:
 
 
 def test_the_dictionary_goes_through_json() -> None:
-    preparation = Preparation(size=112, channels=3, square="crop", scaling="percentile")
+    preparation = Preparation(size=112, channels=3, square="crop", scaling="percentile", centre=0.5)
+    stored = {"size": 112, "channels": 3, "square": "crop", "scaling": "percentile", "centre": 0.5}
     text = json.dumps(preparation.to_dict())
-    assert json.loads(text) == {"size": 112, "channels": 3, "square": "crop", "scaling": "percentile"}
+    assert json.loads(text) == stored
     assert Preparation.from_dict(json.loads(text)) == preparation
+    del stored["centre"]  # as models were saved before it was a choice
+    assert Preparation.from_dict(stored).centre == 1.0
 
 
 @pytest.mark.parametrize(
@@ -47,6 +50,10 @@ def test_the_dictionary_goes_through_json() -> None:
         ({"channels": True}, "channels is True; choose 1"),
         ({"square": "fit"}, "square is 'fit'; choose one of pad, crop, stretch"),
         ({"scaling": None}, "scaling is None; choose one of range, percentile"),
+        ({"centre": 0.0}, "centre is 0.0; give the part of each side that is used, above 0 and up to 1"),
+        ({"centre": 1.01}, "centre is 1.01; give the part"),
+        ({"centre": float("nan")}, "centre is nan; give the part"),
+        ({"centre": "half"}, "centre is 'half'; give the part"),
     ],
 )
 def test_wrong_settings_are_named(change: dict[str, Any], message: str) -> None:
@@ -67,6 +74,15 @@ def test_padding_cropping_and_stretching() -> None:
     stretched = Preparation(size=4, square="stretch").prepare(raw)[0]
     assert stretched[:, 0].max() < 0.5
     assert stretched[:, 2:].min() == 1
+
+
+def test_the_centre_is_the_image_cut_out_by_hand() -> None:
+    pixels = colour(40, 64)
+    cut = RawImage(np.ascontiguousarray(pixels[10:30, 16:48]), EIGHT_BIT)
+    for square in get_args(Square):
+        whole, half = Preparation(24, 3, square), Preparation(24, 3, square, centre=0.5)
+        assert half.prepare(RawImage(pixels, EIGHT_BIT)).equal(whole.prepare(cut))
+    assert Preparation(24, 3, centre=0.001).prepare(RawImage(pixels, EIGHT_BIT)).unique().numel() <= 4  # a pixel
 
 
 def test_bytes_are_resized_as_in_floating_point() -> None:
@@ -114,19 +130,19 @@ def test_grey_and_colour() -> None:
 
 @pytest.mark.parametrize("square", get_args(Square))
 @pytest.mark.parametrize("shape", [(60, 90), (90, 61), (20, 30), (50, 50)])
-def test_there_and_back(square: Square, shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize("centre", [1.0, 0.7])
+def test_there_and_back(square: Square, shape: tuple[int, int], centre: float) -> None:
     """A soft picture carried back lies where it was; what was cropped is 0."""
     pixels = smooth(*shape, channels=1)[:, :, 0]
-    preparation = Preparation(size=48, square=square)
+    preparation = Preparation(size=48, square=square, centre=centre)
     back = preparation.to_original(preparation.prepare(RawImage(pixels, EIGHT_BIT))[0], shape).numpy()
-    seen = np.ones(shape, bool)
+    height, width = (round(side * centre) for side in shape)
     if square == "crop":
-        height, width = shape
-        side = min(shape)
-        top, left = (height - side) // 2, (width - side) // 2
-        seen[:] = False
-        seen[top : top + side, left : left + side] = True
-        assert (back[~seen] == 0).all()
+        height = width = min(height, width)
+    top, left = (shape[0] - height) // 2, (shape[1] - width) // 2
+    seen = np.zeros(shape, bool)
+    seen[top : top + height, left : left + width] = True
+    assert (back[~seen] == 0).all()
     assert np.abs(back - pixels / 255)[seen].max() < 0.08
     shifted = np.abs(back - np.roll(pixels, 3, axis=1) / 255)[seen].max()
     assert shifted > 0.1  # three pixels off would show

@@ -101,6 +101,17 @@ class TestPresentationLoss:
         concepts = some_concepts(3, 5)
         assert torch.autograd.gradcheck(lambda u: presentation_loss(u, concepts), presence)
 
+    def test_weights_of_absence_and_presence(self) -> None:
+        presence = torch.tensor([[0.5, 0.5], [0.4, 0.3]])
+        concepts = torch.tensor([[1.0, 0.0], [0.0, NAN]])
+        weights = torch.tensor([[2.0, 3.0], [5.0, 7.0]])
+        want = (5 * 0.16 + 3 * 0.16 + 2 * 0.09) / 2
+        assert presentation_loss(presence, concepts, weights=weights).item() == pytest.approx(want)
+        alike = presentation_loss(presence, concepts, weights=torch.ones(2, 2))
+        assert alike.item() == presentation_loss(presence, concepts).item()
+        with pytest.raises(ValueError, match=r"weights \(2,\) for 2 concepts; give \(2, 2\)"):
+            presentation_loss(presence, concepts, weights=torch.ones(2))
+
     def test_a_present_concept_of_zero_length_is_pulled_up(self) -> None:
         presence = torch.zeros(1, 3, requires_grad=True)
         presentation_loss(presence, torch.tensor([[1.0, 0.0, NAN]])).backward()

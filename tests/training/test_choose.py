@@ -48,6 +48,12 @@ def test_size_follows_the_files(side: int, preset: str, size: int) -> None:
     assert f"model.image_size: {size} (images are {side} px wide)" in text
 
 
+def test_size_follows_what_is_used_of_the_files() -> None:
+    config, text = settle(drawn(512), "preparation.centre=0.25")
+    assert config.model.image_size == 128
+    assert "model.image_size: 128 (images are 128 px wide, what is used of them)" in text
+
+
 def test_nothing_stays_auto_and_what_is_given_stays() -> None:
     config, text = settle(drawn(64))
     assert "auto" not in config.to_yaml()

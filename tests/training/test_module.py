@@ -10,17 +10,18 @@ import pytest
 import torch
 from tests.data.make import folder_of_pictures
 from tests.data.test_batches import prepared as prepared_values
-from tests.training.make import PHANTOM
+from tests.training.make import PHANTOM, TINY, skewed_manifest
 
 from parsecaps.config import load_config
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
+from parsecaps.data.splits import rows_of
 from parsecaps.experiments.short_training import Split, train
 from parsecaps.models import ParseCaps
 from parsecaps.training import build
-from parsecaps.training.build import class_weights, pixel_statistics
+from parsecaps.training.build import class_weights, concept_weights, pixel_statistics
 from parsecaps.training.checkpoint import Position, read_tensors
 from parsecaps.training.fit import fit
 from parsecaps.training.module import TrainingModule
@@ -154,6 +155,28 @@ def test_sampling_balances_the_classes() -> None:
     assert 0.45 < float(drawn.float().mean()) < 0.55
     rows = batches.rows_in(3, 1)
     assert [labels[row] for row in rows] == list(batches.epoch(3))[1].label.tolist()
+
+
+def test_concepts_are_balanced_as_far_as_asked() -> None:
+    truth = np.array([[1.0, 0.0, np.nan], [0.0, 0.0, np.nan], [0.0, 0.0, np.nan], [0.0, np.nan, np.nan]])
+    absent, present = np.array(concept_weights(truth, 1.0))
+    assert (absent[0] * 3, present[0] * 1) == pytest.approx((2, 2))  # both sides weigh the same
+    assert absent[1:].tolist() == [1, 1]  # nothing to balance
+    absent, present = np.array(concept_weights(truth, 0.5))
+    assert present[0] / absent[0] == pytest.approx(3**0.5)
+    assert (3 * absent[0] + present[0]) / 4 == pytest.approx(1)
+    assert np.array(concept_weights(truth, 0.0))[:, 0].tolist() == [1, 1]
+
+
+def test_a_run_balances_its_concepts(tmp_path: Path) -> None:
+    """By the labels of the training part, and of no other."""
+    settings = [*TINY, f"data.path={skewed_manifest(tmp_path)}", "training.concept_balance=1.0"]
+    run = fit(load_config(None, settings), run_folder=tmp_path / "run")
+    data = open_data(tmp_path / "cases.csv")
+    rows = rows_of(run.folder.read_division(data), "train")
+    want = concept_weights(np.array([data.cases[row].concepts for row in rows]), 1.0)
+    stored = read_tensors(run.folder.last)["objective"]["concept_weights"]
+    torch.testing.assert_close(stored, torch.tensor(want))
 
 
 def test_the_best_epoch_is_balanced_then_of_least_loss() -> None:

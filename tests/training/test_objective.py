@@ -140,6 +140,15 @@ def test_named_weights() -> None:
     assert losses.triplet > 0
 
 
+def test_concept_weights() -> None:
+    output, batch = some_output(5), some_batch(5, torch.randint(0, 2, (5, M)).float())
+    weights = torch.rand(2, M) + 0.5
+    losses = objective(concept_weights=weights.tolist())(output, batch)
+    want = presentation_loss(output.presence, batch.concepts, weights=weights)
+    torch.testing.assert_close(losses.presentation, want)
+    assert losses.presentation != presentation_loss(output.presence, batch.concepts)
+
+
 def test_class_weights_and_label_smoothing() -> None:
     output, batch = some_output(6), some_batch(6)
     losses = objective(class_weights=[1, 2.0, 0.5], label_smoothing=0.1)(output, batch)

@@ -40,6 +40,10 @@ def evaluate(
     resamples: Annotated[
         int | None, typer.Option(help="Resamples of the patients behind the intervals; 1000 if left out.")
     ] = None,
+    views: Annotated[
+        int | None,
+        typer.Option(help="Average over this many views of each image, itself and random changes as in training."),
+    ] = None,
     device: DeviceName = None,
     config: ConfigFile = None,
     settings: Settings = None,
@@ -62,7 +66,10 @@ def evaluate(
 
     `parsecaps evaluate runs/cases-1 --set risks=[0.01,0.05] --set resamples=5000`
 
-    A YAML file and `--set` have the keys `part`, `data`, `resamples`, `risks` (of prediction sets) and `device`.
+    `parsecaps evaluate runs/cases-1 --views 16`
+
+    A YAML file and `--set` have the keys `part`, `data`, `resamples`, `risks` (of prediction sets), `views` and
+    `device`.
     """
     for path in (page, json_file):
         check_writable(path)
@@ -75,7 +82,7 @@ def evaluate(
     from parsecaps.report.scores_page import scores_page
     from parsecaps.training.run_folder import RunFolder
 
-    given = {"part": part, "data": data, "resamples": resamples, "device": device}
+    given = {"part": part, "data": data, "resamples": resamples, "views": views, "device": device}
     values = {key: value for key, value in given.items() if value is not None}
     chosen = load_settings(EvaluateConfig, config, settings or [], values=values)
     with console(stderr=True).status("scoring"):
@@ -93,7 +100,7 @@ def evaluate(
         ],
     }
     own = RunFolder(runs[0])
-    if not others and chosen.data is None and chosen.part in ("auto", "test"):
+    if not others and chosen.data is None and chosen.part in ("auto", "test") and chosen.views == 1:
         write_results(own, results[first])
         numbers, written = own.scores, own.page
     else:
@@ -113,7 +120,8 @@ def _stem(settings: "EvaluateConfig", runs: int) -> str:
     from parsecaps.training.opening import plain_name
 
     what = settings.part if settings.data is None else plain_name(settings.data)
-    return "-".join(["scores" if runs == 1 else "comparison", *([] if what in ("auto", "test") else [what])])
+    parts = ["scores" if runs == 1 else "comparison", *([] if what in ("auto", "test") else [what])]
+    return "-".join([*parts, *([f"{settings.views}-views"] if settings.views > 1 else [])])
 
 
 def _show(scores: "dict[str, Scores]", comparisons: "dict[tuple[str, str], Comparison]") -> None:

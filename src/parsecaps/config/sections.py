@@ -60,6 +60,7 @@ class PreparationSection(Section):
     channels: Literal[1, 3] | Auto = "auto"
     square: Literal["pad", "crop", "stretch"] = "pad"
     scaling: Literal["range", "percentile"] = "range"
+    centre: float = Field(default=1.0, gt=0, le=1)
 
 
 class AugmentationSection(Section):
@@ -93,6 +94,7 @@ class TrainingSection(Section):
     diversity_weight: float = Field(default=0.3, ge=0)
     mask_weight: float = Field(default=0.0, ge=0)
     class_balance: Balance | Auto = "auto"
+    concept_balance: float = Field(default=0.0, ge=0, le=1)
     patience: NonNegativeInt | Auto = "auto"
     keep: Literal["best", "last"] = "best"
     ema: float = Field(default=0.0, ge=0, lt=1)
@@ -126,14 +128,16 @@ class Config(Section):
 class EvaluateConfig(Section):
     """How to score runs: on a part of their own data (`auto`: test, or validation without one), or on other `data`.
 
-    `resamples` are those behind the intervals; at each of `risks`, prediction sets are measured. `device` is a GPU
-    where there is one, if `auto`.
+    `resamples` are those behind the intervals; at each of `risks`, prediction sets are measured. With several `views`
+    the answers to each image and to random changes of it, as in training, are averaged. `device` is a GPU where there
+    is one, if `auto`.
     """
 
     part: Literal["auto", "test", "val", "train"] = "auto"
     data: str | None = None
     resamples: NonNegativeInt = 1000
     risks: tuple[Risk, ...] = (0.05, 0.1, 0.2)
+    views: PositiveInt = 1
     device: Device = "auto"
 
 

@@ -42,7 +42,8 @@ class _Box(NamedTuple):
 class Preparation:
     """How an image becomes a square of `size` pixels with values in [0, 1].
 
-    `square`: "pad" with black, "crop" the centre, or "stretch". `scaling`: "range" makes the file's black and white 0
+    `centre` is the part of each side, around the middle, that is used: 1.0 is the whole image. `square`: "pad" what is
+    used with black, "crop" it, or "stretch" it. `scaling`: "range" makes the file's black and white 0
     and 1 (a DICOM's window; by content where the file does not say), "percentile" the image's own minimum and 99.5th
     percentile. Grey becomes colour by repetition, colour grey by ITU-R 601 luma. Resampling is bilinear with
     antialiasing.
@@ -52,6 +53,7 @@ class Preparation:
     channels: int = 1
     square: Square = "pad"
     scaling: Scaling = "range"
+    centre: float = 1.0
 
     def __post_init__(self) -> None:
         if type(self.size) is not int or self.size < 1:
@@ -61,14 +63,16 @@ class Preparation:
         for name, choices in (("square", get_args(Square)), ("scaling", get_args(Scaling))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(choices)}")
+        if type(self.centre) not in (int, float) or not 0 < self.centre <= 1:
+            raise ValueError(f"centre is {self.centre!r}; give the part of each side that is used, above 0 and up to 1")
 
-    def to_dict(self) -> dict[str, int | str]:
+    def to_dict(self) -> dict[str, int | float | str]:
         """Plain numbers and words, for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Preparation":
-        """The preparation that `to_dict` wrote; nothing may be missing or unknown.
+        """The preparation that `to_dict` wrote; nothing may be unknown, and nothing but `centre` missing.
 
         >>> Preparation.from_dict({"size": 112, "chanels": 1, "square": "pad", "scaling": "range"})
         Traceback (most recent call last):
@@ -80,7 +84,7 @@ class Preparation:
                 near = get_close_matches(str(key), names, 1, 0)
                 raise ValueError(f"a preparation has no {key!r}; did you mean {near[0]!r}?")
         for name in names:
-            if name not in values:
+            if name not in values and name != "centre":  # models from before it was a choice use the whole image
                 raise ValueError(f"the preparation lacks {name!r}; it has {', '.join(values) or 'nothing'}, add it")
         return cls(**values)
 
@@ -124,15 +128,15 @@ class Preparation:
 
     def _boxes(self, height: int, width: int) -> tuple[_Box, _Box]:
         """The part of the image that is used, and where it lies in the square."""
-        whole, square = _Box(0, 0, height, width), _Box(0, 0, self.size, self.size)
-        if self.square == "stretch":
-            return whole, square
+        square = _Box(0, 0, self.size, self.size)
+        rows, columns = (max(1, round(side * self.centre)) for side in (height, width))
         if self.square == "crop":
-            side = min(height, width)
-            return _Box((height - side) // 2, (width - side) // 2, side, side), square
-        scale = self.size / max(height, width)
-        rows, columns = max(1, round(height * scale)), max(1, round(width * scale))
-        return whole, _Box((self.size - rows) // 2, (self.size - columns) // 2, rows, columns)
+            rows = columns = min(rows, columns)
+        used = _middle(height, width, rows, columns)
+        if self.square != "pad":
+            return used, square
+        scale = self.size / max(rows, columns)
+        return used, _middle(self.size, self.size, max(1, round(rows * scale)), max(1, round(columns * scale)))
 
     def _low_and_span(self, raw: RawImage) -> tuple[float, float]:
         if self.scaling == "range" and raw.full_range is not None:
@@ -142,6 +146,11 @@ class Preparation:
             if raw.pixels.dtype.kind != "f":
                 high = max(high, low + 1)  # one grey level
         return low, high - low
+
+
+def _middle(height: int, width: int, rows: int, columns: int) -> _Box:
+    """So many rows and columns in the middle of a picture of this height and width."""
+    return _Box((height - rows) // 2, (width - columns) // 2, rows, columns)
 
 
 def quantise(image: Tensor) -> Tensor:

@@ -4,13 +4,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from torch import Generator, Tensor
 
 from parsecaps.bundle import Bundle
+from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.data.splits import relative_name
 from parsecaps.evaluation.predictions import Predictions
+from parsecaps.models.pretrained import PretrainedModel
 
 
 @torch.no_grad()
@@ -20,23 +23,29 @@ def predict_cases(
     prepared: PreparedImages,
     rows: Sequence[int],
     *,
+    changes: Augmentation | None = None,
+    views: int = 1,
     batch_size: int = 64,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Predictions:
     """The outputs of the model for these cases of a data set, whose images were prepared as the bundle says.
 
     Classes and concepts are matched by name: the data set may list them in another order, lack some, and have concepts
-    that the model does not know; a class that the model does not know is an error.
+    that the model does not know; a class that the model does not know is an error. With several `views` the
+    probabilities and presences are means over the image and random `changes` of it, the same ones at every call.
     """
     label = _labels(bundle, data, rows)
     device = next(bundle.model.parameters()).device
     model = bundle.model.eval()
     logits, presence = [], []
+    generator = Generator().manual_seed(0)
     for batch in Batches(data, prepared, rows, batch_size=batch_size).epoch(0):
-        output = model(batch.image.to(device))
-        logits.append(output.logits.float().cpu().numpy())
-        if output.presence is not None:
-            presence.append(output.presence.float().clamp(max=1).cpu().numpy())  # a length of 1, rounded up
+        image = batch.image.to(device)
+        others = (changes(image, generator) for _ in range(views - 1)) if changes is not None else ()
+        said, seen = _mean_answer(model, [image, *others])
+        logits.append(said.cpu().numpy())
+        if seen is not None:
+            presence.append(seen.cpu().numpy())
         progress(sum(map(len, logits)), len(rows))
     named = bool(presence) and bool(set(bundle.concepts) & set(data.concepts))
     cases = [data.cases[row] for row in rows]
@@ -50,6 +59,21 @@ def predict_cases(
         concepts=_concepts(bundle, data, rows) if named else None,
         concept_names=bundle.concepts if named else (),
     )
+
+
+def _mean_answer(model: PretrainedModel, views: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+    """The logits of the mean probabilities over the views of a batch (B, K), and the mean presences (B, m).
+
+    The logits of a single view are returned as they are.
+    """
+    outputs = [model(view) for view in views]
+    logits = outputs[0].logits.float()
+    if len(outputs) > 1:
+        logits = torch.stack([output.logits.float().softmax(1) for output in outputs]).mean(0).log()
+    if outputs[0].presence is None:
+        return logits, None
+    presence = torch.stack([output.presence.float() for output in outputs]).mean(0)
+    return logits, presence.clamp(max=1)  # a length of 1, rounded up
 
 
 def _labels(bundle: Bundle, data: DataSet, rows: Sequence[int]) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 
 from parsecaps.bundle import Bundle
 from parsecaps.config import Config, EvaluateConfig
+from parsecaps.data.augment import Augmentation
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet, Split
 from parsecaps.data.sources import open_data
@@ -71,7 +72,8 @@ def _evaluate_one(run: RunFolder, config: Config, settings: EvaluateConfig, read
     if settings.data is None and not rows[part]:
         raise ValueError(f"{run.path} has no {part} part to score; choose another with --part, or give --data")
     prepared = prepare_all(own, bundle.preparation, skip_bad=config.data.skip_bad, progress=reading)
-    said = _predict(bundle, own, prepared, list(rows.values()))
+    changes = _changes(run, config, settings.views)
+    said = _predict(bundle, own, prepared, list(rows.values()), changes, settings.views)
     by_part = dict(zip(rows, said, strict=True))
     validation, predictions = by_part["val"], by_part[part]
     if settings.data is None:
@@ -81,7 +83,7 @@ def _evaluate_one(run: RunFolder, config: Config, settings: EvaluateConfig, read
     else:
         other = open_data(settings.data)
         others = prepare_all(other, bundle.preparation, skip_bad=config.data.skip_bad, progress=reading)
-        (predictions,) = _predict(bundle, other, others, [list(range(len(other)))])
+        (predictions,) = _predict(bundle, other, others, [list(range(len(other)))], changes, settings.views)
         learned = {prepared.digests[row] for row in rows_of(division, "train")}
         cases, flattering = f"all of {settings.data}", _trained_on(sum(each in learned for each in others.digests))
     temperature, sets = 1.0, dict[float, Sets]()
@@ -92,6 +94,8 @@ def _evaluate_one(run: RunFolder, config: Config, settings: EvaluateConfig, read
         if predictions is not validation:  # which would judge what it has set itself
             sets = _sets(predictions, validation, settings.risks)
     notes += [flattering] if flattering else []
+    if settings.views > 1:
+        notes.append(f"averaged over {settings.views} views of each image, itself and random changes as in training")
     scores = score(predictions, temperature=temperature, resamples=settings.resamples)
     tempered = predictions.tempered(temperature)
     measured = score_sets(tempered, sets, resamples=settings.resamples)
@@ -166,7 +170,24 @@ def _trained_on(images: int) -> str | None:
     return f"{images:,} of the images are among those that the model was trained on: expect less on new patients"
 
 
-def _predict(bundle: Bundle, data: DataSet, prepared: PreparedImages, parts: Sequence[list[int]]) -> list[Predictions]:
+def _changes(run: RunFolder, config: Config, views: int) -> Augmentation | None:
+    """The changes of the images that the run was trained with, where several views are asked for."""
+    if views == 1:
+        return None
+    if config.augmentation is None:
+        raise ValueError(f"{run.path} was trained without augmentation, so it has no other views; leave views out")
+    return Augmentation(**config.augmentation.model_dump())
+
+
+def _predict(
+    bundle: Bundle,
+    data: DataSet,
+    prepared: PreparedImages,
+    parts: Sequence[list[int]],
+    changes: Augmentation | None,
+    views: int,
+) -> list[Predictions]:
     """What the model says of each of several lists of cases."""
     good = set(prepared.good)
-    return [predict_cases(bundle, data, prepared, [row for row in rows if row in good]) for rows in parts]
+    listed = ([row for row in rows if row in good] for rows in parts)
+    return [predict_cases(bundle, data, prepared, rows, changes=changes, views=views) for rows in listed]

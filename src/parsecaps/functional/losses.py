@@ -46,16 +46,22 @@ def class_loss(logits: Tensor, label: Tensor, weight: Tensor | None = None, labe
 
 
 def presentation_loss(
-    presence: Tensor, concepts: Tensor, margin_present: float = 0.9, margin_absent: float = 0.1
+    presence: Tensor,
+    concepts: Tensor,
+    margin_present: float = 0.9,
+    margin_absent: float = 0.1,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Presentation loss ``L_p`` (Eq. 3.1): a concept capsule is long if its concept is present, else short.
 
     ``z max(0, t+ - |u|)^2 + (1 - z) max(0, |u| - t-)^2``, summed over the known concepts of an image, mean
     over the images that have any. A value of ``z`` between 0 and 1 is a doubtful concept; both terms count.
+    ``weights`` are those of the two terms for each concept, first of the absent; 1 without (deviation).
 
     Shapes:
         - presence: (B, m), the lengths of the concept capsules
         - concepts: (B, m), 1 = present, 0 = absent, NaN = unknown
+        - weights: (2, m)
         - output: ()
 
     >>> presentation_loss(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[1.0, 0.0, torch.nan]]))
@@ -63,11 +69,14 @@ def presentation_loss(
     """
     if presence.dim() != 2 or concepts.shape != presence.shape:
         raise ValueError(f"presence {_shape(presence)} and concepts {_shape(concepts)}; give (B, m) for both")
+    if weights is not None and weights.shape != (2, presence.shape[1]):
+        raise ValueError(f"weights {_shape(weights)} for {presence.shape[1]} concepts; give (2, {presence.shape[1]})")
     presence = _widen(presence)
     known = ~concepts.isnan()
     z = concepts.nan_to_num().to(presence.dtype)
     too_short, too_long = F.relu(margin_present - presence), F.relu(presence - margin_absent)
-    cost = z * too_short.square() + (1 - z) * too_long.square()
+    absent, present = (1.0, 1.0) if weights is None else weights
+    cost = z * present * too_short.square() + (1 - z) * absent * too_long.square()
     return torch.where(known, cost, 0).sum() / known.any(1).sum().clamp(min=1)
 
 

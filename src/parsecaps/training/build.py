@@ -40,7 +40,8 @@ def build_preparation(config: Config) -> Preparation:
     size, channels = config.model.image_size, config.preparation.channels
     assert size != "auto"
     assert channels != "auto"
-    return Preparation(size, channels, config.preparation.square, config.preparation.scaling)
+    how = config.preparation
+    return Preparation(size, channels, how.square, how.scaling, how.centre)
 
 
 def build_model(config: Config, material: Material) -> PretrainedModel:
@@ -64,12 +65,15 @@ def build_model(config: Config, material: Material) -> PretrainedModel:
 def build_objective(config: Config, material: Material, model: PretrainedModel) -> Objective:
     """The losses with their weights, and those of the classes where they are to be balanced."""
     training = config.training
-    weights = guide = None
+    weights = rare = guide = None
     if training.mask_weight:
         assert isinstance(model, ParseCaps)
         guide = MaskGuide(model)
     if training.class_balance == "weights":
         weights = class_weights([material.data.cases[i].label for i in material.rows("train")], model.num_classes)
+    if training.concept_balance and material.data.concepts and model.num_concepts:
+        truth = [material.data.cases[i].concepts for i in material.rows("train")]
+        rare = concept_weights(np.array(truth), training.concept_balance)
     return Objective(
         num_concepts=model.num_concepts,
         concept_dim=model.config["concept_dim"] if model.has_capsules else None,
@@ -78,6 +82,7 @@ def build_objective(config: Config, material: Material, model: PretrainedModel) 
         reconstruction_weight=training.reconstruction_weight,
         diversity_weight=training.diversity_weight,
         class_weights=weights,
+        concept_weights=rare,
         label_smoothing=training.label_smoothing,
         mask_weight=training.mask_weight,
         guide=guide,
@@ -141,6 +146,22 @@ def class_weights(labels: Sequence[int], num_classes: int) -> list[float]:
     counts = np.bincount([label for label in labels if label >= 0], minlength=num_classes)
     there = np.count_nonzero(counts)
     return [float(counts.sum() / (there * count)) if count else 0.0 for count in counts]
+
+
+def concept_weights(concepts: np.ndarray, balance: float) -> list[list[float]]:
+    """The weights of each concept's absence and presence (2, m), with a mean of 1 over its known labels (N, m).
+
+    With a balance of 1 both weigh the same together, with 0 each label does; a concept that is known on one side only
+    weighs 1 there.
+
+    >>> concept_weights(np.array([[1.0], [0.0], [0.0], [0.0], [np.nan]]), 1.0)
+    [[0.6666666666666666], [2.0]]
+    """
+    counts = np.stack([(concepts < 0.5).sum(0), (concepts >= 0.5).sum(0)]).astype(float)  # (2, m), NaN in neither
+    share = counts / counts.sum(0).clip(min=1)
+    raised = np.where(share > 0, share, 1.0) ** -balance
+    listed: list[list[float]] = (raised / np.where(counts.any(0), (share * raised).sum(0), 1.0)).tolist()
+    return listed
 
 
 def pixel_statistics(images: np.ndarray, rows: Sequence[int]) -> tuple[list[float], list[float]]:

@@ -162,16 +162,18 @@ def _network(config: Config, look: Look, pick: Any) -> tuple[str, int]:
     if model.kind not in MODELS:
         raise ValueError(f"model.kind is {model.kind!r}; choose one of {', '.join(MODELS)}")
     presets = MODELS[model.kind].presets
-    side = look.side if model.image_size == "auto" else model.image_size
+    used = round(look.side * config.preparation.centre)
+    wide = f"images are {used} px wide" + (", what is used of them" if used < look.side else "")
+    side = used if model.image_size == "auto" else model.image_size
     small = side <= LARGEST_DIGIT
-    preset = pick("model.preset", model.preset, "digits" if small else "medical", f"images are {side} px wide")
+    reason = wide if side == used else f"images are {side} px wide"
+    preset = pick("model.preset", model.preset, "digits" if small else "medical", reason)
     if preset not in presets:
         raise ValueError(f"model.preset is {preset!r}; choose one of {', '.join(presets)}")
     if preset.startswith("digits"):
-        size, why = min(max(28, side), 64), f"images are {look.side} px wide"
+        size, why = min(max(28, side), 64), wide
     elif preset.startswith("medical"):
-        size = max((each for each in IMAGE_SIZES if each <= side), default=IMAGE_SIZES[0])
-        why = f"images are {look.side} px wide"
+        size, why = max((each for each in IMAGE_SIZES if each <= side), default=IMAGE_SIZES[0]), wide
     else:
         size, why = presets[preset]["image_size"], f"that of {preset}"
     return preset, pick("model.image_size", model.image_size, size, why)

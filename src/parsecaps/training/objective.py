@@ -37,7 +37,8 @@ class Objective(nn.Module):
     Deviation: the paper calls two weights `eta`; here each has a name. The phrases of the triplet loss are
     learned unless `phrase_vectors` (num_concepts, any) are given; the parameters of this module are to be
     trained along with the model's; with `concept_dim=None`, for a model without concept capsules, there are none.
-    `class_weights`, one number per class, balance rare classes.
+    `class_weights`, one number per class, balance rare classes; `concept_weights`, one number per concept where it is
+    absent and one where it is present, rare concepts.
 
     Deviation: where a batch has no concept labels at all (`batch.concepts` is None: the data name no concepts), nothing
     of the paper's keeps the concepts from all saying the same; `diversity_loss` does, with its `diversity_weight`.
@@ -51,6 +52,7 @@ class Objective(nn.Module):
     """
 
     class_weights: Tensor | None
+    concept_weights: Tensor | None
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class Objective(nn.Module):
         reconstruction_weight: float = 0.0005,
         diversity_weight: float = 0.3,
         class_weights: Sequence[float] | None = None,
+        concept_weights: Sequence[Sequence[float]] | None = None,
         label_smoothing: float = 0.0,
         mask_weight: float = 0.0,
         guide: MaskGuide | None = None,
@@ -95,6 +98,8 @@ class Objective(nn.Module):
         self.mask_weight, self.guide = mask_weight, guide
         weight = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
         self.register_buffer("class_weights", weight)
+        weight = None if concept_weights is None else torch.tensor(concept_weights, dtype=torch.float32)
+        self.register_buffer("concept_weights", weight)
         self.phrases = (
             PhraseEmbedding(num_concepts=num_concepts, concept_dim=concept_dim, phrase_vectors=phrase_vectors)
             if num_concepts and concept_dim is not None
@@ -109,7 +114,7 @@ class Objective(nn.Module):
         if concepts is None:
             concepts = torch.full((len(batch.label), self.num_concepts), torch.nan, device=batch.label.device)
         if output.presence is not None:
-            presentation = presentation_loss(output.presence, concepts)
+            presentation = presentation_loss(output.presence, concepts, weights=self.concept_weights)
         if output.concept_capsules is not None and self.phrases is not None:
             capsules, phrases = self.phrases(output.concept_capsules)
             triplet = triplet_loss(capsules, phrases, concepts)
