@@ -1,6 +1,7 @@
 import base64
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,12 @@ def test_it_puts_together_what_the_parts_say(known: Explainer) -> None:
     assert told.trees[1] == parse_tree(bundle.model, IMAGE[None], index=most[0], name=bundle.concepts[most[0]])
     assert (told.method, told.possible, told.abstain) == ("routes", None, None)
     assert told.notes == known.notes
+
+
+def test_it_says_that_a_model_looks_at_the_middle_alone(known: Explainer) -> None:
+    bundle = replace(known.bundle, preparation=replace(known.bundle.preparation, centre=0.6))
+    (note,) = set(Explainer(bundle).explain(IMAGE).notes) - set(Explainer(known.bundle).explain(IMAGE).notes)
+    assert note == "the model looks at the middle of an image, 60 % of each side; pictures show that part"
 
 
 def test_reasons_add_up_to_the_logits(known: Explainer) -> None:

@@ -59,6 +59,17 @@ def test_the_scores_are_those_of_the_chosen_model_on_the_test_part(run: TrainedR
     assert np.allclose(validation.logits, answers(run, "val")[0], atol=1e-5)
 
 
+def test_a_run_that_looks_at_the_middle_of_its_images(tmp_path: Path) -> None:
+    settings = [*PHANTOM, "preparation.centre=0.5", "training.epochs=1"]
+    run = parsecaps.fit(load_config(None, settings), run_folder=tmp_path / "run", listeners=QUIET)
+    bundle = Bundle.load(run.folder.bundle)
+    assert bundle.preparation.centre == 0.5
+    logits, label = answers(run, "test")  # of images prepared as the bundle says
+    assert run.scores is not None
+    assert run.scores.single["accuracy"].value == pytest.approx((logits.argmax(1) == label).mean())
+    assert "of the middle 50 % of each side" in (run.folder.bundle / "README.md").read_text(encoding="utf-8")
+
+
 def test_a_manifest_in_the_folder_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its card has its name, and the model answers with the concepts of the manifest."""
     skewed_manifest(tmp_path)

@@ -118,6 +118,11 @@ class Explainer:
         model = self.bundle.model.eval()
         batch = image.unsqueeze(0).to(next(model.parameters()).device)
         notes = list(self.notes)
+        used = self.bundle.preparation.centre
+        if used < 1:
+            notes.append(
+                f"the model looks at the middle of an image, {100 * used:.0f} % of each side; pictures show that part"
+            )
         strict = strict and self._can_be_strict(notes)
         with strict_network(model, self.statistics) if strict else nullcontext():
             output = self._traced(batch, notes)
