@@ -69,12 +69,14 @@ def test_two_runs_are_compared(runs: list[Path], tmp_path: Path) -> None:
     page, file = tmp_path / "both.html", tmp_path / "both.json"
     result = run("evaluate", *runs, "--resamples", "50", "--page", page, "--json", file)
     assert result.exit_code == 0, result.output
-    (comparison,) = json.loads(file.read_text(encoding="utf-8"))["comparisons"]
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    (comparison,) = stored["comparisons"]
     first, second = (evaluated(path, 20).predictions for path in runs)
     right = [predictions.logits.argmax(1) == predictions.label for predictions in (first, second)]
     assert comparison["only_first"] == int((right[0] & ~right[1]).sum())
     assert "McNemar" in result.stdout
-    assert page.is_file()
+    assert stored["together"]["all_wrong"] == comparison["both_wrong"]
+    assert "All 2 together" in page.read_text(encoding="utf-8")
 
 
 def test_other_data_are_matched_by_name(runs: list[Path], tmp_path: Path) -> None:
@@ -133,7 +135,8 @@ def test_cross_validations_are_compared_on_all_cases(tmp_path: Path) -> None:
     file = tmp_path / "both.json"
     result = run("evaluate", *folders, "--resamples", "20", "--json", file)
     assert result.exit_code == 0, result.output
-    (comparison,) = json.loads(file.read_text(encoding="utf-8"))["comparisons"]
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    (comparison,) = stored["comparisons"]
     first, second = (evaluated(folder).predictions for folder in folders)
     order = [second.name.index(name) for name in first.name]
     right = [first.logits.argmax(1) == first.label, (second.logits.argmax(1) == second.label)[order]]

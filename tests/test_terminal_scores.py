@@ -7,7 +7,15 @@ from tests.evaluation.make import make_predictions
 
 from parsecaps.evaluation.comparison import compare
 from parsecaps.evaluation.scores import score
-from parsecaps.terminal_scores import comparison_lines, comparison_table, score_lines, score_tables, side_by_side_table
+from parsecaps.evaluation.together import put_together
+from parsecaps.terminal_scores import (
+    comparison_lines,
+    comparison_table,
+    score_lines,
+    score_tables,
+    side_by_side_table,
+    together_tables,
+)
 
 
 def printed(*tables: object) -> str:
@@ -67,3 +75,17 @@ def test_side_by_side_and_compared(count: int) -> None:
         worse = next(line for line in text.splitlines() if line.split()[:1] == ["accuracy"] and " to -" in line)
         difference = comparison.differences["accuracy"].difference
         assert f"{100 * (difference or np.nan):+.1f}" in worse
+
+
+def test_whose_images_are_wrong() -> None:
+    first = make_predictions(90)
+    first = replace(first, patient=[f"[b]{who}" for who in first.patient])
+    scores, together = score(first, resamples=10), put_together([first, first], resamples=10)
+    assert scores.misread is not None
+    alone, both = printed(*score_tables(scores)), printed(*together_tables(together))
+    worst = scores.misread.worst[0]
+    for text in (alone, both):
+        line = next(line for line in text.splitlines() if worst.patient in line)
+        assert line.split()[-2:] == [str(worst.wrong), str(worst.images)]
+    assert f"{scores.misread.wrong} images of {scores.misread.patients} patients are wrong" in alone
+    assert f"by all models: {together.all_wrong} images" in both

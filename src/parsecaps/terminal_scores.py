@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from parsecaps.evaluation.attributes import PER_ATTRIBUTE
 from parsecaps.evaluation.comparison import Comparison
+from parsecaps.evaluation.misread import Misread
 from parsecaps.evaluation.score import Score
 from parsecaps.evaluation.score_text import (
     MAIN,
@@ -17,10 +18,12 @@ from parsecaps.evaluation.score_text import (
     number,
     p_value,
     spread,
+    whose_errors,
     with_interval,
 )
 from parsecaps.evaluation.scores import PER_CLASS, PER_CONCEPT, Scores
 from parsecaps.evaluation.set_scores import KEYS
+from parsecaps.evaluation.together import Together
 from parsecaps.terminal import plain_table
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ _CONFUSION_WIDTH = 80  # of the names of the classes in a row
 
 
 def score_tables(scores: Scores) -> "Iterator[Table]":
-    """All scores of one model: by fold, overall, by class, confusion, by attribute and concept, and prediction sets."""
+    """All scores of one model: by fold, overall, by class, confusion, errors, attributes, concepts, prediction sets."""
     if scores.folds:
         yield folds_table(scores)
     yield _single_table(_plain(scores.counts), scores.single)
@@ -48,6 +51,8 @@ def score_tables(scores: Scores) -> "Iterator[Table]":
         classes.add_row(_plain(name), f"{by_key['recall'].n:,}", *(_two_lines(key, by_key[key]) for key in PER_CLASS))
     yield classes
     yield _confusion_table(scores)
+    if scores.misread is not None and scores.misread.wrong:
+        yield _misread_table(whose_errors(scores.misread), scores.misread)
     if scores.by_attribute:
         attributes = plain_table("by attribute, each a choice of one value", "attribute", "n", *_titles(PER_ATTRIBUTE))
         for name, by_key in scores.by_attribute.items():
@@ -130,6 +135,27 @@ def comparison_lines(comparison: Comparison, first: str, second: str) -> Iterato
         f"only {first} is right on {comparison.only_first:,} images, only {second} on {comparison.only_second:,}; "
         f"McNemar, exact: p {equals(comparison.mcnemar_p)}"
     )
+
+
+def together_tables(together: Together) -> "Iterator[Table]":
+    """The mean of all models, and whose images all of them get wrong."""
+    table = plain_table(f"the mean of the {together.models} models: {together.n:,} images", "score", "value")
+    table.add_row("accuracy, mean of each alone", number("accuracy", together.alone))
+    for key, each in together.scores.items():
+        table.add_row(f"{TITLES[key]} of the mean probability", with_interval(key, each))
+    table.add_row("wrong by at least one model", f"{together.any_wrong:,}")
+    table.add_row("wrong by all", f"{together.all_wrong:,}")
+    yield table
+    if together.misread is not None and together.misread.wrong:
+        yield _misread_table(f"by all models: {whose_errors(together.misread)}", together.misread)
+
+
+def _misread_table(title: str, misread: Misread) -> "Table":
+    table = plain_table(title, "patient", "truth", "named", "wrong", "images")
+    for each in misread.worst:
+        names = (_plain(name) for name in (each.patient, each.truth, each.named))
+        table.add_row(*names, f"{each.wrong:,}", f"{each.images:,}")
+    return table
 
 
 def _single_table(title: str, scores: Mapping[str, Score]) -> "Table":

@@ -12,6 +12,7 @@ from parsecaps.evaluation.fold_scores import FoldScores
 from parsecaps.evaluation.predictions import Predictions
 from parsecaps.evaluation.scores import score
 from parsecaps.evaluation.set_scores import Sets, score_sets
+from parsecaps.evaluation.together import put_together
 from parsecaps.report.scores_page import scores_page
 
 
@@ -26,7 +27,8 @@ def two(predictions: Predictions) -> str:
     second = replace(predictions, logits=predictions.logits + noise)
     models = {name: score(each, resamples=100) for name, each in (("run a", predictions), ("run b", second))}
     comparison = compare(predictions, second, resamples=100)
-    return scores_page(models, {("run a", "run b"): comparison}, title="run a and run b")
+    together = put_together([predictions, second], resamples=100)
+    return scores_page(models, {("run a", "run b"): comparison}, together, title="run a and run b")
 
 
 def test_one_model(predictions: Predictions) -> None:
@@ -70,6 +72,22 @@ def test_two_models_and_their_comparison(two: str) -> None:
     assert two.count("Confusion matrix") == 2
 
 
+def test_whose_images_are_wrong(predictions: Predictions, two: str) -> None:
+    scores = score(replace(predictions, patient=[f"<p{i // 3}>" for i in range(150)]), resamples=0)
+    assert scores.misread is not None
+    html = scores_page({"the model": scores})
+    section = html.partition('<section class="misread">')[2].partition("</section>")[0]
+    for each in scores.misread.worst:
+        assert each.wrong > 0
+        assert f"&lt;p{each.patient[2:-1]}&gt;" in section
+    assert section.count("<tr>") == 1 + 10
+    assert f"And {scores.misread.patients - 10} more with fewer" in section
+    assert "misread" not in scores_page({"m": score(replace(predictions, patient=[""] * 150), resamples=0)})
+    section = two.partition('<section class="together">')[2].partition("</section>")[0]
+    assert "All 2 together" in section
+    assert "By all models" in section
+
+
 @pytest.mark.parametrize("case", ["no labels", "no concepts", "one image", "no images", "one class", "no resamples"])
 def test_whatever_is_missing_there_is_a_page(predictions: Predictions, case: str) -> None:
     changed = {
@@ -82,7 +100,8 @@ def test_whatever_is_missing_there_is_a_page(predictions: Predictions, case: str
     }[case]
     resamples = 0 if case == "no resamples" else 20
     scores, comparison = score(changed, resamples=resamples), compare(changed, changed, resamples=resamples)
-    html = scores_page({"a": scores, "b": scores}, {("a", "b"): comparison})
+    together = put_together([changed, changed], resamples=resamples)
+    html = scores_page({"a": scores, "b": scores}, {("a", "b"): comparison}, together)
     assert html.count("</svg>") == html.count("<svg")
     assert "nan" not in re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL).lower()
     assert "None" not in html

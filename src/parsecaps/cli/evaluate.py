@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from parsecaps.config import EvaluateConfig
     from parsecaps.evaluation.comparison import Comparison
     from parsecaps.evaluation.scores import Scores
+    from parsecaps.evaluation.together import Together
 
 
 @one_line_errors
@@ -53,8 +54,9 @@ def evaluate(
 
     The temperature of the probabilities is fitted on the validation part. A run alone on its own test part gets its
     `scores.json`, `scores.html` and model card anew; anything else goes to files of other names. With several runs,
-    each is compared with the first on the same cases: McNemar's test, and a bootstrap of the differences. The folds of
-    a cross-validation count as one, pooled.
+    each is compared with the first on the same cases: McNemar's test, and a bootstrap of the differences; and the mean
+    of all is scored, with the images that none of them names rightly. The folds of a cross-validation count as one,
+    pooled.
 
     **Examples**
 
@@ -78,6 +80,7 @@ def evaluate(
     from parsecaps.config import EvaluateConfig, load_settings
     from parsecaps.evaluation.comparison import compare
     from parsecaps.evaluation.runs import evaluate_run
+    from parsecaps.evaluation.together import put_together
     from parsecaps.pipeline.results import write_results, write_text
     from parsecaps.report.scores_page import scores_page
     from parsecaps.training.run_folder import RunFolder
@@ -92,12 +95,18 @@ def evaluate(
             (first, other): compare(results[first].predictions, results[other].predictions, resamples=chosen.resamples)
             for other in others
         }
+        together = (
+            put_together([each.predictions for each in results.values()], resamples=chosen.resamples)
+            if others
+            else None
+        )
     scores = {name: result.scores for name, result in results.items()}
     stored = {
         "runs": {name: each.as_dict() for name, each in scores.items()},
         "comparisons": [
             {"first": one, "second": other, **each.as_dict()} for (one, other), each in comparisons.items()
         ],
+        "together": together and together.as_dict(),
     }
     own = RunFolder(runs[0])
     if not others and chosen.data is None and chosen.part in ("auto", "test") and chosen.views == 1:
@@ -109,9 +118,9 @@ def evaluate(
         write_json(numbers, stored)
     if page is not None or written != own.page:
         written = written if page is None else page
-        write_text(written, scores_page(scores, comparisons, title=f"Scores: {', '.join(scores)}"))
+        write_text(written, scores_page(scores, comparisons, together, title=f"Scores: {', '.join(scores)}"))
     write_json(json_file, stored)
-    _show(scores, comparisons)
+    _show(scores, comparisons, together)
     console().print(f"scores: {numbers}\npage: {written}", highlight=False, soft_wrap=True)
 
 
@@ -124,8 +133,17 @@ def _stem(settings: "EvaluateConfig", runs: int) -> str:
     return "-".join([*parts, *([f"{settings.views}-views"] if settings.views > 1 else [])])
 
 
-def _show(scores: "dict[str, Scores]", comparisons: "dict[tuple[str, str], Comparison]") -> None:
-    from parsecaps.terminal_scores import comparison_lines, comparison_table, score_lines, score_tables, set_lines
+def _show(
+    scores: "dict[str, Scores]", comparisons: "dict[tuple[str, str], Comparison]", together: "Together | None"
+) -> None:
+    from parsecaps.terminal_scores import (
+        comparison_lines,
+        comparison_table,
+        score_lines,
+        score_tables,
+        set_lines,
+        together_tables,
+    )
 
     out = console()
 
@@ -142,3 +160,6 @@ def _show(scores: "dict[str, Scores]", comparisons: "dict[tuple[str, str], Compa
     for (one, other), comparison in comparisons.items():
         out.print(comparison_table(comparison, one, other))
         lines(comparison_lines(comparison, one, other))
+    if together is not None:
+        for table in together_tables(together):
+            out.print(table)

@@ -5,6 +5,7 @@ from html import escape
 
 from parsecaps.evaluation.comparison import Difference
 from parsecaps.evaluation.fold_scores import OverFolds
+from parsecaps.evaluation.misread import Misread
 from parsecaps.evaluation.score import Score
 
 TITLES = {
@@ -154,3 +155,20 @@ def equals(p: float | None) -> str:
     """
     text = p_value(p)
     return text if text.startswith("<") else f"= {text}"
+
+
+def whose_errors(each: Misread) -> str:
+    """How the errors are spread over patients.
+
+    >>> whose_errors(Misread(77, 19, 4, []))
+    '77 images of 19 patients are wrong, half of them those of 4 patients'
+    >>> whose_errors(Misread(1, 1, 1, []))
+    '1 image of 1 patient is wrong'
+    """
+    verb = "is" if each.wrong == 1 else "are"
+    wrong = f"{_count(each.wrong, 'image')} of {_count(each.patients, 'patient')} {verb} wrong"
+    return wrong if each.half == each.patients else f"{wrong}, half of them those of {_count(each.half, 'patient')}"
+
+
+def _count(number: int, of: str) -> str:
+    return f"{number:,} {of}{'' if number == 1 else 's'}"

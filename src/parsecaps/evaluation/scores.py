@@ -17,6 +17,7 @@ from parsecaps.evaluation.attributes import (
 )
 from parsecaps.evaluation.calibration import ReliabilityBin, reliability_bins
 from parsecaps.evaluation.fold_scores import FoldScores, OverFolds, over_folds
+from parsecaps.evaluation.misread import Misread, misread
 from parsecaps.evaluation.predictions import Predictions
 from parsecaps.evaluation.resampling import resampled_weights
 from parsecaps.evaluation.score import Estimates, Score
@@ -43,7 +44,8 @@ class Scores:
     the truth in rows. `roc` has the corners of the curve of each class that has one.
 
     `cases` says in a few words what was scored. `sets` has what prediction sets do, risk by risk, where they could be
-    calibrated. `folds` has the folds of a cross-validation, which are pooled in all the rest.
+    calibrated. `folds` has the folds of a cross-validation, which are pooled in all the rest. `misread` says whose
+    images are wrong, where some patient has several.
     """
 
     classes: tuple[str, ...]
@@ -67,6 +69,7 @@ class Scores:
     sets: list[SetScores] = field(default_factory=list)
     folds: list[FoldScores] = field(default_factory=list)
     by_attribute: dict[str, dict[str, Score]] = field(default_factory=dict)
+    misread: Misread | None = None
 
     def __repr__(self) -> str:
         return "\n".join(score_text.summary(self.counts, self.single, self.notes))
@@ -115,6 +118,8 @@ class Scores:
             read["folds"] = [FoldScores.from_dict(each) for each in stored["folds"]]
             read["reliability"] = [ReliabilityBin(**each) for each in stored["reliability"]]
             read["roc"] = {name: [(x, y) for x, y in curve] for name, curve in stored["roc"].items()}
+            if stored.get("misread") is not None:
+                read["misread"] = Misread.from_dict(stored["misread"])
             return cls(**read)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"these are not scores of this version ({error}); evaluate again") from None
@@ -167,6 +172,7 @@ def score(predictions: Predictions, *, temperature: float = 1.0, resamples: int 
         present={} if truth is None else {name: int((truth[:, j] == 1).sum()) for j, name in enumerate(concept_names)},
         notes=_notes(predictions, of_classes.values),
         by_attribute={} if of_concepts is None or truth is None else _by_attribute(of_concepts, truth, attributes),
+        misread=misread(predictions),
     )
 
 

@@ -7,6 +7,7 @@ from parsecaps.evaluation.attributes import PER_ATTRIBUTE
 from parsecaps.evaluation.comparison import Comparison
 from parsecaps.evaluation.scores import PER_CLASS, PER_CONCEPT, Scores
 from parsecaps.evaluation.set_scores import KEYS
+from parsecaps.evaluation.together import Together
 from parsecaps.report.pages import render
 
 BARS = (  # from 0 to 1
@@ -19,10 +20,14 @@ COLOURS = ("#2f6fb2", "#d1622b", "#1d7a46", "#8b4fb0", "#b8860b", "#c2326a", "#2
 def scores_page(
     models: Mapping[str, Scores],
     comparisons: Mapping[tuple[str, str], Comparison] | None = None,
+    together: Together | None = None,
     *,
     title: str = "Scores",
 ) -> str:
-    """The whole page as HTML. `models` by name; `comparisons` by the names of the first and the second model."""
+    """The whole page as HTML. `models` by name; `comparisons` by the names of the first and the second model.
+
+    `together` is what all models have in common.
+    """
     if not models:
         raise ValueError("there are no scores to show; give those of at least one model")
     return render(
@@ -30,6 +35,7 @@ def scores_page(
         title=title,
         models=models,
         comparisons=comparisons or {},
+        together=together,
         keys=[key for key in score_text.TITLES if any(key in scores.single for scores in models.values())],
         tiles=score_text.MAIN,
         bars=BARS,
