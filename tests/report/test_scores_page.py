@@ -81,7 +81,7 @@ def test_whose_images_are_wrong(predictions: Predictions, two: str) -> None:
         assert each.wrong > 0
         assert f"&lt;p{each.patient[2:-1]}&gt;" in section
     assert section.count("<tr>") == 1 + 10
-    assert f"And {scores.misread.patients - 10} more with fewer" in section
+    assert f"And {scores.misread.patients - 10} more." in section
     assert "misread" not in scores_page({"m": score(replace(predictions, patient=[""] * 150), resamples=0)})
     section = two.partition('<section class="together">')[2].partition("</section>")[0]
     assert "All 2 together" in section
