@@ -135,8 +135,7 @@ def test_cross_validations_are_compared_on_all_cases(tmp_path: Path) -> None:
     file = tmp_path / "both.json"
     result = run("evaluate", *folders, "--resamples", "20", "--json", file)
     assert result.exit_code == 0, result.output
-    stored = json.loads(file.read_text(encoding="utf-8"))
-    (comparison,) = stored["comparisons"]
+    (comparison,) = json.loads(file.read_text(encoding="utf-8"))["comparisons"]
     first, second = (evaluated(folder).predictions for folder in folders)
     order = [second.name.index(name) for name in first.name]
     right = [first.logits.argmax(1) == first.label, (second.logits.argmax(1) == second.label)[order]]

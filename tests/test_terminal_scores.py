@@ -87,5 +87,5 @@ def test_whose_images_are_wrong() -> None:
     for text in (alone, both):
         line = next(line for line in text.splitlines() if worst.patient in line)
         assert line.split()[-2:] == [str(worst.wrong), str(worst.images)]
-    assert f"{scores.misread.wrong} images of {scores.misread.patients} patients are wrong" in alone
-    assert f"by all models: {together.all_wrong} images" in both
+    assert f"wrong images: {scores.misread.wrong}; their patients: {scores.misread.patients};" in alone
+    assert f"by all models, wrong images: {together.all_wrong};" in both

@@ -147,7 +147,7 @@ def together_tables(together: Together) -> "Iterator[Table]":
     table.add_row("wrong by all", f"{together.all_wrong:,}")
     yield table
     if together.misread is not None and together.misread.wrong:
-        yield _misread_table(f"by all models: {whose_errors(together.misread)}", together.misread)
+        yield _misread_table(f"by all models, {whose_errors(together.misread)}", together.misread)
 
 
 def _misread_table(title: str, misread: Misread) -> "Table":

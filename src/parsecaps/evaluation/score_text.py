@@ -161,14 +161,7 @@ def whose_errors(each: Misread) -> str:
     """How the errors are spread over patients.
 
     >>> whose_errors(Misread(77, 19, 4, []))
-    '77 images of 19 patients are wrong, half of them those of 4 patients'
-    >>> whose_errors(Misread(1, 1, 1, []))
-    '1 image of 1 patient is wrong'
+    'wrong images: 77; their patients: 19; patients who have half of them: 4'
     """
-    verb = "is" if each.wrong == 1 else "are"
-    wrong = f"{_count(each.wrong, 'image')} of {_count(each.patients, 'patient')} {verb} wrong"
-    return wrong if each.half == each.patients else f"{wrong}, half of them those of {_count(each.half, 'patient')}"
-
-
-def _count(number: int, of: str) -> str:
-    return f"{number:,} {of}{'' if number == 1 else 's'}"
+    of_patients = f"their patients: {each.patients:,}; patients who have half of them: {each.half:,}"
+    return f"wrong images: {each.wrong:,}; {of_patients}"
