@@ -13,12 +13,15 @@ class Batch(NamedTuple):
         - label: (B,) int64, -1 = unknown
         - concepts: (B, m), 1 = present, 0 = absent, NaN = unknown; None where no concepts are named
         - mask: (B, size, size), how much of each pixel the lesion covers, NaN = unknown; None where nobody asked
+
+    With several `views`, the first B / views rows come again that many times, each time changed in another way.
     """
 
     image: Tensor
     label: Tensor
     concepts: Tensor | None = None
     mask: Tensor | None = None
+    views: int = 1
 
 
 class Output(NamedTuple):

@@ -54,3 +54,18 @@ def test_masks_move_along_with_their_images() -> None:
     torch.testing.assert_close(whole, Augmentation()(image, generator(3)), rtol=0, atol=0)  # masks change no image
     assert mask is not None
     assert 0 <= mask.min() <= mask.max() <= 1  # intensities are not for masks
+
+
+def test_bicubic_resampling_keeps_an_image_sharp() -> None:
+    noise = torch.rand(8, 1, 36, 36, generator=generator())
+    image = torch.nn.functional.avg_pool2d(noise, 5, 1)  # no finer than a photo is
+    moved = {"flip": False, "scale": 0, "gamma": 0, "contrast": 0, "brightness": 0}
+
+    def sharpness(changed: torch.Tensor) -> float:
+        inside = changed[..., 8:24, 8:24]
+        return float(inside.diff(dim=-1).abs().mean() / image[..., 8:24, 8:24].diff(dim=-1).abs().mean())
+
+    soft, sharp = (Augmentation(**moved, resampling=how)(image, generator(5)) for how in ("bilinear", "bicubic"))
+    assert sharpness(soft) < 0.85
+    assert 0.9 < sharpness(sharp) < 1.05
+    assert 0 <= sharp.min() <= sharp.max() <= 1

@@ -136,3 +136,23 @@ def test_masks_come_with_their_rows_and_stay_unknown_where_they_are() -> None:
     unknown = [bool(mask.isnan().all()) for mask in changed.mask]
     assert unknown == [row == 7 for row in order]
     assert not any(mask.isnan().any() for mask, not_known in zip(changed.mask, unknown, strict=True) if not not_known)
+
+
+def test_views_are_the_same_rows_changed_in_different_ways() -> None:
+    data, images = prepared()
+    rows = [3, 7, 1, 19]
+    options = {"batch_size": 4, "shuffle": True, "seed": 2}
+    (plain,) = Batches(data, images, rows, **options).epoch(0)
+    (twice,) = Batches(data, images, rows, views=2, **options).epoch(0)
+    assert (plain.views, twice.views) == (1, 2)
+    assert twice.label.tolist() == plain.label.tolist() * 2
+    assert torch.equal(twice.image, torch.cat([plain.image, plain.image]))
+    masks = np.tile(np.array(rows, np.float32)[:, None, None], (1, 8, 8)) / 19
+    (changed,) = Batches(data, images, rows, views=2, masks=masks, augmentation=Augmentation(), **options).epoch(0)
+    first, second = changed.image.chunk(2)
+    assert all(not torch.allclose(a, b) for a, b in zip(first, second, strict=True))
+    assert len(changed.mask) == 8
+    shares = [
+        next(Batches(data, images, rows, views=2, process=i, processes=2, **options).epoch(0)).label for i in range(2)
+    ]
+    assert [share.tolist() for share in shares] == [plain.label[i::2].tolist() * 2 for i in range(2)]

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from parsecaps.functional import class_loss, diversity_loss, presentation_loss, reconstruction_loss, triplet_loss
+from parsecaps.functional import (
+    class_loss,
+    consistency_loss,
+    diversity_loss,
+    presentation_loss,
+    reconstruction_loss,
+    triplet_loss,
+)
 
 NAN = math.nan
 
@@ -306,3 +313,28 @@ def test_dead_concepts_few_images_and_a_single_concept_have_finite_gradients(pre
     assert presence.grad.isfinite().all()
     if len(presence) < 4 or not presence.shape[1]:
         assert loss == 0
+
+
+@pytest.mark.parametrize("views", [1, 2, 3])
+def test_consistency_is_the_divergence_of_jensen_and_shannon(views: int) -> None:
+    """Against the entropy of the mean less the mean of the entropies, image by image."""
+    logits = 2 * torch.randn(views * 5, 4, dtype=torch.float64)
+    answers = logits.softmax(-1).numpy().reshape(views, 5, 4)
+
+    def entropy(p: np.ndarray) -> np.ndarray:
+        return -(p * np.log(p)).sum(-1)
+
+    expected = entropy(answers.mean(0)) - entropy(answers).mean(0)
+    assert consistency_loss(logits, views).item() == pytest.approx(expected.mean(), abs=1e-12)
+    assert torch.autograd.gradcheck(lambda x: consistency_loss(x, views), logits.requires_grad_())
+
+
+def test_consistency_of_sure_and_of_half_precise_answers_is_finite() -> None:
+    sure = torch.tensor([[1e4, -1e4], [-1e4, 1e4]], requires_grad=True)
+    loss = consistency_loss(sure, 2)
+    loss.backward()
+    assert loss.item() == pytest.approx(math.log(2))
+    assert sure.grad.isfinite().all()
+    assert consistency_loss(sure.bfloat16(), 2).dtype == torch.float32
+    with pytest.raises(ValueError, match=r"logits \(2, 2\) of 3 views; give \(views \* B, num_classes\)"):
+        consistency_loss(sure, 3)

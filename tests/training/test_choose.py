@@ -136,6 +136,12 @@ def test_impossible_wishes_are_refused() -> None:
     assert "losses: classification, reconstruction, diversity, mask" in settle(outlined, "training.mask_weight=2")[1]
     with pytest.raises(ValueError, match="but PlainCNN has no capsules to learn masks by; set it to 0"):
         settle(outlined, "training.mask_weight=2", "model.kind=PlainCNN")
+    asked = "training.consistency_weight=2"
+    assert "losses: classification, reconstruction, diversity, consistency" in settle(data, asked)[1]
+    with pytest.raises(
+        ValueError, match=r"consistency_weight is 2\.0, but with augmentation off all views of an image"
+    ):
+        settle(data, asked, "augmentation=null")
     with pytest.raises(ValueError, match="no case is in the training part"):
         choose(load_config(), data, ["test"] * len(data))
     with pytest.raises(ValueError, match="none of 32 images of /data could be read"):

@@ -75,6 +75,7 @@ class AugmentationSection(Section):
     gamma: float = Field(default=0.25, ge=0)
     contrast: float = Field(default=0.15, ge=0)
     brightness: float = Field(default=0.05, ge=0)
+    resampling: Literal["bilinear", "bicubic"] = "bilinear"
 
 
 class TrainingSection(Section):
@@ -93,6 +94,7 @@ class TrainingSection(Section):
     reconstruction_weight: float = Field(default=0.0005, ge=0)
     diversity_weight: float = Field(default=0.3, ge=0)
     mask_weight: float = Field(default=0.0, ge=0)
+    consistency_weight: float = Field(default=0.0, ge=0)
     class_balance: Balance | Auto = "auto"
     concept_balance: float = Field(default=0.0, ge=0, le=1)
     patience: NonNegativeInt | Auto = "auto"

@@ -22,9 +22,11 @@ class Batches:
     Order and augmentation follow from the seed, the epoch and the number of the batch alone, so an epoch can be taken
     up in its middle. With `weights`, one per row, an epoch draws its rows with replacement, each as often as its weight
     says. With several processes, each takes its share of every batch: `batch_size` is that of all of them
-    together. `masks` are those of the rows, in their order. A thread of its own keeps a few batches ready.
+    together. `masks` are those of the rows, in their order. With several `views`, a batch holds its rows that many
+    times, one set after the other, each changed in its own way. A thread of its own keeps a few batches ready.
 
     Shapes of a batch:
+        - B: images of the batch, times `views`
         - image: (B, channels, size, size) float32; label: (B,) int64; concepts: (B, m), None without concepts
         - mask: (B, size, size) float32, None without `masks`
     Shapes:
@@ -43,6 +45,7 @@ class Batches:
         weights: Sequence[float] | None = None,
         augmentation: Augmentation | None = None,
         masks: np.ndarray | None = None,
+        views: int = 1,
         process: int = 0,
         processes: int = 1,
         ahead: int = 2,
@@ -57,7 +60,7 @@ class Batches:
         self.batch_size, self.seed, self.shuffle, self.ahead = batch_size, seed, shuffle, ahead
         self.share = None if weights is None else np.asarray(weights, dtype=np.float64) / np.sum(weights)
         self.augmentation = augmentation
-        self.masks = masks
+        self.masks, self.views = masks, views
         self.place = {row: i for i, row in enumerate(self.rows.tolist())}
         self.process, self.processes = process, processes
 
@@ -93,6 +96,7 @@ class Batches:
         return order[i * self.batch_size : (i + 1) * self.batch_size]
 
     def _batch(self, rows: np.ndarray, epoch: int, i: int) -> Batch:
+        rows = np.tile(rows, self.views)
         image = torch.from_numpy(self.images[rows]).float() / 255
         mask = None if self.masks is None else torch.from_numpy(self.masks[[self.place[row] for row in rows.tolist()]])
         if self.augmentation is not None:
@@ -103,7 +107,8 @@ class Batches:
             if mask is not None and unknown is not None:
                 mask[unknown] = torch.nan
         index = torch.from_numpy(rows)
-        return Batch(image, self.label[index], None if self.concepts is None else self.concepts[index], mask)
+        concepts = None if self.concepts is None else self.concepts[index]
+        return Batch(image, self.label[index], concepts, mask, self.views)
 
 
 def ahead_of(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:

@@ -3,6 +3,7 @@
 from parsecaps.functional.entmax import entmax
 from parsecaps.functional.losses import (
     class_loss,
+    consistency_loss,
     diversity_loss,
     presentation_loss,
     reconstruction_loss,
@@ -13,6 +14,7 @@ from parsecaps.functional.windows import gather_windows
 
 __all__ = [
     "class_loss",
+    "consistency_loss",
     "diversity_loss",
     "entmax",
     "gather_windows",

@@ -1,9 +1,11 @@
-"""The four losses of Sec. 3.3, and one of our own, as functions of tensors; the weights belong to the training.
+"""The four losses of Sec. 3.3, and two of our own, as functions of tensors; the weights belong to the training.
 
 Labels may be missing, each in its own way: a class of -1, a concept of NaN, an image not to be reconstructed.
 What is missing costs nothing and gets a gradient of 0. If everything is missing the loss is 0, still joined
 to the graph, so that ``backward`` works on any batch. Half precision is summed in float32.
 """
+
+import math
 
 import torch
 from torch import Tensor
@@ -173,6 +175,27 @@ def diversity_loss(presence: Tensor) -> Tensor:
         shared = shared - torch.diag_embed(shared.diagonal())
         pairs = -torch.log1p(-_NEARLY_ONE * shared).sum()
     return pairs / max(1, m * (m - 1)) + F.relu(1 - spread / LEAST_SPREAD).mean()
+
+
+def consistency_loss(logits: Tensor, views: int) -> Tensor:
+    """How far the answers to several views of the same image are from each other; not in the paper.
+
+    The divergence of Jensen and Shannon: the mean over the views of ``KL(p_view || p)``, ``p`` being their mean, over
+    the images. No label is needed. 0 where all views get the same answer, ``log(views)`` at most.
+
+    Shapes:
+        - logits: (views * B, num_classes), all images in one view, then all in the next
+        - output: ()
+
+    >>> sure = torch.tensor([[9.0, -9.0], [-9.0, 9.0]])
+    >>> consistency_loss(sure, 2), consistency_loss(sure[:1].expand(2, 2), 2)
+    (tensor(0.6931), tensor(0.))
+    """
+    if logits.dim() != 2 or views < 1 or len(logits) % views:
+        raise ValueError(f"logits {_shape(logits)} of {views} views; give (views * B, num_classes)")
+    log_p = _widen(logits).log_softmax(-1).unflatten(0, (views, -1))  # (views, B, num_classes)
+    log_mean = log_p.logsumexp(0) - math.log(views)
+    return (log_p.exp() * (log_p - log_mean)).sum(-1).mean()
 
 
 def _widen(x: Tensor) -> Tensor:

@@ -85,6 +85,7 @@ def build_objective(config: Config, material: Material, model: PretrainedModel) 
         concept_weights=rare,
         label_smoothing=training.label_smoothing,
         mask_weight=training.mask_weight,
+        consistency_weight=training.consistency_weight,
         guide=guide,
     )
 
@@ -132,6 +133,7 @@ def build_batches(config: Config, material: Material, part: Split, processes: Pr
         weights=weights,
         augmentation=Augmentation(**chosen.model_dump()) if trains and chosen is not None else None,
         masks=masks,
+        views=2 if trains and training.consistency_weight else 1,
         process=processes.rank,
         processes=processes.count,
     )

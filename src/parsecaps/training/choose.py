@@ -203,6 +203,9 @@ def _losses(config: Config, data: DataSet, train: Sequence[int], num_concepts: i
     if config.training.mask_weight:
         _check_masks(config, data, train)
         losses.append("mask")
+    if config.training.consistency_weight:
+        _check_changes(config)
+        losses.append("consistency")
     return Choice("losses", ", ".join(losses), f"{with_concepts:,} of {len(train):,} training images have concepts")
 
 
@@ -212,6 +215,12 @@ def _check_masks(config: Config, data: DataSet, train: Sequence[int]) -> None:
         raise ValueError(f"{asked}, but {config.model.kind} has no capsules to learn masks by; set it to 0")
     if all(data.cases[row].mask is None for row in train):
         raise ValueError(f"{asked}, but no training image of {data.root} has a mask; set it to 0")
+
+
+def _check_changes(config: Config) -> None:
+    if config.augmentation is None:
+        asked = f"training.consistency_weight is {config.training.consistency_weight}"
+        raise ValueError(f"{asked}, but with augmentation off all views of an image are the same; set it to 0")
 
 
 def _epochs(images: int) -> int:

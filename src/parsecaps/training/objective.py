@@ -1,4 +1,4 @@
-"""The training objective: the four losses of Sec. 3.3, two of our own, and their weights."""
+"""The training objective: the four losses of Sec. 3.3, three of our own, and their weights."""
 
 import math
 from collections.abc import Sequence
@@ -7,14 +7,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from parsecaps.functional import class_loss, diversity_loss, presentation_loss, reconstruction_loss, triplet_loss
+from parsecaps.functional import (
+    class_loss,
+    consistency_loss,
+    diversity_loss,
+    presentation_loss,
+    reconstruction_loss,
+    triplet_loss,
+)
 from parsecaps.nn.phrases import PhraseEmbedding
 from parsecaps.training.mask_guide import MaskGuide
 from parsecaps.types import Batch, Output
 
 
 class Losses(NamedTuple):
-    """The total to minimise and its six parts before they are weighted, each of shape ()."""
+    """The total to minimise and its seven parts before they are weighted, each of shape ()."""
 
     total: Tensor
     classification: Tensor
@@ -23,6 +30,7 @@ class Losses(NamedTuple):
     reconstruction: Tensor
     diversity: Tensor
     mask: Tensor
+    consistency: Tensor
 
 
 class Objective(nn.Module):
@@ -43,7 +51,8 @@ class Objective(nn.Module):
     Deviation: where a batch has no concept labels at all (`batch.concepts` is None: the data name no concepts), nothing
     of the paper's keeps the concepts from all saying the same; `diversity_loss` does, with its `diversity_weight`.
 
-    Deviation: with a `guide`, masks are a further target, with its `mask_weight`.
+    Deviation: with a `guide`, masks are a further target, with its `mask_weight`; where a batch has several views of
+    its images, the answers to them are to agree, with `consistency_weight`.
 
     >>> output = Output(logits=torch.tensor([[2.0, 0.0], [0.0, 5.0]]))
     >>> batch = Batch(image=torch.zeros(2, 1, 28, 28), label=torch.tensor([0, -1]))
@@ -69,6 +78,7 @@ class Objective(nn.Module):
         label_smoothing: float = 0.0,
         mask_weight: float = 0.0,
         guide: MaskGuide | None = None,
+        consistency_weight: float = 0.0,
     ) -> None:
         super().__init__()
         weights = {
@@ -77,6 +87,7 @@ class Objective(nn.Module):
             "reconstruction_weight": reconstruction_weight,
             "diversity_weight": diversity_weight,
             "mask_weight": mask_weight,
+            "consistency_weight": consistency_weight,
             **{f"class_weights[{i}]": weight for i, weight in enumerate(class_weights or ())},
         }
         for name, value in weights.items():
@@ -96,6 +107,7 @@ class Objective(nn.Module):
         self.diversity_weight = diversity_weight
         self.label_smoothing = label_smoothing
         self.mask_weight, self.guide = mask_weight, guide
+        self.consistency_weight = consistency_weight
         weight = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
         self.register_buffer("class_weights", weight)
         weight = None if concept_weights is None else torch.tensor(concept_weights, dtype=torch.float32)
@@ -109,7 +121,7 @@ class Objective(nn.Module):
     def forward(self, output: Output, batch: Batch) -> Losses:
         self._check(output, batch)
         classification = class_loss(output.logits, batch.label, self.class_weights, self.label_smoothing)
-        presentation = triplet = reconstruction = diversity = mask = torch.zeros_like(classification)
+        presentation = triplet = reconstruction = diversity = mask = consistency = torch.zeros_like(classification)
         concepts = batch.concepts
         if concepts is None:
             concepts = torch.full((len(batch.label), self.num_concepts), torch.nan, device=batch.label.device)
@@ -125,6 +137,8 @@ class Objective(nn.Module):
             diversity = diversity_loss(output.presence)
         if self.guide is not None and batch.mask is not None:
             mask = self.guide(batch.mask)
+        if self.consistency_weight and batch.views > 1:
+            consistency = consistency_loss(output.logits, batch.views)
         total = (
             classification
             + self.presentation_weight * presentation
@@ -132,8 +146,9 @@ class Objective(nn.Module):
             + self.reconstruction_weight * reconstruction
             + self.diversity_weight * diversity
             + self.mask_weight * mask
+            + self.consistency_weight * consistency
         )
-        return Losses(total, classification, presentation, triplet, reconstruction, diversity, mask)
+        return Losses(total, classification, presentation, triplet, reconstruction, diversity, mask, consistency)
 
     def _check(self, output: Output, batch: Batch) -> None:
         """Refuse an output or a batch with other concepts or classes than this objective was built for."""

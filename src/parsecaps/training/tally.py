@@ -6,11 +6,11 @@ from torch import Tensor, distributed
 from parsecaps.training.objective import Losses, Objective
 from parsecaps.types import Batch, Output
 
-PARTS = ("classification", "presentation", "triplet", "reconstruction", "diversity", "mask")
+PARTS = ("classification", "presentation", "triplet", "reconstruction", "diversity", "mask", "consistency")
 
 
 def count_images(batch: Batch, objective: Objective) -> Tensor:
-    """How many images, by the weight of their class, each loss is a mean over: (6,), in the order of `PARTS`."""
+    """How many images, by the weight of their class, each loss is a mean over: (7,), in the order of `PARTS`."""
     known = batch.label >= 0
     if objective.class_weights is None:
         labelled = known.sum().float()
@@ -23,7 +23,8 @@ def count_images(batch: Batch, objective: Objective) -> Tensor:
     outlined = torch.zeros_like(labelled)
     if batch.mask is not None:
         outlined = (~batch.mask.isnan().flatten(1).any(1)).sum().float()
-    return torch.stack([labelled, described, described, len(batch.label) - described, unlabelled, outlined])
+    again = torch.full_like(labelled, len(batch.label) if batch.views > 1 else 0)
+    return torch.stack([labelled, described, described, len(batch.label) - described, unlabelled, outlined, again])
 
 
 def part_weights(objective: Objective) -> tuple[float, ...]:
@@ -35,6 +36,7 @@ def part_weights(objective: Objective) -> tuple[float, ...]:
         objective.reconstruction_weight,
         objective.diversity_weight,
         objective.mask_weight,
+        objective.consistency_weight,
     )
 
 
@@ -55,7 +57,7 @@ class Tally:
     """Sums over an epoch, kept on the device so that nothing waits for them.
 
     Shapes:
-        - sums: (12,), each loss times its count, then the counts
+        - sums: (14,), each loss times its count, then the counts
         - confusion: (num_classes, num_classes), true class down, named class across
     """
 
