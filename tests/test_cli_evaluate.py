@@ -116,6 +116,13 @@ def test_views_are_averaged_and_reported_apart(runs: list[Path], tmp_path: Path)
     assert evaluation.predictions.presence is not None
     np.testing.assert_allclose(evaluation.predictions.presence, seen, atol=1e-5)
     assert scores["overall"]["accuracy"]["n"] == len(rows)
+    first, *others = (output.logits.argmax(1) for output in outputs)
+    steadiness = torch.stack([first == other for other in others]).float().mean(0)
+    np.testing.assert_allclose(evaluation.predictions.steadiness, steadiness)
+    assert scores["overall"]["steadiness"]["value"] == pytest.approx(float(steadiness.mean()))
+    assert "same answer to changed views" in result.stdout
+    assert "same answer to changed views" in (runs[0] / "scores-3-views.html").read_text(encoding="utf-8")
+    assert "steadiness" not in json.loads(own)["overall"]
 
 
 def test_without_augmentation_there_are_no_other_views(tmp_path: Path) -> None:

@@ -72,3 +72,26 @@ def test_the_real_files(data_root: Path) -> None:
     assert len(test) == 562
     assert len(train) == 1125  # of 1,225: five patients of fold 3 have slices in folds 1 and 2
     assert not {slices.patient[i] for i in train} & {slices.patient[i] for i in test}
+
+
+def test_a_square_around_the_tumour_is_shown_alone_also_at_the_edge(folder: Path) -> None:
+    for number in range(1, len(SLICES) + 1):
+        with h5py.File(folder / f"{number}.mat", "a") as file:
+            mask = np.zeros((40, 40), np.uint8)
+            mask[3:8, 26:36] = 1  # its middle is row 5, column 30; a square of 16 around it begins above the slice
+            file["cjdata"]["tumorMask"] = mask.T
+    slices = read_slices(folder, 16, around_tumour=True)
+    assert slices.image.shape == (5, 1, 16, 16)
+    top, left = 5 - (5.5 - 8), 30 - (31 - 8)
+    for image in slices.image:
+        row, column = divmod(int(image.argmax()), 16)
+        assert abs(row - top) <= 1
+        assert abs(column - left) <= 1
+
+
+def test_the_real_tumours(data_root: Path) -> None:
+    whole, around = (read_slices(data_root / "cemri", 28, around_tumour=shown) for shown in (False, True))
+    assert whole.patient == around.patient
+    assert torch.equal(whole.label, around.label)
+    brighter = (around.image.mean((1, 2, 3)) > whole.image.mean((1, 2, 3))).float().mean()
+    assert brighter > 0.9  # a tumour takes up contrast agent, and less of the dark rim is to be seen

@@ -21,6 +21,9 @@ from parsecaps.data.cemri_format import (
 
 __all__ = ["CLASSES", "Slices", "base_patient", "read_slices", "split_by_fold"]
 
+_MARGIN = 1.6  # the side of a square around a tumour, as a multiple of the longer side of the tumour itself
+_SMALLEST_SQUARE = 0.2  # of the width of the slice
+
 
 class Slices(NamedTuple):
     """Slices of a folder, in the order of their file numbers.
@@ -38,8 +41,12 @@ class Slices(NamedTuple):
     patient: list[str]
 
 
-def read_slices(folder: str | Path, size: int) -> Slices:
-    """Read every slice of a folder, scaled by its own range (up to the 99.5th percentile) and resized to `size`."""
+def read_slices(folder: str | Path, size: int, *, around_tumour: bool = False) -> Slices:
+    """Read every slice of a folder, scaled by its own range (up to the 99.5th percentile) and resized to `size`.
+
+    With `around_tumour`, only a square around the tumour is shown. It takes the true mask to find it, so this is for
+    measuring what a network could do that knows where to look, not for a model.
+    """
     folder = Path(folder)
     folds = read_folds(folder)
     paths = slice_files(folder)
@@ -49,7 +56,8 @@ def read_slices(folder: str | Path, size: int) -> Slices:
             pixels = np.asarray(file["cjdata"]["image"]).T.astype(np.float32)  # stored transposed
             labels.append(slice_label(file, path))
             patients.append(base_patient(slice_patient_id(file)))
-        images.append(_prepare(pixels, size))
+            square = _square(np.asarray(file["cjdata"]["tumorMask"]).T > 0) if around_tumour else None
+        images.append(_prepare(pixels, size, square))
     if int(paths[-1].stem) > len(folds):
         place = folder / FOLD_FILE
         raise ValueError(f"{paths[-1]} is not among the {len(folds)} slices of {place}; use the original names")
@@ -75,8 +83,20 @@ def split_by_fold(
     return torch.tensor(train_rows), torch.tensor(test_rows)
 
 
-def _prepare(pixels: np.ndarray, size: int) -> Tensor:
+def _square(mask: np.ndarray) -> tuple[int, int, int]:
+    """Top, left and side of the square around a mask; parts of it may lie outside."""
+    rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
+    longer = max(np.ptp(rows), np.ptp(columns)) + 1
+    side = round(max(_MARGIN * longer, _SMALLEST_SQUARE * mask.shape[1]))
+    top, left = (round((line[0] + line[-1] + 1 - side) / 2) for line in (rows, columns))
+    return top, left, side
+
+
+def _prepare(pixels: np.ndarray, size: int, square: tuple[int, int, int] | None) -> Tensor:
     low, high = float(pixels.min()), float(np.percentile(pixels, 99.5))
     scaled = torch.from_numpy((pixels - low) / max(high - low, 1.0)).clamp(0, 1)
+    if square is not None:
+        top, left, side = square
+        scaled = F.pad(scaled, [side] * 4)[top + side : top + 2 * side, left + side : left + 2 * side]
     resized = F.interpolate(scaled[None, None], (size, size), mode="bilinear", antialias=True, align_corners=False)
     return resized[0]

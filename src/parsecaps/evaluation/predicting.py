@@ -37,13 +37,15 @@ def predict_cases(
     label = _labels(bundle, data, rows)
     device = next(bundle.model.parameters()).device
     model = bundle.model.eval()
-    logits, presence = [], []
+    logits, presence, steadiness = [], [], []
     generator = Generator().manual_seed(0)
     for batch in Batches(data, prepared, rows, batch_size=batch_size).epoch(0):
         image = batch.image.to(device)
         others = (changes(image, generator) for _ in range(views - 1)) if changes is not None else ()
-        said, seen = _mean_answer(model, [image, *others])
+        said, seen, steady = _mean_answer(model, [image, *others])
         logits.append(said.cpu().numpy())
+        if steady is not None:
+            steadiness.append(steady.cpu().numpy())
         if seen is not None:
             presence.append(seen.cpu().numpy())
         progress(sum(map(len, logits)), len(rows))
@@ -58,22 +60,26 @@ def predict_cases(
         presence=np.concatenate(presence) if named else None,
         concepts=_concepts(bundle, data, rows) if named else None,
         concept_names=bundle.concepts if named else (),
+        steadiness=np.concatenate(steadiness) if steadiness else None,
     )
 
 
-def _mean_answer(model: PretrainedModel, views: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+def _mean_answer(model: PretrainedModel, views: Sequence[Tensor]) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The logits of the mean probabilities over the views of a batch (B, K), and the mean presences (B, m).
 
-    The logits of a single view are returned as they are.
+    The third is the share of the other views that get the answer of the first (B,). The logits of a single view are
+    returned as they are.
     """
     outputs = [model(view) for view in views]
-    logits = outputs[0].logits.float()
+    logits, steady = outputs[0].logits.float(), None
     if len(outputs) > 1:
-        logits = torch.stack([output.logits.float().softmax(1) for output in outputs]).mean(0).log()
+        every = torch.stack([output.logits.float().softmax(1) for output in outputs])  # (views, B, K)
+        answer = every.argmax(-1)
+        logits, steady = every.mean(0).log(), (answer[1:] == answer[0]).float().mean(0)
     if outputs[0].presence is None:
-        return logits, None
+        return logits, None, steady
     presence = torch.stack([output.presence.float() for output in outputs]).mean(0)
-    return logits, presence.clamp(max=1)  # a length of 1, rounded up
+    return logits, presence.clamp(max=1), steady  # a length of 1, rounded up
 
 
 def _labels(bundle: Bundle, data: DataSet, rows: Sequence[int]) -> np.ndarray:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import softmax
 
-_ARRAYS = ("logits", "label", "presence", "concepts")
+_ARRAYS = ("logits", "label", "presence", "concepts", "steadiness")
 _NAMES = ("patient", "name", "classes", "concept_names")
 
 
@@ -21,10 +21,12 @@ class Predictions:
 
     `patient` groups the images of one person; a blank one means that the image stands for itself. `name` tells the
     cases apart. A model without concepts has no `presence`, a data set without them no `concepts`.
+    `steadiness` is the share of changed views of an image that get the answer the image itself gets; None without any.
 
     Shapes:
         - logits: (N, K); label: (N,) int64, -1 = unknown
         - presence: (N, m) in [0, 1], or None; concepts: (N, m), 1, 0 or NaN = unknown, or None
+        - steadiness: (N,) in [0, 1], or None
     """
 
     logits: np.ndarray
@@ -35,10 +37,11 @@ class Predictions:
     presence: np.ndarray | None = None
     concepts: np.ndarray | None = None
     concept_names: tuple[str, ...] = ()
+    steadiness: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         count, num_classes, num_concepts = len(self.name), len(self.classes), len(self.concept_names)
-        wanted = {"logits": (count, num_classes), "label": (count,)} | dict.fromkeys(
+        wanted = {"logits": (count, num_classes), "label": (count,), "steadiness": (count,)} | dict.fromkeys(
             ("presence", "concepts"), (count, num_concepts)
         )
         for field, shape in wanted.items():
@@ -97,6 +100,7 @@ class Predictions:
             label=self.label[index],
             presence=None if self.presence is None else self.presence[index],
             concepts=None if self.concepts is None else self.concepts[index],
+            steadiness=None if self.steadiness is None else self.steadiness[index],
             patient=[self.patient[i] for i in index],
             name=[self.name[i] for i in index],
         )
@@ -154,7 +158,7 @@ def concatenate(parts: Sequence[Predictions]) -> Predictions:
         for field in ("classes", "concept_names"):
             if getattr(part, field) != getattr(first, field):
                 raise ValueError(f"{field} differ: {getattr(first, field)} and {getattr(part, field)}")
-        for field in ("presence", "concepts"):
+        for field in ("presence", "concepts", "steadiness"):
             if (getattr(part, field) is None) != (getattr(first, field) is None):
                 raise ValueError(f"only some of the predictions have {field}; give all of them or none")
     names = [name for part in parts for name in part.name]
@@ -167,6 +171,7 @@ def concatenate(parts: Sequence[Predictions]) -> Predictions:
         label=np.concatenate([part.label for part in parts]),
         presence=None if first.presence is None else np.concatenate([_given(part.presence) for part in parts]),
         concepts=None if first.concepts is None else np.concatenate([_given(part.concepts) for part in parts]),
+        steadiness=None if first.steadiness is None else np.concatenate([_given(part.steadiness) for part in parts]),
         patient=[patient for part in parts for patient in part.patient],
         name=names,
     )

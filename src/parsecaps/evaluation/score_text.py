@@ -19,6 +19,7 @@ TITLES = {
     "ece": "calibration error (ECE)",
     "brier": "Brier score",
     "nll": "NLL",
+    "steadiness": "same answer to changed views",
     "mean_auroc": "concept AUROC, mean",
     "mean_f1": "concept F1, mean",
     "explanation_error_l2": "explanation error (L2)",
@@ -47,7 +48,7 @@ MAIN = (  # to begin with
     "explanation_error_l2",
 )
 _SHARES = {
-    *("accuracy", "balanced_accuracy", "coverage", "answered", "accuracy_answered"),
+    *("accuracy", "balanced_accuracy", "coverage", "answered", "accuracy_answered", "steadiness"),
     *("attribute_accuracy", "mean_attribute_accuracy"),
     *(f"{prefix}{name}" for prefix in ("", "macro_") for name in ("precision", "recall", "specificity")),
 }

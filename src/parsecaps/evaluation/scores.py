@@ -17,6 +17,7 @@ from parsecaps.evaluation.attributes import (
 )
 from parsecaps.evaluation.calibration import ReliabilityBin, reliability_bins
 from parsecaps.evaluation.fold_scores import FoldScores, OverFolds, over_folds
+from parsecaps.evaluation.means import means
 from parsecaps.evaluation.misread import Misread, misread
 from parsecaps.evaluation.predictions import Predictions
 from parsecaps.evaluation.resampling import resampled_weights
@@ -33,12 +34,13 @@ class Scores:
     """All scores of one model on one set of cases; `scores["accuracy"]` finds any of those that are single numbers.
 
     `overall` has accuracy, balanced_accuracy, macro_precision, macro_recall, macro_f1, macro_specificity, macro_auroc,
-    ece, brier and nll; `by_class` the five of each class, one against the rest. `concepts` has mean_auroc, mean_f1,
-    explanation_error_l2 (mean over images of the L2 distance between presence and truth, over the known concepts) and
-    explanation_error_l2_squared (mean of its square); it is empty without concepts. `by_concept` has auroc and f1
-    (seen: presence above 0.5), and `present` how many images have each concept. Where concepts are the values of
-    attributes (`evaluation.attributes`), `concepts` has mean_attribute_f1 and mean_attribute_accuracy too, and
-    `by_attribute` the macro F1 and the accuracy of each.
+    ece, brier and nll, and steadiness where several views of each image were looked at: the share of the changed ones
+    that get the answer of the image itself, right or wrong; `by_class` the five of each class, one against the rest.
+    `concepts` has mean_auroc, mean_f1, explanation_error_l2 (mean over images of the L2 distance between presence and
+    truth, over the known concepts) and explanation_error_l2_squared (mean of its square); it is empty without concepts.
+    `by_concept` has auroc and f1 (seen: presence above 0.5), and `present` how many images have each concept. Where
+    concepts are the values of attributes (`evaluation.attributes`), `concepts` has mean_attribute_f1 and
+    mean_attribute_accuracy too, and `by_attribute` the macro F1 and the accuracy of each.
 
     A class that is absent from the truth has no recall and no AUROC, and takes no part in macro means. `confusion` has
     the truth in rows. `roc` has the corners of the curve of each class that has one.
@@ -153,6 +155,11 @@ def score(predictions: Predictions, *, temperature: float = 1.0, resamples: int 
             of_concepts.add(weigh_concepts(weights) | weigh_attributes(weights))
     curves = {name: roc_curve(probabilities[rows, k], label == k) for k, name in enumerate(predictions.classes)}
     concept_names = predictions.concept_names if of_concepts is not None else ()
+    overall = _overall(of_classes, predictions.label >= 0)
+    if predictions.steadiness is not None:
+        (overall["steadiness"],) = means(
+            predictions.steadiness[:, None], group, resamples=resamples, seed=seed
+        ).scores()
     return Scores(
         classes=predictions.classes,
         concept_names=concept_names,
@@ -162,7 +169,7 @@ def score(predictions: Predictions, *, temperature: float = 1.0, resamples: int 
         temperature=temperature,
         resamples=resamples,
         seed=seed,
-        overall=_overall(of_classes, predictions.label >= 0),
+        overall=overall,
         by_class=_by_class(of_classes, predictions),
         confusion=of_classes.values["confusion"].tolist(),
         reliability=reliability_bins(probabilities, predictions.label),

@@ -71,6 +71,9 @@ def main() -> None:
     parser.add_argument(
         "--as-published", action="store_true", help="the folds as they are, with patients on both sides"
     )
+    parser.add_argument(
+        "--around-tumour", action="store_true", help="show the tumour alone, found by its true mask: an upper bound"
+    )
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument(
         "--patients", type=float, default=1.0, help="the share of the training patients to train on, in as many steps"
@@ -82,7 +85,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    slices = read_slices(options.data, options.size)
+    slices = read_slices(options.data, options.size, around_tumour=options.around_tumour)
     for index, (train_folds, test_folds) in enumerate(PROTOCOLS[options.protocol]):
         if options.direction not in (None, index):
             continue
@@ -107,6 +110,7 @@ def main() -> None:
             "change": options.change,
             "protocol": options.protocol,
             "as_published": options.as_published,
+            "around_tumour": options.around_tumour,
             "test_folds": sorted(test_folds),
             "optimizer": options.optimizer,
             "seed": options.seed,

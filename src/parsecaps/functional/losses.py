@@ -193,7 +193,7 @@ def consistency_loss(logits: Tensor, views: int) -> Tensor:
     """
     if logits.dim() != 2 or views < 1 or len(logits) % views:
         raise ValueError(f"logits {_shape(logits)} of {views} views; give (views * B, num_classes)")
-    log_p = _widen(logits).log_softmax(-1).unflatten(0, (views, -1))  # (views, B, num_classes)
+    log_p = _widen(logits).log_softmax(-1).view(views, -1, logits.shape[1])  # (views, B, num_classes)
     log_mean = log_p.logsumexp(0) - math.log(views)
     return (log_p.exp() * (log_p - log_mean)).sum(-1).mean()
 
