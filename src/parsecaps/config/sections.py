@@ -72,7 +72,6 @@ class AugmentationSection(Section):
     shear: float = Field(default=0.05, ge=0)
     shift: float = Field(default=0.03, ge=0)
     padding: NonNegativeInt = 0
-    roam: bool = False
     gamma: float = Field(default=0.25, ge=0)
     contrast: float = Field(default=0.15, ge=0)
     brightness: float = Field(default=0.05, ge=0)

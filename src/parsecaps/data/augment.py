@@ -16,9 +16,9 @@ class Augmentation:
     """Random flip, crop, small affine change and small change of intensity, drawn for each image on its own.
 
     Angles are in degrees; `shift` is a share of the image's width; an image is padded by `padding` pixels before a crop
-    of its own size is taken; with `roam`, what is not black is moved by whole pixels to anywhere in the image; `gamma`,
-    `contrast` and `brightness` change an image in [0, 1]. All changes of place are one resampling: "bilinear" blurs, so
-    that a model trains on images that are softer than those it is asked about; "bicubic" keeps them nearly as sharp.
+    of its own size is taken; `gamma`, `contrast` and `brightness` change an image in [0, 1]. All changes of place are
+    one resampling: "bilinear" blurs, so that a model trains on images that are softer than those it is asked about;
+    "bicubic" keeps them nearly as sharp.
 
     Shapes:
         - input and output: (B, C, H, W)
@@ -30,7 +30,6 @@ class Augmentation:
     shear: float = 0.05
     shift: float = 0.03
     padding: int = 0
-    roam: bool = False
     gamma: float = 0.25
     contrast: float = 0.15
     brightness: float = 0.05
@@ -54,13 +53,9 @@ class Augmentation:
         matrix[:, 1, 0] = angle.sin() * size * mirror
         matrix[:, 1, 1] = angle.cos() * size
         matrix[:, :, 2] = draw(2) * 2 * self.shift
-        per_pixel = 2 / torch.tensor([image.shape[-1], image.shape[-2]], device=image.device)
         if self.padding:
             step = (draw(2) * (self.padding + 0.5)).round().clamp(-self.padding, self.padding)  # whole pixels
-            matrix[:, :, 2] += step * per_pixel
-        if self.roam:
-            before, after = free_margins(image)
-            matrix[:, :, 2] += (((draw(2) + 1) / 2 * (before + after + 1)).floor() - after) * per_pixel
+            matrix[:, :, 2] += step * 2 / torch.tensor([image.shape[-1], image.shape[-2]], device=image.device)
         grid = F.affine_grid(matrix, list(image.shape), align_corners=False)
         image = F.grid_sample(image, grid, mode=self.resampling, align_corners=False)
         if self.resampling == "bicubic":
@@ -70,20 +65,3 @@ class Augmentation:
         if self.gamma:
             image = image.clamp(min=1e-4) ** torch.exp(draw(1, 1, 1) * self.gamma)
         return image * (1 + draw(1, 1, 1) * self.contrast) + draw(1, 1, 1) * self.brightness, mask
-
-
-def free_margins(image: Tensor) -> tuple[Tensor, Tensor]:
-    """How many columns and rows are black (0 in all channels) before and after all else; an image without else stays.
-
-    Shapes:
-        - input: (B, C, H, W)
-        - output: twice (B, 2), x before y
-    """
-    ink = (image > 0).any(1)
-    before, after = [], []
-    for axis in (1, 2):  # over rows, so columns are left; then the other way round
-        line = ink.any(axis).float()
-        there = line.amax(1).long()
-        before.append(line.argmax(1) * there)
-        after.append(line.flip(1).argmax(1) * there)
-    return torch.stack(before, 1), torch.stack(after, 1)
