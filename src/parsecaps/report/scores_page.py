@@ -11,7 +11,8 @@ from parsecaps.evaluation.together import Together
 from parsecaps.report.pages import render
 
 BARS = (  # from 0 to 1
-    *("accuracy", "balanced_accuracy", *(f"macro_{key}" for key in PER_CLASS), "mean_auroc", "mean_f1"),
+    *("accuracy", "balanced_accuracy", *(f"macro_{key}" for key in PER_CLASS), "steadiness"),
+    *("mean_auroc", "mean_f1"),
     *(f"mean_{key}" for key in PER_ATTRIBUTE),
 )
 COLOURS = ("#2f6fb2", "#d1622b", "#1d7a46", "#8b4fb0", "#b8860b", "#c2326a", "#2a9a9a", "#6b7280", "#7a4b2a", "#4b5bd6")
