@@ -72,7 +72,7 @@ def main() -> None:
         "--as-published", action="store_true", help="the folds as they are, with patients on both sides"
     )
     parser.add_argument(
-        "--around-tumour", action="store_true", help="show the tumour alone, found by its true mask: an upper bound"
+        "--around-tumour", action="store_true", help="show the tumour alone, found by its true mask, for comparison"
     )
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument(
