@@ -8,6 +8,8 @@ KINDS: dict[str, dict[str, object]] = {
     "default": {},
     "windowed": {"grid_width": 12, "image_size": 48, "radius": (1, 1, 1)},
     "over parents": {"over": "parents"},
+    "whole values": {"whole_values": True},
+    "whole values, windowed": {"grid_width": 12, "image_size": 48, "radius": (1, 1, 1), "whole_values": True},
     "layer norm": {"normalisation": "layer"},
     "no axial": {"axial": False},
     "odd size": {"image_size": 41},

@@ -41,15 +41,16 @@ def edges_one_by_one(cell: CellRoutes, routed: Tensor, mixed: Tensor | None, kep
     """What one child adds to all parents along given directions, by loops over parents and heads."""
     total = 0.0
     for parent in range(cell.parents.shape[1]):
-        pieces = routed[parent].chunk(cell.heads)
         for head in range(cell.heads):
-            total += float(cell.coupling[0, head, parent, child] * pieces[head] @ cell.values[0, head, child])
+            total += float(cell.coupling[0, head, parent, child] * routed[parent] @ cell.values[0, head, child])
         if mixed is not None and cell.axial is not None:
             total += float(cell.axial.mean[parent, child] * mixed[parent] @ cell.axial.values[0, child])
     return total + (float(kept[child] @ cell.children[0, child]) if kept is not None else 0.0)
 
 
-@pytest.mark.parametrize("kind", ["default", "windowed", "over parents", "no axial", "odd size", "layer norm"])
+@pytest.mark.parametrize(
+    "kind", ["default", "windowed", "over parents", "no axial", "odd size", "layer norm", "whole values"]
+)
 def test_a_childs_relevance_is_the_sum_over_its_routes(kind: str) -> None:
     model = small_model(**KINDS[kind])
     routes = trace(model, random_image(model, 1))

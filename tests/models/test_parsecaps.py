@@ -157,8 +157,9 @@ def test_capsule_table_of_the_paper(preset: str, counts: list[int], dims: list[i
     assert output.reconstruction.shape == image.shape
 
 
-def test_medical_is_as_small_as_the_paper_says() -> None:
-    model = ParseCaps.from_preset("medical", num_classes=3)
+@pytest.mark.parametrize("whole_values", [False, True])
+def test_medical_is_as_small_as_the_paper_says(whole_values: bool) -> None:
+    model = ParseCaps.from_preset("medical", num_classes=3, whole_values=whole_values)
     assert model.image_size == 224
     assert model.decoder is not None
     total = sum(p.numel() for p in model.parameters())

@@ -10,6 +10,7 @@ from parsecaps.nn import CapsuleCell, capsule_block, record_couplings
 ROUTING: dict[str, Any] = {
     "heads": 2,
     "radius": 1,
+    "whole_values": False,
     "locality": True,
     "content": True,
     "paper_logits": False,

@@ -16,6 +16,7 @@ SETTINGS: dict[str, Any] = {
     "stride": 2,
     "heads": 2,
     "radius": 1,
+    "whole_values": False,
     "locality": True,
     "content": True,
     "paper_logits": False,
@@ -31,6 +32,8 @@ VARIANTS: list[dict[str, Any]] = [
     {"stride": 1, "in_dim": 6},
     {"radius": None, "width": 5},
     {"over": "parents"},
+    {"whole_values": True},
+    {"whole_values": True, "stride": 1, "in_dim": 6},
     {"axial": False},
     {"content": False},
     {"paper_logits": True},
@@ -43,7 +46,7 @@ def routing(**changes: Any) -> SAARouting:
 
 
 def children(layer: SAARouting, batch: int = 2) -> Tensor:
-    return torch.randn(batch, layer.sparse.neighbourhood.width**2, layer.sparse.value.in_features)
+    return torch.randn(batch, layer.sparse.neighbourhood.width**2, layer.sparse.value_maps.shape[1])
 
 
 def zero_values(layer: nn.Module) -> None:

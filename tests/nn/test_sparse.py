@@ -19,6 +19,7 @@ SETTINGS: dict[str, Any] = {
     "stride": 2,
     "heads": 2,
     "radius": 1,
+    "whole_values": False,
     "locality": True,
     "content": True,
     "paper_logits": False,
@@ -40,7 +41,7 @@ def attention(**changes: Any) -> SparseAttention:
 
 def inputs(layer: SparseAttention, batch: int = 2) -> tuple[Tensor, Tensor]:
     width, stride = layer.neighbourhood.width, layer.neighbourhood.stride
-    out_dim, in_dim = layer.value.weight.shape
+    _, in_dim, out_dim = layer.value_maps.shape
     return torch.randn(batch, width**2, in_dim), torch.randn(batch, (-(-width // stride)) ** 2, out_dim)
 
 
@@ -68,22 +69,24 @@ def couplings(layer: SparseAttention, u: Tensor, q: Tensor | None) -> tuple[Tens
         {"paper_logits": True},
         {"paper_logits": True, "normalisation": "layer"},
         {"squash_form": "quadratic"},
+        {"whole_values": True},
+        {"whole_values": True, "stride": 1, "heads": 3},
     ],
     ids=str,
 )
 def test_windowed_and_dense_routing_agree(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {"normalisation": "batch"} | changes
-    windowed = attention(**changes)
+    windowed = attention(**changes).double()
     assert windowed.neighbourhood.windowed
 
     def always_dense(**arguments: Any) -> Neighbourhood:
         return Neighbourhood(**{**arguments, "dense": True})
 
     monkeypatch.setattr(sparse, "Neighbourhood", always_dense)
-    dense = SparseAttention(**{**SETTINGS, **changes})
+    dense = SparseAttention(**{**SETTINGS, **changes}).double()
     assert not dense.neighbourhood.windowed
     dense.load_state_dict(windowed.state_dict())
-    u, q = inputs(windowed)
+    u, q = (x.double() for x in inputs(windowed))
     query = q if changes.get("content", True) else None
     results = []
     for layer in (windowed, dense):
@@ -95,14 +98,34 @@ def test_windowed_and_dense_routing_agree(changes: dict[str, Any], monkeypatch: 
         torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{}, {"radius": None}, {"over": "parents"}, {"stride": 1, "width": 5}], ids=str)
+def test_whole_values_start_as_groups_do() -> None:
+    torch.manual_seed(0)
+    groups = SparseAttention(**SETTINGS)
+    torch.manual_seed(0)
+    whole = SparseAttention(**{**SETTINGS, "whole_values": True})
+    assert whole.value.weight.shape == (6, 2 * 4)
+    torch.testing.assert_close(whole.value_maps, groups.value_maps)
+    assert (groups.value_maps[0, :, 3:] == 0).all()
+    assert (groups.value_maps[1, :, :3] == 0).all()
+    u, q = inputs(groups)
+    whole.load_state_dict({**groups.state_dict(), "value.weight": whole.value.weight})
+    torch.testing.assert_close(whole(u, q), groups(u, q))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"radius": None}, {"over": "parents"}, {"stride": 1, "width": 5}, {"whole_values": True}],
+    ids=str,
+)
 def test_parents_are_the_coupled_values(changes: dict[str, Any]) -> None:
     layer = attention(**changes)
     u, q = inputs(layer)
     out, c = couplings(layer, u, q)
-    v = layer.value(u).unflatten(-1, (layer.heads, -1))  # (B, children, heads, d)
-    s = torch.einsum("bhpc,bchd->bphd", c, v).flatten(2)
+    s = torch.einsum("bhpc,bci,hid->bpd", c, u, layer.value_maps)
     torch.testing.assert_close(out, squash(s))
+    if not layer.whole_values:
+        v = layer.value(u).unflatten(-1, (layer.heads, -1))  # (B, children, heads, d)
+        torch.testing.assert_close(s, torch.einsum("bhpc,bchd->bphd", c, v).flatten(2))
     assert (c == 0).any()
     total = c.sum(-2 if changes.get("over") == "parents" else -1)
     torch.testing.assert_close(total, torch.ones_like(total))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from einops import einsum, rearrange
+from einops import einsum
 from torch import Tensor, nn
 
 from parsecaps.explain.routes import CellRoutes, Routes
@@ -64,9 +64,8 @@ def pull_cell(routes: CellRoutes, direction: Tensor, slope: Slope) -> CellFlow:
     pull = torch.func.vjp(lambda *sums: _settle(routes.cell, sums, slope), *ways)[1]
     pulled = list(torch.vmap(pull, in_dims=1, out_dims=1)(direction))
     routed = pulled.pop(0)
-    by_head = rearrange(routed, "b k p (h d) -> b k h p d", h=routes.heads)
-    sent = einsum(routes.coupling, by_head, "b h p c, b k h p d -> b k h c d")
-    children = rearrange(sent, "b k h c d -> b k c (h d)") @ routes.cell.routing.sparse.value.weight
+    asked = einsum(routed, routes.cell.routing.sparse.value_maps, "b k p d, h i d -> b k h p i")
+    children = einsum(routes.coupling, asked, "b h p c, b k h p i -> b k c i")
     mixed = kept = None
     if routes.axial is not None and routes.cell.routing.axial is not None:
         mixed = pulled.pop(0)

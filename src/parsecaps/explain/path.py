@@ -118,7 +118,7 @@ def _ends(x: Tensor, steps: int) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def _edges(cell: CellRoutes, gradient: Tensor, steps: int) -> EdgeRelevance:
     ways = pull_cell(cell, gradient.unsqueeze(1), "tangent")
-    routed = rearrange(ways.routed.squeeze(1), "b p (h d) -> b h p d", h=cell.heads)
+    routed = ways.routed  # (B, 1, n', d'): for each head the same
     coupling, values = _by_step(cell.coupling, steps), _by_step(cell.values, steps)
     sparse = torch.zeros_like(coupling[0])
     for s, g in enumerate(_between(routed, steps)):

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import cast
 
 import torch
-from einops import rearrange
+from einops import einsum
 from torch import Tensor, nn
 
 from parsecaps.nn.cell import CapsuleCell
@@ -48,7 +48,7 @@ class CellRoutes:
         - children: U_l (B, n, d)
         - parents: U_{l+1} (B, n', d')
         - coupling: C (B, heads, n', n), an exact 0 where a parent did not choose a child
-        - values: V (B, heads, n, d' / heads), what each child sent
+        - values: V (B, heads, n, d'), what each child sent; 0 outside a head's own parameters, where it has some
         - routed: C V (B, n', d'), before the squash
     """
 
@@ -68,7 +68,7 @@ class CellRoutes:
 
     @property
     def heads(self) -> int:
-        """How many groups of instantiation parameters choose their children separately."""
+        """How many times each parent chooses its children."""
         return self.coupling.shape[1]
 
 
@@ -188,8 +188,8 @@ def _is_tree(chain: list[RecordedStage]) -> bool:
 def _cell_routes(stage: RecordedStage, name: str) -> CellRoutes:
     cell, u, c = cast(CapsuleCell, stage.module), stage.given, stage.couplings["sparse"]
     with torch.no_grad():
-        v = rearrange(cell.routing.sparse.value(u), "b n (h d) -> b h n d", h=c.shape[1])
-        routed = rearrange(c @ v, "b h n d -> b n (h d)")
+        v = einsum(u, cell.routing.sparse.value_maps, "b n i, h i d -> b h n d")
+        routed = (c @ v).sum(1)
         branch, axial = cell.routing.axial, None
         if branch is not None:
             mean = branch.onto_parents(torch.eye(u.shape[1], dtype=u.dtype, device=u.device).unsqueeze(0))[0]

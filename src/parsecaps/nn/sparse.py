@@ -4,7 +4,7 @@ import math
 from typing import Literal, get_args
 
 import torch
-from einops import rearrange
+from einops import einsum, rearrange
 from torch import Tensor, nn
 
 from parsecaps.functional import squash
@@ -19,7 +19,9 @@ Choice = Literal["children", "parents"]
 class SparseAttention(nn.Module):
     """`C = entmax(Q K^T / sqrt(d) + prior)`, `U_s = squash(C V)`, with keys and values pointwise in the children.
 
-    Heads are groups of instantiation parameters that choose their children separately. `over="children"` lets a parent
+    Heads choose their children separately. Each is a group of the parent's instantiation parameters; with
+    `whole_values`, each head has values of its own for all of them, `U_s = squash(sum over heads of C_h V_h)`, so that
+    a parameter can be told by children at several places, as it is in a convolution. `over="children"` lets a parent
     share itself out among its children, `over="parents"` a child among its parents. Deviations from the paper: heads,
     the locality prior, and, unless `paper_logits`, a learned temperature and normalised keys (`docs/paper.md`).
 
@@ -40,6 +42,7 @@ class SparseAttention(nn.Module):
         stride: int,
         heads: int,
         radius: int | None,
+        whole_values: bool,
         locality: bool,
         content: bool,
         paper_logits: bool,
@@ -60,12 +63,17 @@ class SparseAttention(nn.Module):
         linear = over == "children" and (paper_logits or normalisation == "batch")
         self.neighbourhood = Neighbourhood(width=width, stride=stride, radius=radius, dense=not linear)
         self.heads = heads
+        self.whole_values = whole_values
         self.squash_form = check_form(squash_form)
         self.value = nn.Linear(in_dim, out_dim, bias=False)
         if in_dim == out_dim:
             nn.init.eye_(self.value.weight)
         else:
             nn.init.orthogonal_(self.value.weight)
+        if whole_values:  # starts as groups do: what a head says of the parameters of another is 0
+            start = rearrange(_in_groups(self.value.weight.detach(), heads), "h i d -> d (h i)")
+            self.value = nn.Linear(heads * in_dim, out_dim, bias=False)
+            self.value.weight = nn.Parameter(start.contiguous())
         self.prior = LocalityPrior(heads=heads, neighbourhood=self.neighbourhood, preference=locality)
         if content:
             self.key = nn.Linear(in_dim, out_dim, bias=False)
@@ -92,6 +100,13 @@ class SparseAttention(nn.Module):
         route = self._windowed if self.neighbourhood.windowed else self._dense
         return squash(route(u, q), self.squash_form)
 
+    @property
+    def value_maps(self) -> Tensor:
+        """(heads, in_dim, out_dim): what each head makes of a child for the whole parent; 0 outside its own group."""
+        if self.whole_values:
+            return rearrange(self.value.weight, "d (h i) -> h i d", h=self.heads)
+        return _in_groups(self.value.weight, self.heads)
+
     def _dense(self, u: Tensor, q: Tensor | None) -> Tensor:
         logits = self.prior().expand(u.shape[0], self.heads, -1, -1)
         if q is not None:
@@ -103,6 +118,8 @@ class SparseAttention(nn.Module):
             q = rearrange(q * self._sharpness(), "b n (h d) -> b h n d", h=self.heads)
             logits = q @ rearrange(k, "b n (h d) -> b h d n", h=self.heads) + logits
         c = self.coupling(logits)  # (B, heads, parents, children)
+        if self.whole_values:
+            return self._tell(rearrange(c @ u.unsqueeze(1), "b h n i -> b n h i"))
         s: Tensor = c @ rearrange(self.value(u), "b n (h d) -> b h n d", h=self.heads)
         return rearrange(s, "b h n d -> b n (h d)")
 
@@ -122,11 +139,23 @@ class SparseAttention(nn.Module):
             asked = rearrange(asked, "h (b n) i -> b n h i", n=parents)
             logits = asked @ children.mT + logits
         c = self.coupling(logits)  # (B, parents, heads, window)
-        collected = rearrange(c @ children, "b n h i -> h (b n) i")
-        s: Tensor = collected @ rearrange(self.value.weight, "(h d) i -> h i d", h=self.heads)
-        return rearrange(s, "h (b n) d -> b n (h d)", n=parents)
+        return self._tell(c @ children)
+
+    def _tell(self, collected: Tensor) -> Tensor:
+        """What the heads collected from their children (B, parents, heads, in_dim), as values (B, parents, out_dim)."""
+        if self.whole_values:
+            return self.value(collected.flatten(2))  # type: ignore[no-any-return]
+        by_head = rearrange(collected, "b n h i -> h (b n) i")
+        s: Tensor = by_head @ rearrange(self.value.weight, "(h d) i -> h i d", h=self.heads)
+        return rearrange(s, "h (b n) d -> b n (h d)", n=collected.shape[1])
 
     def _sharpness(self) -> Tensor:
         """(heads * d,): the temperature of each head over the square root of its width, for each of its parameters."""
         width = self.key.weight.shape[0] // self.heads
         return (self.temperature / math.sqrt(width)).repeat_interleave(width)
+
+
+def _in_groups(weight: Tensor, heads: int) -> Tensor:
+    """A map (out_dim, in_dim) as those of the heads, each to its own group of the output: (heads, in_dim, out_dim)."""
+    own = torch.eye(heads, dtype=weight.dtype, device=weight.device).repeat_interleave(len(weight) // heads, 0)
+    return einsum(weight, own, "d i, d h -> h i d")
