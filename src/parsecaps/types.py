@@ -5,6 +5,16 @@ from typing import NamedTuple
 from torch import Tensor
 
 
+class Mixed(NamedTuple):
+    """What the images of a batch were mixed with: the labels (B,) of the others, and the share that is an image's own.
+
+    Labels are unknown in the same rows as those of the batch.
+    """
+
+    label: Tensor
+    share: float
+
+
 class Batch(NamedTuple):
     """Images with whatever labels they have.
 
@@ -14,7 +24,8 @@ class Batch(NamedTuple):
         - concepts: (B, m), 1 = present, 0 = absent, NaN = unknown; None where no concepts are named
         - mask: (B, size, size), how much of each pixel the lesion covers, NaN = unknown; None where nobody asked
 
-    With several `views`, the first B / views rows come again that many times, each time changed in another way.
+    With several `views`, the first B / views rows come again that many times, each time changed in another way. Where
+    images were `mixed`, each with another of the batch, so are concepts and masks; `label` is of the larger share.
     """
 
     image: Tensor
@@ -22,6 +33,7 @@ class Batch(NamedTuple):
     concepts: Tensor | None = None
     mask: Tensor | None = None
     views: int = 1
+    mixed: Mixed | None = None
 
 
 class Output(NamedTuple):

@@ -89,6 +89,7 @@ class TrainingSection(Section):
     warm_up_epochs: NonNegativeInt = 5
     max_grad_norm: float = Field(default=1.0, gt=0)
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    mixup: float = Field(default=0.0, ge=0)
     presentation_weight: float = Field(default=0.5, ge=0)
     triplet_weight: float = Field(default=0.1, ge=0)
     reconstruction_weight: float = Field(default=0.0005, ge=0)

@@ -7,11 +7,12 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
-from parsecaps.types import Batch
+from parsecaps.types import Batch, Mixed
 
 T = TypeVar("T")
 
@@ -23,7 +24,9 @@ class Batches:
     up in its middle. With `weights`, one per row, an epoch draws its rows with replacement, each as often as its weight
     says. With several processes, each takes its share of every batch: `batch_size` is that of all of them
     together. `masks` are those of the rows, in their order. With several `views`, a batch holds its rows that many
-    times, one set after the other, each changed in its own way. A thread of its own keeps a few batches ready.
+    times, one set after the other, each changed in its own way. With `mixup`, every image is mixed with another one of
+    its batch, its own share of at least a half being drawn for each batch from Beta(mixup, mixup) (Zhang et al., 2018);
+    in all views with the same one. A thread of its own keeps a few batches ready.
 
     Shapes of a batch:
         - B: images of the batch, times `views`
@@ -46,6 +49,7 @@ class Batches:
         augmentation: Augmentation | None = None,
         masks: np.ndarray | None = None,
         views: int = 1,
+        mixup: float = 0.0,
         process: int = 0,
         processes: int = 1,
         ahead: int = 2,
@@ -60,7 +64,7 @@ class Batches:
         self.batch_size, self.seed, self.shuffle, self.ahead = batch_size, seed, shuffle, ahead
         self.share = None if weights is None else np.asarray(weights, dtype=np.float64) / np.sum(weights)
         self.augmentation = augmentation
-        self.masks, self.views = masks, views
+        self.masks, self.views, self.mixup = masks, views, mixup
         self.place = {row: i for i, row in enumerate(self.rows.tolist())}
         self.process, self.processes = process, processes
 
@@ -108,7 +112,32 @@ class Batches:
                 mask[unknown] = torch.nan
         index = torch.from_numpy(rows)
         concepts = None if self.concepts is None else self.concepts[index]
-        return Batch(image, self.label[index], concepts, mask, self.views)
+        batch = Batch(image, self.label[index], concepts, mask, self.views)
+        if self.mixup:
+            batch = mix(batch, self.mixup, np.random.default_rng([self.seed, epoch, i, self.process]))
+        return batch
+
+
+def mix(batch: Batch, mixup: float, random: np.random.Generator) -> Batch:
+    """Every image of a batch with another one in it, and their labels likewise.
+
+    What is unknown of one of the two is unknown of the mixture. An image whose class is known stays alone where the
+    other's is not, and the other way round.
+    """
+    share = float(random.beta(mixup, mixup))
+    share = max(share, 1 - share)
+    count = len(batch.label) // batch.views
+    partner = random.permutation(count)
+    other = torch.from_numpy(np.concatenate([partner + view * count for view in range(batch.views)]))
+    alone = (batch.label < 0) != (batch.label[other] < 0)
+    other = torch.where(alone, torch.arange(len(other)), other)
+
+    def blend(x: Tensor | None) -> Tensor | None:
+        return None if x is None else share * x + (1 - share) * x[other]
+
+    image = share * batch.image + (1 - share) * batch.image[other]
+    mixed = Mixed(batch.label[other], share)
+    return batch._replace(image=image, concepts=blend(batch.concepts), mask=blend(batch.mask), mixed=mixed)
 
 
 def ahead_of(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:

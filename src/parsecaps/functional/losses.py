@@ -18,14 +18,23 @@ _LEAST_VARIANCE = 1e-6  # so that a dead concept has a finite gradient
 _NEARLY_ONE = 0.99  # of a squared correlation, so that two equal concepts have a finite cost
 
 
-def class_loss(logits: Tensor, label: Tensor, weight: Tensor | None = None, label_smoothing: float = 0.0) -> Tensor:
+def class_loss(
+    logits: Tensor,
+    label: Tensor,
+    weight: Tensor | None = None,
+    label_smoothing: float = 0.0,
+    *,
+    other: Tensor | None = None,
+    share: float = 1.0,
+) -> Tensor:
     """Cross-entropy ``L_c`` (Eq. 3.3) over the images whose class is known.
 
-    ``weight`` makes the mean a weighted one, each image counting by its class, to balance rare classes.
+    ``weight`` makes the mean a weighted one, each image counting by its class, to balance rare classes. With ``other``,
+    an image is of its class to a ``share`` and for the rest of the other one.
 
     Shapes:
         - logits: (B, num_classes)
-        - label: (B,) int64, -1 = unknown
+        - label, other: (B,) int64, -1 = unknown
         - weight: (num_classes,)
         - output: ()
 
@@ -35,16 +44,35 @@ def class_loss(logits: Tensor, label: Tensor, weight: Tensor | None = None, labe
     if logits.dim() != 2 or label.shape != logits.shape[:1]:
         raise ValueError(f"logits {_shape(logits)} and label {_shape(label)}; give (B, num_classes) and (B,)")
     logits = _widen(logits)
-    known = label != UNKNOWN_LABEL
-    if weight is None:
-        count = known.sum()
-    else:
-        weight = weight.to(logits.dtype)
-        count = torch.where(known, weight[label.clamp(min=0)], 0).sum()
-    total = F.cross_entropy(
-        logits, label, weight, ignore_index=UNKNOWN_LABEL, reduction="sum", label_smoothing=label_smoothing
-    )
+    weight = None if weight is None else weight.to(logits.dtype)
+
+    def summed(classes: Tensor) -> Tensor:
+        return F.cross_entropy(
+            logits, classes, weight, ignore_index=UNKNOWN_LABEL, reduction="sum", label_smoothing=label_smoothing
+        )
+
+    total = summed(label) if other is None else share * summed(label) + (1 - share) * summed(other)
+    count = class_weight(label, weight, other=other, share=share)
     return total / torch.where(count > 0, count, 1)
+
+
+def class_weight(
+    label: Tensor, weight: Tensor | None = None, *, other: Tensor | None = None, share: float = 1.0
+) -> Tensor:
+    """What the images of ``class_loss`` count together: their number, or the sum of the weights of their classes.
+
+    Shapes:
+        - label, other: (B,) int64, -1 = unknown
+        - weight: (num_classes,)
+        - output: ()
+
+    >>> class_weight(torch.tensor([0, 1, -1])), class_weight(torch.tensor([0, 1, -1]), torch.tensor([0.5, 2.0]))
+    (tensor(2.), tensor(2.5000))
+    """
+    if other is not None:
+        return share * class_weight(label, weight) + (1 - share) * class_weight(other, weight)
+    known = label != UNKNOWN_LABEL
+    return known.sum().float() if weight is None else torch.where(known, weight[label.clamp(min=0)], 0).sum()
 
 
 def presentation_loss(

@@ -134,6 +134,7 @@ def build_batches(config: Config, material: Material, part: Split, processes: Pr
         augmentation=Augmentation(**chosen.model_dump()) if trains and chosen is not None else None,
         masks=masks,
         views=2 if trains and training.consistency_weight else 1,
+        mixup=training.mixup if trains else 0.0,
         process=processes.rank,
         processes=processes.count,
     )

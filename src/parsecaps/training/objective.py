@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -120,7 +120,9 @@ class Objective(nn.Module):
 
     def forward(self, output: Output, batch: Batch) -> Losses:
         self._check(output, batch)
-        classification = class_loss(output.logits, batch.label, self.class_weights, self.label_smoothing)
+        classification = class_loss(
+            output.logits, batch.label, self.class_weights, self.label_smoothing, **mixture(batch)
+        )
         presentation = triplet = reconstruction = diversity = mask = consistency = torch.zeros_like(classification)
         concepts = batch.concepts
         if concepts is None:
@@ -167,3 +169,8 @@ class Objective(nn.Module):
         if batch.concepts is not None and batch.concepts.shape != (len(batch.label), m):
             shape, want = tuple(batch.concepts.shape), (len(batch.label), m)
             raise ValueError(f"batch.concepts has shape {shape}; give {want}, NaN where unknown")
+
+
+def mixture(batch: Batch) -> dict[str, Any]:
+    """What `class_loss` has to know of images that were mixed."""
+    return {} if batch.mixed is None else {"other": batch.mixed.label, "share": batch.mixed.share}

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, distributed
 
-from parsecaps.training.objective import Losses, Objective
+from parsecaps.functional.losses import class_weight
+from parsecaps.training.objective import Losses, Objective, mixture
 from parsecaps.types import Batch, Output
 
 PARTS = ("classification", "presentation", "triplet", "reconstruction", "diversity", "mask", "consistency")
@@ -11,11 +12,7 @@ PARTS = ("classification", "presentation", "triplet", "reconstruction", "diversi
 
 def count_images(batch: Batch, objective: Objective) -> Tensor:
     """How many images, by the weight of their class, each loss is a mean over: (7,), in the order of `PARTS`."""
-    known = batch.label >= 0
-    if objective.class_weights is None:
-        labelled = known.sum().float()
-    else:
-        labelled = torch.where(known, objective.class_weights[batch.label.clamp(min=0)], 0).sum()
+    labelled = class_weight(batch.label, objective.class_weights, **mixture(batch))
     described = torch.zeros_like(labelled)
     if batch.concepts is not None:
         described = (~batch.concepts.isnan()).any(1).sum().float()
