@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _SHORT = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced\naccuracy",
+    "patient_accuracy": "by\npatient",
     "macro_auroc": "AUROC\nmacro",
     "ece": "ECE",
     "mean_auroc": "concept\nAUROC",

@@ -12,6 +12,7 @@ ROUTING: dict[str, Any] = {
     "radius": 1,
     "whole_values": False,
     "locality": True,
+    "jitter": 0.0,
     "content": True,
     "paper_logits": False,
     "axial": True,

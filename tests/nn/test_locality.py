@@ -79,11 +79,11 @@ def test_the_prior_prefers_children_near_each_heads_spot(
     width: int, stride: int, radius: int | None, dense: bool
 ) -> None:
     neighbourhood = Neighbourhood(width=width, stride=stride, radius=radius, dense=dense)
-    prior = LocalityPrior(heads=3, neighbourhood=neighbourhood, preference=True)
+    prior = LocalityPrior(heads=3, neighbourhood=neighbourhood, preference=True, jitter=0.0)
     with torch.no_grad():
         prior.spot.normal_()
         prior.log_sharpness.normal_()
-    weights = densified(neighbourhood, prior().softmax(-1))
+    weights = densified(neighbourhood, prior(1)[0].softmax(-1))
     relative = distances(width, stride)
     far = (relative - prior.spot.view(3, 1, 1, 2)).square().sum(-1) * prior.log_sharpness.exp().view(3, 1, 1)
     expected = (-far).masked_fill(~allowed_by_loop(width, stride, radius), -math.inf).softmax(-1)
@@ -93,16 +93,51 @@ def test_the_prior_prefers_children_near_each_heads_spot(
 def test_without_preference_all_children_of_a_window_are_alike() -> None:
     for dense in (True, False):
         neighbourhood = Neighbourhood(width=16, stride=2, radius=1, dense=dense)
-        prior = LocalityPrior(heads=1, neighbourhood=neighbourhood, preference=False)
+        prior = LocalityPrior(heads=1, neighbourhood=neighbourhood, preference=False, jitter=0.0)
         assert list(prior.parameters()) == []
-        logits = prior()
+        logits = prior(1)
         assert set(logits.unique().tolist()) == {-math.inf, 0.0}
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_jitter_moves_the_children_of_each_image_by_a_linear_map(dense: bool) -> None:
+    neighbourhood = Neighbourhood(width=16, stride=2, radius=1, dense=dense)
+    prior = LocalityPrior(heads=3, neighbourhood=neighbourhood, preference=True, jitter=0.3)
+    assert neighbourhood.windowed != dense
+    torch.manual_seed(5)
+    logits = prior(4)
+    torch.manual_seed(5)
+    maps = torch.eye(2) + 0.3 * torch.randn(4, 2, 2)
+    relative = distances(16, 2)
+    for image, found in enumerate(logits):
+        far = (relative @ maps[image] - prior.spot.view(3, 1, 1, 2)).square().sum(-1)
+        expected = (-far).masked_fill(~allowed_by_loop(16, 2, 1), -math.inf).softmax(-1)
+        torch.testing.assert_close(densified(neighbourhood, found.softmax(-1)), expected)
+
+
+def test_jitter_is_for_training_alone() -> None:
+    neighbourhood = Neighbourhood(width=16, stride=2, radius=1, dense=False)
+    still, moved = (
+        LocalityPrior(heads=3, neighbourhood=neighbourhood, preference=True, jitter=jitter) for jitter in (0.0, 0.3)
+    )
+    assert len(moved(2)) == 2
+    assert not torch.equal(moved(2), moved(2))
+    before = torch.get_rng_state()
+    assert torch.equal(moved.eval()(2), still(2))
+    assert torch.equal(torch.get_rng_state(), before)  # so that runs without it are what they were
+
+
+@pytest.mark.parametrize("jitter", [-0.1, math.inf, math.nan])
+def test_jitter_that_is_none(jitter: float) -> None:
+    neighbourhood = Neighbourhood(width=16, stride=2, radius=1, dense=False)
+    with pytest.raises(ValueError, match=r"jitter is .*; give 0 \(off\) or a positive number"):
+        LocalityPrior(heads=1, neighbourhood=neighbourhood, preference=True, jitter=jitter)
 
 
 @pytest.mark.parametrize("stride", [1, 2])
 def test_the_heads_start_on_different_spots_among_their_own_children(stride: int) -> None:
     neighbourhood = Neighbourhood(width=8, stride=stride, radius=1, dense=True)
-    prior = LocalityPrior(heads=4, neighbourhood=neighbourhood, preference=True)
+    prior = LocalityPrior(heads=4, neighbourhood=neighbourhood, preference=True, jitter=0.0)
     assert len({tuple(spot) for spot in prior.spot.tolist()}) == 4
     assert prior.spot.abs().max() <= 1
 

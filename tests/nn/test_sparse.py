@@ -21,6 +21,7 @@ SETTINGS: dict[str, Any] = {
     "radius": 1,
     "whole_values": False,
     "locality": True,
+    "jitter": 0.0,
     "content": True,
     "paper_logits": False,
     "over": "children",

@@ -19,6 +19,8 @@ TITLES = {
     "ece": "calibration error (ECE)",
     "brier": "Brier score",
     "nll": "NLL",
+    "patient_accuracy": "patients, all images read together",
+    "pooled_accuracy": "images, by the patient's answer",
     "steadiness": "same answer to changed views",
     "mean_auroc": "concept AUROC, mean",
     "mean_f1": "concept F1, mean",
@@ -41,6 +43,7 @@ TITLES = {
 MAIN = (  # to begin with
     "accuracy",
     "balanced_accuracy",
+    "patient_accuracy",
     "macro_auroc",
     "ece",
     "mean_auroc",
@@ -49,6 +52,7 @@ MAIN = (  # to begin with
 )
 _SHARES = {
     *("accuracy", "balanced_accuracy", "coverage", "answered", "accuracy_answered", "steadiness"),
+    *("patient_accuracy", "pooled_accuracy"),
     *("attribute_accuracy", "mean_attribute_accuracy"),
     *(f"{prefix}{name}" for prefix in ("", "macro_") for name in ("precision", "recall", "specificity")),
 }

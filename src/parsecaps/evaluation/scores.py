@@ -15,6 +15,7 @@ from parsecaps.evaluation.attributes import (
     find_attributes,
     known_value,
 )
+from parsecaps.evaluation.by_patient import scores_by_patient
 from parsecaps.evaluation.calibration import ReliabilityBin, reliability_bins
 from parsecaps.evaluation.fold_scores import FoldScores, OverFolds, over_folds
 from parsecaps.evaluation.means import means
@@ -35,7 +36,9 @@ class Scores:
 
     `overall` has accuracy, balanced_accuracy, macro_precision, macro_recall, macro_f1, macro_specificity, macro_auroc,
     ece, brier and nll, and steadiness where several views of each image were looked at: the share of the changed ones
-    that get the answer of the image itself, right or wrong; `by_class` the five of each class, one against the rest.
+    that get the answer of the image itself, right or wrong; patient_accuracy and pooled_accuracy where the images of a
+    patient are of one class, and so can be read together (`evaluation.by_patient`). `by_class` has the five of each
+    class, one against the rest.
     `concepts` has mean_auroc, mean_f1, explanation_error_l2 (mean over images of the L2 distance between presence and
     truth, over the known concepts) and explanation_error_l2_squared (mean of its square); it is empty without concepts.
     `by_concept` has auroc and f1 (seen: presence above 0.5), and `present` how many images have each concept. Where
@@ -156,6 +159,7 @@ def score(predictions: Predictions, *, temperature: float = 1.0, resamples: int 
     curves = {name: roc_curve(probabilities[rows, k], label == k) for k, name in enumerate(predictions.classes)}
     concept_names = predictions.concept_names if of_concepts is not None else ()
     overall = _overall(of_classes, predictions.label >= 0)
+    overall |= scores_by_patient(predictions, resamples=resamples, seed=seed)
     if predictions.steadiness is not None:
         (overall["steadiness"],) = means(
             predictions.steadiness[:, None], group, resamples=resamples, seed=seed

@@ -70,16 +70,24 @@ class LocalityPrior(nn.Module):
     around it where it is not. Outside the neighbourhood the logit is -inf, so the coupling is exactly zero; without a
     `preference` the logit is 0 everywhere inside.
 
+    With a `jitter`, a head of a training network prefers for each image what its spot becomes by a linear map of its
+    own, the identity and normal numbers of that standard deviation: so parents learn to know their children at the
+    places that they have in a turned, sheared or scaled image, of which they have seen none. It has no part in answers.
+
     Shapes:
-        - output: (parents, heads, window) or (heads, parents, children), as the neighbourhood keeps its couplings
+        - input: the number of images
+        - output: (B or 1, parents, heads, window) or (B or 1, heads, parents, children), as the neighbourhood keeps its
+          couplings
     """
 
     relative: Tensor
     outside: Tensor
 
-    def __init__(self, *, heads: int, neighbourhood: Neighbourhood, preference: bool) -> None:
+    def __init__(self, *, heads: int, neighbourhood: Neighbourhood, preference: bool, jitter: float) -> None:
         super().__init__()
-        self.preference = preference
+        if not 0 <= jitter < math.inf:
+            raise ValueError(f"jitter is {jitter}; give 0 (off) or a positive number")
+        self.preference, self.jitter = preference, jitter
         if preference:
             starts = _CORNERS if neighbourhood.stride == 2 else _RING
             spots = [starts[i % len(starts)] for i in range(heads)]
@@ -89,12 +97,18 @@ class LocalityPrior(nn.Module):
         self.register_buffer("relative", neighbourhood.relative, persistent=False)
         self.register_buffer("outside", outside, persistent=False)
 
-    def forward(self) -> Tensor:
+    def forward(self, images: int) -> Tensor:
         if not self.preference:
-            return self.outside
+            return self.outside.unsqueeze(0)
+        place = self.relative.unsqueeze(0)  # (1, window, 2) or (1, parents, children, 2)
+        if self.jitter and self.training:
+            change = torch.eye(2).to(place) + self.jitter * torch.randn(images, 2, 2).to(place)
+            place = place @ change.view(images, *[1] * (place.dim() - 3), 2, 2)
         # |x - spot|^2 without |spot|^2, which is the same for all children of a parent
-        near = 2 * self.relative @ self.spot.T - self.relative.square().sum(-1, keepdim=True)
-        logits = rearrange(near * self.log_sharpness.exp(), "... heads -> heads ...")
+        near = 2 * place @ self.spot.T - place.square().sum(-1, keepdim=True)
+        logits = rearrange(near * self.log_sharpness.exp(), "b ... heads -> b heads ...")
+        if self.relative.dim() == 2:
+            logits = logits.unsqueeze(1)  # the same for all parents
         return logits + self.outside
 
 

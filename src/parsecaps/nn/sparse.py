@@ -44,6 +44,7 @@ class SparseAttention(nn.Module):
         radius: int | None,
         whole_values: bool,
         locality: bool,
+        jitter: float,
         content: bool,
         paper_logits: bool,
         over: Choice,
@@ -74,7 +75,7 @@ class SparseAttention(nn.Module):
             start = rearrange(_in_groups(self.value.weight.detach(), heads), "h i d -> d (h i)")
             self.value = nn.Linear(heads * in_dim, out_dim, bias=False)
             self.value.weight = nn.Parameter(start.contiguous())
-        self.prior = LocalityPrior(heads=heads, neighbourhood=self.neighbourhood, preference=locality)
+        self.prior = LocalityPrior(heads=heads, neighbourhood=self.neighbourhood, preference=locality, jitter=jitter)
         if content:
             self.key = nn.Linear(in_dim, out_dim, bias=False)
             self.key_norm: nn.Module = nn.Identity()
@@ -108,7 +109,7 @@ class SparseAttention(nn.Module):
         return _in_groups(self.value.weight, self.heads)
 
     def _dense(self, u: Tensor, q: Tensor | None) -> Tensor:
-        logits = self.prior().expand(u.shape[0], self.heads, -1, -1)
+        logits = self.prior(u.shape[0]).expand(u.shape[0], self.heads, -1, -1)
         if q is not None:
             k = self.key(u)
             if isinstance(self.key_norm, CapsuleScale):
@@ -131,7 +132,7 @@ class SparseAttention(nn.Module):
         """
         children = self.neighbourhood.gather(u)  # (B, parents, window, in_dim)
         parents = children.shape[1]
-        logits = self.prior().expand(u.shape[0], parents, self.heads, -1)
+        logits = self.prior(u.shape[0]).expand(u.shape[0], parents, self.heads, -1)
         if q is not None:
             scale = self.key_norm(self.key(u)) if isinstance(self.key_norm, CapsuleScale) else 1.0
             asked = rearrange(q * (self._sharpness() * scale), "b n (h d) -> h (b n) d", h=self.heads)

@@ -12,6 +12,7 @@ from parsecaps.report.pages import render
 
 BARS = (  # from 0 to 1
     *("accuracy", "balanced_accuracy", *(f"macro_{key}" for key in PER_CLASS), "steadiness"),
+    *("patient_accuracy", "pooled_accuracy"),
     *("mean_auroc", "mean_f1"),
     *(f"mean_{key}" for key in PER_ATTRIBUTE),
 )
