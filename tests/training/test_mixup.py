@@ -23,14 +23,14 @@ def batch(views: int = 1) -> Batch:
     image = number.view(-1, 1, 1, 1).expand(6, 1, 4, 4)
     concepts = torch.stack([number, torch.where(number == 1, torch.nan, 0.0)], 1)
     label = torch.tensor([0, 1, -1, 2, 1, 0])
-    whole = Batch(image, label, concepts, image[:, 0])
+    whole = Batch(image, label, concepts, image[:, 0], measures=image[:, 0, 0])
     if views > 1:
         whole = Batch(image.repeat(views, 1, 1, 1), label.repeat(views), concepts.repeat(views, 1), views=views)
     return whole
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_image_concepts_mask_and_label_are_mixed_alike(seed: int) -> None:
+def test_image_concepts_mask_measures_and_label_are_mixed_alike(seed: int) -> None:
     whole = batch()
     found = mix(whole, 0.4, np.random.default_rng(seed))
     assert found.mixed is not None
@@ -44,6 +44,7 @@ def test_image_concepts_mask_and_label_are_mixed_alike(seed: int) -> None:
     assert found.mask is not None
     torch.testing.assert_close(found.concepts[:, 0], mixture)
     torch.testing.assert_close(found.mask, found.image[:, 0])
+    torch.testing.assert_close(found.measures, found.image[:, 0, 0])
     assert found.concepts[:, 1].isnan().tolist() == [i == 1 or other[i].item() == 1 for i in range(6)]
     assert found.label.equal(whole.label)
     assert other[2] == 2  # no other is without a label

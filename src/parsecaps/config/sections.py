@@ -95,6 +95,7 @@ class TrainingSection(Section):
     reconstruction_weight: float = Field(default=0.0005, ge=0)
     diversity_weight: float = Field(default=0.3, ge=0)
     mask_weight: float = Field(default=0.0, ge=0)
+    measure_weight: float = Field(default=0.0, ge=0)
     consistency_weight: float = Field(default=0.0, ge=0)
     class_balance: Balance | Auto = "auto"
     concept_balance: float = Field(default=0.0, ge=0, le=1)

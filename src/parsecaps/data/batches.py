@@ -22,18 +22,18 @@ class Batches:
 
     Order and augmentation follow from the seed, the epoch and the number of the batch alone, so an epoch can be taken
     up in its middle. With `weights`, one per row, an epoch draws its rows with replacement, each as often as its weight
-    says. With several processes, each takes its share of every batch: `batch_size` is that of all of them
-    together. `masks` are those of the rows, in their order. With several `views`, a batch holds its rows that many
-    times, one set after the other, each changed in its own way. With `mixup`, every image is mixed with another one of
-    its batch, its own share of at least a half being drawn for each batch from Beta(mixup, mixup) (Zhang et al., 2018);
-    in all views with the same one. A thread of its own keeps a few batches ready.
+    says. With several processes, each takes its share of every batch: `batch_size` is that of all of them together.
+    `masks` and `measures` are those of the rows, in their order. With several `views`, a batch holds its rows that
+    many times, one set after the other, each changed in its own way. With `mixup`, every image is mixed with another
+    one of its batch, its own share of at least a half being drawn for each batch from Beta(mixup, mixup) (Zhang et al.,
+    2018); in all views with the same one. A thread of its own keeps a few batches ready.
 
     Shapes of a batch:
         - B: images of the batch, times `views`
         - image: (B, channels, size, size) float32; label: (B,) int64; concepts: (B, m), None without concepts
-        - mask: (B, size, size) float32, None without `masks`
+        - mask: (B, size, size) float32, None without `masks`; measures: (B, k) float32, None without `measures`
     Shapes:
-        - masks: (rows, size, size), NaN where a case has none
+        - masks: (rows, size, size); measures: (rows, k); NaN where a case has none
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Batches:
         weights: Sequence[float] | None = None,
         augmentation: Augmentation | None = None,
         masks: np.ndarray | None = None,
+        measures: np.ndarray | None = None,
         views: int = 1,
         mixup: float = 0.0,
         process: int = 0,
@@ -64,7 +65,7 @@ class Batches:
         self.batch_size, self.seed, self.shuffle, self.ahead = batch_size, seed, shuffle, ahead
         self.share = None if weights is None else np.asarray(weights, dtype=np.float64) / np.sum(weights)
         self.augmentation = augmentation
-        self.masks, self.views, self.mixup = masks, views, mixup
+        self.masks, self.measures, self.views, self.mixup = masks, measures, views, mixup
         self.place = {row: i for i, row in enumerate(self.rows.tolist())}
         self.process, self.processes = process, processes
 
@@ -102,7 +103,10 @@ class Batches:
     def _batch(self, rows: np.ndarray, epoch: int, i: int) -> Batch:
         rows = np.tile(rows, self.views)
         image = torch.from_numpy(self.images[rows]).float() / 255
-        mask = None if self.masks is None else torch.from_numpy(self.masks[[self.place[row] for row in rows.tolist()]])
+        places = [self.place[row] for row in rows.tolist()]
+        mask, measures = (
+            None if each is None else torch.from_numpy(each[places]) for each in (self.masks, self.measures)
+        )
         if self.augmentation is not None:
             seed = np.random.SeedSequence([self.seed, epoch, i, self.process]).generate_state(1, np.uint64)
             generator = torch.Generator().manual_seed(int(seed[0] >> np.uint64(1)))
@@ -112,7 +116,7 @@ class Batches:
                 mask[unknown] = torch.nan
         index = torch.from_numpy(rows)
         concepts = None if self.concepts is None else self.concepts[index]
-        batch = Batch(image, self.label[index], concepts, mask, self.views)
+        batch = Batch(image, self.label[index], concepts, mask, self.views, measures=measures)
         if self.mixup:
             batch = mix(batch, self.mixup, np.random.default_rng([self.seed, epoch, i, self.process]))
         return batch
@@ -136,8 +140,9 @@ def mix(batch: Batch, mixup: float, random: np.random.Generator) -> Batch:
         return None if x is None else share * x + (1 - share) * x[other]
 
     image = share * batch.image + (1 - share) * batch.image[other]
+    concepts, mask, measures = (blend(each) for each in (batch.concepts, batch.mask, batch.measures))
     mixed = Mixed(batch.label[other], share)
-    return batch._replace(image=image, concepts=blend(batch.concepts), mask=blend(batch.mask), mixed=mixed)
+    return batch._replace(image=image, concepts=concepts, mask=mask, measures=measures, mixed=mixed)
 
 
 def ahead_of(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:

@@ -19,7 +19,7 @@ from parsecaps.data.cemri_format import (
     slice_patient_id,
 )
 
-__all__ = ["CLASSES", "Slices", "base_patient", "read_slices", "split_by_fold"]
+__all__ = ["CLASSES", "Slices", "base_patient", "read_outlines", "read_slices", "split_by_fold"]
 
 _MARGIN = 1.6  # the side of a square around a tumour, as a multiple of the longer side of the tumour itself
 _SMALLEST_SQUARE = 0.2  # of the width of the slice
@@ -63,6 +63,17 @@ def read_slices(folder: str | Path, size: int, *, around_tumour: bool = False) -
         raise ValueError(f"{paths[-1]} is not among the {len(folds)} slices of {place}; use the original names")
     fold = torch.from_numpy(folds[[int(p.stem) - 1 for p in paths]])
     return Slices(torch.stack(images), torch.tensor(labels), fold, patients)
+
+
+def read_outlines(folder: str | Path, size: int) -> Tensor:
+    """The tumours of every slice of a folder, in the order of `read_slices`: (N, size, size) bool."""
+    outlines = []
+    for path in slice_files(Path(folder)):
+        with open_mat(path) as file:
+            mask = torch.from_numpy(np.asarray(file["cjdata"]["tumorMask"]).T.astype(np.float32))
+        resized = F.interpolate(mask[None, None], (size, size), mode="bilinear", antialias=True, align_corners=False)
+        outlines.append(resized[0, 0] > 0.5)
+    return torch.stack(outlines)
 
 
 def split_by_fold(

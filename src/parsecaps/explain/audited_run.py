@@ -40,7 +40,7 @@ def audit_model(
     if run.config.is_file():
         config = run.read_config()
         section = config.data
-        if config.training.mask_weight:
+        if config.training.mask_weight or config.training.measure_weight:
             notes.append("masks were a target of its training: that maps point at lesions was asked of it, not found")
         own = open_data(section.path, section.source)
         division = run.read_division(own)

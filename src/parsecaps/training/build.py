@@ -11,10 +11,12 @@ from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet, Split
 from parsecaps.data.masks import prepared_masks
+from parsecaps.data.measures import prepared_measures
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.splits import Division, rows_of
 from parsecaps.models import MODELS, ParseCaps, PretrainedModel
 from parsecaps.training.mask_guide import MaskGuide
+from parsecaps.training.measure_guide import MeasureGuide
 from parsecaps.training.objective import Objective
 from parsecaps.training.processes import Processes
 from parsecaps.training.schedule import Schedule
@@ -65,10 +67,13 @@ def build_model(config: Config, material: Material) -> PretrainedModel:
 def build_objective(config: Config, material: Material, model: PretrainedModel) -> Objective:
     """The losses with their weights, and those of the classes where they are to be balanced."""
     training = config.training
-    weights = rare = guide = None
+    weights = rare = guide = measure_guide = None
     if training.mask_weight:
         assert isinstance(model, ParseCaps)
         guide = MaskGuide(model)
+    if training.measure_weight:
+        assert isinstance(model, ParseCaps)
+        measure_guide = MeasureGuide(model)
     if training.class_balance == "weights":
         weights = class_weights([material.data.cases[i].label for i in material.rows("train")], model.num_classes)
     if training.concept_balance and material.data.concepts and model.num_concepts:
@@ -87,6 +92,8 @@ def build_objective(config: Config, material: Material, model: PretrainedModel) 
         mask_weight=training.mask_weight,
         consistency_weight=training.consistency_weight,
         guide=guide,
+        measure_weight=training.measure_weight,
+        measure_guide=measure_guide,
     )
 
 
@@ -119,10 +126,12 @@ def build_batches(config: Config, material: Material, part: Split, processes: Pr
         labels = [material.data.cases[i].label for i in rows]
         each = [*class_weights(labels, len(material.data.classes)), 1.0]  # the last for -1, unknown
         weights = [each[label] for label in labels]
-    masks = None
-    if trains and training.mask_weight:
+    masks = measures = None
+    if trains and (training.mask_weight or training.measure_weight):
         masks = prepared_masks(material.data, build_preparation(config), rows)
         masks[[material.data.cases[row].mask is None for row in rows]] = np.nan
+    if masks is not None and training.measure_weight:
+        measures = prepared_measures(material.prepared.images[rows], masks)
     return Batches(
         material.data,
         material.prepared,
@@ -132,7 +141,8 @@ def build_batches(config: Config, material: Material, part: Split, processes: Pr
         shuffle=trains,
         weights=weights,
         augmentation=Augmentation(**chosen.model_dump()) if trains and chosen is not None else None,
-        masks=masks,
+        masks=masks if training.mask_weight else None,
+        measures=measures,
         views=2 if trains and training.consistency_weight else 1,
         mixup=training.mixup if trains else 0.0,
         process=processes.rank,

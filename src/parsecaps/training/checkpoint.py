@@ -10,7 +10,7 @@ import torch
 
 from parsecaps.training.module import TrainingModule
 
-_FORMAT = 4  # another number for another layout
+_FORMAT = 5  # another number for another layout
 
 
 @dataclass

@@ -200,17 +200,17 @@ def _losses(config: Config, data: DataSet, train: Sequence[int], num_concepts: i
         losses.append("reconstruction")
     if num_concepts and config.training.diversity_weight and not data.concepts:
         losses.append("diversity")
-    if config.training.mask_weight:
-        _check_masks(config, data, train)
-        losses.append("mask")
+    for name in ("mask", "measure"):
+        if weight := getattr(config.training, f"{name}_weight"):
+            _check_masks(f"training.{name}_weight is {weight}", config, data, train)
+            losses.append(name)
     if config.training.consistency_weight:
         _check_changes(config)
         losses.append("consistency")
     return Choice("losses", ", ".join(losses), f"{with_concepts:,} of {len(train):,} training images have concepts")
 
 
-def _check_masks(config: Config, data: DataSet, train: Sequence[int]) -> None:
-    asked = f"training.mask_weight is {config.training.mask_weight}"
+def _check_masks(asked: str, config: Config, data: DataSet, train: Sequence[int]) -> None:
     if not MODELS[config.model.kind].has_capsules:
         raise ValueError(f"{asked}, but {config.model.kind} has no capsules to learn masks by; set it to 0")
     if all(data.cases[row].mask is None for row in train):

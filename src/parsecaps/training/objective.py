@@ -1,4 +1,4 @@
-"""The training objective: the four losses of Sec. 3.3, three of our own, and their weights."""
+"""The training objective: the four losses of Sec. 3.3, four of our own, and their weights."""
 
 import math
 from collections.abc import Sequence
@@ -17,11 +17,12 @@ from parsecaps.functional import (
 )
 from parsecaps.nn.phrases import PhraseEmbedding
 from parsecaps.training.mask_guide import MaskGuide
+from parsecaps.training.measure_guide import MeasureGuide
 from parsecaps.types import Batch, Output
 
 
 class Losses(NamedTuple):
-    """The total to minimise and its seven parts before they are weighted, each of shape ()."""
+    """The total to minimise and its eight parts before they are weighted, each of shape ()."""
 
     total: Tensor
     classification: Tensor
@@ -30,6 +31,7 @@ class Losses(NamedTuple):
     reconstruction: Tensor
     diversity: Tensor
     mask: Tensor
+    measure: Tensor
     consistency: Tensor
 
 
@@ -51,7 +53,8 @@ class Objective(nn.Module):
     Deviation: where a batch has no concept labels at all (`batch.concepts` is None: the data name no concepts), nothing
     of the paper's keeps the concepts from all saying the same; `diversity_loss` does, with its `diversity_weight`.
 
-    Deviation: with a `guide`, masks are a further target, with its `mask_weight`; where a batch has several views of
+    Deviation: with a `guide`, masks are a further target, with its `mask_weight`, and with a `measure_guide` what was
+    measured of lesions, with its `measure_weight`; where a batch has several views of
     its images, the answers to them are to agree, with `consistency_weight`.
 
     >>> output = Output(logits=torch.tensor([[2.0, 0.0], [0.0, 5.0]]))
@@ -78,6 +81,8 @@ class Objective(nn.Module):
         label_smoothing: float = 0.0,
         mask_weight: float = 0.0,
         guide: MaskGuide | None = None,
+        measure_weight: float = 0.0,
+        measure_guide: MeasureGuide | None = None,
         consistency_weight: float = 0.0,
     ) -> None:
         super().__init__()
@@ -87,6 +92,7 @@ class Objective(nn.Module):
             "reconstruction_weight": reconstruction_weight,
             "diversity_weight": diversity_weight,
             "mask_weight": mask_weight,
+            "measure_weight": measure_weight,
             "consistency_weight": consistency_weight,
             **{f"class_weights[{i}]": weight for i, weight in enumerate(class_weights or ())},
         }
@@ -107,6 +113,7 @@ class Objective(nn.Module):
         self.diversity_weight = diversity_weight
         self.label_smoothing = label_smoothing
         self.mask_weight, self.guide = mask_weight, guide
+        self.measure_weight, self.measure_guide = measure_weight, measure_guide
         self.consistency_weight = consistency_weight
         weight = None if class_weights is None else torch.tensor(class_weights, dtype=torch.float32)
         self.register_buffer("class_weights", weight)
@@ -123,7 +130,8 @@ class Objective(nn.Module):
         classification = class_loss(
             output.logits, batch.label, self.class_weights, self.label_smoothing, **mixture(batch)
         )
-        presentation = triplet = reconstruction = diversity = mask = consistency = torch.zeros_like(classification)
+        nothing = torch.zeros_like(classification)
+        presentation = triplet = reconstruction = diversity = mask = measure = consistency = nothing
         concepts = batch.concepts
         if concepts is None:
             concepts = torch.full((len(batch.label), self.num_concepts), torch.nan, device=batch.label.device)
@@ -139,6 +147,8 @@ class Objective(nn.Module):
             diversity = diversity_loss(output.presence)
         if self.guide is not None and batch.mask is not None:
             mask = self.guide(batch.mask)
+        if self.measure_guide is not None and batch.measures is not None:
+            measure = self.measure_guide(batch.measures)
         if self.consistency_weight and batch.views > 1:
             consistency = consistency_loss(output.logits, batch.views)
         total = (
@@ -148,9 +158,12 @@ class Objective(nn.Module):
             + self.reconstruction_weight * reconstruction
             + self.diversity_weight * diversity
             + self.mask_weight * mask
+            + self.measure_weight * measure
             + self.consistency_weight * consistency
         )
-        return Losses(total, classification, presentation, triplet, reconstruction, diversity, mask, consistency)
+        return Losses(
+            total, classification, presentation, triplet, reconstruction, diversity, mask, measure, consistency
+        )
 
     def _check(self, output: Output, batch: Batch) -> None:
         """Refuse an output or a batch with other concepts or classes than this objective was built for."""

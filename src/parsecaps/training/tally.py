@@ -7,21 +7,23 @@ from parsecaps.functional.losses import class_weight
 from parsecaps.training.objective import Losses, Objective, mixture
 from parsecaps.types import Batch, Output
 
-PARTS = ("classification", "presentation", "triplet", "reconstruction", "diversity", "mask", "consistency")
+PARTS = ("classification", "presentation", "triplet", "reconstruction", "diversity", "mask", "measure", "consistency")
 
 
 def count_images(batch: Batch, objective: Objective) -> Tensor:
-    """How many images, by the weight of their class, each loss is a mean over: (7,), in the order of `PARTS`."""
+    """How many images, by the weight of their class, each loss is a mean over: (8,), in the order of `PARTS`."""
     labelled = class_weight(batch.label, objective.class_weights, **mixture(batch))
     described = torch.zeros_like(labelled)
     if batch.concepts is not None:
         described = (~batch.concepts.isnan()).any(1).sum().float()
     unlabelled = torch.full_like(labelled, len(batch.label) if batch.concepts is None else 0)
-    outlined = torch.zeros_like(labelled)
-    if batch.mask is not None:
-        outlined = (~batch.mask.isnan().flatten(1).any(1)).sum().float()
+    outlined, measured = (
+        torch.zeros_like(labelled) if each is None else (~each.isnan().flatten(1).any(1)).sum().float()
+        for each in (batch.mask, batch.measures)
+    )
     again = torch.full_like(labelled, len(batch.label) if batch.views > 1 else 0)
-    return torch.stack([labelled, described, described, len(batch.label) - described, unlabelled, outlined, again])
+    rest = len(batch.label) - described
+    return torch.stack([labelled, described, described, rest, unlabelled, outlined, measured, again])
 
 
 def part_weights(objective: Objective) -> tuple[float, ...]:
@@ -33,6 +35,7 @@ def part_weights(objective: Objective) -> tuple[float, ...]:
         objective.reconstruction_weight,
         objective.diversity_weight,
         objective.mask_weight,
+        objective.measure_weight,
         objective.consistency_weight,
     )
 
@@ -54,7 +57,7 @@ class Tally:
     """Sums over an epoch, kept on the device so that nothing waits for them.
 
     Shapes:
-        - sums: (14,), each loss times its count, then the counts
+        - sums: (16,), each loss times its count, then the counts
         - confusion: (num_classes, num_classes), true class down, named class across
     """
 
