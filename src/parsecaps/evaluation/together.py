@@ -12,13 +12,15 @@ from parsecaps.evaluation.predictions import Predictions
 from parsecaps.evaluation.score import Score
 from parsecaps.evaluation.scores import score
 
+_SCORES = ("accuracy", "balanced_accuracy", "patient_accuracy", "pooled_accuracy")
+
 
 @dataclass(frozen=True)
 class Together:
     """What several models have in common on `n` images with known labels.
 
-    `scores` has accuracy and balanced_accuracy of the mean of their probabilities, `alone` the mean of the accuracies
-    that each has alone. If models err by chance, their mean errs less; if they err alike, it does not, and more
+    `scores` has accuracy and balanced_accuracy of the mean of their probabilities, and those by patient where there are
+    such (`evaluation.by_patient`); `alone` is the mean of the accuracies that each has alone. If models err by chance, their mean errs less; if they err alike, it does not, and more
     training of the same kind will not either. `all_wrong` and `any_wrong` count the images that all get wrong, and at
     least one; `misread` says whose the former are.
     """
@@ -52,7 +54,7 @@ def put_together(models: Sequence[Predictions], *, resamples: int = 1000, seed: 
         models=len(models),
         n=len(label),
         alone=float(1 - wrong.mean()) if len(label) else None,
-        scores={key: scores[key] for key in ("accuracy", "balanced_accuracy")},
+        scores={key: scores[key] for key in _SCORES if key in scores.single},
         all_wrong=int(by_all.sum()),
         any_wrong=int(wrong.any(0).sum()),
         misread=misread(matched[0], by_all),
