@@ -13,7 +13,7 @@ from pydicom.uid import JPEG2000Lossless, RLELossless
 from tests.data.image_files import colour, dicom, grey, write_dicom
 
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.reading import count_frames, image_size, read_image
+from parsecaps.data.reading import count_frames, image_size, read_image, read_patient
 
 CT = grey(48, 64, levels=4096).astype(np.int16)
 
@@ -26,6 +26,13 @@ def test_values_of_the_modality_and_the_first_window(tmp_path: Path) -> None:
     assert raw.full_range == (-160, 239)
     assert image_size(path) == (48, 64)
     assert count_frames(path) == 1
+
+
+@pytest.mark.parametrize(
+    ("attributes", "patient"), [({"PatientID": " ann 7 "}, "ann 7"), ({"PatientID": ""}, ""), ({}, "")]
+)
+def test_the_header_may_name_the_patient(tmp_path: Path, attributes: dict[str, str], patient: str) -> None:
+    assert read_patient(write_dicom(tmp_path / "a", CT, **attributes)) == patient
 
 
 @pytest.mark.parametrize("function", ["LINEAR", "LINEAR_EXACT", "SIGMOID"])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from tests.data.image_files import grey, write_samples
 
-from parsecaps.data.reading import count_frames, image_size, mislabelled, read_image, read_mask
+from parsecaps.data.reading import count_frames, image_size, mislabelled, read_image, read_mask, read_patient
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,11 @@ def test_size_and_frames_agree_with_the_image(samples: dict[str, Path]) -> None:
         assert mislabelled(path) is None
         assert raw.pixels.flags.c_contiguous
         assert raw.pixels.flags.writeable
+
+
+def test_few_formats_name_a_patient(samples: dict[str, Path], data_root: Path) -> None:
+    assert {read_patient(path) for path in samples.values()} == {""}
+    assert read_patient(data_root / "cemri" / "1.mat") == "100360"
 
 
 def test_the_name_does_not_matter_but_is_reported(samples: dict[str, Path], tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from parsecaps.bundle import Bundle
 from parsecaps.cli import app
 from parsecaps.data.preparation import Preparation
-from parsecaps.evaluation.archive import Decision, find_items, predict_items, write_rows
+from parsecaps.evaluation.archive import Decision, find_items, predict_items, write_patients, write_rows
 from parsecaps.evaluation.calibration import fit_temperature
 from parsecaps.evaluation.deciding import CALIBRATION_FILE, decide
 from parsecaps.evaluation.predictions import Predictions
@@ -139,3 +139,43 @@ def test_the_command(bundle: Bundle, files: Path, tmp_path: Path) -> None:
     code, _, error = predict("--device", "gpu")
     assert code == 2
     assert "device is 'gpu'; input should be 'auto', 'cpu' or 'cuda'" in error
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_images_of_a_patient_are_read_together(bundle: Bundle, files: Path, tmp_path: Path, suffix: str) -> None:
+    """Whose an image is, a manifest says; frames of one file belong together, and other images stand alone."""
+    manifest = tmp_path / "archive.csv"
+    lines = ["image,label,patient", *(f"archive/a/{i}.png,nevus,{'ann' if i else 'bob'}" for i in range(4))]
+    manifest.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows, out = tmp_path / f"rows{suffix}", tmp_path / "patients.csv"
+    inputs = [manifest, files / "stack.tiff", files / "b" / "0.png", files / "a" / "broken.png"]
+    write_rows(rows, bundle, find_items(inputs), Decision())
+    assert write_patients(out, rows) == 5
+    found = rows_in(out)
+    assert [(row["patient"], Path(row["file"]).name, row["images"], row["errors"]) for row in found] == [
+        ("bob", "", "1", "0"),
+        ("ann", "", "3", "0"),
+        ("", "stack.tiff", "3", "0"),
+        ("", "0.png", "1", "0"),
+        ("", "broken.png", "0", "1"),
+    ]
+    said = [bundle.predict(files / "a" / f"{i}.png")["classes"] for i in (1, 2, 3)]
+    for name in bundle.classes:
+        mean = float(np.mean([each[name] for each in said]))
+        assert float(found[1][f"probability:{name}"]) == pytest.approx(mean, abs=1e-5)
+    assert found[1]["class"] == max(bundle.classes, key=lambda name: float(found[1][f"probability:{name}"]))
+    assert found[4]["class"] == found[4]["probability:nevus"] == ""
+
+
+def test_predict_writes_patients(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+    bundle.save(tmp_path / "model")
+    out, whose = tmp_path / "out.csv", tmp_path / "patients.csv"
+    command = ["predict", str(tmp_path / "model"), str(files), "--out", str(out), "--patients"]
+    for _ in range(2):  # the second time all rows are there
+        result = CliRunner().invoke(app, [*command, str(whose)])
+        assert result.exit_code == 0, result.stderr
+        assert f"{whose}: 10 patients" in result.stdout.replace("\n", "")
+        assert len(rows_in(whose)) == 10  # the three frames together, and the nine others
+    refused = CliRunner().invoke(app, [*command, str(out)])
+    assert refused.exit_code == 2
+    assert "give a .csv file of its own" in refused.stderr

@@ -25,6 +25,9 @@ def predict(
     risk: Annotated[
         float | None, typer.Option(help="Abstain so that at most this share of the sets leaves out the truth.")
     ] = None,
+    patients: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A .csv file with one row for each patient, too.")
+    ] = None,
     device: DeviceName = None,
     config: ConfigFile = None,
     settings: Settings = None,
@@ -34,7 +37,9 @@ def predict(
 
     Rows are written as they come; after an interruption the same command goes on where it stopped. A file that cannot
     be read becomes a row with an error. With `--risk`, each row has the set of classes that cannot be ruled out
-    (calibrated on the validation patients), and abstains unless that is a single one.
+    (calibrated on the validation patients), and abstains unless that is a single one. With `--patients`, all images of
+    a patient are read together as well: the answer is the class with the highest mean probability. Whose an image is,
+    a manifest says or the DICOM file itself; frames of one file belong together.
 
     **Examples**
 
@@ -42,17 +47,22 @@ def predict(
 
     `parsecaps predict runs/cases-1 archive/ --out answers.jsonl --risk 0.1`
 
+    `parsecaps predict runs/cases-1 archive/ --out answers.csv --patients patients.csv`
+
     `parsecaps predict runs/cases-1 archive/ --out answers.csv --set batch_size=128`
 
     A YAML file and `--set` have the keys `risk`, `batch_size` and `device`.
     """
     check_writable(out)
+    check_writable(patients)
+    if patients is not None and (patients.suffix != ".csv" or patients == out):
+        raise ValueError(f"--patients is {patients}; give a .csv file of its own")
     check_writable(json_file)
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from parsecaps.bundle import Bundle, find_bundle
     from parsecaps.config import PredictConfig, load_settings
-    from parsecaps.evaluation.archive import find_items, write_rows
+    from parsecaps.evaluation.archive import find_items, write_patients, write_rows
     from parsecaps.evaluation.deciding import load_decision
 
     given = {"risk": risk, "device": device}
@@ -82,4 +92,7 @@ def predict(
         err.print(note, highlight=False, soft_wrap=True)
     rows = "1 new row" if done == 1 else f"{done:,} new rows"
     console().print(f"{out}: {rows}, {failed:,} with an error", highlight=False, soft_wrap=True)
+    if patients is not None:
+        whose = write_patients(patients, out)
+        console().print(f"{patients}: {whose:,} patients", highlight=False, soft_wrap=True)
     write_json(json_file, {"rows": done, "errors": failed, "temperature": decision.temperature, "notes": notes})

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parsecaps.data.cemri_format import base_patient, slice_patient_id
 from parsecaps.data.raw_image import DefectError, RawImage, Version, check_bytes, check_size, pick_frame, version
 
 _EIGHT_BIT = (0.0, 255.0)
@@ -40,6 +41,14 @@ def cemri_size(path: Path) -> tuple[int, int]:
     with h5py.File(path) as file:
         width, height = _cemri_dataset(file, "image").shape
     return height, width
+
+
+def cemri_patient(path: Path) -> str:
+    """The patient of a CE-MRI slice, those whose ids differ only in a letter being one."""
+    import h5py
+
+    with h5py.File(path) as file:
+        return base_patient(slice_patient_id(file)) if "cjdata/PID" in file else ""
 
 
 def _cemri_array(path: Path, name: str) -> NDArray[Any]:

@@ -56,6 +56,11 @@ def image_size(path: Path) -> tuple[int, int]:
     return _size(_open(path, stop_before_pixels=True))
 
 
+def patient_id(path: Path) -> str:
+    """The id of the patient, from the header; blank where it says none."""
+    return str(_open(path, stop_before_pixels=True).get("PatientID") or "").strip()
+
+
 def _open(path: Path, **options: Any) -> Any:
     from monai.data.image_reader import PydicomReader
     from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian

@@ -17,20 +17,33 @@ from numpy.typing import NDArray
 from parsecaps.data import containers, dicom, nifti, raster
 from parsecaps.data.raw_image import DefectError, RawImage, silence
 
-__all__ = ["FORMATS", "RawImage", "count_frames", "image_size", "mislabelled", "read_image", "read_mask"]
+__all__ = [
+    "FORMATS",
+    "RawImage",
+    "count_frames",
+    "image_size",
+    "mislabelled",
+    "read_image",
+    "read_mask",
+    "read_patient",
+]
 
 _HEAD_BYTES = 4096
 _UNPACKED_BYTES = 400
 
 
 class Format(NamedTuple):
-    """A format: what to call it, how its files are named, and how to read a frame, their number and their size."""
+    """A format: what to call it, how its files are named, and how to read a frame, their number and their size.
+
+    `patient` reads who it is about, where a format can say that.
+    """
 
     name: str
     suffixes: tuple[str, ...]
     read: Callable[[Path, int | None], RawImage]
     count: Callable[[Path], int]
     size: Callable[[Path], tuple[int, int]]
+    patient: Callable[[Path], str] = lambda path: ""
 
 
 def _raster(name: str, *suffixes: str) -> Format:
@@ -41,9 +54,11 @@ _PNG = _raster("PNG", ".png")
 _JPEG = _raster("JPEG", ".jpg", ".jpeg")
 _BMP = _raster("BMP", ".bmp")
 _TIFF = _raster("TIFF", ".tif", ".tiff")
-_DICOM = Format("DICOM", (".dcm", ".dicom"), dicom.read, dicom.count_frames, dicom.image_size)
+_DICOM = Format("DICOM", (".dcm", ".dicom"), dicom.read, dicom.count_frames, dicom.image_size, dicom.patient_id)
 _NIFTI = Format("NIfTI", (".nii", ".nii.gz"), nifti.read, nifti.count_frames, nifti.image_size)
-_CEMRI = Format("CE-MRI .mat", (".mat",), containers.read_cemri, lambda path: 1, containers.cemri_size)
+_CEMRI = Format(
+    "CE-MRI .mat", (".mat",), containers.read_cemri, lambda path: 1, containers.cemri_size, containers.cemri_patient
+)
 _IDX = Format("IDX", ("ubyte", "ubyte.gz"), containers.read_idx, containers.count_idx, containers.idx_size)
 _AFFNIST = Format("affNIST .mat", (".mat",), containers.read_affnist, containers.count_affnist, containers.affnist_size)
 FORMATS = (_PNG, _JPEG, _BMP, _TIFF, _DICOM, _NIFTI, _CEMRI, _IDX, _AFFNIST)
@@ -79,6 +94,12 @@ def image_size(path: str | Path) -> tuple[int, int]:
     """Height and width as `read_image` gives them, from the header where the format allows."""
     with _named(path) as (file, form):
         return form.size(file)
+
+
+def read_patient(path: str | Path) -> str:
+    """The id of the patient that the file itself names, blank where it names none."""
+    with _named(path) as (file, form):
+        return form.patient(file)
 
 
 def mislabelled(path: str | Path) -> str | None:

@@ -16,18 +16,24 @@ import torch
 from scipy.special import softmax
 
 from parsecaps.bundle import Bundle
-from parsecaps.data.reading import count_frames, read_image
+from parsecaps.data.reading import count_frames, read_image, read_patient
 from parsecaps.data.sources import manifest
 from parsecaps.data.sources.folder import is_image
 from parsecaps.evaluation.conformal import prediction_sets
 
+_PROBABILITY = "probability:"  # before the name of a class
+
 
 class Item(NamedTuple):
-    """An image to look at: a file, and the frame where it has several; or why there is none."""
+    """An image to look at: a file, and the frame where it has several; or why there is none.
+
+    `patient` is whom a manifest or the file itself names, blank where neither does.
+    """
 
     image: Path
     frame: int | None = None
     error: str = ""
+    patient: str = ""
 
     @property
     def name(self) -> str:
@@ -59,7 +65,7 @@ def find_items(inputs: Iterable[str | Path]) -> Iterator[Item]:
         elif manifest.recognise(path):
             listed = manifest.read(str(path))
             for case in listed.cases:
-                yield Item(case.image, case.frame)
+                yield Item(case.image, case.frame, patient=case.patient)
             for problem in listed.problems:
                 yield Item(Path(problem.file), None, str(problem))
         else:
@@ -80,15 +86,20 @@ def predict_items(
                 images.append(image)
         answers = iter(_answer(bundle, torch.stack(images), decision)) if images else iter(())
         for item, error in zip(batch, errors, strict=True):
-            row: dict[str, Any] = {"image": str(item.image), "frame": item.frame, "error": error}
+            row: dict[str, Any] = {
+                "image": str(item.image),
+                "frame": item.frame,
+                "patient": item.patient,
+                "error": error,
+            }
             yield row if error else {**row, **next(answers)}
 
 
 def columns(bundle: Bundle) -> list[str]:
     """The columns of a CSV, in order."""
-    probabilities = [f"probability:{name}" for name in bundle.classes]
+    probabilities = [f"{_PROBABILITY}{name}" for name in bundle.classes]
     presence = [f"concept:{name}" for name in bundle.concepts]
-    return ["image", "frame", "class", *probabilities, *presence, "set", "abstain", "error"]
+    return ["image", "frame", "patient", "class", *probabilities, *presence, "set", "abstain", "error"]
 
 
 def write_rows(
@@ -124,6 +135,18 @@ def write_rows(
     return done, failed
 
 
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a `.csv` or `.jsonl` file that `write_rows` wrote, one at a time, with frames and probabilities."""
+    with open(path, encoding="utf-8", newline="") as file:
+        if path.suffix == ".jsonl":
+            yield from map(json.loads, file)
+            return
+        for row in csv.DictReader(file):
+            shares = {name: value for name, value in row.items() if name.startswith(_PROBABILITY) and value}
+            probabilities = {name.removeprefix(_PROBABILITY): float(value) for name, value in shares.items()}
+            yield {**row, "frame": int(row["frame"]) if row["frame"] else None, "probabilities": probabilities}
+
+
 def _check_header(path: Path, names: list[str]) -> None:
     """Refuse a CSV with other columns: of another model, or from before its concepts were named."""
     if path.suffix != ".csv" or not path.exists() or not path.stat().st_size:
@@ -134,13 +157,41 @@ def _check_header(path: Path, names: list[str]) -> None:
         raise ValueError(f"{path} was written with other columns ({sorted(other)[0]!r} for one); choose another file")
 
 
+def write_patients(path: Path, rows: Path) -> int:
+    """Write a `.csv` file with a row for each patient of a file of `write_rows`: what all their images say together.
+
+    As in `evaluation.by_patient`, that is the class with the highest mean probability. Images of which nobody says
+    whose they are are read together if they are of one file. Gives the number of patients.
+    """
+    sums: dict[tuple[str, str], dict[str, float]] = {}
+    counts: dict[tuple[str, str], list[int]] = {}
+    for row in read_rows(rows):
+        patient = row.get("patient", "")
+        who = (patient, "" if patient else row["image"])
+        sums.setdefault(who, {})
+        count = counts.setdefault(who, [0, 0])
+        count[bool(row["error"])] += 1
+        for name, share in row.get("probabilities", {}).items():
+            sums[who][name] = sums[who].get(name, 0.0) + share
+    names = list(next((each for each in sums.values() if each), {}))
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["patient", "file", "images", "errors", "class", *(f"{_PROBABILITY}{name}" for name in names)])
+        for (patient, image), each in sums.items():
+            images, errors = counts[patient, image]
+            shares = [f"{each[name] / images:.6g}" for name in names] if each else [""] * len(names)
+            writer.writerow([patient, image, images, errors, max(each, key=each.__getitem__, default=""), *shares])
+    return len(sums)
+
+
 def _frames(path: Path) -> Iterator[Item]:
     try:
-        count = count_frames(path)
+        count, patient = count_frames(path), read_patient(path)
     except (OSError, ValueError) as error:
         yield Item(path, None, str(error))
         return
-    yield from ([Item(path)] if count == 1 else (Item(path, frame) for frame in range(count)))
+    frames = [None] if count == 1 else list(range(count))
+    yield from (Item(path, frame, patient=patient) for frame in frames)
 
 
 def _prepare(bundle: Bundle, item: Item) -> tuple[torch.Tensor | None, str]:
@@ -174,7 +225,7 @@ def _write(file: IO[str], row: Mapping[str, Any], names: list[str] | None) -> No
     if names is None:
         file.write(json.dumps(row) + "\n")
         return
-    flat = {**row, **{f"probability:{name}": f"{value:.6g}" for name, value in row.get("probabilities", {}).items()}}
+    flat = {**row, **{f"{_PROBABILITY}{name}": f"{value:.6g}" for name, value in row.get("probabilities", {}).items()}}
     flat |= {f"concept:{name}": f"{value:.6g}" for name, value in row.get("concepts", {}).items()}
     flat["set"] = "" if row.get("set") is None else " | ".join(row["set"])
     flat["abstain"] = "" if row.get("abstain") is None else int(row["abstain"])
@@ -203,7 +254,5 @@ def _finished(path: Path) -> Iterator[tuple[str, int | None]]:
         while end and (raw.seek(end - 1), raw.read(1))[1] != b"\n":
             end -= 1
         raw.truncate(end)
-    with open(path, encoding="utf-8", newline="") as file:
-        rows: Iterable[Mapping[str, Any]] = map(json.loads, file) if path.suffix == ".jsonl" else csv.DictReader(file)
-        for row in rows:
-            yield row["image"], None if row["frame"] in (None, "") else int(row["frame"])
+    for row in read_rows(path):
+        yield row["image"], row["frame"]

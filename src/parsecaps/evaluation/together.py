@@ -20,9 +20,10 @@ class Together:
     """What several models have in common on `n` images with known labels.
 
     `scores` has accuracy and balanced_accuracy of the mean of their probabilities, and those by patient where there are
-    such (`evaluation.by_patient`); `alone` is the mean of the accuracies that each has alone. If models err by chance, their mean errs less; if they err alike, it does not, and more
-    training of the same kind will not either. `all_wrong` and `any_wrong` count the images that all get wrong, and at
-    least one; `misread` says whose the former are.
+    such (`evaluation.by_patient`); `alone` is the mean of the accuracies that each has alone. If models err by chance,
+    their mean errs less; if they err alike, it does not, and more training of the same kind will not either.
+    `all_wrong` and `any_wrong` count the images that all get wrong, and at least one; `misread` says whose the former
+    are.
     """
 
     models: int
