@@ -33,7 +33,7 @@ def test_defaults_are_those_of_the_code() -> None:
     ours: dict[str, Any] = {name: p.default for name, p in signature(Objective).parameters.items()}
     ours |= {field.name: field.default for field in fields(Schedule)}
     shared = training.keys() & ours.keys() - {"epochs", "batch_size"}
-    assert len(shared) == 12
+    assert len(shared) == 13
     assert {name: training[name] for name in shared} == {name: ours[name] for name in shared}
 
 
