@@ -30,8 +30,9 @@ def kernel_ridge(known: np.ndarray, label: np.ndarray, asked: np.ndarray) -> np.
         - known: (n, K); label: (n,); asked: (m, K)
         - output: (m,)
 
-    >>> kernel_ridge(np.array([[0.0, 1.0], [0.1, 1.2], [5.0, 0.0], [5.1, 0.2]]), np.array([0, 0, 1, 1]), np.eye(2)[:1])
-    array([0])
+    >>> known = np.array([[0.0, 1.0], [0.1, 1.2], [5.0, 0.0], [5.1, 0.2]])
+    >>> kernel_ridge(known, np.array([0, 0, 1, 1]), np.array([[0.2, 1.1], [4.8, 0.1]]))
+    array([0, 1])
     """
     mean, std = known.mean(0), known.std(0).clip(min=1e-9)
     first, second = (np.clip((x - mean) / std, -_FARTHEST, _FARTHEST) for x in (known, asked))
