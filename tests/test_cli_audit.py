@@ -5,10 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.training.make import TINY
 from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
+from tests.training.make import TINY
 
 SETTINGS = [*TINY, "model.kind=PlainCNN", "model.head=bottleneck"]
 SMALL = [argument for setting in SETTINGS for argument in ("--set", setting)]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from tests.data.make import folder_of_pictures
 from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
 from parsecaps.data.sources import open_data
+from tests.data.make import folder_of_pictures
 
 
 def run(*arguments: object) -> Result:

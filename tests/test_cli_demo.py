@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.browser import needs_browser, page
 from typer.testing import CliRunner
 
 from parsecaps.cli import app
 from parsecaps.cli.demo import FOLDER
 from parsecaps.pipeline.demo import demo_config
+from tests.browser import needs_browser, page
 
 SHORT = (
     "data.path=phantom:n=240,size=32",

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from PIL import Image
 from scipy.optimize import linear_sum_assignment
-from tests.data.make import folder_of_pictures
-from tests.explain.told import make_folder
 from typer.testing import CliRunner, Result
 
 import parsecaps
-from parsecaps.bundle import Bundle
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.cli import app
-from parsecaps.explain.case_memory import CaseMemory, remember_run, weights_digest
+from parsecaps.explain.known_cases import CaseMemory, remember_run, weights_digest
 from parsecaps.models import ParseCaps
 from parsecaps.training.opening import Listeners
+from tests.data.make import folder_of_pictures
+from tests.explain.told import make_folder
 
 SETTINGS = {
     "model.preset": "tiny",

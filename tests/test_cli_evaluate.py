@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.training.make import TINY
 from typer.testing import CliRunner, Result
 
-from parsecaps.bundle import Bundle
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig
 from parsecaps.data.augment import Augmentation
@@ -18,9 +17,10 @@ from parsecaps.data.cache import prepare_all
 from parsecaps.data.preparation import dequantise
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of
-from parsecaps.evaluation.predictions import Predictions
-from parsecaps.evaluation.runs import Evaluation, evaluate_run
+from parsecaps.pipeline.evaluate_run import Evaluation, evaluate_run
+from parsecaps.prediction.predictions import Predictions
 from parsecaps.training.run_folder import RunFolder
+from tests.training.make import TINY
 
 SMALL = [argument for setting in TINY for argument in ("--set", setting)]
 

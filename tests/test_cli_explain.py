@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.explain.told import make_bundle, make_folder
 from typer.testing import CliRunner, Result
 
 import parsecaps
 from parsecaps.cli import app
 from parsecaps.data.sources import open_data
 from parsecaps.training.opening import Listeners
+from tests.explain.told import make_bundle, make_folder
 
 
 def run(*arguments: object) -> Result:

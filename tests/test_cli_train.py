@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.training.make import TINY
 from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
 from parsecaps.cli.train import describe
 from parsecaps.training.watch import Progress
+from tests.training.make import TINY
 
 SMALL = [argument for setting in TINY for argument in ("--set", setting)]
 

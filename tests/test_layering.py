@@ -18,7 +18,7 @@ import parsecaps
 
 PACKAGE = "parsecaps"
 SOURCE = Path(parsecaps.__file__).parent
-MAX_LINES = 300
+MAX_LINES = 400
 VAGUE_NAMES = {"common", "helper", "helpers", "misc", "util", "utils"}
 
 # A unit is a direct child of the package: a folder or a single module.
@@ -33,13 +33,13 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 # ... and these import anything but what lies downstream of them. `explain` works on any model through its
 # output and a recorder, so it knows no model class.
-DOWNSTREAM = {"training", "evaluation", "explain", "report", "serve", "experiments", "pipeline"}
+FLOW = ["training", "prediction", "metrics", "explain", "audit", "discovery", "report", "export", "serve", "pipeline"]
+DOWNSTREAM = set(FLOW)
 MAY_NOT_IMPORT: dict[str, set[str]] = {
-    "data": {"nn", "models"} | DOWNSTREAM,
-    "training": {"evaluation", "explain", "report", "serve", "experiments", "pipeline"},
-    "evaluation": {"report", "serve", "experiments", "pipeline"},
-    "explain": {"models", "report", "serve", "experiments", "pipeline"},
-    "report": {"serve", "experiments", "pipeline"},
+    "data": {"nn", "models", "bundle", "run"} | DOWNSTREAM,
+    "bundle": {"run"} | DOWNSTREAM,
+    "run": DOWNSTREAM,
+    **{room: set(FLOW[i + 1 :]) for i, room in enumerate(FLOW)},
 }
 # Outside packages, where they are limited: beside the standard library.
 MAY_IMPORT_OUTSIDE: dict[str, set[str]] = {"functional": {"torch"}}
@@ -134,14 +134,14 @@ OFFENCES = {
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from parsecaps.models import ParseCaps",
         ":3: data may not import",
     ),
-    "training/a.py": ("from parsecaps.evaluation.runs import evaluate_run", "training may not import"),
+    "training/a.py": ("from parsecaps.pipeline.evaluate_run import evaluate_run", "training may not import"),
     "report/b.py": ("from parsecaps.pipeline.fit import fit", "report may not import"),
     "explain/a.py": ("from parsecaps.models.parsecaps import ParseCaps", "explain may not import"),
     "report/a.py": ("from parsecaps.cli import app", "only cli"),
     "__init__.py": ("from .cli import app", "only cli"),
     "data/utils.py": ("", "says nothing"),
     "helpers/a.py": ("", "says nothing"),
-    "nn/long.py": ("\n" * (MAX_LINES + 1), "301 lines"),
+    "nn/long.py": ("\n" * (MAX_LINES + 1), "401 lines"),
 }
 
 

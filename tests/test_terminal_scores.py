@@ -3,12 +3,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.evaluation.make import make_predictions
 
-from parsecaps.evaluation.comparison import compare
-from parsecaps.evaluation.scores import score
-from parsecaps.evaluation.together import put_together
-from parsecaps.terminal_scores import (
+from parsecaps.metrics.comparison import compare
+from parsecaps.metrics.ensemble import put_together
+from parsecaps.metrics.scores import score
+from parsecaps.report.terminal_scores import (
     comparison_lines,
     comparison_table,
     score_lines,
@@ -16,6 +15,7 @@ from parsecaps.terminal_scores import (
     side_by_side_table,
     together_tables,
 )
+from tests.metrics.make import make_predictions
 
 
 def printed(*tables: object) -> str:

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.data.make import table
 
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches, ahead_of
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.data.leaks import Fingerprints
+from tests.data.make import table
 
 
 def prepared(count: int = 20) -> tuple[DataSet, PreparedImages]:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.data.make import folder_of_pictures, picture
 
 from parsecaps.data.cache import BadDataError, cache_folder, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import read_image
+from tests.data.make import folder_of_pictures, picture
 
 PREPARATION = Preparation(size=32, channels=3)
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.data.make import folder_of_pictures, picture, table
 
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet, Problem
 from parsecaps.data.check import DataCheck, check_data, concept_ceiling
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.splits import Division, hold_out
+from tests.data.make import folder_of_pictures, picture, table
 
 NAN = float("nan")
 PREPARATION = Preparation(size=32, channels=3)

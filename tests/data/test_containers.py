@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import scipy.io
 from numpy.typing import NDArray
-from tests.data.image_files import grey, write_affnist, write_cemri, write_idx
 
 from parsecaps.data.mnist import read_mnist
 from parsecaps.data.reading import count_frames, image_size, read_image, read_mask
+from tests.data.image_files import grey, write_affnist, write_cemri, write_idx
 
 
 def digits(count: int, side: int) -> NDArray[np.uint8]:

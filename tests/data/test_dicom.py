@@ -10,10 +10,10 @@ from pydicom.data import get_testdata_file
 from pydicom.dataset import Dataset
 from pydicom.pixels.processing import apply_windowing, convert_color_space
 from pydicom.uid import JPEG2000Lossless, RLELossless
-from tests.data.image_files import colour, dicom, grey, write_dicom
 
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import count_frames, image_size, read_image, read_patient
+from tests.data.image_files import colour, dicom, grey, write_dicom
 
 CT = grey(48, 64, levels=4096).astype(np.int16)
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tests.data.make import picture, table
 from torch.nn import functional as F
 
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.leaks import Fingerprints, find_leaks, fingerprint, move_to_one_side, unsafe
 from parsecaps.data.splits import Division
+from tests.data.make import picture, table
 
 
 def pictures(count: int, side: int = 96) -> torch.Tensor:

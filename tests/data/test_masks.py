@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.data.make import folder_of_pictures
 
 from parsecaps.data.masks import prepared_masks
 from parsecaps.data.preparation import Preparation
+from tests.data.make import folder_of_pictures
 
 
 def test_masks_are_prepared_as_the_images(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from tests.data.image_files import grey, write_nifti
 
 from parsecaps.data.reading import count_frames, image_size, read_image, read_mask
+from tests.data.image_files import grey, write_nifti
 
 VOXELS = np.arange(4 * 5 * 6, dtype=np.int16).reshape(4, 5, 6)
 

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
-from tests.data.image_files import colour, grey
 from torch.nn import functional as F
 
-from parsecaps.data.cemri import read_slices
 from parsecaps.data.preparation import Preparation, Square, dequantise, quantise
 from parsecaps.data.raw_image import RawImage
 from parsecaps.data.reading import read_image, read_mask
+from studies.cemri_slices import read_slices
+from tests.data.image_files import colour, grey
 
 EIGHT_BIT = (0.0, 255.0)
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tests.data.image_files import colour, grey
 
 from parsecaps.data.reading import count_frames, image_size, read_image, read_mask
+from tests.data.image_files import colour, grey
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.bmp", "a.tif"])

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from tests.data.image_files import grey, write_samples
 
 from parsecaps.data.reading import count_frames, image_size, mislabelled, read_image, read_mask, read_patient
+from tests.data.image_files import grey, write_samples
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import read_image, read_mask
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import by_fold, hold_out, official, rows_of
-from parsecaps.experiments.independent_splits import independent_draws, leaking_share, random_slices
+from studies.independent_splits import independent_draws, leaking_share, random_slices
 
 Loaded = tuple[DataSet, PreparedImages]
 

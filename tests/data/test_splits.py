@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.data.make import table
 
 from parsecaps.data.cases import SPLITS, Case, DataSet, Split
 from parsecaps.data.splits import (
@@ -21,6 +20,7 @@ from parsecaps.data.splits import (
     split_hash,
     write_split,
 )
+from tests.data.make import table
 
 
 def many(seed: int = 0, patients: int = 120, classes: int = 3) -> DataSet:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from parsecaps.evaluation.predictions import Predictions
-from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.explain.intervention import ConceptReasoning, exclusive_groups
+from parsecaps.explain.known_cases import CaseMemory
+from parsecaps.prediction.predictions import Predictions
 
 
 def make_memory(

@@ -2,10 +2,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from tests.explain.make import make_reasoning
 
 from parsecaps.explain.counterfactual import MARGIN, counterfactual
 from parsecaps.explain.intervention import ConceptReasoning
+from tests.explain.make import make_reasoning
 
 SINGLE = ("a", "b", "c", "d", "e", "f")
 GROUPED = ("a", "size=1", "size=2", "size=3", "b", "hue=x", "hue=y")

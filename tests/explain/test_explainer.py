@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.explain.told import DATA, make_bundle, make_folder
 
 from parsecaps.data.raw_image import RawImage
 from parsecaps.data.sources import open_data
-from parsecaps.evaluation.archive import Decision
 from parsecaps.explain.explainer import Explainer, explain
 from parsecaps.explain.gradient_maps import GRADIENT_MAPS
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.explain.route_maps import class_maps, concept_maps
+from parsecaps.prediction.archive import Decision
+from tests.explain.told import DATA, make_bundle, make_folder
 
 IMAGE = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
 

@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from tests.explain.small_models import KINDS, random_image, small_model
 from torch import Tensor
 from torch.nn import functional as F
 
 from parsecaps.explain.flow import flow, relevance
-from parsecaps.explain.routes import CellRoutes, trace
 from parsecaps.explain.targets import About, measure, secant
+from parsecaps.explain.trace import CellRoutes, trace
 from parsecaps.nn import replace_couplings
 from parsecaps.nn.recorder import record_stages
+from tests.explain.small_models import KINDS, random_image, small_model
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from tests.explain.small_models import random_image, small_model
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -11,6 +10,7 @@ from parsecaps.explain.path import neutral
 from parsecaps.models import PlainCNN
 from parsecaps.nn.recorder import record_stages
 from parsecaps.types import Output
+from tests.explain.small_models import random_image, small_model
 
 
 class Sums(nn.Module):

@@ -4,12 +4,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from tests.explain.make import make_memory, make_reasoning
 
-from parsecaps.bundle import Bundle
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain.intervention import concept_reasoning, typical_presences
 from parsecaps.models import ParseCaps
+from tests.explain.make import make_memory, make_reasoning
 
 
 def bundle(head: str = "bottleneck") -> Bundle:

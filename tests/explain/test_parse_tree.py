@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.explain.small_models import KINDS, random_image, small_model
 
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.raw_image import RawImage
 from parsecaps.explain.climb import Climb, climb
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.explain.path import EdgeRelevance, edge_relevance
-from parsecaps.explain.routes import CellRoutes, Routes, trace
 from parsecaps.explain.strict_tree import strict_network
+from parsecaps.explain.trace import CellRoutes, Routes, trace
 from parsecaps.explain.tree_regions import Region, choose, hills
+from tests.explain.small_models import KINDS, random_image, small_model
 
 
 def tree_of(kind: str = "default", **settings: Any) -> tuple[ParseTree, Climb, Routes]:

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tests.explain.small_models import KINDS, random_image, small_model
 
 from parsecaps.explain.path import edge_relevance, neutral, path_relevance
-from parsecaps.explain.routes import trace
 from parsecaps.explain.targets import measure
+from parsecaps.explain.trace import trace
+from tests.explain.small_models import KINDS, random_image, small_model
 
 
 def test_the_neutral_picture_has_one_colour() -> None:

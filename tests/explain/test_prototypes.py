@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-from tests.explain.make import make_memory
 
 from parsecaps.explain.prototypes import prototypes, similar
+from tests.explain.make import make_memory
 
 
 def one_per_patient(rows: list[int], patient: list[str], count: int) -> list[int]:

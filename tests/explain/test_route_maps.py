@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from tests.explain.small_models import KINDS, random_image, small_model
 
 from parsecaps.explain.path import path_relevance
 from parsecaps.explain.pixels import focus, magnify, pixel_contributions, smooth
 from parsecaps.explain.places import Places
 from parsecaps.explain.route_maps import Weight, class_maps, concept_maps, primary_relevance
-from parsecaps.explain.routes import trace
 from parsecaps.explain.targets import secant
+from parsecaps.explain.trace import trace
 from parsecaps.models import ParseCaps
+from tests.explain.small_models import KINDS, random_image, small_model
 
 WEIGHTS: list[Weight] = ["path", "contribution", "gradient", "activity"]
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.explain.small_models import KINDS, random_image, small_model
 
 from parsecaps.explain.strict_tree import (
     load_statistics,
@@ -16,6 +15,7 @@ from parsecaps.explain.strict_tree import (
 from parsecaps.nn import record_couplings, replace_couplings
 from parsecaps.nn.couplings import RecordedCoupling
 from parsecaps.nn.normalisation import CapsuleBatchNorm
+from tests.explain.small_models import KINDS, random_image, small_model
 
 
 def sparse(recorded: list[RecordedCoupling]) -> list[torch.Tensor]:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.explain.test_traversal import CAPSULE, model_with_decoder
 
 from parsecaps.explain.traversal import traverse
 from parsecaps.explain.traversal_strip import STEPS, traversal_strips
+from tests.explain.test_traversal import CAPSULE, model_with_decoder
 
 
 def test_the_strip_holds_the_decoders_pictures_in_order() -> None:

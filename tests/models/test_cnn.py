@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.nn import record_couplings
+from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 
 class TestPlainCNN(CompileContract, ExportContract):

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from tests.models.contract import SparseContract
 
 from parsecaps.models import FlatCaps, ParseCaps
 from parsecaps.models.summary import TOTAL_WITHOUT_DECODER, summarize
+from tests.models.contract import SparseContract
 
 
 def flat(**changes: Any) -> FlatCaps:

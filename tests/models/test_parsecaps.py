@@ -5,6 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+
+from parsecaps.models import ParseCaps
+from parsecaps.models.presets import PRESETS
+from parsecaps.nn import replace_couplings
+from parsecaps.nn.couplings import uniform
 from tests.models.contract import (
     CompileContract,
     ExportContract,
@@ -14,11 +19,6 @@ from tests.models.contract import (
     capsule_shapes,
     warmed_up,
 )
-
-from parsecaps.models import ParseCaps
-from parsecaps.models.presets import PRESETS
-from parsecaps.nn import replace_couplings
-from parsecaps.nn.couplings import uniform
 
 
 def tiny(**changes: Any) -> ParseCaps:

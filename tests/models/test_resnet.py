@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tests.models.contract import ExportContract, ModelContract
 
 from parsecaps.explain.gradient_maps import grad_cam
 from parsecaps.models import ResNet18
 from parsecaps.nn import record_couplings
+from tests.models.contract import ExportContract, ModelContract
 
 
 class TestResNet18(ExportContract):

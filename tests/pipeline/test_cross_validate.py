@@ -14,10 +14,10 @@ import parsecaps
 from parsecaps.config import DataSection
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.sources import open_data
-from parsecaps.evaluation.runs import evaluate_run
 from parsecaps.pipeline.cross_validate import CrossValidation
+from parsecaps.pipeline.evaluate_run import evaluate_run
 from parsecaps.training import watch
-from parsecaps.training.folds import fold_divisions
+from parsecaps.data.splits import fold_divisions
 from parsecaps.training.opening import Listeners
 
 SETTINGS = {"model.preset": "tiny", "training.epochs": 1, "training.batch_size": 8}

@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.training.make import PHANTOM, TINY, skewed_manifest
 
 import parsecaps
-from parsecaps.bundle import Bundle
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.config import load_config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of
-from parsecaps.evaluation.calibration import fit_temperature
-from parsecaps.evaluation.predictions import Predictions
-from parsecaps.evaluation.scores import Scores
+from parsecaps.prediction.calibration import fit_temperature
+from parsecaps.metrics.scores import Scores
 from parsecaps.pipeline import fit as pipeline_fit
 from parsecaps.pipeline.fit import TrainedRun
+from parsecaps.prediction.predictions import Predictions
 from parsecaps.training.opening import Listeners
+from tests.training.make import PHANTOM, TINY, skewed_manifest
 
 QUIET = Listeners()
 

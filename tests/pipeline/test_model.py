@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 import parsecaps
 from parsecaps.cli import app
 from parsecaps.data.sources import open_data
-from parsecaps.evaluation.conformal import calibrate
-from parsecaps.evaluation.predictions import Predictions
 from parsecaps.pipeline.fit import TrainedRun
+from parsecaps.prediction.conformal import calibrate
+from parsecaps.prediction.predictions import Predictions
 from parsecaps.training.opening import Listeners
 
 RISK = 0.2

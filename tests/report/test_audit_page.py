@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.browser import needs_browser, page
-from tests.explain.make_audit import make_audit
 
-from parsecaps.explain.map_audit import MapAudit
+from parsecaps.audit.maps import MapAudit
 from parsecaps.report.audit_page import audit_page
 from parsecaps.report.charts import line_chart
-from parsecaps.terminal_audit import audit_lines, audit_tables
+from parsecaps.report.terminal_audit import audit_lines, audit_tables
+from tests.audit.make_audit import make_audit
+from tests.browser import needs_browser, page
 
 
 def test_methods_stand_side_by_side() -> None:

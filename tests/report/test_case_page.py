@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from tests.browser import needs_browser, page
-from tests.explain.make_audit import make_cost
-from tests.explain.told import make_folder
 
-from parsecaps.bundle import Bundle
+from parsecaps.audit.strict_cost import Strictness
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain.explainer import Explainer, explain
 from parsecaps.explain.explanation import Explanation
-from parsecaps.explain.map_pictures import overlay_png
-from parsecaps.explain.strictness import Strictness
 from parsecaps.explain.traversal_strip import TraversalStrip
 from parsecaps.models import ParseCaps
 from parsecaps.report.case_page import case_page
+from parsecaps.report.pictures import overlay_png
+from tests.audit.make_audit import make_cost
+from tests.browser import needs_browser, page
+from tests.explain.told import make_folder
 
 NAMES = ["<i>a</i>.png", "b.png", "a-very-long-name-without-any-place-to-break-it/" * 3 + "c.png"]
 

@@ -3,8 +3,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.browser import needs_browser, page
-from tests.data.make import folder_of_pictures
 
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import DataSet, Problem
@@ -12,6 +10,8 @@ from parsecaps.data.check import check_data
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.splits import hold_out
 from parsecaps.report.data_page import data_page
+from tests.browser import needs_browser, page
+from tests.data.make import folder_of_pictures
 
 
 @pytest.fixture

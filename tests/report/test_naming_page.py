@@ -4,18 +4,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.browser import needs_browser, page
-from tests.explain.make import make_memory, make_reasoning
 
-from parsecaps.bundle import Bundle
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.preparation import Preparation
-from parsecaps.explain.case_memory import CaseMemory, weights_digest
-from parsecaps.explain.discovery import discover
-from parsecaps.explain.naming import name_concepts
-from parsecaps.explain.stability import Stability
+from parsecaps.discovery.discover import discover
+from parsecaps.discovery.naming import name_concepts
+from parsecaps.discovery.stability import Stability
+from parsecaps.explain.known_cases import CaseMemory, weights_digest
 from parsecaps.explain.thumbnails import jpeg
 from parsecaps.models import ParseCaps
 from parsecaps.report.naming_page import naming_page
+from tests.browser import needs_browser, page
+from tests.explain.make import make_memory, make_reasoning
 
 CONCEPTS = ("unnamed 1", "<b>ring</b>", "unnamed 3")
 STABILITY = Stability({}, 0.44, 0.1, [0.81, 0.5, 0.0], [0.12, 0.1, 0.0], [0.64, 0.2, 0.0])

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.browser import needs_browser, page
-from tests.evaluation.make import make_predictions
 
-from parsecaps.evaluation.comparison import compare
-from parsecaps.evaluation.fold_scores import FoldScores
-from parsecaps.evaluation.predictions import Predictions
-from parsecaps.evaluation.scores import score
-from parsecaps.evaluation.set_scores import Sets, score_sets
-from parsecaps.evaluation.together import put_together
+from parsecaps.metrics.comparison import compare
+from parsecaps.metrics.conformal_scores import Sets, score_sets
+from parsecaps.metrics.ensemble import put_together
+from parsecaps.metrics.folds import FoldScores
+from parsecaps.metrics.scores import score
+from parsecaps.prediction.predictions import Predictions
 from parsecaps.report.scores_page import scores_page
+from tests.browser import needs_browser, page
+from tests.metrics.make import make_predictions
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.data.make import table
 
 from parsecaps.config import load_config
 from parsecaps.data.cases import UNKNOWN, DataSet
 from parsecaps.training.choose import absolute, choose, has_colour, look_at
+from tests.data.make import table
 
 NAN = UNKNOWN
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.training.make import PHANTOM
 
 from parsecaps.config import load_config
 from parsecaps.data.augment import Augmentation
@@ -13,6 +12,7 @@ from parsecaps.training.fit import Run, fit
 from parsecaps.training.objective import Objective
 from parsecaps.training.tally import Tally, count_images
 from parsecaps.types import Batch, Output
+from tests.training.make import PHANTOM
 
 SETTINGS = [*PHANTOM, "training.learning_rate=0.003", "training.epochs=6", "training.keep=last"]
 

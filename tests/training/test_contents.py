@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from tests.data.make import picture
-from tests.training.make import TINY, skewed_manifest
 
 import parsecaps
 from parsecaps.config import load_config
@@ -14,6 +12,8 @@ from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of, split_hash
 from parsecaps.training.fit import fit
 from parsecaps.training.run_folder import RunFolder
+from tests.data.make import picture
+from tests.training.make import TINY, skewed_manifest
 
 
 @pytest.fixture

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from tests.data.make import folder_of_pictures
-from tests.training.make import PHANTOM, TINY, skewed_manifest
 
-from parsecaps.bundle import Bundle
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.config import load_config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.sources import open_data
@@ -25,6 +23,8 @@ from parsecaps.training.run_folder import RunFolder
 from parsecaps.training.tally import Tally
 from parsecaps.training.watch import DivergedError
 from parsecaps.types import Batch, Output
+from tests.data.make import folder_of_pictures
+from tests.training.make import PHANTOM, TINY, skewed_manifest
 
 
 @pytest.fixture(scope="module")

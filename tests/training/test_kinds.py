@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests.training.make import PHANTOM, skewed_manifest
 
-from parsecaps.bundle import Bundle
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.config import load_config
 from parsecaps.training.fit import fit
+from tests.training.make import PHANTOM, skewed_manifest
 
 
 @pytest.mark.parametrize("kind", ["FlatCaps", "PlainCNN", "ResNet18"])

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.data.make import folder_of_pictures
-from tests.training.make import TINY
-from tests.training.test_resume import assert_same_run
 from torch import Tensor
 
+from parsecaps.audit.run import audit_model
 from parsecaps.config import load_config
-from parsecaps.explain.audited_run import audit_model
 from parsecaps.models import FlatCaps, ParseCaps
 from parsecaps.pipeline import fit as pipeline
 from parsecaps.training import watch
 from parsecaps.training.fit import Listeners, fit
 from parsecaps.training.mask_guide import MaskGuide
+from tests.data.make import folder_of_pictures
+from tests.training.make import TINY
+from tests.training.test_resume import assert_same_run
 
 SETTINGS = [*TINY, "model.num_concepts=0", "training.mask_weight=3"]
 

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.training.make import TINY
-from tests.training.test_mask_guide import outlined
 
+from parsecaps.audit.run import audit_model
 from parsecaps.config import load_config
-from parsecaps.data.measures import MEASURES
-from parsecaps.explain.audited_run import audit_model
 from parsecaps.models import FlatCaps, ParseCaps
 from parsecaps.pipeline import fit as pipeline
 from parsecaps.training.fit import Listeners
 from parsecaps.training.measure_guide import MeasureGuide
+from studies.tumour_measures import MEASURES
+from tests.training.make import TINY
+from tests.training.test_mask_guide import outlined
 
 SETTINGS = [*TINY, "model.num_concepts=0", "training.measure_weight=5"]
 

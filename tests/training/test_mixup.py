@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.training.make import PHANTOM
 from torch.nn import functional as F
 
 from parsecaps.config import load_config
@@ -15,6 +14,7 @@ from parsecaps.training.fit import fit
 from parsecaps.training.objective import Objective
 from parsecaps.training.tally import Tally, count_images
 from parsecaps.types import Batch, Mixed, Output
+from tests.training.make import PHANTOM
 
 
 def batch(views: int = 1) -> Batch:

@@ -8,9 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.data.make import folder_of_pictures
-from tests.data.test_batches import prepared as prepared_values
-from tests.training.make import PHANTOM, TINY, skewed_manifest
 
 from parsecaps.config import load_config
 from parsecaps.data.batches import Batches
@@ -18,7 +15,6 @@ from parsecaps.data.cache import prepare_all
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of
-from parsecaps.experiments.short_training import Split, train
 from parsecaps.models import ParseCaps
 from parsecaps.training import build
 from parsecaps.training.build import class_weights, concept_weights, pixel_statistics
@@ -29,6 +25,10 @@ from parsecaps.training.objective import Objective
 from parsecaps.training.schedule import Schedule
 from parsecaps.training.tally import Tally, count_images
 from parsecaps.types import Batch
+from studies.short_training import Split, train
+from tests.data.make import folder_of_pictures
+from tests.data.test_batches import prepared as prepared_values
+from tests.training.make import PHANTOM, TINY, skewed_manifest
 
 PLAIN = [
     *("model.preset=tiny", "model.num_concepts=0", "model.settings.dropout=0.0", "preparation.channels=1"),

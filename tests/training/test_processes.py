@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.training.make import TINY, skewed_manifest
-from tests.training.without_batch_statistics import image_norm
 from torch import nn
 
 from parsecaps.config import load_config
 from parsecaps.training.checkpoint import read_tensors
 from parsecaps.training.fit import fit
 from parsecaps.training.processes import Processes, find_processes
+from tests.training.make import TINY, skewed_manifest
+from tests.training.without_batch_statistics import image_norm
 
 SCRIPT = Path(__file__).with_name("without_batch_statistics.py")
 QUIET = ["model.settings.normalisation=layer", "model.settings.dropout=0.0", "augmentation=null"]

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.training.make import PHANTOM, TINY
 
 from parsecaps.config import load_config
 from parsecaps.training import watch
 from parsecaps.training.checkpoint import read_tensors
 from parsecaps.training.fit import Listeners, fit
 from parsecaps.training.run_folder import RunFolder
+from tests.training.make import PHANTOM, TINY
 
 SCRIPT = Path(__file__).with_name("kill_and_resume.py")
 

@@ -38,9 +38,9 @@ def audit(
     """
     folder = model if out is None else out
     check_writable(json_file)
-    from parsecaps.explain.audited_run import audit_model
+    from parsecaps.audit.run import audit_model
     from parsecaps.report.audit_page import audit_page
-    from parsecaps.terminal_audit import audit_lines, audit_tables
+    from parsecaps.report.terminal_audit import audit_lines, audit_tables
 
     with console(stderr=True).status("reading") as status:
 

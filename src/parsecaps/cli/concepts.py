@@ -34,7 +34,7 @@ def concepts(
     `parsecaps concepts reports.csv --column findings --lexicon chest.yaml --out cases.csv`
     """
     check_writable(json_file)
-    from parsecaps.terminal import plain_table
+    from parsecaps.report.terminal import plain_table
     from parsecaps.text.lexicon import Lexicon
     from parsecaps.text.preview import highlight
     from parsecaps.text.table import annotate_table

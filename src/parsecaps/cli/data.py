@@ -70,7 +70,7 @@ def check(
     from parsecaps.data.preparation import Preparation
     from parsecaps.data.sources import open_data
     from parsecaps.data.splits import divide, write_split
-    from parsecaps.terminal_data import check_lines, check_tables
+    from parsecaps.report.terminal_data import check_lines, check_tables
 
     opened = open_data(data, source)
     if not len(opened):
@@ -163,6 +163,6 @@ def split(
 def sources() -> None:
     """List what can be read."""
     from parsecaps.data.sources import SOURCES
-    from parsecaps.terminal_data import source_table
+    from parsecaps.report.terminal_data import source_table
 
     console().print(source_table(SOURCES))

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
-from parsecaps.cli.train import INTERRUPTED, listening, show_run
+from parsecaps.cli.train import INTERRUPTED, show_run, showing_progress
 
 FOLDER = "parsecaps-demo"
 
@@ -37,8 +37,8 @@ def demo(
 
     chosen = demo_config(config, settings)
     try:
-        with listening() as listeners:
-            result = run_demo(chosen, out or _free(), listeners)
+        with showing_progress() as callbacks:
+            result = run_demo(chosen, out or _free(), callbacks)
     except KeyboardInterrupt as stopped:
         console(stderr=True).print(str(stopped), highlight=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None

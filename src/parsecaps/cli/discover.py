@@ -41,8 +41,8 @@ def discover(
     if out is not None:
         check_writable(out)
     from parsecaps.pipeline.discover import discover_run
-    from parsecaps.pipeline.results import write_text
-    from parsecaps.terminal_discovery import discovery_lines, discovery_table
+    from parsecaps.data.files import write_text
+    from parsecaps.report.terminal_discovery import discovery_lines, discovery_table
 
     with console(stderr=True).status("reading") as status:
 
@@ -78,7 +78,7 @@ def name(
 
     `parsecaps name runs/cases-1 concept-names.csv`
     """
-    from parsecaps.pipeline.name import name_run
+    from parsecaps.pipeline.discover import name_run
 
     changed = name_run(model, names)
     for each in changed:

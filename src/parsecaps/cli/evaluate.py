@@ -18,9 +18,9 @@ from parsecaps.cli.output import (
 
 if TYPE_CHECKING:
     from parsecaps.config import EvaluateConfig
-    from parsecaps.evaluation.comparison import Comparison
-    from parsecaps.evaluation.scores import Scores
-    from parsecaps.evaluation.together import Together
+    from parsecaps.metrics.comparison import Comparison
+    from parsecaps.metrics.ensemble import Together
+    from parsecaps.metrics.scores import Scores
 
 
 @one_line_errors
@@ -78,12 +78,12 @@ def evaluate(
     if len({run.resolve() for run in runs}) < len(runs):
         raise ValueError("the same run is given twice; give each once")
     from parsecaps.config import EvaluateConfig, load_settings
-    from parsecaps.evaluation.comparison import compare
-    from parsecaps.evaluation.runs import evaluate_run
-    from parsecaps.evaluation.together import put_together
-    from parsecaps.pipeline.results import write_results, write_text
+    from parsecaps.metrics.comparison import compare
+    from parsecaps.metrics.ensemble import put_together
+    from parsecaps.pipeline.evaluate import evaluate_run, write_results
+    from parsecaps.data.files import write_text
     from parsecaps.report.scores_page import scores_page
-    from parsecaps.training.run_folder import RunFolder
+    from parsecaps.run import Run
 
     given = {"part": part, "data": data, "resamples": resamples, "views": views, "device": device}
     values = {key: value for key, value in given.items() if value is not None}
@@ -108,15 +108,15 @@ def evaluate(
         ],
         "together": together and together.as_dict(),
     }
-    own = RunFolder(runs[0])
+    own = Run(runs[0])
     if not others and chosen.data is None and chosen.part in ("auto", "test") and chosen.views == 1:
         write_results(own, results[first])
-        numbers, written = own.scores, own.page
+        numbers, written = own.scores_file, own.page_file
     else:
         stem = _stem(chosen, len(runs))
         numbers, written = (runs[0] / f"{stem}.{ending}" for ending in ("json", "html"))
         write_json(numbers, stored)
-    if page is not None or written != own.page:
+    if page is not None or written != own.page_file:
         written = written if page is None else page
         write_text(written, scores_page(scores, comparisons, together, title=f"Scores: {', '.join(scores)}"))
     write_json(json_file, stored)
@@ -136,7 +136,7 @@ def _stem(settings: "EvaluateConfig", runs: int) -> str:
 def _show(
     scores: "dict[str, Scores]", comparisons: "dict[tuple[str, str], Comparison]", together: "Together | None"
 ) -> None:
-    from parsecaps.terminal_scores import (
+    from parsecaps.report.terminal_scores import (
         comparison_lines,
         comparison_table,
         score_lines,

@@ -60,10 +60,9 @@ def explain(
     image gets).
     """
     check_writable(json_file)
-    from parsecaps.bundle import find_bundle
     from parsecaps.config import ExplainConfig, load_settings
     from parsecaps.explain.explainer import Explainer
-    from parsecaps.pipeline.series import explain_series
+    from parsecaps.pipeline.explain import explain_series
 
     given = {"method": method, "risk": risk, "strict": strict or None, "traversals": traversals}
     values = {key: value for key, value in given.items() if value is not None}
@@ -72,7 +71,7 @@ def explain(
         out.mkdir(parents=True, exist_ok=True)
     with console(stderr=True).status("explaining") as status:
         explained, errors = explain_series(
-            Explainer.load(find_bundle(model), risk=chosen.risk),
+            Explainer.load(model, risk=chosen.risk),
             inputs,
             chosen,
             progress=lambda done: status.update(f"explaining: {done:,} images"),
@@ -105,21 +104,21 @@ def remember(
 
     `parsecaps remember runs/cases-1`
     """
-    from parsecaps.explain.case_memory import MEMORY_FILE, THUMBNAILS_FILE, remember_run
-    from parsecaps.training.run_folder import RunFolder
+    from parsecaps.explain.known_cases import MEMORY_FILE, THUMBNAILS_FILE, remember_run
+    from parsecaps.run import Run
 
     with console(stderr=True).status("looking at the training cases") as status:
         memory = remember_run(
             run, progress=lambda done, total: status.update(f"looking at the training cases: {done:,} of {total:,}")
         )
-    files = " and ".join(str(RunFolder(run).bundle / name) for name in (MEMORY_FILE, THUMBNAILS_FILE))
+    files = " and ".join(str(Run(run).bundle_folder / name) for name in (MEMORY_FILE, THUMBNAILS_FILE))
     warning = "they hold pictures and patient ids: do not give them away with the model"
     console().print(f"{len(memory):,} training cases in {files}; {warning}", highlight=False, soft_wrap=True)
 
 
 def _write(told: "Explanation", folder: Path) -> None:
     """Overlays, trees and numbers of one image."""
-    from parsecaps.explain.map_pictures import overlay_png
+    from parsecaps.report.pictures import overlay_png
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "image.png").write_bytes(overlay_png(told.image, None))

@@ -9,7 +9,7 @@ import typer
 from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
 
 if TYPE_CHECKING:
-    from parsecaps.experiments.routes import RouteResult
+    from studies.routes import RouteResult
 
 bench_app = typer.Typer(rich_markup_mode="markdown")
 
@@ -42,7 +42,7 @@ def summary(
     check_writable(json_file)
     from parsecaps.models import ParseCaps
     from parsecaps.models.summary import summarize
-    from parsecaps.terminal import layer_table
+    from parsecaps.report.terminal import layer_table
 
     wanted = {"image_size": size, "num_concepts": concepts}
     changes: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
@@ -83,8 +83,8 @@ def bench(
             raise ValueError(f"options go behind the name: parsecaps bench {context.invoked_subcommand} --help")
         return
     check_writable(json_file)
-    from parsecaps.evaluation import speed
-    from parsecaps.terminal import entmax_table, memory_table, throughput_table
+    from benchmarks import speed
+    from parsecaps.report.terminal import entmax_table, memory_table, throughput_table
 
     out, notes = console(), console(stderr=True)
     bench = speed.SpeedBench(preset or speed.PRESETS, quick=quick, compiled=not (quick or no_compile))
@@ -127,8 +127,8 @@ def bench_data(
     `parsecaps bench data --images 50000 --json loading.json`
     """
     check_writable(json_file)
-    from parsecaps.evaluation.loading import measure_loading_memory, time_loading
-    from parsecaps.evaluation.timing import Effort
+    from benchmarks.loading import measure_loading_memory, time_loading
+    from benchmarks.timing import Effort
 
     out = console()
     with console(stderr=True).status("loader and training step"):
@@ -170,8 +170,8 @@ def bench_training(
     `parsecaps bench training data/cemri --epochs 4 --json training.json`
     """
     check_writable(json_file)
+    from benchmarks.training_speed import time_training
     from parsecaps.config import load_config
-    from parsecaps.evaluation.training_speed import time_training
 
     with console(stderr=True).status("training") as status:
         speed = time_training(
@@ -236,10 +236,10 @@ def routes(
         raise ValueError("--model tests a model as it is; leave out --epochs and --save")
     if save is not None:
         save.mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than after the training
-    from parsecaps.experiments.route_tasks import read_task
-    from parsecaps.experiments.routes import measure_routes
     from parsecaps.models import load_model
-    from parsecaps.terminal import criteria_lines, routes_table
+    from parsecaps.report.terminal import criteria_lines, routes_table
+    from studies.route_tasks import read_task
+    from studies.routes import measure_routes
 
     out, given = console(), load_model(model) if model is not None else None
     with console(stderr=True).status("reading the images") as status:
@@ -254,8 +254,8 @@ def routes(
 
 
 def _routes_of_run(run: Path, twin: Path | None, json_file: Path | None) -> None:
-    from parsecaps.experiments.run_routes import measure_run
-    from parsecaps.terminal import criteria_lines, routes_table
+    from parsecaps.report.terminal import criteria_lines, routes_table
+    from studies.run_routes import measure_run
 
     with console(stderr=True).status("reading the images") as status:
         result = measure_run(run, twin, log=status.update)

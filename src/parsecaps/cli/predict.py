@@ -60,16 +60,19 @@ def predict(
     check_writable(json_file)
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from parsecaps.bundle import Bundle, find_bundle
+    from parsecaps.prediction.bundle import Bundle
     from parsecaps.config import PredictConfig, load_settings
-    from parsecaps.evaluation.archive import find_items, write_patients, write_rows
-    from parsecaps.evaluation.deciding import load_decision
+    from parsecaps.prediction.archive import write_patients, write_rows
+    from parsecaps.prediction.files import find_files
 
     given = {"risk": risk, "device": device}
     values = {key: value for key, value in given.items() if value is not None}
     chosen = load_settings(PredictConfig, config, settings or [], values=values)
-    folder = find_bundle(model)
-    bundle, (decision, notes) = Bundle.load(folder, chosen.device), load_decision(folder, chosen.risk)
+    bundle = Bundle.load(model, chosen.device)
+    calibration = bundle.calibration
+    notes = [calibration.note] if calibration.note else []
+    if chosen.risk is not None and (note := calibration.threshold(chosen.risk).note):
+        notes.append(note)
     err = console(stderr=True)
     with Progress(
         SpinnerColumn(),
@@ -83,8 +86,8 @@ def predict(
         done, failed = write_rows(
             out,
             bundle,
-            find_items(inputs),
-            decision,
+            find_files(inputs),
+            risk=chosen.risk,
             batch_size=chosen.batch_size,
             progress=lambda done, failed: progress.update(task, description=f"{done:,} images, {failed:,} errors"),
         )
@@ -95,4 +98,4 @@ def predict(
     if patients is not None:
         whose = write_patients(patients, out)
         console().print(f"{patients}: {whose:,} patients", highlight=False, soft_wrap=True)
-    write_json(json_file, {"rows": done, "errors": failed, "temperature": decision.temperature, "notes": notes})
+    write_json(json_file, {"rows": done, "errors": failed, "temperature": calibration.temperature, "notes": notes})

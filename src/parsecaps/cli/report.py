@@ -41,11 +41,10 @@ def report(
     A YAML file and `--set` have the keys `risk`, `method`, `strict`, `traversals`, `trees` and `limit`.
     """
     check_writable(out)
-    from parsecaps.bundle import find_bundle
     from parsecaps.config import ReportConfig, load_settings
     from parsecaps.explain.explainer import Explainer
-    from parsecaps.pipeline.results import write_text
-    from parsecaps.pipeline.series import explain_series
+    from parsecaps.pipeline.explain import explain_series
+    from parsecaps.data.files import write_text
     from parsecaps.report.case_page import case_page
 
     given = {"method": method, "risk": risk, "limit": limit, "strict": strict or None, "traversals": traversals}
@@ -53,7 +52,7 @@ def report(
     chosen = load_settings(ReportConfig, config, settings or [], values=values)
     with console(stderr=True).status("explaining") as status:
         explained, errors = explain_series(
-            Explainer.load(find_bundle(model), risk=chosen.risk),
+            Explainer.load(model, risk=chosen.risk),
             inputs or [],
             chosen,
             run=model,

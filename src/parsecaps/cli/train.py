@@ -11,10 +11,8 @@ from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable,
 
 if TYPE_CHECKING:
     from parsecaps.config import Config
-    from parsecaps.pipeline.cross_validate import CrossValidation
-    from parsecaps.pipeline.fit import TrainedRun
-    from parsecaps.training.opening import Listeners
-    from parsecaps.training.watch import Progress
+    from parsecaps.run import Run
+    from parsecaps.training.callbacks import Callbacks, Progress
 
 INTERRUPTED = 130  # the exit code that shells give to Ctrl-C
 
@@ -95,17 +93,17 @@ def train(
 
 def _train(chosen: "Config | None", out: Path | None, resume: Path | None, json_file: Path | None) -> None:
     from parsecaps.pipeline.cross_validate import cross_validate  # torch and Lightning, some seconds
-    from parsecaps.pipeline.fit import fit
-    from parsecaps.training.run_folder import RunFolder
+    from parsecaps.pipeline.train import fit
+    from parsecaps.run import Run
 
-    data = (chosen or RunFolder(resume or Path()).read_config()).data
+    data = (chosen or Run(resume or Path()).config).data
     several = data.folds > 0 and data.fold is None
     try:
-        with listening() as listeners:
+        with showing_progress() as callbacks:
             if several:
-                folds = cross_validate(chosen, run_folder=out, resume=resume, listeners=listeners)
+                folds = cross_validate(chosen, run_folder=out, resume=resume, callbacks=callbacks)
             else:
-                run = fit(chosen, run_folder=out, resume=resume, listeners=listeners)
+                run = fit(chosen, run_folder=out, resume=resume, callbacks=callbacks)
     except KeyboardInterrupt as stopped:
         if stopped.args:  # in the first process
             console(stderr=True).print(str(stopped), highlight=False, soft_wrap=True)
@@ -118,61 +116,62 @@ def _train(chosen: "Config | None", out: Path | None, resume: Path | None, json_
             raise typer.Exit(1)
 
 
-def show_run(run: "TrainedRun") -> dict[str, Any]:
+def show_run(run: "Run") -> dict[str, Any]:
     """Print how a run came out; gives what goes into the JSON file."""
-    from parsecaps.terminal_scores import score_lines, short_table
+    from parsecaps.report.terminal_scores import score_lines, short_table
 
-    out = console()
-    best = run.history[run.best_epoch - 1]
+    out, scores, history = console(), run.scores, run.history
+    best = history[run.best_epoch - 1]
     if "val_loss" in best:
         out.print(
             f"{run.config.training.keep} epoch: {run.best_epoch}; validation accuracy {best['val_accuracy']:.1%}, "
             f"balanced {best['val_balanced_accuracy']:.1%}",
             highlight=False,
         )
-    if run.scores is not None:
-        out.print(short_table(run.scores))
-        for line in score_lines(run.scores):
+    if scores is not None:
+        out.print(short_table(scores))
+        for line in score_lines(scores):
             out.print(line, highlight=False, markup=False, soft_wrap=True)
-    places = [f"run: {run.folder.path}", f"model: {run.folder.bundle}"]
-    places += [f"page: {run.folder.page}"] if run.scores is not None else []
+    places = [f"run: {run.folder}", f"model: {run.bundle_folder}"]
+    places += [f"page: {run.page_file}"] if scores is not None else []
     out.print("\n".join(places), highlight=False, soft_wrap=True)
     return {
-        "run": str(run.folder.path),
-        "bundle": str(run.folder.bundle),
+        "run": str(run.folder),
+        "bundle": str(run.bundle_folder),
         "best_epoch": run.best_epoch,
         "config": run.config.model_dump(mode="json"),
-        "choices": run.folder.read_about()["choices"],
-        "history": run.history,
-        "scores": None if run.scores is None else run.scores.as_dict(),
+        "choices": run.about["choices"],
+        "history": history,
+        "scores": None if scores is None else scores.as_dict(),
     }
 
 
-def _show_folds(result: "CrossValidation") -> dict[str, Any]:
+def _show_folds(run: "Run") -> dict[str, Any]:
     """Print how a cross-validation came out; gives what goes into the JSON file."""
-    from parsecaps.terminal_scores import folds_table, score_lines, short_table
+    from parsecaps.report.terminal_scores import folds_table, score_lines, short_table
 
-    out = console()
-    for table in (folds_table(result.scores), short_table(result.scores)):
+    out, scores = console(), run.scores
+    assert scores is not None
+    for table in (folds_table(scores), short_table(scores)):
         out.print(table)
-    for line in score_lines(result.scores):
+    for line in score_lines(scores):
         out.print(line, highlight=False, markup=False, soft_wrap=True)
-    out.print(f"folds: {result.folder.path}\npage: {result.folder.page}", highlight=False, soft_wrap=True)
+    out.print(f"folds: {run.folder}\npage: {run.page_file}", highlight=False, soft_wrap=True)
     return {
-        "run": str(result.folder.path),
-        "folds": [str(run.folder.path) for run in result.runs],
-        "config": result.config.model_dump(mode="json"),
-        "scores": result.scores.as_dict(),
+        "run": str(run.folder),
+        "folds": [str(fold.folder) for fold in run.folds],
+        "config": run.config.model_dump(mode="json"),
+        "scores": scores.as_dict(),
     }
 
 
 @contextmanager
-def listening() -> "Iterator[Listeners]":
+def showing_progress() -> "Iterator[Callbacks]":
     """A bar with loss, accuracy, learning rate and time left on a terminal; lines alone where nobody looks."""
     from rich.progress import BarColumn, TaskID, TextColumn
     from rich.progress import Progress as Bars
 
-    from parsecaps.training.fit import Listeners
+    from parsecaps.training.callbacks import Callbacks
 
     out = console(stderr=True)
     columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}")]
@@ -190,7 +189,7 @@ def listening() -> "Iterator[Listeners]":
         def advance(now: "Progress") -> None:
             show(f"epoch {now.epoch}/{now.epochs}", now.batch, now.batches, describe(now))
 
-        yield Listeners(
+        yield Callbacks(
             log=lambda line: out.print(line, highlight=False, soft_wrap=True, markup=False),
             reading=lambda done, total: show("reading images", done, total, f"{done:,} of {total:,}"),
             progress=advance,

@@ -26,3 +26,9 @@ def write_atomically(path: str | Path) -> Iterator[TextIO]:
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file that is there whole or not at all."""
+    with write_atomically(path) as file:
+        file.write(text)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from parsecaps.explain.path import EdgeRelevance
-from parsecaps.explain.routes import CellRoutes
+from parsecaps.explain.trace import CellRoutes
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -11,26 +11,24 @@ import torch
 from scipy.special import softmax
 from torch import Tensor
 
-from parsecaps.bundle import Bundle
+from parsecaps.audit.strict_cost import StrictCost, Strictness, load_cost
+from parsecaps.prediction.bundle import Bundle, find_bundle
 from parsecaps.data.reading import read_image
-from parsecaps.evaluation.archive import Decision
-from parsecaps.evaluation.conformal import prediction_sets
-from parsecaps.evaluation.deciding import load_decision
-from parsecaps.evaluation.weighted import THRESHOLD
-from parsecaps.explain.case_memory import MEMORY_FILE, THUMBNAILS_FILE, CaseMemory, weights_digest
 from parsecaps.explain.counterfactual import counterfactual
 from parsecaps.explain.explanation import Explanation, Reasons, SeenConcept
 from parsecaps.explain.intervention import ConceptReasoning, bottleneck_of, concept_reasoning
+from parsecaps.explain.known_cases import MEMORY_FILE, THUMBNAILS_FILE, CaseMemory, weights_digest
 from parsecaps.explain.map_methods import ROUTES, check_method, make_maps
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.explain.prototypes import Prototype, SimilarCase, prototypes, similar
-from parsecaps.explain.routes import trace
 from parsecaps.explain.strict_tree import load_statistics, strict_network
-from parsecaps.explain.strictness import StrictCost, Strictness, load_cost
 from parsecaps.explain.targets import About
 from parsecaps.explain.thumbnails import read_thumbnails
+from parsecaps.explain.trace import trace
 from parsecaps.explain.traversal_strip import TraversalStrip, traversal_strips
+from parsecaps.metrics.weighted import THRESHOLD
 from parsecaps.nn.couplings import Coupling
+from parsecaps.prediction.conformal import prediction_sets
 from parsecaps.types import Output
 
 NUM_TREES = 3
@@ -48,7 +46,7 @@ class Explainer:
     """
 
     bundle: Bundle
-    decision: Decision = field(default_factory=Decision)
+    risk: float | None = None
     memory: CaseMemory | None = None
     thumbnails: Path | None = None
     notes: tuple[str, ...] = ()
@@ -58,15 +56,17 @@ class Explainer:
     @classmethod
     def load(cls, folder: str | Path, bundle: Bundle | None = None, *, risk: float | None = None) -> "Explainer":
         """The explainer of a bundle's folder, with its calibration, and with its memory where there is one."""
-        folder = Path(folder)
         bundle = Bundle.load(folder) if bundle is None else bundle
-        decision, notes = load_decision(folder, risk)
+        folder, calibration = find_bundle(folder), bundle.calibration
+        notes = [calibration.note] if calibration.note else []
+        if risk is not None and (note := calibration.threshold(risk).note):
+            notes.append(note)
         memory = CaseMemory.load(folder, bundle) if (folder / MEMORY_FILE).is_file() else None
         thumbnails = folder / THUMBNAILS_FILE
         statistics = load_statistics(folder, weights_digest(bundle.model))
         cost = load_cost(folder, bundle, statistics is not None)
         pictures = thumbnails if thumbnails.is_file() else None
-        return cls(bundle, decision, memory, pictures, tuple(notes), statistics, cost)
+        return cls(bundle, risk, memory, pictures, tuple(notes), statistics, cost)
 
     def explain_file(
         self,
@@ -113,7 +113,7 @@ class Explainer:
         capsule move before the decoder. `original_shape` (height, width) is that of the image before its preparation.
         """
         check_method(method)
-        if strict and self.decision.threshold is not None:
+        if strict and self.risk is not None:
             raise ValueError("a risk is promised for the ordinary network only; leave out --risk, or --strict")
         model = self.bundle.model.eval()
         batch = image.unsqueeze(0).to(next(model.parameters()).device)
@@ -142,8 +142,9 @@ class Explainer:
         if self.memory is not None and ordinary.concept_capsules is not None:
             near = tuple(similar(self.memory, ordinary.concept_capsules[0].float().cpu().numpy(), _SIMILAR))
         possible = None
-        if self.decision.threshold is not None:
-            inside = np.flatnonzero(prediction_sets(chances[None], self.decision.threshold)[0])
+        if self.risk is not None:
+            threshold = self.bundle.calibration.threshold(self.risk).probability
+            inside = np.flatnonzero(prediction_sets(chances[None], threshold)[0])
             possible = [self.bundle.classes[k] for k in inside]
         return Explanation(
             name=name,
@@ -172,7 +173,7 @@ class Explainer:
             bottleneck_of(self.bundle.model)
         except ValueError:
             return None
-        return concept_reasoning(self.bundle, self.memory, temperature=self.decision.temperature)
+        return concept_reasoning(self.bundle, self.memory, temperature=self.bundle.calibration.temperature)
 
     @cached_property
     def _prototypes(self) -> list[tuple[Prototype, ...]]:
@@ -222,7 +223,7 @@ class Explainer:
             return ()
 
     def _chances(self, output: Output) -> np.ndarray:
-        return np.asarray(softmax(output.logits[0].double().cpu().numpy() / self.decision.temperature))
+        return np.asarray(softmax(output.logits[0].double().cpu().numpy() / self.bundle.calibration.temperature))
 
     def _seen(self, presence: np.ndarray) -> np.ndarray:
         return presence > THRESHOLD if self.reasoning is None else self.reasoning.seen(presence)

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from parsecaps.audit.strict_cost import Strictness
 from parsecaps.explain.counterfactual import Counterfactual
 from parsecaps.explain.intervention import ConceptReasoning
-from parsecaps.explain.map_pictures import grey_png
 from parsecaps.explain.parse_tree import ParseTree
 from parsecaps.explain.prototypes import KnownCase, Prototype, SimilarCase
-from parsecaps.explain.strictness import Strictness
 from parsecaps.explain.traversal_strip import TraversalStrip
+from parsecaps.report.pictures import grey_png
 
 VERSION = 2  # 1 knew neither strict trees nor traversals
 

@@ -15,8 +15,8 @@ import torch
 from einops import einsum
 from torch import Tensor, nn
 
-from parsecaps.explain.routes import CellRoutes, Routes
 from parsecaps.explain.targets import About, secant, tangent
+from parsecaps.explain.trace import CellRoutes, Routes
 from parsecaps.functional import squash
 from parsecaps.functional.squash import SquashForm
 from parsecaps.nn.cell import CapsuleCell

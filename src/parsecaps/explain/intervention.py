@@ -17,9 +17,9 @@ import numpy as np
 from scipy.special import softmax
 from torch import nn
 
-from parsecaps.bundle import Bundle
-from parsecaps.evaluation.weighted import THRESHOLD
-from parsecaps.explain.case_memory import CaseMemory
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.explain.known_cases import CaseMemory
+from parsecaps.metrics.weighted import THRESHOLD
 from parsecaps.nn.heads import Bottleneck
 
 MARGINS = (0.1, 0.9)  # absent, present: of the presentation loss

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from parsecaps.audit.maps import MapMaker, RoutesOf
 from parsecaps.explain.gradient_maps import GRADIENT_MAPS
-from parsecaps.explain.map_audit import MapMaker, RoutesOf
 from parsecaps.explain.path import edge_relevance
 from parsecaps.explain.route_maps import class_maps, concept_maps
-from parsecaps.explain.routes import trace
 from parsecaps.explain.targets import About
+from parsecaps.explain.trace import trace
 from parsecaps.nn.couplings import Coupling
 
 ROUTES = "routes"

@@ -12,8 +12,8 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.explain.climb import climb
 from parsecaps.explain.path import edge_relevance
 from parsecaps.explain.places import Box, Places, hull
-from parsecaps.explain.routes import Routes, trace
 from parsecaps.explain.targets import About
+from parsecaps.explain.trace import Routes, trace
 from parsecaps.explain.tree_regions import Level, Region, all_regions, choose, is_strict, tree_levels
 
 VERSION = 2  # 1 had a node for each capsule of each cell, and several parents for a node
@@ -86,7 +86,7 @@ class ParseTree:
 
     def to_svg(self, image: Tensor | None = None) -> str:
         """A self-contained drawing, with the prepared image (channels, size, size) below if it is given."""
-        from parsecaps.explain.tree_drawing import draw_tree
+        from parsecaps.report.tree_drawing import draw_tree
 
         return draw_tree(self, image)
 

@@ -14,8 +14,8 @@ from einops import einsum, rearrange
 from torch import Tensor
 
 from parsecaps.explain.flow import pull_cell, relevance
-from parsecaps.explain.routes import CellRoutes, Routes
 from parsecaps.explain.targets import About, measure
+from parsecaps.explain.trace import CellRoutes, Routes
 
 STEPS = 8
 

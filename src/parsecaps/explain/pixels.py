@@ -6,7 +6,7 @@ from torch import Tensor
 
 from parsecaps.explain.path import neutral
 from parsecaps.explain.places import Places
-from parsecaps.explain.routes import Routes
+from parsecaps.explain.trace import Routes
 
 _POINTS = (0.25, 0.75)
 

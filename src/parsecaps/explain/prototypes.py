@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsecaps.explain.case_memory import CaseMemory
+from parsecaps.explain.known_cases import CaseMemory
 
 _CHUNK = 8192  # cases whose distances are computed at once
 

@@ -10,8 +10,8 @@ from parsecaps.explain.flow import flow, relevance
 from parsecaps.explain.path import neutral, path_relevance
 from parsecaps.explain.pixels import focus, magnify, pixel_contributions, smooth
 from parsecaps.explain.places import Places
-from parsecaps.explain.routes import CellRoutes, Routes, trace
 from parsecaps.explain.targets import About, secant
+from parsecaps.explain.trace import CellRoutes, Routes, trace
 
 Weight = Literal["path", "contribution", "gradient", "activity"]
 _AT_ONCE = 4  # images; a path has several points for each

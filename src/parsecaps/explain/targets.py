@@ -10,7 +10,7 @@ import torch
 from einops import einsum
 from torch import Tensor
 
-from parsecaps.explain.routes import Routes
+from parsecaps.explain.trace import Routes
 from parsecaps.functional import squash
 from parsecaps.nn.heads import Bottleneck, CapsuleReadout
 

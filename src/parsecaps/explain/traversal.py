@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.explain.case_memory import CaseMemory
+from parsecaps.explain.known_cases import CaseMemory
 from parsecaps.nn.decoder import Decoder
 
 _BATCH_SIZE = 32

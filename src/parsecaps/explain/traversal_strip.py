@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from parsecaps.explain.case_memory import CaseMemory
-from parsecaps.explain.map_pictures import picture_of, png_file
+from parsecaps.explain.known_cases import CaseMemory
 from parsecaps.explain.traversal import traverse, usual_ranges
+from parsecaps.report.pictures import picture_of, png_file
 
 STEPS = 7
 _SIDE = 96  # pixels of a picture in a strip, at most

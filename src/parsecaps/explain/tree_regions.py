@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from parsecaps.explain.climb import Climb
-from parsecaps.explain.routes import CellRoutes
+from parsecaps.explain.trace import CellRoutes
 
 CORE = 0.9
 

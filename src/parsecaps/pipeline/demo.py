@@ -7,15 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from parsecaps.config import Config, load_config
-from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import DataSet
-from parsecaps.data.sources import open_data
-from parsecaps.data.splits import rows_of
-from parsecaps.evaluation.predicting import predict_cases
-from parsecaps.pipeline.fit import TrainedRun, fit
-from parsecaps.pipeline.results import write_text
+from parsecaps.data.files import write_text
+from parsecaps.pipeline.train import fit
+from parsecaps.prediction.predict import predict_cases
 from parsecaps.report.demo_page import demo_page
-from parsecaps.training.opening import Listeners
+from parsecaps.run import Run
+from parsecaps.training.callbacks import Callbacks
 
 RUN = "run"
 _SHOWN = 12
@@ -25,7 +23,7 @@ _SHOWN = 12
 class Demo:
     """The run, and the page to open first."""
 
-    run: TrainedRun
+    run: Run
     page: Path
 
 
@@ -34,19 +32,16 @@ def demo_config(path: str | Path | None = None, overrides: list[str] | None = No
     return load_config("demo" if path is None else path, overrides or [])
 
 
-def demo(config: Config, folder: str | Path, listeners: Listeners | None = None) -> Demo:
+def demo(config: Config, folder: str | Path, callbacks: Callbacks | None = None) -> Demo:
     """Train and score in `folder/run`, and leave a page with unseen cases, `folder/index.html`."""
     folder = Path(folder)
-    run = fit(config, run_folder=folder / RUN, listeners=listeners)
+    run = fit(config, run_folder=folder / RUN, callbacks=callbacks)
     if run.scores is None:
         raise ValueError(f"the demonstration shows scores; {run.failure or 'give data.test a share above 0'}")
-    bundle = run.load()
-    data = open_data(run.config.data.path, run.config.data.source)
-    prepared = prepare_all(data, bundle.preparation)
-    rows = _some(data, rows_of(run.folder.read_division(data), "test"))
-    shown = predict_cases(bundle, data, prepared, rows)
+    rows = _some(run.data, run.rows("test"))
+    shown = predict_cases(run.bundle, run.data, run.prepared, rows)
     page = folder / "index.html"
-    write_text(page, demo_page(run, run.scores, shown, np.asarray(prepared.images[rows]), RUN))
+    write_text(page, demo_page(run, run.scores, shown, np.asarray(run.prepared.images[rows]), RUN))
     return Demo(run, page)
 
 

@@ -1,6 +1,5 @@
 """The concepts that a run found without labels: what each shows, and whether other runs find it again."""
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -11,10 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from parsecaps.bundle import Bundle, find_bundle
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.masks import prepared_masks
-from parsecaps.explain.case_memory import (
+from parsecaps.discovery.discover import DiscoveredConcept, Maps, Masks, discover, effective_concepts
+from parsecaps.discovery.naming import Naming, name_concepts, read_notes
+from parsecaps.discovery.stability import Stability, stability
+from parsecaps.explain.known_cases import (
     THUMBNAILS_FILE,
     CaseMemory,
     TrainingCases,
@@ -23,13 +25,11 @@ from parsecaps.explain.case_memory import (
     training_cases,
     weights_digest,
 )
-from parsecaps.explain.discovery import DiscoveredConcept, Maps, Masks, discover, effective_concepts
 from parsecaps.explain.map_makers import map_makers
-from parsecaps.explain.naming import read_notes
-from parsecaps.explain.stability import Stability, stability
 from parsecaps.explain.thumbnails import read_thumbnails
+from parsecaps.pipeline.evaluate import write_card
 from parsecaps.report.naming_page import naming_page
-from parsecaps.training.run_folder import RunFolder
+from parsecaps.run import Run
 
 Progress = Callable[[str, int, int], None]
 
@@ -53,7 +53,7 @@ class Discovery:
 
     def sheet(self, title: str = "") -> str:
         """The page on which a clinician names the concepts; it holds pictures of training cases."""
-        place = RunFolder(self.run).bundle
+        place = Run(self.run).bundle_folder
         return naming_page(
             self.memory,
             self.concepts,
@@ -101,7 +101,7 @@ def discover_run(
         digests = {memory.model: run}
         presences = [memory.presence]
         for other in map(Path, others):
-            bundle = Bundle.load(find_bundle(other))
+            bundle = Bundle.load(other)
             if (digest := weights_digest(bundle.model)) in digests:
                 raise ValueError(f"{other} has the same model as {digests[digest]}; give runs of other seeds")
             digests[digest] = other
@@ -113,13 +113,12 @@ def discover_run(
 
 def check_unlabelled(folder: str | Path) -> None:
     """Refuse what has no concepts to discover, in one line that says what it has instead."""
-    run = RunFolder(Path(folder))
-    bundle = Bundle.load(find_bundle(folder))
-    if not run.data.is_file():
-        raise FileNotFoundError(f"{run.data} is missing; give the folder of a finished run of parsecaps train")
+    run, bundle = Run(folder), Bundle.load(folder)
+    if not run.data_file.is_file():
+        raise FileNotFoundError(f"{run.data_file} is missing; give the folder of a finished run of parsecaps train")
     if not bundle.concepts:
         raise ValueError(f"{folder} was trained without concepts; train with --set model.num_concepts=8 to find some")
-    if labelled := json.loads(run.data.read_text(encoding="utf-8"))["concepts"]:
+    if labelled := run.data_check["concepts"]:
         raise ValueError(
             f"{folder} learned its {len(labelled)} concepts from labels ({', '.join(labelled)}), so they have their "
             f"names; parsecaps audit says how well it knows them, parsecaps report shows them"
@@ -127,14 +126,14 @@ def check_unlabelled(folder: str | Path) -> None:
 
 
 def _check_same_data(run: Path, other: Path) -> None:
-    own, theirs = (RunFolder(each).read_config().data for each in (run, other))
+    own, theirs = (Run(each).config.data for each in (run, other))
     if (own.path, own.source) != (theirs.path, theirs.source):
         raise ValueError(f"{other} was trained on {theirs.path}, not on {own.path}; give runs on the same data")
 
 
 def _memory(run: Path, cases: TrainingCases, progress: Progress) -> tuple[CaseMemory, bool]:
     """The memory of a run where it fits the model and the cases, else a new one."""
-    place = RunFolder(run).bundle
+    place = Run(run).bundle_folder
     with suppress(FileNotFoundError, ValueError):  # there is none, or it is of another model, or damaged
         memory = CaseMemory.load(place, cases.bundle)
         if len(memory) == len(cases.rows) and (place / THUMBNAILS_FILE).is_file():
@@ -194,3 +193,17 @@ def _stability_dict(found: Stability) -> dict[str, Any]:
             for runs, match in found.matches.items()
         ],
     }
+
+
+def name_run(model: str | Path, sheet: str | Path) -> list[Naming]:
+    """Name the concepts of a run or a saved model, and write the card of a run anew; gives those that changed.
+
+    Concepts that were learned from labels keep their names, by which evaluation finds the labels.
+    """
+    run = Run(model)
+    if run.data_file.is_file():
+        check_unlabelled(model)
+    changed = name_concepts(model, sheet)
+    if run.card_file.is_file():
+        write_card(run, run.scores)
+    return changed

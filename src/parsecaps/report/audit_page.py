@@ -3,16 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from parsecaps.evaluation import score_text
-from parsecaps.evaluation.score import Score
-from parsecaps.explain import map_columns
-from parsecaps.explain.audit import REDUNDANCY_CASES, Audit
-from parsecaps.explain.concept_audit import ConceptAudit
-from parsecaps.explain.localisation import TargetLocalisation
-from parsecaps.explain.map_audit import MapAudit
-from parsecaps.explain.map_columns import COLUMNS, Column, map_scores
-from parsecaps.explain.redundancy import LayerSimilarity
-from parsecaps.explain.route_ablation import RouteAblation
+from parsecaps.audit.audit import REDUNDANCY_CASES, Audit
+from parsecaps.audit.concepts import ConceptAudit
+from parsecaps.audit.localisation import TargetLocalisation
+from parsecaps.audit.maps import MapAudit
+from parsecaps.audit.redundancy import LayerSimilarity
+from parsecaps.audit.route_ablation import RouteAblation
+from parsecaps.metrics.score import Score
+from parsecaps.report import audit_columns as map_columns
+from parsecaps.report import score_text
+from parsecaps.report.audit_columns import COLUMNS, Column, map_scores
 from parsecaps.report.charts import Chart, line_chart
 from parsecaps.report.pages import render
 from parsecaps.report.scores_page import COLOURS

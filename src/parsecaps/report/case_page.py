@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from parsecaps.explain.explanation import Explanation, Reasons, SeenConcept
-from parsecaps.explain.map_pictures import map_png, picture_jpeg, png_as_jpeg, png_uri
 from parsecaps.explain.parse_tree import ParseTree
 from parsecaps.explain.thumbnails import jpeg_uri
 from parsecaps.report.pages import render
+from parsecaps.report.pictures import map_png, picture_jpeg, png_as_jpeg, png_uri
 
 METHOD_NAMES = {
     "routes": "the routes of the network",

@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from parsecaps.evaluation import score_text
-from parsecaps.evaluation.predictions import Predictions
-from parsecaps.evaluation.scores import Scores
+from parsecaps.metrics.scores import Scores
+from parsecaps.prediction.predictions import Predictions
+from parsecaps.report import score_text
 from parsecaps.report.pages import render
-from parsecaps.training.fit import Run
+from parsecaps.run import Run
 
 
 def demo_page(run: Run, scores: Scores, shown: Predictions, images: np.ndarray, folder: str) -> str:
     """The whole page as HTML; `images` (N, channels, size, size) uint8 are of `shown`, `folder` is that of the run."""
-    minutes, seconds = divmod(round(run.folder.read_about()["seconds"]), 60)
+    minutes, seconds = divmod(round(run.about["seconds"]), 60)
     return render(
         "demo.html",
         scores=scores,
         text=score_text,
         run=folder,
         seconds=f"{minutes} minutes {seconds} seconds" if minutes else f"{seconds} seconds",
-        curves=base64.b64encode(run.folder.curves.read_bytes()).decode(),
+        curves=base64.b64encode(run.curves_file.read_bytes()).decode(),
         cases=_cases(shown, images, scores.temperature),
     )
 

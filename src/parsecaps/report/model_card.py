@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from parsecaps.bundle import Bundle, is_unnamed
+from parsecaps.prediction.bundle import Bundle, is_unnamed
 from parsecaps.config import Config
-from parsecaps.evaluation import score_text
-from parsecaps.evaluation.scores import Scores
-from parsecaps.evaluation.set_scores import KEYS
+from parsecaps.metrics.conformal_scores import KEYS
+from parsecaps.metrics.scores import Scores
+from parsecaps.report import score_text
 from parsecaps.report.pages import render
 
 _BY_CLASS = ("precision", "recall", "specificity", "auroc")

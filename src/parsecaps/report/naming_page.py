@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from parsecaps.bundle import is_unnamed
-from parsecaps.explain.case_memory import CaseMemory
-from parsecaps.explain.discovery import DiscoveredConcept, Maps, effective_concepts
-from parsecaps.explain.map_pictures import map_png
-from parsecaps.explain.naming import LONGEST, SHEET_FILE
-from parsecaps.explain.stability import Stability
+from parsecaps.prediction.bundle import is_unnamed
+from parsecaps.discovery.discover import DiscoveredConcept, Maps, effective_concepts
+from parsecaps.discovery.naming import LONGEST, SHEET_FILE
+from parsecaps.discovery.stability import Stability
+from parsecaps.explain.known_cases import CaseMemory
 from parsecaps.explain.thumbnails import jpeg_uri
 from parsecaps.report.pages import render
+from parsecaps.report.pictures import map_png
 
 Pictures = Callable[[Sequence[int]], list[bytes]]  # rows of the memory -> JPEG files
 

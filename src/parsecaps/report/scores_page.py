@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from parsecaps.evaluation import score_text
-from parsecaps.evaluation.attributes import PER_ATTRIBUTE
-from parsecaps.evaluation.comparison import Comparison
-from parsecaps.evaluation.scores import PER_CLASS, PER_CONCEPT, Scores
-from parsecaps.evaluation.set_scores import KEYS
-from parsecaps.evaluation.together import Together
+from parsecaps.metrics.attributes import PER_ATTRIBUTE
+from parsecaps.metrics.comparison import Comparison
+from parsecaps.metrics.conformal_scores import KEYS
+from parsecaps.metrics.ensemble import Together
+from parsecaps.metrics.scores import PER_CLASS, PER_CONCEPT, Scores
+from parsecaps.report import score_text
 from parsecaps.report.pages import render
 
 BARS = (  # from 0 to 1

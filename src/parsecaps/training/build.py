@@ -11,7 +11,6 @@ from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet, Split
 from parsecaps.data.masks import prepared_masks
-from parsecaps.data.measures import prepared_measures
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.splits import Division, rows_of
 from parsecaps.models import MODELS, ParseCaps, PretrainedModel
@@ -20,6 +19,7 @@ from parsecaps.training.measure_guide import MeasureGuide
 from parsecaps.training.objective import Objective
 from parsecaps.training.processes import Processes
 from parsecaps.training.schedule import Schedule
+from studies.tumour_measures import prepared_measures
 
 _CHUNK = 256  # images counted at a time
 _LEAST_STD = 1 / 255  # of images that are all alike

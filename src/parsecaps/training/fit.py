@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from parsecaps.bundle import Bundle, unnamed_concepts
+from parsecaps.prediction.bundle import Bundle, unnamed_concepts
 from parsecaps.config import Config
 from parsecaps.training.build import (
     Material,

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.data.measures import MEASURES
 from parsecaps.models import ParseCaps
+from studies.tumour_measures import MEASURES
 
 
 class MeasureGuide(nn.Module):

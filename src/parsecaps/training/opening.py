@@ -20,7 +20,7 @@ from parsecaps.data.splits import Division, split_hash, write_split
 from parsecaps.training.build import Material, build_preparation
 from parsecaps.training.choose import Choice, choose, split_choice
 from parsecaps.training.contents import COLUMN, check_contents, contents_of
-from parsecaps.training.folds import divide_data
+from parsecaps.data.splits import divide_data
 from parsecaps.training.processes import Processes
 from parsecaps.training.run_folder import RunFolder, versions
 from parsecaps.training.watch import Progress

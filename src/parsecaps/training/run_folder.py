@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from parsecaps import __version__
-from parsecaps.bundle import Bundle
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.config import Config, load_config
 from parsecaps.data.cases import DataSet
 from parsecaps.data.files import write_atomically

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.data.sources.layouts import write_image, write_text
 
 from parsecaps.data.sources import SOURCES, open_data
+from tests.data.sources.layouts import write_image, write_text
 
 
 def write_dicom(path: Path) -> None:

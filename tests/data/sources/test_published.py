@@ -11,6 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.io import savemat
 from scipy.ndimage import affine_transform
+
+from parsecaps.data.reading import read_image
+from parsecaps.data.sources import affnist_like, open_data
+from parsecaps.data.sources.wbcatt import CONCEPTS
+from studies.cemri_slices import read_slices
 from tests.data.sources.layouts import (
     SLICES,
     write_affnist,
@@ -21,11 +26,6 @@ from tests.data.sources.layouts import (
     write_text,
     write_wbcatt,
 )
-
-from parsecaps.data.cemri import read_slices
-from parsecaps.data.reading import read_image
-from parsecaps.data.sources import affnist_like, open_data
-from parsecaps.data.sources.wbcatt import CONCEPTS
 
 
 def test_cemri(tmp_path: Path) -> None:

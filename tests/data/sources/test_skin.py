@@ -5,6 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from parsecaps.data.skin import CONCEPTS
+from parsecaps.data.sources import open_data
 from tests.data.sources.layouts import (
     PH2_ROWS,
     write_derm7pt,
@@ -14,9 +17,6 @@ from tests.data.sources.layouts import (
     write_ph2_xlsx,
     write_text,
 )
-
-from parsecaps.data.skin import CONCEPTS
-from parsecaps.data.sources import open_data
 
 X = math.nan
 # typical, atypical network; veil; regular, irregular streaks; regular, irregular dots

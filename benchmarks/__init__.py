@@ -1,0 +1,1 @@
+"""What the package costs in time and memory, measured on the machine at hand."""

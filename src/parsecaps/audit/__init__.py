@@ -1,0 +1,1 @@
+"""How far explanations can be trusted."""

@@ -1,0 +1,1 @@
+"""Concepts that nobody labelled: found, judged and named."""

@@ -1,0 +1,88 @@
+"""Names for concepts that a model found by itself: from a clinician's sheet into the bundle.
+
+The sheet (`report.naming_page`) is a page to look at and to write on; what it gives back is a CSV with the columns
+`concept` (the number, from 1), `name`, `note` and `model`. A blank name leaves a concept as it is called.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from parsecaps.prediction.bundle import BUNDLE_FILE, Bundle, find_bundle
+from parsecaps.data.files import write_atomically
+from parsecaps.data.tables import read_table
+from parsecaps.explain.known_cases import weights_digest
+
+SHEET_FILE = "concept-names.csv"
+LONGEST = 60  # characters of a name
+
+
+@dataclass(frozen=True)
+class Naming:
+    """A concept, counted from 0, with its name before and after, and what the clinician noted."""
+
+    index: int
+    before: str
+    name: str
+    note: str
+
+
+def read_names(path: str | Path, bundle: Bundle) -> list[Naming]:
+    """The names that a sheet gives to concepts of this model; refused in one line where something is wrong with it."""
+    path = Path(path)
+    table = read_table(path, required=("concept", "name"), optional=("note", "model"))
+    if table.problems:
+        raise ValueError(str(table.problems[0]))
+    names, own = list(bundle.concepts), weights_digest(bundle.model)
+    found: dict[int, Naming] = {}
+    for row in table.rows:
+        place = f"{path}, row {row.number}"
+        if (model := row.cells.get("model", "").strip()) and model != own:
+            raise ValueError(f"{place}: the sheet is of another model; make one for this model")
+        text = row.cells["concept"].strip()
+        if not text.isdecimal() or not 1 <= int(text) <= len(names):
+            raise ValueError(f"{place}: concept is {text!r}; write a number from 1 to {len(names)}")
+        index = int(text) - 1
+        if index in found:
+            raise ValueError(f"{place}: concept {text} has a row already; keep one of them")
+        name, note = (" ".join(row.cells.get(column, "").split()) for column in ("name", "note"))
+        if len(name) > LONGEST or not name.isprintable():
+            raise ValueError(f"{place}: the name has {len(name)} characters; use up to {LONGEST} that can be printed")
+        found[index] = Naming(index, names[index], name or names[index], note)
+    after = [found[i].name if i in found else name for i, name in enumerate(names)]
+    first: dict[str, int] = {}
+    for i, name in enumerate(after):
+        if (other := first.setdefault(name.casefold(), i)) != i:
+            raise ValueError(
+                f"{path}: concepts {other + 1} and {i + 1} are both called {name!r}; give each its own name"
+            )
+    return [found[i] for i in sorted(found)]
+
+
+def read_notes(folder: str | Path) -> dict[int, str]:
+    """What the clinician noted of each concept, counted from 0, in the sheet that its bundle keeps, if any."""
+    path = Path(folder) / SHEET_FILE
+    if not path.is_file():
+        return {}
+    rows = read_table(path, required=("concept", "name"), optional=("note", "model")).rows
+    return {int(row.cells["concept"]) - 1: " ".join(row.cells.get("note", "").split()) for row in rows}
+
+
+def name_concepts(model: str | Path, sheet: str | Path) -> list[Naming]:
+    """Write the names of a sheet into the bundle of a run or a saved model, and keep the notes beside it.
+
+    From then on the concepts have these names wherever the model is used. Gives the concepts that changed their name.
+    """
+    folder = find_bundle(model)
+    bundle = Bundle.load(folder)
+    namings = read_names(sheet, bundle)
+    concepts = list(bundle.concepts)
+    for naming in namings:
+        concepts[naming.index] = naming.name
+    stored = json.loads((folder / BUNDLE_FILE).read_text(encoding="utf-8"))
+    written = Path(sheet).read_text(encoding="utf-8-sig")
+    with write_atomically(folder / SHEET_FILE) as file:
+        file.write(written)
+    with write_atomically(folder / BUNDLE_FILE) as file:
+        file.write(json.dumps({**stored, "concepts": concepts}, indent=2) + "\n")
+    return [naming for naming in namings if naming.name != naming.before]

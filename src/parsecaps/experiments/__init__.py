@@ -1,1 +1,0 @@
-"""Experiments: one small module for each claim that is measured."""

@@ -1,0 +1,210 @@
+"""What a model makes of its training cases, kept beside it: the known cases that explanations refer to.
+
+The files hold names, patients and small pictures of training cases: leave them out of what is given away, unless these
+may be given away too. A bundle works without them.
+"""
+
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor, nn
+
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.data.batches import Batches
+from parsecaps.data.cache import PreparedImages
+from parsecaps.data.cases import DataSet
+from parsecaps.explain.strict_tree import STATISTICS_CASES, save_statistics, strict_statistics
+from parsecaps.explain.thumbnails import write_thumbnails
+from parsecaps.nn.couplings import Coupling
+from parsecaps.prediction.predict import predict_cases
+from parsecaps.prediction.predictions import Predictions
+from parsecaps.run import Run
+from parsecaps.types import Output
+
+MEMORY_FILE = "memory.npz"
+THUMBNAILS_FILE = "thumbnails.zip"
+_AGAIN = "make the memory of the run again"
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class CaseMemory:
+    """N known cases of a model with m concepts: what it said, what is true, and where they lie in concept space.
+
+    `predictions` always has a presence; its concepts are all unknown where the data have no concept labels. `model` is
+    a digest of the weights, so that the cases of another model are not taken for its own. `temperature` is that of the
+    run's calibration, 1 without.
+
+    Shapes:
+        - capsules: (N, m, d_c) float16, the concept capsules: a case's place in concept space
+        - global_capsule: (N, m) float32
+    """
+
+    predictions: Predictions
+    capsules: np.ndarray
+    global_capsule: np.ndarray
+    model: str
+    temperature: float = 1.0
+
+    def __len__(self) -> int:
+        return len(self.predictions)
+
+    @property
+    def presence(self) -> np.ndarray:
+        """(N, m) in [0, 1)."""
+        assert self.predictions.presence is not None
+        return self.predictions.presence
+
+    @property
+    def truth(self) -> np.ndarray:
+        """(N, m), 1, 0 or NaN = unknown."""
+        assert self.predictions.concepts is not None
+        return self.predictions.concepts
+
+    @cached_property
+    def group(self) -> np.ndarray:
+        """The number of each case's patient: (N,)."""
+        return self.predictions.groups()
+
+    @cached_property
+    def probabilities(self) -> np.ndarray:
+        """Calibrated, of each class: (N, K)."""
+        return self.predictions.probabilities(self.temperature)
+
+    def save(self, folder: str | Path) -> None:
+        """Write `memory.npz` into a bundle's folder: arrays, and the names as JSON in bytes; nothing needs pickle."""
+        path = Path(folder) / MEMORY_FILE
+        names = {"name": list(self.predictions.name), "patient": list(self.predictions.patient), "model": self.model}
+        unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            with open(unfinished, "wb") as file:
+                np.savez_compressed(
+                    file,
+                    names=np.frombuffer(json.dumps(names).encode(), dtype=np.uint8),
+                    logits=self.predictions.logits.astype(np.float32),
+                    label=self.predictions.label.astype(np.int32),
+                    presence=self.presence.astype(np.float32),
+                    concepts=self.truth.astype(np.float16),
+                    capsules=self.capsules,
+                    global_capsule=self.global_capsule,
+                )
+            os.replace(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, folder: str | Path, bundle: Bundle) -> "CaseMemory":
+        """Read what `save` wrote into the folder of this bundle, which gives the names of classes and concepts."""
+        path = Path(folder) / MEMORY_FILE
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing, so no known cases can be shown; {_AGAIN}")
+        try:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+                arrays = {field: stored[field] for field in stored.files}
+            names = json.loads(arrays.pop("names").tobytes().decode())
+            capsules, global_capsule = arrays.pop("capsules"), arrays.pop("global_capsule")
+            if capsules.shape[:2] != arrays["presence"].shape or global_capsule.shape != arrays["presence"].shape:
+                raise ValueError(f"capsules {capsules.shape} for presences {arrays['presence'].shape}")
+            predictions = Predictions(
+                **arrays,
+                name=[str(name) for name in names["name"]],
+                patient=[str(patient) for patient in names["patient"]],
+                classes=bundle.classes,
+                concept_names=bundle.concepts,
+            )
+            model = str(names["model"])
+        except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path} is not a memory of this model's cases ({error}); {_AGAIN}") from None
+        if model != weights_digest(bundle.model):
+            raise ValueError(f"{path} is the memory of another model than the one beside it; {_AGAIN}")
+        return cls(predictions, capsules, global_capsule, model, bundle.calibration.temperature)
+
+
+def remember(
+    bundle: Bundle,
+    data: DataSet,
+    prepared: PreparedImages,
+    rows: Sequence[int],
+    *,
+    batch_size: int = 64,
+    progress: Progress = lambda done, total: None,
+) -> CaseMemory:
+    """Look at these cases of a data set, whose images were prepared as the bundle says."""
+    if not len(rows):
+        raise ValueError(f"{data.root} has no cases to remember; give at least one")
+    capsules: list[np.ndarray] = []
+    presence: list[np.ndarray] = []
+    global_capsule: list[np.ndarray] = []
+
+    def note(module: nn.Module, inputs: Any, output: Output) -> None:
+        if output.concept_capsules is None or output.presence is None or output.global_capsule is None:
+            raise ValueError("the model has no concepts, so no concept space to find cases in; train one with concepts")
+        capsules.append(_array(output.concept_capsules).astype(np.float16))
+        presence.append(_array(output.presence.clamp(max=1)))  # a length of 1, rounded up
+        global_capsule.append(_array(output.global_capsule[:, 0]))
+
+    handle = bundle.model.register_forward_hook(note)
+    try:
+        predictions = predict_cases(bundle, data, prepared, rows, batch_size=batch_size, progress=progress)
+    finally:
+        handle.remove()
+    seen = np.concatenate(presence)
+    truth = np.full(seen.shape, np.nan) if predictions.concepts is None else predictions.concepts
+    predictions = replace(predictions, presence=seen, concepts=truth, concept_names=bundle.concepts)
+    digest = weights_digest(bundle.model)
+    return CaseMemory(predictions, np.concatenate(capsules), np.concatenate(global_capsule), digest)
+
+
+class TrainingCases(NamedTuple):
+    """The cases that a run has learned from: rows of its data set, prepared as its bundle says."""
+
+    bundle: Bundle
+    data: DataSet
+    prepared: PreparedImages
+    rows: list[int]
+
+
+def training_cases(folder: str | Path) -> TrainingCases:
+    """Those of a finished run whose images can be read, in the order of the data set."""
+    run = Run(folder)
+    good = set(run.prepared.good)
+    return TrainingCases(run.bundle, run.data, run.prepared, [row for row in run.rows("train") if row in good])
+
+
+def remember_run(folder: str | Path, *, progress: Progress = lambda done, total: None) -> CaseMemory:
+    """Remember the training cases of a finished run, and write the memory and its pictures beside the bundle.
+
+    A model that routes also gets the batch statistics of its strict tree, from some of these cases.
+    """
+    cases, place = training_cases(folder), Run(folder).bundle_folder
+    model, rows = cases.bundle.model, cases.rows
+    memory = remember(*cases, progress=progress)
+    write_thumbnails(place / THUMBNAILS_FILE, cases.prepared.images, rows)
+    memory.save(place)
+    if any(isinstance(module, Coupling) for module in model.modules()):
+        some = np.linspace(0, len(rows) - 1, min(STATISTICS_CASES, len(rows))).round().astype(int)
+        batches = Batches(cases.data, cases.prepared, [rows[i] for i in some], batch_size=64).epoch(0)
+        save_statistics(place, strict_statistics(model, (each.image for each in batches)), memory.model)
+    return replace(memory, temperature=cases.bundle.calibration.temperature)
+
+
+def weights_digest(model: nn.Module) -> str:
+    """The weights in short: equal where two models are the same, whatever their concepts are called."""
+    content = hashlib.blake2b(digest_size=8)
+    for name, tensor in sorted(model.state_dict().items()):
+        content.update(name.encode())
+        content.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return content.hexdigest()
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return np.asarray(tensor.detach().float().cpu().numpy())

@@ -1,0 +1,72 @@
+"""Train a model, and score it on the patients it never saw: one folder with the model and honest numbers."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from parsecaps.config import Config, load_settings
+from parsecaps.pipeline.evaluate import calibrate_run, evaluate_run, write_card, write_results
+from parsecaps.run import Run
+from parsecaps.training.callbacks import Callbacks
+from parsecaps.training.fit import train_run
+
+
+def fit(
+    config: Config | str | Path | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    run_folder: str | Path | None = None,
+    resume: str | Path | None = None,
+    callbacks: Callbacks | None = None,
+) -> Run:
+    """Train on a data set, or as a configuration says, and score the chosen model; or `resume` a run.
+
+    `settings` change the configuration, as in `{"training.epochs": 3}`. `run_folder` is made, the next free name below
+    `runs` if left out; it then holds the model in `bundle`, `scores.json` and `scores.html`. What happens is printed;
+    `callbacks=Callbacks()` keeps it quiet. A run that was stopped goes on as if it had not been; one that lacks only
+    its scores gets them. Where scoring fails, the model is there all the same, and `failure` of the run says why.
+    """
+    callbacks = callbacks or Callbacks(log=print)
+    if resume is not None:
+        if config is not None or settings or run_folder is not None:
+            raise ValueError("a run is resumed as it was started; give resume alone")
+        before = Run(resume)
+        finished = before.is_trained and before.scores_file.is_file()
+        run = train_run(resume=resume, callbacks=callbacks)
+    else:
+        finished = False
+        run = train_run(settled(config, settings), run_folder=run_folder, callbacks=callbacks)
+    if finished:
+        callbacks.log("it has its scores; nothing is left to do")
+    elif run.is_main:
+        run.failure = _score(run, callbacks)
+    return run
+
+
+def settled(config: Config | str | Path | None, settings: Mapping[str, Any] | None) -> Config:
+    """A configuration or the path of a data set, with some settings changed."""
+    if config is None:
+        raise ValueError("there is nothing to train on; give a data set, a Config, or a run to resume")
+    base = config if isinstance(config, Config) else Config().change("data", path=str(config))
+    return load_settings(Config, values=settings, base=base)
+
+
+def _score(run: Run, callbacks: Callbacks) -> str:
+    """Calibrate and score the chosen model, and say what went wrong; whatever it is, the model stays."""
+    again = f"the model is in {run.bundle_folder}; score it with parsecaps train --resume {run.folder}"
+    try:
+        counts = run.data_check["patients_by_part"]
+        if not counts["test"] and not counts["val"]:
+            write_card(run, None)
+            callbacks.log("not scored: there is neither a test nor a validation part")
+            return ""
+        callbacks.log(f"scoring the {'test' if counts['test'] else 'validation'} part")
+        calibrate_run(Run(run.folder, reading=callbacks.reading))
+        write_results(run, evaluate_run(run.folder, reading=callbacks.reading))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped while scoring; {again}") from None
+    except Exception as error:  # of any kind: days of training may lie behind it
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}; {again}"
+        callbacks.log(f"scoring failed: {reason}")
+        return reason
+    return ""

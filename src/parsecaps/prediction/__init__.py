@@ -1,0 +1,1 @@
+"""The one way from files or cases to probabilities, with the stored temperature and conformal sets."""

@@ -1,0 +1,125 @@
+"""A model with all that a prediction needs: its weights, how images are prepared for it, and the names of its outputs.
+
+The folder has `config.json` and `model.safetensors` (`models.pretrained`), `bundle.json`, and `calibration.json` where
+validation patients calibrated it. Training, prediction and serving read the preparation from there and nowhere else, so
+they cannot drift apart.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from parsecaps.data.files import write_atomically
+from parsecaps.data.preparation import Preparation
+from parsecaps.data.reading import read_image
+from parsecaps.models import PretrainedModel, load_model
+from parsecaps.prediction.calibration import Calibration
+
+BUNDLE_FILE = "bundle.json"
+_UNNAMED = "unnamed "
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A model, its preparation, the names of its classes and concepts in the order of its outputs, and its calibration.
+
+    `folder` is where it was loaded from, None for one that was not saved.
+    """
+
+    model: PretrainedModel
+    preparation: Preparation
+    classes: tuple[str, ...]
+    concepts: tuple[str, ...]
+    calibration: Calibration = Calibration()
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        model, preparation = self.model, self.preparation
+        for what, names, wanted in (
+            ("classes", self.classes, model.num_classes),
+            ("concepts", self.concepts, model.num_concepts),
+        ):
+            if len(names) != wanted:
+                raise ValueError(f"{len(names)} names for {wanted} {what}; give one for each")
+        if (preparation.size, preparation.channels) != (model.image_size, model.in_channels):
+            given = f"{preparation.channels} x {preparation.size} px"
+            raise ValueError(f"images of {given} do not fit a model of {model.in_channels} x {model.image_size} px")
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def read(self, path: str | Path, frame: int | None = None) -> Tensor:
+        """An image file as the model was trained on: (channels, size, size) in [0, 1]."""
+        return self.preparation.prepare(read_image(path, frame))
+
+    def save(self, folder: str | Path) -> None:
+        """Write everything into `folder`, which is made if it is not there."""
+        folder = Path(folder)
+        self.model.save_pretrained(folder)
+        stored = {
+            "preparation": self.preparation.to_dict(),
+            "classes": list(self.classes),
+            "concepts": list(self.concepts),
+        }
+        with write_atomically(folder / BUNDLE_FILE) as file:
+            file.write(json.dumps(stored, indent=2) + "\n")
+        if self.calibration.quantiles is not None:
+            self.calibration.save(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "cpu") -> "Bundle":
+        """Read what `save` wrote, or the run around it, with the model on a device; no code from the folder is run."""
+        folder, place = find_bundle(folder), find_device(device)
+        path = folder / BUNDLE_FILE
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            preparation = Preparation.from_dict(stored["preparation"])
+            classes, concepts = (tuple(map(str, stored[name])) for name in ("classes", "concepts"))
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"{path} cannot be used: {reason}; save the model again") from None
+        return cls(load_model(folder).to(place), preparation, classes, concepts, Calibration.load(folder), folder)
+
+
+def find_device(wanted: str) -> torch.device:
+    """Where a model is to run: `cpu`, `cuda`, or with `auto` a GPU where there is one.
+
+    >>> find_device("cpu")
+    device(type='cpu')
+    """
+    if wanted not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device is {wanted!r}; choose auto, cpu or cuda")
+    there = torch.cuda.is_available()
+    if wanted == "cuda" and not there:
+        raise ValueError("device is 'cuda', but PyTorch finds no GPU here; choose auto or cpu")
+    return torch.device("cuda" if there and wanted != "cpu" else "cpu")
+
+
+def unnamed_concepts(count: int) -> tuple[str, ...]:
+    """What concepts are called before anybody has named them.
+
+    >>> unnamed_concepts(2)
+    ('unnamed 1', 'unnamed 2')
+    """
+    return tuple(f"{_UNNAMED}{i + 1}" for i in range(count))
+
+
+def is_unnamed(name: str) -> bool:
+    """Whether a concept still waits for its name."""
+    return name.startswith(_UNNAMED) and name.removeprefix(_UNNAMED).isdecimal()
+
+
+def find_bundle(folder: str | Path) -> Path:
+    """The folder of the model: itself, or that of the run it is the folder of."""
+    folder = Path(folder)
+    for place in (folder, folder / "bundle"):
+        if (place / BUNDLE_FILE).is_file():
+            return place
+    if folds := sorted(str(path.parent.parent) for path in folder.glob(f"fold-*/bundle/{BUNDLE_FILE}")):
+        raise ValueError(f"{folder} is a cross-validation of {len(folds)} models; give one of {', '.join(folds)}")
+    raise FileNotFoundError(f"{folder} has no {BUNDLE_FILE}, nor has {folder / 'bundle'}; give a run or a saved model")

@@ -1,0 +1,131 @@
+"""Split conformal prediction sets: with a chosen risk, which classes cannot be ruled out, and when to abstain.
+
+Calibrated on validation cases, never on those that trained. If validation and future patients are exchangeable, the
+set of a new image holds its class with a probability of at least 1 - risk, whatever the model: on average over
+patients, not for each kind of patient, and not among the answered images alone (`set_summary` measures those).
+
+Images of one patient are alike, so images are not exchangeable; patients are. A calibration that counted forty slices
+of one patient as forty cases would be surer than it may. To keep one image of each patient would be right but throw
+most away, and depend on the draw. Here each patient has one vote, shared equally by its images, and one more vote
+stands for the patient to come (Lee, Barber and Willett 2023, "Distribution-free inference with hierarchical data"):
+the guarantee is exact for an image drawn from a new patient. With one image per patient it is the usual method.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class ConformalThreshold(NamedTuple):
+    """A class is in the set from this probability on; 0 puts all classes in it, so that every image abstains.
+
+    `patients` is the number that calibrated it. `note` says why everything abstains, where it does.
+    """
+
+    probability: float
+    risk: float
+    patients: int
+    note: str | None = None
+
+
+class SetSummary(NamedTuple):
+    """What prediction sets do on cases with known labels; a share is None where there are no cases.
+
+    `coverage`: sets that hold the class. `answered`: sets of one class. `accuracy_answered`: how many of those are
+    right. `mean_size`: classes in a set.
+    """
+
+    n: int
+    coverage: float | None
+    answered: float | None
+    accuracy_answered: float | None
+    mean_size: float | None
+
+
+@dataclass(frozen=True)
+class ConformalQuantiles:
+    """What thresholds at every risk follow from: the probability of the truth in each calibration image.
+
+    `probabilities` fall; `votes` are how many votes of patients stand behind the images so far. Unknown labels are left
+    out. Nothing tells images or patients apart.
+    """
+
+    probabilities: tuple[float, ...]
+    votes: tuple[float, ...]
+    patients: int
+
+    @classmethod
+    def fit(
+        cls, probabilities: np.ndarray, label: np.ndarray, patient: Sequence[str] | np.ndarray | None = None
+    ) -> "ConformalQuantiles":
+        """Sort the images of labelled calibration cases.
+
+        Shapes:
+            - probabilities: (N, K); label: (N,), -1 = unknown; patient: N, anything that tells patients apart, None
+              where each image is a patient of its own (`Predictions.groups` gives both)
+        """
+        known = np.flatnonzero(label >= 0)
+        of_truth = probabilities[known, label[known]]
+        group = np.asarray(patient)[known] if patient is not None else known
+        _, index, size = np.unique(group, return_inverse=True, return_counts=True)
+        order = np.argsort(-of_truth, kind="stable")
+        votes = np.cumsum(1 / size[index[order]])
+        return cls(tuple(of_truth[order].tolist()), tuple(votes.tolist()), len(size))
+
+    def threshold(self, risk: float) -> ConformalThreshold:
+        """The highest threshold that keeps the promise."""
+        if not 0 < risk < 1:
+            raise ValueError(f"risk is {risk}; give a share between 0 and 1, such as 0.05")
+        needed = (1 - risk) * (self.patients + 1) - 1e-9
+        if self.patients < needed:
+            least = math.ceil((1 - 1e-9) / risk) - 1
+            few = f"{self.patients} patients are too few for a risk of {risk:g}"
+            return ConformalThreshold(
+                0.0, risk, self.patients, f"{few}: every image abstains; calibrate on {least}"
+            )
+        place = min(int(np.searchsorted(self.votes, needed)), len(self.votes) - 1)
+        return ConformalThreshold(self.probabilities[place], risk, self.patients)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "ConformalQuantiles":
+        """Read what `dataclasses.asdict` gave."""
+        return cls(tuple(stored["probabilities"]), tuple(stored["votes"]), int(stored["patients"]))
+
+
+def prediction_sets(probabilities: np.ndarray, threshold: float) -> np.ndarray:
+    """The classes of each image that cannot be ruled out: (N, K) -> (N, K) bool.
+
+    The most probable class is always among them, which can only add to the promise. Without it, a model that is wrong
+    more seldom than the risk allows would leave sets empty, and abstain the more often the higher the risk.
+
+    >>> prediction_sets(np.array([[0.9, 0.1], [0.6, 0.4]]), 0.3)
+    array([[ True, False],
+           [ True,  True]])
+    >>> prediction_sets(np.array([[0.9, 0.1], [0.6, 0.4]]), 0.8)
+    array([[ True, False],
+           [ True, False]])
+    """
+    return np.asarray(probabilities >= np.minimum(threshold, probabilities.max(1, keepdims=True)))
+
+
+def abstain(sets: np.ndarray) -> np.ndarray:
+    """Where the set does not name exactly one class, someone else should look: (N, K) bool -> (N,) bool."""
+    return np.asarray(sets.sum(1) != 1)
+
+
+def set_summary(sets: np.ndarray, label: np.ndarray) -> SetSummary:
+    """How often sets hold the truth and how often they answer; unknown labels are left out.
+
+    Shapes:
+        - sets: (N, K) bool; label: (N,), -1 = unknown
+    """
+    sets, label = sets[label >= 0], label[label >= 0]
+    n = len(label)
+    if not n:
+        return SetSummary(0, None, None, None, None)
+    held, answered = sets[np.arange(n), label], ~abstain(sets)
+    accuracy = float(held[answered].mean()) if answered.any() else None
+    return SetSummary(n, float(held.mean()), float(answered.mean()), accuracy, float(sets.sum(1).mean()))

@@ -1,0 +1,214 @@
+"""The one way from images to answers: files or cases in, `Predictions` out, calibrated as the bundle says.
+
+Evaluation, explanation, the command line and a server all come through here, so the same image gets the same answer
+from each of them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from parsecaps.data.augment import Augmentation
+from parsecaps.data.batches import Batches
+from parsecaps.data.cache import PreparedImages
+from parsecaps.data.cases import DataSet
+from parsecaps.data.splits import relative_name
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.conformal import prediction_sets
+from parsecaps.prediction.files import ImageFile
+from parsecaps.prediction.predictions import Predictions
+from parsecaps.types import Output
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, repr=False)
+class Prediction:
+    """What a model says of one image: its class, the probability of each, and how present each concept is.
+
+    With a risk, `possible` are the classes that cannot be ruled out, and `abstain` is true unless that is one class;
+    both are None without. Where a file could not be read, `error` says why and the rest is empty. `patient` is whom a
+    manifest or the file itself names, blank where neither does.
+    """
+
+    image: str
+    frame: int | None = None
+    patient: str = ""
+    label: str = ""
+    probabilities: dict[str, float] | None = None
+    concepts: dict[str, float] | None = None
+    possible: list[str] | None = None
+    abstain: bool | None = None
+    error: str = ""
+
+    def __repr__(self) -> str:
+        lines = [f"{self.image}: {self.error or self.label}"]
+        if self.abstain:
+            lines[0] += f", but abstains: {' or '.join(self.possible or [])} cannot be ruled out"
+        lines += [f"  {name} {value:.1%}" for name, value in _falling(self.probabilities)]
+        if self.concepts:
+            lines += ["  concepts: " + ", ".join(f"{name} {value:.2f}" for name, value in _falling(self.concepts))]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>"
+
+
+@torch.no_grad()
+def answer(bundle: Bundle, image: Tensor) -> Output:
+    """What the network gives for prepared images (B, channels, size, size), wherever it is."""
+    output: Output = bundle.model.eval()(image.to(bundle.device))
+    return output
+
+
+def predict_images(bundle: Bundle, image: Tensor) -> Predictions:
+    """What a model says of prepared images (B, channels, size, size) of which nothing is known."""
+    return of_output(bundle, answer(bundle, image))
+
+
+def predict_files(
+    bundle: Bundle, files: Iterable[ImageFile], *, risk: float | None = None, batch_size: int = 32
+) -> Iterator[Prediction]:
+    """One answer for each image file, in order, in bounded memory; a file that cannot be read gives its error."""
+    source = iter(files)
+    while batch := list(islice(source, batch_size)):
+        read = [_read(bundle, file) for file in batch]
+        images = [image for image in read if isinstance(image, Tensor)]
+        told = iter(each_image(bundle, predict_images(bundle, torch.stack(images)), risk) if images else ())
+        for file, image in zip(batch, read, strict=True):
+            place = {"image": str(file.path), "frame": file.frame, "patient": file.patient}
+            yield Prediction(**place, error=image) if isinstance(image, str) else Prediction(**place, **next(told))
+
+
+def predict_cases(
+    bundle: Bundle,
+    data: DataSet,
+    prepared: PreparedImages,
+    rows: Sequence[int],
+    *,
+    changes: Augmentation | None = None,
+    views: int = 1,
+    batch_size: int = 64,
+    progress: Progress = lambda done, total: None,
+) -> Predictions:
+    """What a model says of these cases of a data set, whose images were prepared as the bundle says, and the truth.
+
+    Classes and concepts are matched by name: the data set may list them in another order, lack some, and have concepts
+    that the model does not know; a class that the model does not know is an error. With several `views` the
+    probabilities and presences are means over the image and random `changes` of it, the same ones at every call.
+    """
+    label = _labels(bundle, data, rows)
+    logits: list[np.ndarray] = [np.zeros((0, len(bundle.classes)))]
+    presence, consistency = [np.zeros((0, len(bundle.concepts)))], [np.zeros(0)]
+    generator = Generator().manual_seed(0)
+    for batch in Batches(data, prepared, rows, batch_size=batch_size).epoch(0):
+        others = (changes(batch.image, generator) for _ in range(views - 1)) if changes is not None else ()
+        said = [predict_images(bundle, view) for view in (batch.image, *others)]
+        logits.append(said[0].logits if len(said) == 1 else _mean_logits(said))
+        if len(said) > 1:
+            named = np.stack([each.logits.argmax(1) for each in said])
+            consistency.append((named[1:] == named[0]).mean(0))
+        if bundle.concepts:
+            presence.append(np.mean([each.presence for each in said], axis=0))
+        progress(sum(map(len, logits)), len(rows))
+    known = bool(set(bundle.concepts) & set(data.concepts)) and len(rows) > 0
+    return Predictions(
+        logits=np.concatenate(logits),
+        label=label,
+        patient=[data.cases[row].patient for row in rows],
+        name=[_name(data, row) for row in rows],
+        classes=bundle.classes,
+        presence=np.concatenate(presence) if known else None,
+        concepts=_concepts(bundle, data, rows) if known else None,
+        concept_names=bundle.concepts if known else (),
+        steadiness=np.concatenate(consistency) if len(consistency) > 1 else None,
+    )
+
+
+def of_output(bundle: Bundle, output: Output) -> Predictions:
+    """The output of a bundle's network, of which no truth is known."""
+    count = len(output.logits)
+    presence = None if output.presence is None else _array(output.presence).clip(max=1)  # a length of 1, rounded up
+    return Predictions(
+        logits=_array(output.logits),
+        label=np.full(count, -1),
+        patient=[""] * count,
+        name=[str(i) for i in range(count)],
+        classes=bundle.classes,
+        presence=presence,
+        concept_names=() if presence is None else bundle.concepts,
+    )
+
+
+def each_image(bundle: Bundle, predictions: Predictions, risk: float | None = None) -> list[dict[str, Any]]:
+    """What is said of each image, calibrated: the fields of a `Prediction`, but for whose it is."""
+    probabilities = predictions.probabilities(bundle.calibration.temperature)
+    sets = None if risk is None else prediction_sets(probabilities, bundle.calibration.threshold(risk).probability)
+    told = []
+    for i, share in enumerate(probabilities):
+        possible = None if sets is None else [bundle.classes[k] for k in np.flatnonzero(sets[i])]
+        presence = () if predictions.presence is None else predictions.presence[i].tolist()
+        told.append(
+            {
+                "label": bundle.classes[int(share.argmax())],
+                "probabilities": dict(zip(bundle.classes, share.tolist(), strict=True)),
+                "concepts": dict(zip(bundle.concepts, presence, strict=False)),
+                "possible": possible,
+                "abstain": None if possible is None else len(possible) != 1,
+            }
+        )
+    return told
+
+
+def _read(bundle: Bundle, file: ImageFile) -> Tensor | str:
+    """The prepared image, or why there is none."""
+    if file.error:
+        return file.error
+    try:
+        return bundle.read(file.path, file.frame)
+    except (OSError, ValueError) as error:
+        return str(error)
+
+
+def _mean_logits(views: Sequence[Predictions]) -> np.ndarray:
+    """The logits of the mean probabilities over several views: (B, K)."""
+    return np.asarray(np.log(np.mean([view.probabilities() for view in views], axis=0)))
+
+
+def _labels(bundle: Bundle, data: DataSet, rows: Sequence[int]) -> np.ndarray:
+    place = {name: i for i, name in enumerate(bundle.classes)}
+    unknown = {data.classes[data.cases[row].label] for row in rows if data.cases[row].label >= 0} - place.keys()
+    if unknown:
+        known = ", ".join(bundle.classes)
+        raise ValueError(f"{data.root} has the class {min(unknown)!r}, which the model does not know; it knows {known}")
+    labels = (data.cases[row].label for row in rows)
+    return np.array([-1 if label < 0 else place[data.classes[label]] for label in labels], dtype=np.int64)
+
+
+def _concepts(bundle: Bundle, data: DataSet, rows: Sequence[int]) -> np.ndarray:
+    place = {name: i for i, name in enumerate(data.concepts)}
+    truth = np.full((len(rows), len(bundle.concepts)), np.nan)
+    for j, name in enumerate(bundle.concepts):
+        if name in place:
+            truth[:, j] = [data.cases[row].concepts[place[name]] for row in rows]
+    return truth
+
+
+def _name(data: DataSet, row: int) -> str:
+    case = data.cases[row]
+    name = relative_name(data, case)
+    return name if case.frame is None else f"{name}#{case.frame}"
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return np.asarray(tensor.detach().double().cpu().numpy())
+
+
+def _falling(values: dict[str, float] | None) -> list[tuple[str, float]]:
+    return sorted((values or {}).items(), key=lambda item: -item[1])

@@ -1,0 +1,204 @@
+"""A run: the folder that `parsecaps train` makes, and everything in it, each thing read once when it is asked for."""
+
+import csv
+import json
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from parsecaps.config import Config, load_config
+from parsecaps.data.cache import PreparedImages, prepare_all
+from parsecaps.data.cases import DataSet, Split
+from parsecaps.data.files import write_atomically
+from parsecaps.data.preparation import Preparation
+from parsecaps.data.sources import open_data
+from parsecaps.data.splits import Division, read_split, relative_name, rows_of, split_hash, split_names
+from parsecaps.metrics.scores import Scores
+from parsecaps.prediction.bundle import Bundle
+
+Reading = Callable[[int, int], None]  # images read, of how many
+
+
+class Run:
+    """The folder of a run with its settings, split, data, model and scores; a cross-validation has a run in each fold.
+
+    `config.yaml` has every setting, `split.csv` who trains, chooses and tests, `run.json` versions, seeds and results,
+    `data.json` what the check of the data found, `history.csv` and `curves.png` the epochs, `logs` is for TensorBoard,
+    `checkpoints` what is needed to resume, `bundle` the model with all that prediction needs, and `scores.json` and
+    `scores.html` how good it is. Nothing is fitted or computed when a run is opened.
+
+    `is_main` is false in the other processes where several trained together: they have nothing to say or to write.
+    `failure` says why a finished run could not be scored.
+    """
+
+    def __init__(
+        self, folder: str | Path, *, device: str = "cpu", reading: Reading = lambda done, total: None
+    ) -> None:
+        self.folder = Path(folder)
+        self.device, self.reading = device, reading
+        self.is_main, self.failure = True, ""
+        self.config_file = self.folder / "config.yaml"
+        self.split_file = self.folder / "split.csv"
+        self.about_file = self.folder / "run.json"
+        self.data_file = self.folder / "data.json"
+        self.history_file = self.folder / "history.csv"
+        self.curves_file = self.folder / "curves.png"
+        self.scores_file = self.folder / "scores.json"
+        self.page_file = self.folder / "scores.html"
+        self.log_folder = self.folder / "logs"
+        self.bundle_folder = self.folder / "bundle"
+        self.card_file = self.bundle_folder / "README.md"
+        self.checkpoint_folder = self.folder / "checkpoints"
+        self.last_checkpoint = self.checkpoint_folder / "last.pt"
+
+    def best_checkpoint(self, epoch: int) -> Path:
+        """The file with the weights after an epoch, counted from 1, that was the best so far."""
+        return self.checkpoint_folder / f"best-{epoch:04}.pt"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the folder holds a run."""
+        return self.config_file.is_file()
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the folder holds a trained model."""
+        return self.bundle_folder.is_dir()
+
+    @cached_property
+    def config(self) -> Config:
+        """The settings, with no `auto` left."""
+        if not self.is_there:
+            raise FileNotFoundError(f"{self.config_file} is missing; give the folder of a run of parsecaps train")
+        return load_config(self.config_file)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Versions, seeds, choices and results."""
+        return _read_json(self.about_file)
+
+    @property
+    def data_check(self) -> dict[str, Any]:
+        """What the check of the data found before training."""
+        return _read_json(self.data_file)
+
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """A row for each epoch."""
+        with open(self.history_file, encoding="utf-8", newline="") as file:
+            return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+
+    @property
+    def best_epoch(self) -> int:
+        """The number of the epoch that was kept, from 1."""
+        return int(self.about["best_epoch"])
+
+    @property
+    def folds(self) -> "list[Run]":
+        """The runs of a cross-validation, one for each fold; none for a run of its own."""
+        section = self.config.data
+        return [self.fold(i + 1) for i in range(section.folds)] if section.fold is None else []
+
+    def fold(self, number: int) -> "Run":
+        """The run of a fold, counted from 1."""
+        return Run(self.folder / f"fold-{number}", device=self.device, reading=self.reading)
+
+    @cached_property
+    def data(self) -> DataSet:
+        """The cases, whatever part they are in."""
+        return open_data(self.config.data.path, self.config.data.source)
+
+    @cached_property
+    def division(self) -> Division:
+        """The part of each case; refused where a case is gone or another patient's. Newer cases take no part."""
+        data, named = self.data, split_names(self.split_file)
+        rows = [i for i, case in enumerate(data.cases) if (relative_name(data, case), case.frame) in named]
+        if gone := named - {(relative_name(data, data.cases[i]), data.cases[i].frame) for i in rows}:
+            name, frame = min(gone, key=str)
+            what = name if frame is None else f"{name}#{frame}"
+            raise ValueError(f"{what} of the run {self.folder} is not in {data.root} any more; put it back")
+        then_there = data.subset(rows)
+        parts, problems = read_split(self.split_file, then_there)
+        if problems:
+            raise ValueError(f"{problems[0]}; restore the file as the run wrote it")
+        if (now := split_hash(then_there, parts)) != (then := self.about["split_hash"]):
+            reason = "restore the file, or the patients of the data"
+            raise ValueError(f"{self.split_file} has the hash {now}, but the run was started with {then}; {reason}")
+        division: Division = [None] * len(data)
+        for row, part in zip(rows, parts, strict=True):
+            division[row] = part
+        return division
+
+    def rows(self, part: Split) -> list[int]:
+        """The cases of a part, as rows of the data."""
+        return rows_of(self.division, part)
+
+    @property
+    def preparation(self) -> Preparation:
+        """How images are prepared: the settings of the section, with the model's size."""
+        size, how = self.config.model.image_size, self.config.preparation
+        assert size != "auto"
+        assert how.channels != "auto"
+        return Preparation(size, how.channels, how.square, how.scaling, how.centre)
+
+    @cached_property
+    def prepared(self) -> PreparedImages:
+        """The images of all cases, prepared."""
+        skip_bad = self.config.data.skip_bad
+        return prepare_all(self.data, self.preparation, skip_bad=skip_bad, progress=self.reading)
+
+    @cached_property
+    def bundle(self) -> Bundle:
+        """The trained model with all that prediction needs: names, preparation, temperature, conformal quantiles."""
+        if not self.is_trained:
+            more = f"go on with parsecaps train --resume {self.folder}"
+            raise FileNotFoundError(f"{self.bundle_folder} is missing: the run is not finished; {more}")
+        return Bundle.load(self.bundle_folder, self.device)
+
+    @property
+    def scores(self) -> Scores | None:
+        """How good the model is on patients it never saw; None where it has not been scored."""
+        if not self.scores_file.is_file():
+            return None
+        try:
+            return Scores.from_dict(_read_json(self.scores_file))
+        except ValueError as error:
+            raise ValueError(f"{self.scores_file}: {error}") from None
+
+    def write_json(self, path: Path, content: Mapping[str, Any]) -> None:
+        """Write one of the files of the run, whole or not at all."""
+        with write_atomically(path) as file:
+            file.write(json.dumps(content, indent=2) + "\n")
+
+    def __repr__(self) -> str:
+        return "\n".join([self._headline, repr(self.scores) if self.scores else self._not_scored])
+
+    def _repr_html_(self) -> str:
+        scores = self.scores
+        return f"<p>{escape(self._headline)}</p>" + (scores._repr_html_() if scores else escape(self._not_scored))
+
+    @property
+    def _headline(self) -> str:
+        if not self.is_there:
+            return f"run {self.folder}, not started"
+        if folds := self.folds:
+            return f"cross-validation {self.folder}, {len(folds)} folds"
+        if not self.is_trained:
+            return f"run {self.folder}, not finished"
+        return f"run {self.folder}: epoch {self.best_epoch} of {self.about['epochs']} chosen"
+
+    @property
+    def _not_scored(self) -> str:
+        return f"not scored: {self.failure or 'there is neither a test nor a validation part'}"
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; give the folder of a run of parsecaps train")
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid JSON ({error}); train again") from None
+    return content

@@ -1,0 +1,78 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+
+from parsecaps.audit.leakage import fit_logistic, leakage
+from parsecaps.prediction.predictions import Predictions
+
+
+def cases(seed: int, *, leaks: bool, count: int = 300) -> Predictions:
+    """Class and concepts have nothing to do with each other; a presence may carry the class in its last digits."""
+    random = np.random.default_rng(seed)
+    concepts = random.integers(0, 2, (count, 3)).astype(float)
+    label = random.integers(0, 3, count)
+    presence = 0.2 + 0.6 * concepts + 0.02 * random.random((count, 3))
+    if leaks:
+        presence[:, 0] += 0.03 * label
+    return Predictions(
+        logits=np.zeros((count, 3)),
+        label=label,
+        patient=[""] * count,
+        name=[f"{seed} {i}" for i in range(count)],
+        classes=("a", "b", "c"),
+        presence=presence,
+        concepts=concepts,
+        concept_names=("x", "y", "z"),
+    )
+
+
+def test_the_logistic_regression_is_at_its_minimum() -> None:
+    """Against another optimiser, without its gradient, and against the condition for a minimum."""
+    random = np.random.default_rng(0)
+    x, label = random.normal(size=(60, 2)) * [3, 0.1] + [5, 0], random.integers(0, 3, 60)
+    found = fit_logistic(x, label, 3, penalty=2.0)
+    standard = (x - x.mean(0)) / x.std(0)
+
+    def loss(flat: np.ndarray) -> float:
+        weight, bias = flat[:6].reshape(2, 3), flat[6:]
+        logits = standard @ weight + bias
+        return float(-log_softmax(logits, axis=1)[np.arange(60), label].sum() + (weight**2).sum())
+
+    slow = minimize(loss, np.zeros(9), method="Powell", options={"ftol": 1e-14, "xtol": 1e-10, "maxiter": 20000})
+    assert loss(np.append(found.weight.ravel(), found.bias)) <= slow.fun + 1e-6
+    error = softmax(found.logits(x), axis=1) - np.eye(3)[label]
+    assert np.abs(error.sum(0)).max() < 1e-3
+    assert np.abs(standard.T @ error + 2 * found.weight).max() < 1e-3
+
+
+def test_a_feature_that_never_varies_has_no_part() -> None:
+    x = np.column_stack([np.linspace(-1, 1, 20), np.full(20, 0.3)])
+    found = fit_logistic(x, (x[:, 0] > 0).astype(int), 2)
+    assert np.abs(found.weight[1]).max() < 1e-6
+    assert (found.logits(x).argmax(1) == (x[:, 0] > 0)).all()
+
+
+def test_what_leaks_is_found_and_what_does_not_is_not() -> None:
+    clean = leakage(cases(0, leaks=False), cases(1, leaks=False), resamples=100)
+    leaky = leakage(cases(0, leaks=True), cases(1, leaks=True), resamples=100)
+    assert clean.accuracy.difference == pytest.approx(0, abs=0.08)
+    assert leaky.accuracy.first == pytest.approx(1 / 3, abs=0.1)
+    assert leaky.accuracy.second is not None
+    assert leaky.accuracy.second > 0.55
+    assert leaky.accuracy.low is not None
+    assert leaky.accuracy.low > 0.15
+    assert leaky.nll_soft < leaky.nll_hard - 0.1
+    assert abs(clean.nll_soft - clean.nll_hard) < 0.05
+    assert leaky.n == 300
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    good = cases(0, leaks=False, count=6)
+    without = replace(good, presence=None, concepts=None, concept_names=())
+    with pytest.raises(ValueError, match="the training cases have no presences"):
+        leakage(without, good)
+    with pytest.raises(ValueError, match="none of the other cases has a label"):
+        leakage(good, replace(good, label=np.full(6, -1)))

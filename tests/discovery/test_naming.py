@@ -1,0 +1,95 @@
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.data.preparation import Preparation
+from parsecaps.discovery.naming import name_concepts, read_names
+from parsecaps.explain.known_cases import weights_digest
+from parsecaps.models import ParseCaps
+from tests.data.make import picture
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    model = ParseCaps.from_preset("tiny", num_classes=2)
+    Bundle(model, Preparation(size=32), ("a", "b"), ("unnamed 1", "unnamed 2", "unnamed 3")).save(tmp_path / "bundle")
+    return tmp_path
+
+
+def sheet(folder: Path, *rows: str, header: str = "concept,name,note") -> Path:
+    path = folder / "sheet.csv"
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_names_show_wherever_the_model_is_used(folder: Path) -> None:
+    weights = (folder / "bundle" / "model.safetensors").read_bytes()
+    changed = name_concepts(folder, sheet(folder, '2,"  dural  tail, bright",seen in 8 of 9', "1,,", "3,unnamed 3,"))
+    assert [(each.index, each.before, each.name, each.note) for each in changed] == [
+        (1, "unnamed 2", "dural tail, bright", "seen in 8 of 9")
+    ]
+    loaded = Bundle.load(folder / "bundle")
+    assert loaded.concepts == ("unnamed 1", "dural tail, bright", "unnamed 3")
+    Image.fromarray(picture(0, 40)).save(folder / "x.png")
+    assert list(loaded.predict(folder / "x.png")["concepts"]) == list(loaded.concepts)
+    assert (folder / "bundle" / "model.safetensors").read_bytes() == weights
+    assert "seen in 8 of 9" in (folder / "bundle" / "concept-names.csv").read_text(encoding="utf-8")
+
+
+def test_a_sheet_can_be_handed_in_again_with_another_name(folder: Path) -> None:
+    name_concepts(folder, sheet(folder, "2,oedema,"))
+    assert name_concepts(folder, sheet(folder, "2,oedema,")) == []
+    (changed,) = name_concepts(folder, sheet(folder, "2,ring,"))
+    assert (changed.before, changed.name) == ("oedema", "ring")
+    name_concepts(folder, sheet(folder, "2,,"))  # blank: stays
+    assert Bundle.load(folder / "bundle").concepts[1] == "ring"
+
+
+def test_two_concepts_may_exchange_their_names(folder: Path) -> None:
+    name_concepts(folder, sheet(folder, "1,x,", "2,y,"))
+    name_concepts(folder, sheet(folder, "1,y,", "2,x,"))
+    assert Bundle.load(folder / "bundle").concepts == ("y", "x", "unnamed 3")
+
+
+WRONG = {
+    "4,x,": "row 2: concept is '4'; write a number from 1 to 3",
+    "unnamed 1,x,": "row 2: concept is 'unnamed 1'; write a number",
+    "1,x,\n1,y,": "row 3: concept 1 has a row already",
+    "1,Ring,\n3,ring,": "concepts 1 and 3 are both called 'ring'",
+    "1,unnamed 2,": "concepts 1 and 2 are both called 'unnamed 2'",
+    f"1,{'x' * 61},": "the name has 61 characters; use up to 60",
+    "1": "the row has 1 cells and the header 3",
+}
+
+
+@pytest.mark.parametrize("rows", WRONG)
+def test_a_wrong_sheet_changes_nothing(folder: Path, rows: str) -> None:
+    before = (folder / "bundle" / "bundle.json").read_bytes()
+    with pytest.raises(ValueError, match=WRONG[rows]) as error:
+        name_concepts(folder, sheet(folder, rows))
+    assert "sheet.csv" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert (folder / "bundle" / "bundle.json").read_bytes() == before
+    assert not (folder / "bundle" / "concept-names.csv").exists()
+
+
+def test_the_sheet_of_another_model_is_refused(folder: Path) -> None:
+    bundle = Bundle.load(folder / "bundle")
+    own = weights_digest(bundle.model)
+    header = "concept,name,note,model"
+    assert read_names(sheet(folder, f"1,x,,{own}", header=header), bundle)[0].name == "x"
+    with pytest.raises(ValueError, match="row 2: the sheet is of another model"):
+        read_names(sheet(folder, "1,x,,0123", header=header), bundle)
+    with pytest.raises(ValueError, match="column 'name' is missing"):
+        read_names(sheet(folder, "1", header="concept"), bundle)
+
+
+def test_nothing_else_of_the_bundle_is_touched(folder: Path) -> None:
+    path = folder / "bundle" / "bundle.json"
+    stored = json.loads(path.read_text(encoding="utf-8")) | {"later": 1}
+    path.write_text(json.dumps(stored), encoding="utf-8")
+    name_concepts(folder / "bundle", sheet(folder, "1,x,"))
+    assert json.loads(path.read_text(encoding="utf-8")) == stored | {"concepts": ["x", "unnamed 2", "unnamed 3"]}

@@ -1,0 +1,117 @@
+import json
+from dataclasses import replace
+from math import comb
+
+import numpy as np
+import pytest
+
+from parsecaps.metrics.comparison import COMPARED, Comparison, compare, mcnemar
+from parsecaps.metrics.scores import score
+from parsecaps.prediction.predictions import Predictions
+from tests.metrics.make import make_predictions
+
+
+def another(predictions: Predictions, noise: float, seed: int = 7) -> Predictions:
+    """A second model: the first with noise on its logits, its cases in another order."""
+    random = np.random.default_rng(seed)
+    noisy = replace(predictions, logits=predictions.logits + noise * random.normal(size=predictions.logits.shape))
+    return noisy.subset(random.permutation(len(noisy)))
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (3, 3), (0, 1), (2, 9), (40, 17)])
+def test_mcnemar_is_a_fair_coin(first: int, second: int) -> None:
+    total = first + second
+    chances = [comb(total, i) / 2**total for i in range(total + 1)]
+    wanted = sum(chance for chance in chances if chance <= chances[first] * (1 + 1e-9))
+    assert mcnemar(first, second) == pytest.approx(wanted)
+
+
+def test_counts_and_differences_are_those_of_each_alone() -> None:
+    first = make_predictions(120, ties=False)
+    second = another(first, 2.0)
+    found = compare(first, second, resamples=50)
+    matched = second.subset([list(second.name).index(name) for name in first.name])
+    known = first.label >= 0
+    a, b = (each.logits.argmax(1)[known] == first.label[known] for each in (first, matched))
+    assert (found.both_right, found.both_wrong) == ((a & b).sum(), (~a & ~b).sum())
+    assert (found.only_first, found.only_second) == ((a & ~b).sum(), (b & ~a).sum())
+    assert found.n == known.sum() == found.both_right + found.both_wrong + found.only_first + found.only_second
+    for key in COMPARED:
+        each = found.differences[key]
+        assert each.first == pytest.approx(score(first, resamples=0)[key].value, abs=1e-6)
+        assert each.second == pytest.approx(score(second, resamples=0)[key].value, abs=1e-6)
+        assert each.difference == pytest.approx((each.second or 0) - (each.first or 0))
+
+
+def test_intervals_are_those_of_paired_copies() -> None:
+    first = make_predictions(60, ties=False, unknown=0)
+    second = replace(first, logits=another(first, 1.5).logits)
+    found = compare(first, second, resamples=40, seed=9)
+    random, group = np.random.default_rng(9), first.groups()
+    drawn: dict[str, list[float]] = {key: [] for key in COMPARED}
+    for _ in range(40):
+        rows = [i for p in random.integers(20, size=20) for i in np.flatnonzero(group == p)]
+        a, b = (score(each.subset(rows), resamples=0) for each in (first, second))
+        for key in COMPARED:
+            drawn[key].append((b[key].value or 0) - (a[key].value or 0))
+    for key, values in drawn.items():
+        each = found.differences[key]
+        assert (each.low, each.high) == pytest.approx(np.percentile(values, (2.5, 97.5)), abs=1e-6)
+        fewer = min(np.sum(np.array(values) <= 1e-7), np.sum(np.array(values) >= -1e-7))
+        assert each.p_value == pytest.approx(min(1, 2 * (1 + fewer) / 41))
+
+
+def test_a_worse_model_is_found_and_an_equal_one_is_not() -> None:
+    first = make_predictions(600, skill=3, ties=False)
+    worse = compare(first, another(first, 4.0))
+    assert worse.mcnemar_p < 0.001
+    accuracy = worse.differences["accuracy"]
+    assert accuracy.high is not None
+    assert accuracy.high < 0
+    assert accuracy.p_value == pytest.approx(2 / 1001)
+    same = compare(first, another(first, 0.0), resamples=100)
+    assert (same.only_first, same.only_second, same.mcnemar_p) == (0, 0, 1)
+    assert all((d.difference, d.low, d.high, d.p_value) == (0, 0, 0, 1) for d in same.differences.values())
+
+
+def test_exchanging_the_models_turns_the_sign() -> None:
+    first = make_predictions(90, ties=False)
+    second = replace(first, logits=another(first, 1.0).logits)
+    there, back = compare(first, second, resamples=60), compare(second, first, resamples=60)
+    assert (there.only_first, there.mcnemar_p) == (back.only_second, back.mcnemar_p)
+    for key in COMPARED:
+        one, other = there.differences[key], back.differences[key]
+        assert (one.low, one.p_value) == (pytest.approx(-(other.high or 0)), pytest.approx(other.p_value))
+
+
+def test_cases_that_do_not_match_are_named() -> None:
+    first = make_predictions(20, unknown=0)
+    with pytest.raises(ValueError, match="image 19 is not among the cases of the second"):
+        compare(first, first.subset(range(19)))
+    with pytest.raises(ValueError, match=r"image 12, .*, image 16 and 3 more are not among the cases of the first"):
+        compare(first.subset(range(12)), first)
+    with pytest.raises(ValueError, match="image 4 is there twice"):
+        compare(first.subset([4, 4]), first)
+    with pytest.raises(ValueError, match="image 0 is not labelled the same"):
+        compare(first, replace(first, label=np.r_[(first.label[0] + 1) % 3, first.label[1:]]))
+    with pytest.raises(ValueError, match="the classes differ"):
+        compare(first, replace(first, classes=("a", "b", "c")))
+
+
+def test_little_to_compare() -> None:
+    first = make_predictions(20, unknown=0)
+    unknown = replace(first, label=np.full(20, -1))
+    nothing = compare(unknown, unknown, resamples=10)
+    assert (nothing.n, nothing.mcnemar_p, nothing.differences["accuracy"].difference) == (0, 1, None)
+    one = replace(first, patient=["one"] * 20)
+    alone = compare(one, another(one, 1.0), resamples=10).differences["accuracy"]
+    assert alone.difference is not None
+    assert (alone.low, alone.high, alone.p_value) == (None, None, None)
+
+
+def test_a_comparison_survives_json() -> None:
+    first = make_predictions()
+    found = compare(first, another(first, 1.0), resamples=10)
+    assert Comparison.from_dict(json.loads(json.dumps(found.as_dict(), allow_nan=False))) == found
+    with pytest.raises(ValueError, match="not a comparison of this version"):
+        Comparison.from_dict({"n": 3})

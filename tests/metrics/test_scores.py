@@ -1,0 +1,187 @@
+import json
+import time
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from parsecaps.metrics.score import Score
+from parsecaps.metrics.scores import Scores, score
+from parsecaps.prediction.predictions import Predictions
+from tests.metrics.copies import resampled_copies
+from tests.metrics.make import make_predictions
+
+
+def every_score(scores: Scores) -> list[Score]:
+    parts = (scores.single, *scores.by_class.values(), *scores.by_concept.values())
+    return [each for part in parts for each in part.values()]
+
+
+def right_and_wrong(right: int, wrong: int, **changes: object) -> Predictions:
+    """Two classes, every image of class 0 and a patient of its own, so many named rightly."""
+    count = right + wrong
+    plain = Predictions(
+        logits=np.array([[1.0, 0.0]] * right + [[0.0, 1.0]] * wrong).reshape(count, 2),
+        label=np.zeros(count),
+        patient=[""] * count,
+        name=[str(i) for i in range(count)],
+        classes=("a", "b"),
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def test_a_score_is_that_of_the_cases_and_its_interval_that_of_copies() -> None:
+    """The same numbers from resampled copies of the predictions, scored one by one."""
+    predictions = make_predictions(90)
+    scores = score(predictions, resamples=40, seed=3)
+    copies = resampled_copies(predictions, 40, seed=3)
+    for key, each in scores.single.items():
+        values = np.array([copy[key].value for copy in copies], dtype=float)
+        assert (each.low, each.high) == pytest.approx(np.nanpercentile(values, (2.5, 97.5)), abs=1e-6), key
+    for name, by_key in {**scores.by_class, **scores.by_concept}.items():
+        for key, each in by_key.items():
+            found = [{**copy.by_class, **copy.by_concept}[name][key].value for copy in copies]
+            values = np.array(found, dtype=float)
+            assert (each.low, each.high) == pytest.approx(np.nanpercentile(values, (2.5, 97.5)), abs=1e-6), (name, key)
+
+
+def test_values_by_hand() -> None:
+    """truth 0 0 0 1 1 2, named 0 0 1 1 0 2, and one unknown."""
+    logits = np.eye(3)[[0, 0, 1, 1, 0, 2, 2]]
+    label = np.array([0, 0, 0, 1, 1, 2, -1])
+    names = [str(i) for i in range(7)]
+    scores = score(Predictions(logits=logits, label=label, patient=names, name=names, classes=("a", "b", "c")))
+    assert scores.confusion == [[2, 1, 0], [1, 1, 0], [0, 0, 1]]
+    assert scores["accuracy"].value == pytest.approx(4 / 6)
+    assert scores["balanced_accuracy"].value == pytest.approx((2 / 3 + 1 / 2 + 1) / 3)
+    assert scores["balanced_accuracy"] == scores["macro_recall"]
+    assert (scores["accuracy"].n, scores.images, scores.labelled, scores.patients) == (6, 7, 6, 7)
+    a = scores.by_class["a"]
+    assert (a["precision"].value, a["precision"].n) == (pytest.approx(2 / 3), 3)
+    assert (a["recall"].value, a["recall"].n) == (pytest.approx(2 / 3), 3)
+    assert (a["f1"].value, a["f1"].n) == (pytest.approx(2 / 3), 4)
+    assert (a["specificity"].value, a["specificity"].n) == (pytest.approx(2 / 3), 3)
+    assert (a["auroc"].value, a["auroc"].n) == (pytest.approx((2.5 + 2.5 + 1) / 9), 6)
+    assert any("1 of 7 images have no known label" in note for note in scores.notes)
+    assert scores.by_class["c"]["recall"].low is None  # one patient only
+    assert scores.concepts == {}
+    assert scores.by_concept == {}
+
+
+def test_the_interval_of_an_accuracy_is_that_of_the_binomial() -> None:
+    interval = score(right_and_wrong(80, 20), resamples=4000)["accuracy"]
+    assert interval.value == 0.8
+    assert (interval.low, interval.high) == pytest.approx((0.72, 0.88), abs=0.011)
+
+
+def test_images_of_a_patient_go_together() -> None:
+    """Ten images of a patient that are right or wrong together tell as much as one."""
+    predictions = make_predictions(240, unknown=0)
+    right = predictions.logits.argmax(1) == predictions.label
+    alike = predictions.subset(np.argsort(right, kind="stable"))
+    tens = [f"p{i // 10}" for i in range(240)]
+    alone = score(replace(alike, patient=[""] * 240))["accuracy"]
+    together = score(replace(alike, patient=tens))["accuracy"]
+    assert alone.value == together.value == right.mean()
+    widths = [(each.high or 0) - (each.low or 0) for each in (alone, together)]
+    assert widths[1] == pytest.approx(np.sqrt(10) * widths[0], rel=0.15)
+
+
+def test_a_temperature_changes_confidence_but_not_the_classes_named() -> None:
+    predictions = make_predictions(200, ties=False)
+    plain, hot = score(predictions, resamples=0), score(predictions, temperature=5.0, resamples=0)
+    assert plain["accuracy"] == hot["accuracy"]
+    assert plain.confusion == hot.confusion
+    assert hot.temperature == 5
+    tempered = score(predictions.tempered(5.0), resamples=0)
+    assert hot["nll"] == tempered["nll"]
+    assert hot["nll"].value != plain["nll"].value
+
+
+def test_scores_survive_json() -> None:
+    scores = score(make_predictions(), resamples=20)
+    stored = json.loads(json.dumps(scores.as_dict(), allow_nan=False))
+    assert Scores.from_dict(stored) == scores
+    assert set(stored) == {field.name for field in fields(Scores)} | {"over_folds"}
+    assert stored["overall"]["accuracy"]["n"] == scores.labelled
+    for damage in ({"overall": 3}, {"overall": {"accuracy": {"value": 1}}}, {"extra": 1}):
+        with pytest.raises(ValueError, match="not scores of this version"):
+            Scores.from_dict({**stored, **damage})
+    with pytest.raises(ValueError, match="classes"):
+        Scores.from_dict({name: part for name, part in stored.items() if name != "classes"})
+
+
+def test_a_class_that_is_absent_is_not_made_up() -> None:
+    predictions = make_predictions(40, 3, unknown=0)
+    without = predictions.subset(np.flatnonzero(predictions.label != 2))
+    scores = score(without, resamples=50)
+    assert (scores.by_class["class 2"]["auroc"].value, scores.by_class["class 2"]["recall"].value) == (None, None)
+    assert scores.by_class["class 2"]["specificity"].value is not None
+    assert "class 2" not in scores.roc
+    recalls = [scores.by_class[name]["recall"].value or 0 for name in ("class 0", "class 1")]
+    assert scores["balanced_accuracy"].value == pytest.approx(np.mean(recalls))
+    assert any(note.startswith("no image of class 2") for note in scores.notes)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_hardly_any_image(count: int) -> None:
+    scores = score(make_predictions(3, unknown=0).subset(range(count)), resamples=20)
+    assert all(each.low is None and each.high is None for each in every_score(scores))
+    assert (scores["accuracy"].value is None) is (count == 0)
+    assert scores["macro_auroc"] == Score(None, None, None, count)
+    json.dumps(scores.as_dict(), allow_nan=False)
+
+
+def test_all_labels_unknown() -> None:
+    predictions = make_predictions()
+    scores = score(replace(predictions, label=np.full(60, -1)), resamples=20)
+    assert all(each == Score(None, None, None, 0) for each in scores.overall.values())
+    assert scores["mean_auroc"].value is not None
+    assert scores["mean_auroc"].low is not None
+    assert scores.confusion == [[0] * 3] * 3
+    assert sum(each.n for each in scores.reliability) == 0
+    assert scores.notes == ["no label is known: there are no scores of classes"]
+
+
+def test_all_concepts_unknown_or_none_predicted() -> None:
+    predictions = make_predictions()
+    unknown = score(replace(predictions, concepts=np.full((60, 4), np.nan)), resamples=20)
+    assert all(each == Score(None, None, None, 0) for each in unknown.concepts.values())
+    for field in ("presence", "concepts"):
+        scores = score(replace(predictions, **{field: None}), resamples=5)
+        assert (scores.concepts, scores.by_concept, scores.concept_names) == ({}, {}, ())
+        assert scores["accuracy"] == score(predictions, resamples=5)["accuracy"]
+
+
+def test_constant_scores_are_worth_a_coin() -> None:
+    predictions = replace(make_predictions(), logits=np.zeros((60, 3)), presence=np.full((60, 4), 0.5))
+    scores = score(predictions, resamples=50)
+    assert scores["macro_auroc"] == Score(0.5, 0.5, 0.5, scores.labelled)
+    assert scores["mean_auroc"].value == 0.5
+    assert scores["mean_f1"].value == 0
+    assert scores["nll"].value == pytest.approx(np.log(3))
+    assert scores.roc["class 0"] == [(0, 0), (1, 1)]
+    share = np.mean(predictions.label[predictions.label >= 0] == 0)
+    assert scores["ece"].value == pytest.approx(abs(share - 1 / 3))
+
+
+def test_one_patient_gives_no_interval() -> None:
+    scores = score(replace(make_predictions(), patient=["the one"] * 60), resamples=20)
+    assert scores["accuracy"].value is not None
+    assert all(each.low is None and each.high is None for each in every_score(scores))
+    assert any("of one patient" in note for note in scores.notes)
+
+
+def test_no_mistake_is_not_certainty() -> None:
+    scores = score(right_and_wrong(30, 0), resamples=20)
+    assert (scores["accuracy"].low, scores["accuracy"].high) == (1, 1)
+    assert any("up to 9.5 % of patients" in note for note in scores.notes)  # 0.95 = 1 - 0.05, 0.905^30 = 0.05
+    assert not any("no mistake" in note for note in score(right_and_wrong(30, 1), resamples=5).notes)
+
+
+def test_a_thousand_resamples_take_seconds_at_most() -> None:
+    predictions = make_predictions(2000, 5, 8, ties=False)
+    score(predictions.subset(range(50)), resamples=1)  # imports torchmetrics
+    start = time.process_time()
+    score(predictions)
+    assert time.process_time() - start < 4

@@ -1,0 +1,181 @@
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.cli import app
+from parsecaps.data.preparation import Preparation
+from parsecaps.prediction.calibration import fit_temperature
+from parsecaps.models import ParseCaps
+from parsecaps.prediction.archive import Decision, find_items, predict_items, write_patients, write_rows
+from parsecaps.prediction.decision import CALIBRATION_FILE, decide
+from parsecaps.prediction.predictions import Predictions
+from tests.data.make import folder_of_pictures, picture
+
+
+@pytest.fixture
+def bundle() -> Bundle:
+    model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=2, in_channels=3)
+    return Bundle(model, Preparation(size=32, channels=3), ("nevus", "melanoma"), ("veil", "streaks"))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    folder_of_pictures(tmp_path / "archive", per_class=4)
+    (tmp_path / "archive" / "a" / "broken.png").write_bytes(b"no image")
+    frames = [Image.fromarray(picture(i)) for i in range(3)]
+    frames[0].save(tmp_path / "archive" / "stack.tiff", save_all=True, append_images=frames[1:])
+    return tmp_path / "archive"
+
+
+def rows_in(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def images(path: Path) -> list[str]:
+    if path.suffix == ".csv":
+        return [row["image"] for row in rows_in(path)]
+    return [json.loads(line)["image"] for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_file_is_a_row_and_a_bad_one_an_error(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    assert write_rows(out, bundle, find_items([files]), Decision()) == (12, 1)
+    rows = rows_in(out)
+    assert [row["frame"] for row in rows if row["image"].endswith("stack.tiff")] == ["0", "1", "2"]
+    (bad,) = (row for row in rows if row["error"])
+    assert bad["image"].endswith("broken.png")
+    assert bad["class"] == bad["probability:nevus"] == ""
+    for row in rows:
+        if not row["error"]:
+            expected = bundle.predict(row["image"], int(row["frame"]) if row["frame"] else None)
+            assert float(row["probability:melanoma"]) == pytest.approx(expected["classes"]["melanoma"], abs=1e-5)
+            assert float(row["concept:veil"]) == pytest.approx(expected["concepts"]["veil"], abs=1e-5)
+            assert row["class"] == max(expected["classes"], key=expected["classes"].__getitem__)
+
+
+def test_a_run_goes_on_where_it_stopped(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+    for suffix in (".csv", ".jsonl"):
+        whole, cut = tmp_path / f"whole{suffix}", tmp_path / f"cut{suffix}"
+        write_rows(whole, bundle, find_items([files]), Decision())
+        content = whole.read_bytes()
+        for end in (len(content) // 2, len(content) - 1, len(content)):
+            cut.write_bytes(content[:end])
+            write_rows(cut, bundle, find_items([files]), Decision())
+            assert images(cut) == images(whole)
+            assert len(images(cut)) == 12
+
+
+def test_other_inputs_do_not_go_into_the_same_file(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    write_rows(out, bundle, find_items([files / "a"]), Decision())
+    before = out.read_bytes()
+    with pytest.raises(ValueError, match="choose another file"):
+        write_rows(out, bundle, find_items([files / "b"]), Decision())
+    assert out.read_bytes() == before
+
+
+def test_a_row_is_the_same_whatever_comes_with_it(bundle: Bundle, files: Path) -> None:
+    items = [item for item in find_items([files]) if not item.error]
+    together = {str(row["image"]) + str(row["frame"]): row for row in predict_items(bundle, items, Decision())}
+    for item in items[:3]:
+        (alone,) = predict_items(bundle, [item], Decision())
+        row = together[str(item.image) + str(item.frame)]
+        assert alone["probabilities"]["nevus"] == pytest.approx(row["probabilities"]["nevus"], abs=1e-6)
+
+
+def validation(count: int = 200) -> Predictions:
+    random = np.random.default_rng(0)
+    label = random.integers(0, 2, count)
+    logits = random.normal(0, 1.5, (count, 2))
+    logits[np.arange(count), label] += 1
+    names = [str(i) for i in range(count)]
+    return Predictions(logits=logits, label=label, patient=names, name=names, classes=("nevus", "melanoma"))
+
+
+def test_a_smaller_risk_abstains_more() -> None:
+    cases = validation()
+    thresholds = [decide(cases, risk)[0].threshold for risk in (0.05, 0.2, 0.4)]
+    assert thresholds == sorted(thresholds)
+    decision, notes = decide(cases, None)
+    assert decision.threshold is None
+    assert decision.temperature == fit_temperature(cases.logits, cases.label).temperature
+    assert notes == []
+
+
+def test_the_command(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    bundle.save(run / "bundle")
+    out = tmp_path / "answers.jsonl"
+
+    def predict(*arguments: str) -> tuple[int, str, str]:
+        result = CliRunner().invoke(app, ["predict", str(run), str(files), "--out", str(out), *arguments])
+        return result.exit_code, result.stdout, result.stderr
+
+    code, _, error = predict("--risk", "0.1")
+    assert code == 2
+    assert "calibration.npz is missing" in error
+    validation().save(run / "bundle" / CALIBRATION_FILE)
+    code, text, _ = predict("--risk", "0.1")
+    assert code == 0
+    assert "12 new rows, 1 with an error" in text
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    for row in rows:
+        if not row["error"]:
+            assert row["abstain"] == (len(row["set"]) != 1)
+    code, text, error = predict("--risk", "0.1", "--device", "cpu")
+    assert "0 new rows" in text
+    assert error == ""  # no trace of a progress bar where nobody looks
+    (tmp_path / "empty").mkdir()
+    assert [item.error for item in find_items([tmp_path / "empty"])] == [
+        f"{tmp_path / 'empty'} has no image in it; check its path"
+    ]
+    code, _, error = predict("--device", "gpu")
+    assert code == 2
+    assert "device is 'gpu'; input should be 'auto', 'cpu' or 'cuda'" in error
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_images_of_a_patient_are_read_together(bundle: Bundle, files: Path, tmp_path: Path, suffix: str) -> None:
+    """Whose an image is, a manifest says; frames of one file belong together, and other images stand alone."""
+    manifest = tmp_path / "archive.csv"
+    lines = ["image,label,patient", *(f"archive/a/{i}.png,nevus,{'ann' if i else 'bob'}" for i in range(4))]
+    manifest.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows, out = tmp_path / f"rows{suffix}", tmp_path / "patients.csv"
+    inputs = [manifest, files / "stack.tiff", files / "b" / "0.png", files / "a" / "broken.png"]
+    write_rows(rows, bundle, find_items(inputs), Decision())
+    assert write_patients(out, rows) == 5
+    found = rows_in(out)
+    assert [(row["patient"], Path(row["file"]).name, row["images"], row["errors"]) for row in found] == [
+        ("bob", "", "1", "0"),
+        ("ann", "", "3", "0"),
+        ("", "stack.tiff", "3", "0"),
+        ("", "0.png", "1", "0"),
+        ("", "broken.png", "0", "1"),
+    ]
+    said = [bundle.predict(files / "a" / f"{i}.png")["classes"] for i in (1, 2, 3)]
+    for name in bundle.classes:
+        mean = float(np.mean([each[name] for each in said]))
+        assert float(found[1][f"probability:{name}"]) == pytest.approx(mean, abs=1e-5)
+    assert found[1]["class"] == max(bundle.classes, key=lambda name: float(found[1][f"probability:{name}"]))
+    assert found[4]["class"] == found[4]["probability:nevus"] == ""
+
+
+def test_predict_writes_patients(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+    bundle.save(tmp_path / "model")
+    out, whose = tmp_path / "out.csv", tmp_path / "patients.csv"
+    command = ["predict", str(tmp_path / "model"), str(files), "--out", str(out), "--patients"]
+    for _ in range(2):  # the second time all rows are there
+        result = CliRunner().invoke(app, [*command, str(whose)])
+        assert result.exit_code == 0, result.stderr
+        assert f"{whose}: 10 patients" in result.stdout.replace("\n", "")
+        assert len(rows_in(whose)) == 10  # the three frames together, and the nine others
+    refused = CliRunner().invoke(app, [*command, str(out)])
+    assert refused.exit_code == 2
+    assert "give a .csv file of its own" in refused.stderr

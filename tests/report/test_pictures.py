@@ -1,0 +1,67 @@
+import base64
+import io
+
+import numpy as np
+import torch
+from PIL import Image
+
+from parsecaps.report.pictures import grey_png, map_png, overlay_png, picture_jpeg, png_as_jpeg, png_uri
+
+
+def opened(file: bytes, mode: str) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(file)).convert(mode)).astype(int)
+
+
+def test_a_shown_map_is_clear_where_nothing_is_and_strongest_where_it_is_highest() -> None:
+    found = np.zeros((224, 224))
+    found[:112] = 1
+    found[112:, 112:] = 4
+    shown = opened(map_png(found), "RGBA")
+    assert shown.shape == (32, 32, 4)
+    assert shown[24, 8, 3] == 0
+    assert shown[24, 24].tolist() == [255, 240, 40, 255]
+    assert abs(shown[8, 8, 3] - 255 * np.sqrt(8 / 31)) <= 1  # a quarter is level 8 of 31
+    assert len(map_png(found)) < 400
+
+
+def test_a_grey_map_keeps_its_proportions() -> None:
+    values = np.random.default_rng(0).random((40, 40))
+    grey = opened(grey_png(values), "L")
+    assert grey.shape == (40, 40)
+    assert np.abs(grey - 255 * values / values.max()).max() <= 0.51
+    assert opened(grey_png(np.random.default_rng(0).random((200, 200))), "L").shape == (64, 64)
+
+
+def test_what_spoke_against_is_not_shown_and_an_empty_map_shows_nothing() -> None:
+    assert opened(map_png(np.full((8, 8), -3.0)), "RGBA")[..., 3].max() == 0
+    assert opened(grey_png(np.zeros((8, 8))), "L").max() == 0
+
+
+def test_an_overlay_changes_the_image_only_where_the_map_is() -> None:
+    image = torch.full((1, 64, 64), 0.5)
+    found = np.zeros((64, 64))
+    found[:32, :32] = 1
+    plain, over = (opened(overlay_png(image, each), "RGB") for each in (None, found))
+    assert plain.shape == (448, 448, 3)
+    assert (plain == 128).all()
+    assert (over[300:, 300:] == plain[300:, 300:]).all()
+    assert over[50, 50].tolist() == [round(0.2 * 128 + 0.8 * c) for c in (255, 240, 40)]
+
+
+def test_pictures_and_addresses() -> None:
+    image = torch.zeros(3, 400, 400)
+    image[0] = 1
+    picture = opened(picture_jpeg(image), "RGB")
+    assert picture.shape == (320, 320, 3)
+    assert np.abs(picture[100, 100] - [255, 0, 0]).max() < 8
+    assert base64.b64decode(png_uri(b"xyz").split(",")[1]) == b"xyz"
+
+
+def test_a_jpeg_of_a_png_is_smaller_and_shows_the_same() -> None:
+    noise = torch.rand(3, 96, 96, generator=torch.Generator().manual_seed(0))
+    smooth = torch.nn.functional.avg_pool2d(noise, 15, 1, 7, count_include_pad=False)
+    png = overlay_png(smooth, None)
+    jpeg = png_as_jpeg(png)
+    assert len(jpeg) < len(png) / 4
+    both = [np.asarray(Image.open(io.BytesIO(each)).convert("RGB")).astype(float) for each in (png, jpeg)]
+    assert np.abs(both[0] - both[1]).mean() < 2
