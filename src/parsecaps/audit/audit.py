@@ -16,10 +16,10 @@ from parsecaps.audit.occluded_lesions import Hidden, measure_hidden, summarise_h
 from parsecaps.audit.redundancy import LayerSimilarity, capsule_similarity
 from parsecaps.audit.route_ablation import RouteAblation
 from parsecaps.audit.strict_cost import StrictCost, strict_cost
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.targets import About
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
 

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.nn.heads import ConceptLayer, LinearConcepts
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
 

@@ -9,13 +9,13 @@ from torch import nn
 from parsecaps.audit.bypass import Explained, Shuffled, explained_by_concepts, shuffled_concepts
 from parsecaps.audit.intervention_curve import InterventionCurve, Order, intervention_curve
 from parsecaps.audit.leakage import Leakage, leakage
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.intervention import concept_reasoning, typical_presences
 from parsecaps.metrics.score import Score
 from parsecaps.metrics.scores import score
 from parsecaps.nn.heads import Bottleneck
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predictions import Predictions
 
 

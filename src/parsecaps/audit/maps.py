@@ -20,11 +20,11 @@ from parsecaps.audit.localisation import Localisation, MapMeasures, join, locali
 from parsecaps.audit.masks import CaseMasks
 from parsecaps.audit.randomisation import CascadeMeasures, Randomised, cascade, summarise_cascade
 from parsecaps.audit.route_ablation import CutMeasures, RouteAblation, cut_routes, summarise_cuts
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.targets import About
 from parsecaps.metrics.weighted import THRESHOLD
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predictions import group_numbers
 from parsecaps.types import Output
 

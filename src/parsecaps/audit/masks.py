@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cases import DataSet
 from parsecaps.data.masks import prepared_masks
+from parsecaps.prediction.bundle import Bundle
 
 Masks = Callable[[Sequence[int]], np.ndarray]
 

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parsecaps.audit.audit import LIMIT, Audit, Progress, audit
-from parsecaps.prediction.bundle import Bundle, find_bundle
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.sources import open_data
 from parsecaps.explain.known_cases import weights_digest
 from parsecaps.explain.map_makers import map_makers, routes_of
 from parsecaps.explain.strict_tree import load_statistics
+from parsecaps.prediction.bundle import Bundle, find_bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
-from parsecaps.training.choose import absolute
 from parsecaps.run import Run
+from parsecaps.training.choose import absolute
 
 
 def audit_model(

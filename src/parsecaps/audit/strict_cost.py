@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.known_cases import weights_digest
@@ -19,6 +18,7 @@ from parsecaps.metrics.comparison import Difference, compare, paired_difference
 from parsecaps.metrics.score import Score
 from parsecaps.metrics.scores import score
 from parsecaps.metrics.weighted import WeightedConceptScores, macro
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
 

@@ -40,8 +40,8 @@ def discover(
     check_writable(json_file)
     if out is not None:
         check_writable(out)
-    from parsecaps.pipeline.discover import discover_run
     from parsecaps.data.files import write_text
+    from parsecaps.pipeline.discover import discover_run
     from parsecaps.report.terminal_discovery import discovery_lines, discovery_table
 
     with console(stderr=True).status("reading") as status:

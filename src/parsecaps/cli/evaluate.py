@@ -78,10 +78,10 @@ def evaluate(
     if len({run.resolve() for run in runs}) < len(runs):
         raise ValueError("the same run is given twice; give each once")
     from parsecaps.config import EvaluateConfig, load_settings
+    from parsecaps.data.files import write_text
     from parsecaps.metrics.comparison import compare
     from parsecaps.metrics.ensemble import put_together
     from parsecaps.pipeline.evaluate import evaluate_run, write_results
-    from parsecaps.data.files import write_text
     from parsecaps.report.scores_page import scores_page
     from parsecaps.run import Run
 
@@ -126,7 +126,7 @@ def evaluate(
 
 def _stem(settings: "EvaluateConfig", runs: int) -> str:
     """What to call the files of scores that are not a run's own."""
-    from parsecaps.training.opening import plain_name
+    from parsecaps.data.files import plain_name
 
     what = settings.part if settings.data is None else plain_name(settings.data)
     parts = ["scores" if runs == 1 else "comparison", *([] if what in ("auto", "test") else [what])]

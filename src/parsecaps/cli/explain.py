@@ -135,7 +135,7 @@ def _write(told: "Explanation", folder: Path) -> None:
 
 
 def _plain(name: str) -> str:
-    from parsecaps.training.opening import plain_name
+    from parsecaps.data.files import plain_name
 
     return plain_name(name)
 

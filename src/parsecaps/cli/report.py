@@ -42,9 +42,9 @@ def report(
     """
     check_writable(out)
     from parsecaps.config import ReportConfig, load_settings
+    from parsecaps.data.files import write_text
     from parsecaps.explain.explainer import Explainer
     from parsecaps.pipeline.explain import explain_series
-    from parsecaps.data.files import write_text
     from parsecaps.report.case_page import case_page
 
     given = {"method": method, "risk": risk, "limit": limit, "strict": strict or None, "traversals": traversals}

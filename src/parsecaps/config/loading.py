@@ -15,6 +15,7 @@ from parsecaps.config.sections import Config, Section
 S = TypeVar("S", bound=Section)
 _SHIPPED = files("parsecaps") / "configs"
 _OPEN = "model.settings"  # what lies below is the model's own business
+_REMOVED = {"training.mask_weight": 0.0, "training.measure_weight": 0.0}  # since 0.1, and what they were if off
 
 
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -65,7 +66,7 @@ def load_settings(
     content = {} if base is None else base.model_dump()
     given_by: dict[str, str] = {}
     if path is not None:
-        content = _read(Path(path))
+        content = _without_removed(_read(Path(path)), str(path))
         given_by = {key: str(path) for key in _paths(content)}
         for key in given_by:
             _check_known(kind, key, str(path))
@@ -101,6 +102,16 @@ def _read(path: Path) -> dict[str, Any]:
     content = {} if content is None else content
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no settings; write a line `key: value` for each, in its section if it has one")
+    return content
+
+
+def _without_removed(content: dict[str, Any], path: str) -> dict[str, Any]:
+    """Leave out settings that an older version wrote and that were off; one that was on cannot be followed."""
+    for key, off in _REMOVED.items():
+        section, _, name = key.partition(".")
+        values = content.get(section)
+        if isinstance(values, dict) and (value := values.pop(name, off)) != off:
+            raise ValueError(f"{path}: {key} is {value!r}, which this version cannot do; set it to {off:g}")
     return content
 
 

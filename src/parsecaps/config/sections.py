@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 Auto = Literal["auto"]
 Balance = Literal["none", "weights", "sampling"]
 Precision = Literal[32, "bf16"]
-Optimizer = Literal["muon", "adamw"]
+OptimizerName = Literal["muon", "adamw"]
 Device = Literal["auto", "cpu", "cuda"]
 Risk = Annotated[float, Field(gt=0, lt=1)]
 
@@ -83,7 +83,7 @@ class TrainingSection(Section):
 
     epochs: PositiveInt | Auto = "auto"
     batch_size: PositiveInt | Auto = "auto"
-    optimizer: Optimizer = "muon"
+    optimizer: OptimizerName = "muon"
     learning_rate: float = Field(default=1.5e-3, gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
     warm_up_epochs: NonNegativeInt = 5
@@ -94,8 +94,6 @@ class TrainingSection(Section):
     triplet_weight: float = Field(default=0.1, ge=0)
     reconstruction_weight: float = Field(default=0.0005, ge=0)
     diversity_weight: float = Field(default=0.3, ge=0)
-    mask_weight: float = Field(default=0.0, ge=0)
-    measure_weight: float = Field(default=0.0, ge=0)
     consistency_weight: float = Field(default=0.0, ge=0)
     class_balance: Balance | Auto = "auto"
     concept_balance: float = Field(default=0.0, ge=0, le=1)

@@ -12,7 +12,6 @@ from scipy.special import softmax
 from torch import Tensor
 
 from parsecaps.audit.strict_cost import StrictCost, Strictness, load_cost
-from parsecaps.prediction.bundle import Bundle, find_bundle
 from parsecaps.data.reading import read_image
 from parsecaps.explain.counterfactual import counterfactual
 from parsecaps.explain.explanation import Explanation, Reasons, SeenConcept
@@ -28,7 +27,9 @@ from parsecaps.explain.trace import trace
 from parsecaps.explain.traversal_strip import TraversalStrip, traversal_strips
 from parsecaps.metrics.weighted import THRESHOLD
 from parsecaps.nn.couplings import Coupling
+from parsecaps.prediction.bundle import Bundle, find_bundle
 from parsecaps.prediction.conformal import prediction_sets
+from parsecaps.run import Run
 from parsecaps.types import Output
 
 NUM_TREES = 3
@@ -292,3 +293,8 @@ def explain(bundle: Bundle, image: Tensor, *, method: str = ROUTES, num_trees: i
 
 def _presence(output: Output) -> np.ndarray | None:
     return None if output.presence is None else np.asarray(output.presence[0].double().cpu().numpy())
+
+
+def load(run: "Run | str | Path") -> Explainer:
+    """The model of a run, of a run's folder, or of a folder that holds a saved model, ready to answer and explain."""
+    return Explainer.load(run.folder if isinstance(run, Run) else run)

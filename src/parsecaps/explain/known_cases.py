@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor, nn
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.strict_tree import STATISTICS_CASES, save_statistics, strict_statistics
 from parsecaps.explain.thumbnails import write_thumbnails
 from parsecaps.nn.couplings import Coupling
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
 from parsecaps.run import Run

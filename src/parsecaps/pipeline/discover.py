@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.masks import prepared_masks
 from parsecaps.discovery.discover import DiscoveredConcept, Maps, Masks, discover, effective_concepts
@@ -28,6 +27,7 @@ from parsecaps.explain.known_cases import (
 from parsecaps.explain.map_makers import map_makers
 from parsecaps.explain.thumbnails import read_thumbnails
 from parsecaps.pipeline.evaluate import write_card
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.naming_page import naming_page
 from parsecaps.run import Run
 

@@ -83,9 +83,7 @@ class ConformalQuantiles:
         if self.patients < needed:
             least = math.ceil((1 - 1e-9) / risk) - 1
             few = f"{self.patients} patients are too few for a risk of {risk:g}"
-            return ConformalThreshold(
-                0.0, risk, self.patients, f"{few}: every image abstains; calibrate on {least}"
-            )
+            return ConformalThreshold(0.0, risk, self.patients, f"{few}: every image abstains; calibrate on {least}")
         place = min(int(np.searchsorted(self.votes, needed)), len(self.votes) - 1)
         return ConformalThreshold(self.probabilities[place], risk, self.patients)
 

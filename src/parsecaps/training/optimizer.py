@@ -1,15 +1,67 @@
-"""Muon: linear maps learn in orthogonal steps, everything else by AdamW."""
+"""How weights learn: Muon or AdamW, with a linear warm-up and a cosine to zero."""
 
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from parsecaps.config import Config, OptimizerName
+
 _MOMENTUM = 0.95
 _AS_LARGE_AS_ADAM = 0.2  # the root mean square of a step of AdamW, so that both share one learning rate
 _SMALLEST = 8  # a map with fewer rows or columns has no directions worth balancing
 _TO_ONE = (3.4445, -4.7750, 2.0315)  # of the polynomial that drives singular values of (0, 1] to about 1 in five turns
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The optimizer and its learning rate: linear warm-up, then a cosine to zero; biases and scales are not decayed."""
+
+    epochs: int
+    optimizer: OptimizerName = "muon"
+    learning_rate: float = 1.5e-3
+    weight_decay: float = 0.01
+    warm_up_epochs: int = 5
+    max_grad_norm: float = 1.0
+
+    @classmethod
+    def build(cls, config: Config) -> "Schedule":
+        """That of a configuration without `auto`."""
+        training = config.training
+        assert training.epochs != "auto"
+        return cls(
+            training.epochs,
+            training.optimizer,
+            training.learning_rate,
+            training.weight_decay,
+            training.warm_up_epochs,
+            training.max_grad_norm,
+        )
+
+    def rate(self, step: int, steps_per_epoch: int) -> float:
+        """The learning rate at a step of the run."""
+        warm_up = max(1, min(self.warm_up_epochs, self.epochs // 4) * steps_per_epoch)
+        rest = max(1, self.epochs * steps_per_epoch - warm_up)
+        cosine = 0.5 * (1 + math.cos(math.pi * max(0, step - warm_up) / rest))
+        return self.learning_rate * min((step + 1) / warm_up, 1.0) * cosine
+
+    def build_optimizer(self, module: nn.Module) -> torch.optim.AdamW:
+        """The optimizer of all weights of a module."""
+        maps = list(linear_maps(module)) if self.optimizer == "muon" else []
+        held = {id(weight) for weight in maps}
+        others = [weight for weight in module.parameters() if id(weight) not in held]
+        groups = [
+            {"params": [p for p in others if p.dim() >= 2], "weight_decay": self.weight_decay},
+            {"params": [p for p in others if p.dim() < 2], "weight_decay": 0.0},
+        ]
+        if not maps:
+            return torch.optim.AdamW(groups, lr=self.learning_rate, fused=True)
+        groups = [{**group, "orthogonal": False} for group in groups]
+        groups.append({"params": maps, "weight_decay": self.weight_decay, "orthogonal": True})
+        return Muon(groups, lr=self.learning_rate, fused=True)
 
 
 class Muon(torch.optim.AdamW):
