@@ -9,7 +9,6 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig
 from parsecaps.data.augment import Augmentation
@@ -17,9 +16,10 @@ from parsecaps.data.cache import prepare_all
 from parsecaps.data.preparation import dequantise
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of
-from parsecaps.pipeline.evaluate_run import Evaluation, evaluate_run
+from parsecaps.pipeline.evaluate import Evaluation, evaluate_run
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predictions import Predictions
-from parsecaps.training.run_folder import RunFolder
+from parsecaps.run import Run
 from tests.training.make import TINY
 
 SMALL = [argument for setting in TINY for argument in ("--set", setting)]
@@ -99,9 +99,9 @@ def test_views_are_averaged_and_reported_apart(runs: list[Path], tmp_path: Path)
     assert (runs[0] / "scores.json").read_bytes() == own
     (scores,) = json.loads(file.read_text(encoding="utf-8"))["runs"].values()
     evaluation = evaluate_run(runs[0], EvaluateConfig(resamples=20, views=3))
-    bundle, config = Bundle.load(runs[0] / "bundle"), RunFolder(runs[0]).read_config()
+    bundle, config = Bundle.load(runs[0] / "bundle"), Run(runs[0]).read_config()
     data = open_data(config.data.path)
-    rows = rows_of(RunFolder(runs[0]).read_division(data), "test")
+    rows = rows_of(Run(runs[0]).division, "test")
     image = dequantise(torch.from_numpy(prepare_all(data, bundle.preparation).images[rows]))
     generator = torch.Generator().manual_seed(0)
     assert config.augmentation is not None

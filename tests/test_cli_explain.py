@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 import parsecaps
 from parsecaps.cli import app
 from parsecaps.data.sources import open_data
-from parsecaps.training.opening import Listeners
+from parsecaps.training.callbacks import Callbacks
 from tests.explain.told import make_bundle, make_folder
 
 
@@ -131,7 +131,7 @@ def test_a_run_is_remembered_and_reported_on_its_own_test_part(tmp_path: Path) -
         "model.head": "bottleneck",
         "training.epochs": 1,
     }
-    parsecaps.fit("phantom:n=24,size=32", settings=settings, run_folder=tmp_path / "run", listeners=Listeners())
+    parsecaps.fit("phantom:n=24,size=32", settings=settings, run_folder=tmp_path / "run", callbacks=Callbacks())
     result = run("remember", tmp_path / "run")
     assert result.exit_code == 0, result.stderr
     assert "patient ids" in result.stdout

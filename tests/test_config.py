@@ -21,7 +21,7 @@ def test_defaults_are_those_of_the_code() -> None:
     from parsecaps.data.augment import Augmentation
     from parsecaps.data.preparation import Preparation
     from parsecaps.training.objective import Objective
-    from parsecaps.training.schedule import Schedule
+    from parsecaps.training.optimizer import Schedule
 
     augmentation = {field.name: field.default for field in fields(Augmentation)}
     assert AugmentationSection().model_dump() == {**augmentation, "flip": "auto"}

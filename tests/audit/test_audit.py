@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from parsecaps.audit.audit import Audit, audit
 from parsecaps.audit.masks import CaseMasks, find_masks
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
@@ -20,6 +19,7 @@ from parsecaps.explain.targets import About
 from parsecaps.metrics.scores import score
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.nn import record_couplings, replace_couplings
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 
 ROWS = list(range(20, 36))

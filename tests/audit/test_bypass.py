@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from parsecaps.audit.bypass import explained_by_concepts, shuffled_concepts
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation, dequantise
 from parsecaps.data.sources import open_data
 from parsecaps.models import ParseCaps, PlainCNN
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 
 PREPARATION = Preparation(size=32, channels=3)

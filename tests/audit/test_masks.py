@@ -6,12 +6,12 @@ import pytest
 from PIL import Image
 
 from parsecaps.audit.masks import find_masks
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.phantom import draw
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.models import PlainCNN
+from parsecaps.prediction.bundle import Bundle
 from tests.data.make import folder_of_pictures
 
 

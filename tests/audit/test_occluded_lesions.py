@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from parsecaps.audit.maps import Cases
 from parsecaps.audit.masks import CaseMasks, Masks, find_masks
 from parsecaps.audit.occluded_lesions import Hidden, measure_hidden, summarise_hidden
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.explain.targets import About
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.types import Output
 
 ROWS = list(range(12))

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import torch
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
@@ -13,6 +12,7 @@ from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.known_cases import THUMBNAILS_FILE, remember
 from parsecaps.explain.thumbnails import write_thumbnails
 from parsecaps.models import ParseCaps, PlainCNN
+from parsecaps.prediction.bundle import Bundle
 
 DATA = "phantom:n=8,size=32"
 

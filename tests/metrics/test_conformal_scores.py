@@ -6,14 +6,15 @@ import pytest
 
 from parsecaps.metrics.bootstrap import resampled_weights
 from parsecaps.metrics.conformal_scores import KEYS, Sets, SetScores, score_sets
-from parsecaps.prediction.conformal import calibrate, prediction_sets, set_summary
+from parsecaps.prediction.conformal import ConformalQuantiles, prediction_sets, set_summary
 from tests.metrics.make import make_predictions
 
 
 def test_values_and_intervals_are_those_of_copied_cases() -> None:
     """A second way: in each resample every case is copied as often as it was drawn, and the sets are summed up."""
     calibration, predictions = make_predictions(200, seed=1, ties=False), make_predictions(90, ties=False)
-    threshold = calibrate(calibration.probabilities(), calibration.label, 0.2, calibration.groups())
+    quantiles = ConformalQuantiles.fit(calibration.probabilities(), calibration.label, calibration.groups())
+    threshold = quantiles.threshold(0.2)
     inside = prediction_sets(predictions.probabilities(), threshold.probability)
     (found,) = score_sets(predictions, {0.2: Sets(inside, ["a note"])}, resamples=40, seed=3)
     once = set_summary(inside, predictions.label)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from parsecaps.models import ParseCaps
-from parsecaps.training.schedule import Schedule
+from parsecaps.training.optimizer import Schedule
 from studies.route_tasks import RouteTask, parts_task, read_task
 from studies.routes import CONTENT_COSTS, RouteResult, measure_routes
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from parsecaps.config import load_config
-from parsecaps.pipeline.fit import TrainedRun, fit
-from parsecaps.training.opening import Listeners
+from parsecaps.run import Run, fit
+from parsecaps.training.callbacks import Callbacks
 from studies.run_routes import measure_run
 from tests.training.make import PHANTOM
 
 
-def trained(folder: Path, *settings: str) -> TrainedRun:
-    return fit(load_config(None, [*PHANTOM, *settings]), run_folder=folder, listeners=Listeners())
+def trained(folder: Path, *settings: str) -> Run:
+    return fit(load_config(None, [*PHANTOM, *settings]), run_folder=folder, callbacks=Callbacks())
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_as_it_is_the_accuracy_is_that_of_the_run(folder: Path) -> None:
     lines: list[str] = []
     result = measure_run(folder / "run", folder / "twin", log=lines.append)
-    scores, twin = (fit(resume=folder / name, listeners=Listeners()).scores for name in ("run", "twin"))
+    scores, twin = (fit(resume=folder / name, callbacks=Callbacks()).scores for name in ("run", "twin"))
     assert scores is not None
     assert twin is not None
     assert result.accuracy == pytest.approx(100 * (scores.overall["accuracy"].value or 0))

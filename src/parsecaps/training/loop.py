@@ -83,7 +83,7 @@ class TrainingLoop:
         self.fabric, self.run, self.schedule, self.callbacks = fabric, run, schedule, callbacks
         self.batches, self.validation, self.settings = batches, validation, run.config.training
         self.step = step.to(fabric.device)
-        self.average = _moving_average(step.model, self.settings.ema) if self.settings.ema else None
+        self.average = moving_average(step.model, self.settings.ema) if self.settings.ema else None
         self.optimizer = schedule.build_optimizer(self.step)
         self.position = Position(chooses=self.settings.keep == "best")
         self.means = self._new_means()
@@ -289,7 +289,7 @@ def write_history(run: Run, history: Sequence[Mapping[str, float]]) -> None:
             writer.writerow({name: f"{value:.9g}" for name, value in row.items()})
 
 
-def _moving_average(model: nn.Module, highest: float) -> AveragedModel:
+def moving_average(model: nn.Module, highest: float) -> AveragedModel:
     """An exponential moving average of weights and buffers, whose decay grows to its highest in the first steps."""
 
     def follow(averages: Any, values: Any, steps: Tensor | int) -> None:

@@ -11,39 +11,39 @@ import pytest
 import torch
 
 import parsecaps
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.config import load_config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of
-from parsecaps.prediction.calibration import fit_temperature
 from parsecaps.metrics.scores import Scores
-from parsecaps.pipeline import fit as pipeline_fit
-from parsecaps.pipeline.fit import TrainedRun
-from parsecaps.prediction.predictions import Predictions
-from parsecaps.training.opening import Listeners
+from parsecaps.pipeline import train as pipeline_train
+from parsecaps.prediction import calibration
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.calibration import fit_temperature
+from parsecaps.run import Run
+from parsecaps.training.callbacks import Callbacks
 from tests.training.make import PHANTOM, TINY, skewed_manifest
 
-QUIET = Listeners()
+QUIET = Callbacks()
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
-    return parsecaps.fit(load_config(None, PHANTOM), run_folder=tmp_path_factory.mktemp("fit") / "run", listeners=QUIET)
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return parsecaps.fit(load_config(None, PHANTOM), run_folder=tmp_path_factory.mktemp("fit") / "run", callbacks=QUIET)
 
 
-def answers(run: TrainedRun, part: str) -> tuple[np.ndarray, np.ndarray]:
+def answers(run: Run, part: str) -> tuple[np.ndarray, np.ndarray]:
     """Logits and labels of a part, with nothing but the bundle."""
-    bundle, data = Bundle.load(run.folder.bundle), open_data(run.config.data.path)
-    rows = rows_of(run.folder.read_division(data), part)  # type: ignore[arg-type]
+    bundle, data = Bundle.load(run.bundle_folder), open_data(run.config.data.path)
+    rows = rows_of(run.division, part)  # type: ignore[arg-type]
     image = torch.from_numpy(prepare_all(data, bundle.preparation).images[rows]).float() / 255
     with torch.no_grad():
         return bundle.model(image).logits.numpy(), np.array([data.cases[i].label for i in rows])
 
 
-def test_the_scores_are_those_of_the_chosen_model_on_the_test_part(run: TrainedRun) -> None:
+def test_the_scores_are_those_of_the_chosen_model_on_the_test_part(run: Run) -> None:
     logits, label = answers(run, "test")
-    stored = json.loads(run.folder.scores.read_text(encoding="utf-8"))
+    stored = json.loads(run.scores_file.read_text(encoding="utf-8"))
     assert stored["cases"] == "test part"
     assert stored["overall"]["accuracy"]["value"] == pytest.approx((logits.argmax(1) == label).mean())
     assert stored["overall"]["accuracy"]["n"] == len(label)
@@ -54,20 +54,32 @@ def test_the_scores_are_those_of_the_chosen_model_on_the_test_part(run: TrainedR
     assert run.scores is not None
     assert Scores.from_dict(stored) == run.scores
     assert parsecaps.evaluate(run) == run.scores
-    assert "<html" in run.folder.page.read_text(encoding="utf-8")
-    validation = Predictions.load(run.folder.bundle / "calibration.npz")
-    assert np.allclose(validation.logits, answers(run, "val")[0], atol=1e-5)
+    assert "<html" in run.page_file.read_text(encoding="utf-8")
+    assert run.bundle.calibration.temperature == stored["temperature"]
+    assert run.curves_file.is_file()
+
+
+def test_nothing_is_fitted_when_a_run_is_opened(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **named: object) -> None:
+        raise AssertionError("fitted again")
+
+    monkeypatch.setattr(calibration, "fit_temperature", refuse)
+    monkeypatch.setattr(calibration.ConformalQuantiles, "fit", refuse)
+    opened = Run(run.folder)
+    assert opened.bundle.calibration == run.bundle.calibration
+    assert opened.bundle.calibration.threshold(0.2).probability > 0
+    assert parsecaps.evaluate(run.folder, resamples=0)["accuracy"].value == run.scores["accuracy"].value  # type: ignore[index]
 
 
 def test_a_run_that_looks_at_the_middle_of_its_images(tmp_path: Path) -> None:
     settings = [*PHANTOM, "preparation.centre=0.5", "training.epochs=1"]
-    run = parsecaps.fit(load_config(None, settings), run_folder=tmp_path / "run", listeners=QUIET)
-    bundle = Bundle.load(run.folder.bundle)
+    run = parsecaps.fit(load_config(None, settings), run_folder=tmp_path / "run", callbacks=QUIET)
+    bundle = Bundle.load(run.bundle_folder)
     assert bundle.preparation.centre == 0.5
     logits, label = answers(run, "test")  # of images prepared as the bundle says
     assert run.scores is not None
     assert run.scores.single["accuracy"].value == pytest.approx((logits.argmax(1) == label).mean())
-    assert "of the middle 50 % of each side" in (run.folder.bundle / "README.md").read_text(encoding="utf-8")
+    assert "of the middle 50 % of each side" in (run.bundle_folder / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_manifest_in_the_folder_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,15 +87,15 @@ def test_a_manifest_in_the_folder_one_is_in(tmp_path: Path, monkeypatch: pytest.
     skewed_manifest(tmp_path)
     monkeypatch.chdir(tmp_path)
     settings = {"model.preset": "tiny", "training.epochs": 1, "training.batch_size": 8}
-    run = parsecaps.fit("cases.csv", settings=settings, listeners=QUIET)
-    assert run.folder.path == Path("runs/cases-csv-1")
-    assert run.folder.card.read_text(encoding="utf-8").startswith("# Model card: cases.csv\n")
+    run = parsecaps.fit("cases.csv", settings=settings, callbacks=QUIET)
+    assert run.folder == Path("runs/cases-csv-1")
+    assert run.card_file.read_text(encoding="utf-8").startswith("# Model card: cases.csv\n")
     assert list(parsecaps.load(run).predict("pictures/a/0.png").concepts) == ["veil", "streaks"]
 
 
-def test_evaluating_leaves_every_file_as_it_is(run: TrainedRun) -> None:
+def test_evaluating_leaves_every_file_as_it_is(run: Run) -> None:
     def state() -> dict[str, tuple[int, int]]:
-        files = [path for path in run.folder.path.rglob("*") if path.is_file()]
+        files = [path for path in run.folder.rglob("*") if path.is_file()]
         return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
 
     before = state()
@@ -92,7 +104,7 @@ def test_evaluating_leaves_every_file_as_it_is(run: TrainedRun) -> None:
     assert state() == before
 
 
-def test_a_run_prints_its_scores(run: TrainedRun) -> None:
+def test_a_run_prints_its_scores(run: Run) -> None:
     assert run.scores is not None
     accuracy = f"{100 * (run.scores['accuracy'].value or 0):.1f} %"
     for text in (repr(run), run._repr_html_(), repr(run.scores)):
@@ -100,10 +112,10 @@ def test_a_run_prints_its_scores(run: TrainedRun) -> None:
     assert "test part: " in repr(run)
 
 
-def test_the_card_has_the_numbers(run: TrainedRun) -> None:
-    card = run.folder.card.read_text(encoding="utf-8")
+def test_the_card_has_the_numbers(run: Run) -> None:
+    card = run.card_file.read_text(encoding="utf-8")
     data = open_data(run.config.data.path)
-    division = run.folder.read_division(data)
+    division = run.division
     assert run.scores is not None
     score = run.scores["balanced_accuracy"]
     value, low, high = (f"{100 * (x or 0):.1f}" for x in (score.value, score.low, score.high))
@@ -114,7 +126,7 @@ def test_the_card_has_the_numbers(run: TrainedRun) -> None:
         labels = [sum(data.cases[i].label == k for i in rows) for k in range(2)]
         assert f"| {title} | {patients} | {len(rows)} | {labels[0]} | {labels[1]} |" in card
     for words in (
-        run.folder.read_about()["split_hash"],
+        run.about["split_hash"],
         f"epoch {run.best_epoch} was chosen",
         "not a medical device",
         "drawn images only",
@@ -127,32 +139,32 @@ def test_the_card_has_the_numbers(run: TrainedRun) -> None:
     assert all(len({line.count("|") for line in table.splitlines()}) == 1 for table in tables)
 
 
-def test_the_weights_may_be_read_by_whoever_may_read_the_rest(run: TrainedRun) -> None:
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in run.folder.bundle.iterdir()}
+def test_the_weights_may_be_read_by_whoever_may_read_the_rest(run: Run) -> None:
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in run.bundle_folder.iterdir()}
     assert len(modes) == 1
 
 
 def test_a_failure_keeps_the_model_and_resume_completes_it(
-    run: TrainedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*arguments: object, **named: object) -> None:
         raise RuntimeError("no space left")
 
     lines: list[str] = []
     with monkeypatch.context() as patched:
-        patched.setattr(pipeline_fit, "evaluate_run", broken)
+        patched.setattr(pipeline_train, "evaluate_run", broken)
         failed = parsecaps.fit(
-            load_config(None, PHANTOM), run_folder=tmp_path / "run", listeners=Listeners(log=lines.append)
+            load_config(None, PHANTOM), run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append)
         )
     assert failed.scores is None
     assert "no space left" in failed.failure
     assert f"--resume {tmp_path / 'run'}" in lines[-1]
-    assert not failed.folder.scores.exists()
-    assert failed.load().classes == ("nevus", "melanoma")
-    resumed = parsecaps.fit(resume=tmp_path / "run", listeners=QUIET)
+    assert not failed.scores_file.exists()
+    assert failed.bundle.classes == ("nevus", "melanoma")
+    resumed = parsecaps.fit(resume=tmp_path / "run", callbacks=QUIET)
     assert resumed.scores == run.scores
-    assert resumed.folder.card.is_file()
-    parsecaps.fit(resume=tmp_path / "run", listeners=Listeners(log=lines.append))
+    assert resumed.card_file.is_file()
+    parsecaps.fit(resume=tmp_path / "run", callbacks=Callbacks(log=lines.append))
     assert lines[-1] == "it has its scores; nothing is left to do"
 
 
@@ -160,22 +172,22 @@ def test_ctrl_c_while_scoring_says_where_the_model_is(tmp_path: Path, monkeypatc
     def stopped(*arguments: object, **named: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline_fit, "evaluate_run", stopped)
+    monkeypatch.setattr(pipeline_train, "evaluate_run", stopped)
     settings = {"model.preset": "tiny", "training.epochs": 1, "data.val": 0}
     with pytest.raises(KeyboardInterrupt, match=r"stopped while scoring; the model is in .*bundle; .*--resume"):
-        parsecaps.fit("phantom:n=72,size=32", settings=settings, run_folder=tmp_path / "run", listeners=QUIET)
+        parsecaps.fit("phantom:n=72,size=32", settings=settings, run_folder=tmp_path / "run", callbacks=QUIET)
     assert (tmp_path / "run/bundle/model.safetensors").is_file()
 
 
 def test_without_a_test_part_validation_is_scored_and_called_so(tmp_path: Path) -> None:
     settings = {"training": {"epochs": 1}, "data.test": 0}
-    run = parsecaps.fit(load_config(None, PHANTOM), settings=settings, run_folder=tmp_path / "run", listeners=QUIET)
+    run = parsecaps.fit(load_config(None, PHANTOM), settings=settings, run_folder=tmp_path / "run", callbacks=QUIET)
     assert run.scores is not None
     logits, label = answers(run, "val")
     assert run.scores["accuracy"].value == pytest.approx((logits.argmax(1) == label).mean())
     assert run.scores.cases == "validation part"
     assert run.scores.sets == []  # nobody is left to measure them on
-    for path in (run.folder.card, run.folder.page):
+    for path in (run.card_file, run.page_file):
         text = path.read_text(encoding="utf-8")
         assert "there is no test part" in text
         assert "Validation part" in text
@@ -185,10 +197,10 @@ def test_without_both_parts_nothing_is_claimed(tmp_path: Path) -> None:
     config = load_config(
         None, ["data.path=phantom:n=24,size=32", *TINY, "training.epochs=1", "data.val=0", "data.test=0"]
     )
-    run = parsecaps.fit(config, run_folder=tmp_path / "run", listeners=QUIET)
+    run = parsecaps.fit(config, run_folder=tmp_path / "run", callbacks=QUIET)
     assert (run.scores, run.failure) == (None, "")
     assert "neither a test nor a validation part" in repr(run)
-    assert "How good this model is, is not known" in run.folder.card.read_text(encoding="utf-8")
+    assert "How good this model is, is not known" in run.card_file.read_text(encoding="utf-8")
 
 
 def test_wrong_arguments_are_one_line(tmp_path: Path) -> None:

@@ -1,31 +1,31 @@
-"""The steps themselves: against the plain loop of the studies, and by hand."""
+"""The loop and its parts: against a plain loop, and by hand."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
-from parsecaps.config import load_config
+from parsecaps.config import TrainingSection, load_config
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import rows_of
+from parsecaps.functional import class_loss
 from parsecaps.models import ParseCaps
-from parsecaps.training import build
 from parsecaps.training.build import class_weights, concept_weights, pixel_statistics
-from parsecaps.training.checkpoint import Position, read_tensors
-from parsecaps.training.fit import fit
-from parsecaps.training.module import TrainingModule
-from parsecaps.training.objective import Objective
-from parsecaps.training.schedule import Schedule
-from parsecaps.training.tally import Tally, count_images
+from parsecaps.training.checkpoint import Position, read_checkpoint
+from parsecaps.training.fit import train_run
+from parsecaps.training.loop import moving_average
+from parsecaps.training.objective import EpochMeans, Objective
+from parsecaps.training.optimizer import Schedule
+from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch
-from studies.short_training import Split, train
 from tests.data.make import folder_of_pictures
 from tests.data.test_batches import prepared as prepared_values
 from tests.training.make import PHANTOM, TINY, skewed_manifest
@@ -37,27 +37,40 @@ PLAIN = [
 ]
 
 
+def train_plainly(model: ParseCaps, image: Tensor, label: Tensor, orders: Sequence[np.ndarray]) -> None:
+    """The loop with nothing around it: batches of 8, cross-entropy, clipped gradients, the optimizer."""
+    schedule, steps = Schedule(epochs=len(orders)), len(label) // 8
+    optimizer = schedule.build_optimizer(model)
+    model.train()
+    for epoch, order in enumerate(orders):
+        for i in range(steps):
+            rows = torch.from_numpy(order[8 * i : 8 * (i + 1)])
+            for group in optimizer.param_groups:
+                group["lr"] = schedule.rate(epoch * steps + i, steps)
+            optimizer.zero_grad()
+            class_loss(model(image[rows]).logits, label[rows]).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+
+
 def test_steps_are_those_of_the_plain_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the same images in the same order, eight steps give the same weights to the last bit."""
+    """With the same images in the same order, eight steps give the same weights."""
     folder_of_pictures(tmp_path / "pictures", per_class=8, side=32)
     data = open_data(tmp_path / "pictures")
     images = prepare_all(data, Preparation(size=32)).images
-    rows, label = torch.arange(16), torch.tensor([case.label for case in data.cases])
-    split = Split(torch.from_numpy(np.array(images)).float() / 255, label, rows, rows)
-    mean, std = (value.item() for value in split.mean_and_std)
-    monkeypatch.setattr(build, "pixel_statistics", lambda images, rows: ([mean], [std]))
-    generator = torch.Generator().manual_seed(0)
-    orders = [torch.randperm(16, generator=generator).numpy() for _ in range(4)]
+    label = torch.tensor([case.label for case in data.cases])
+    orders = [np.random.default_rng(i).permutation(16) for i in range(4)]
     monkeypatch.setattr(Batches, "_order", lambda batches, epoch: orders[epoch])
-    run = fit(load_config(None, [*PLAIN, f"data.path={tmp_path / 'pictures'}"]), run_folder=tmp_path / "run")
+    run = train_run(load_config(None, [*PLAIN, f"data.path={tmp_path / 'pictures'}"]), run_folder=tmp_path / "run")
     torch.manual_seed(0)
     model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=0, dropout=0.0)
+    model.standardise.use(*pixel_statistics(images, range(16)))
     start = {name: value.clone() for name, value in model.state_dict().items()}
-    train(model, split, Schedule(epochs=4, batch_size=8), seed=0, augmentation=None)
-    ours, theirs = read_tensors(run.folder.last)["model"], model.state_dict()
-    names = [name for name in theirs if not name.startswith("standardise")]
-    assert [name for name in names if not torch.equal(ours[name], theirs[name])] == []
-    assert not any(torch.equal(ours[name], start[name]) for name in names if name.endswith("weight"))
+    train_plainly(model, torch.from_numpy(np.array(images)).float() / 255, label, orders)
+    ours, theirs = read_checkpoint(run.last_checkpoint)["weights"], model.state_dict()
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[f"model.{name}"], value, rtol=1e-5, atol=1e-6)
+    assert not any(torch.equal(theirs[name], start[name]) for name in theirs if name.endswith("weight"))
 
 
 def test_pixel_statistics_are_exact() -> None:
@@ -75,70 +88,72 @@ def batch(concepts: Sequence[Sequence[float]], label: Sequence[int]) -> Batch:
     return Batch(image, torch.tensor(label), torch.tensor(concepts))
 
 
-def test_a_tally_does_not_depend_on_the_batches() -> None:
+def objective(**weights: Any) -> Objective:
+    training = TrainingSection(**weights)
+    model = ParseCaps.from_preset("tiny", num_classes=2)
+    return Objective.build(TermContext(training, model, class_weights=[0.5, 2.0]))
+
+
+def test_the_means_of_an_epoch_do_not_depend_on_the_batches() -> None:
     """Means over all images at once, and over three batches of other sizes, with labels missing here and there."""
     nan = float("nan")
     concepts = [[1, nan, 0], [nan, nan, nan], [0, 0, 1], [nan, 1, nan], [nan, nan, nan], [1, 1, 1]]
     whole = batch(concepts, [0, 1, -1, 1, 1, 0])
     model = ParseCaps.from_preset("tiny", num_classes=2).eval()
-    objective = Objective(num_concepts=3, concept_dim=8, class_weights=[0.5, 2.0], label_smoothing=0.1)
-    objective.reconstruction_weight = 0.01
+    joint = objective(label_smoothing=0.1, reconstruction_weight=0.01)
 
-    def tally(parts: Sequence[slice]) -> dict[str, float]:
-        found = Tally(2)
+    @torch.no_grad()
+    def means(parts: Sequence[slice]) -> dict[str, float]:
+        found = EpochMeans(joint, 2)
         for part in parts:
             piece = Batch(whole.image[part], whole.label[part], whole.concepts[part])
-            with torch.no_grad():
-                output = model(piece.image, reconstruct=True)
-                found.add(output, objective(output, piece), count_images(piece, objective), piece)
-        return found.values(objective)
+            output = model(piece.image, reconstruct=True)
+            found.add(output.logits, joint(output, piece), piece.label)
+        return found.values()
 
-    at_once = tally([slice(0, 6)])
-    assert tally([slice(0, 1), slice(1, 4), slice(4, 6)]) == pytest.approx(at_once, rel=1e-4)
+    at_once = means([slice(0, 6)])
+    assert means([slice(0, 1), slice(1, 4), slice(4, 6)]) == pytest.approx(at_once, rel=1e-4)
     with torch.no_grad():
         output = model(whole.image, reconstruct=True)
-        assert at_once["loss"] == pytest.approx(float(objective(output, whole).total), rel=1e-5)
+        assert at_once["loss"] == pytest.approx(float(joint.total(joint(output, whole))), rel=1e-5)
     named, known = output.logits.argmax(1), whole.label >= 0
     assert at_once["accuracy"] == pytest.approx(float((named == whole.label)[known].float().mean()))
 
 
-def test_a_tally_counts_diversity_where_no_concept_has_a_label() -> None:
+def test_diversity_counts_where_no_concept_has_a_label() -> None:
     model = ParseCaps.from_preset("tiny", num_classes=2).eval()
-    objective = Objective(num_concepts=3, concept_dim=8)
-    found, whole = Tally(2), Batch(torch.rand(6, 1, 32, 32), torch.tensor([0, 1, 0, 1, 0, 1]))
+    joint, whole = objective(), Batch(torch.rand(6, 1, 32, 32), torch.tensor([0, 1, 0, 1, 0, 1]))
     with torch.no_grad():
         output = model(whole.image, reconstruct=True)
-        losses = objective(output, whole)
-    found.add(output, losses, count_images(whole, objective), whole)
-    values = found.values(objective)
-    assert values["diversity"] == pytest.approx(float(losses.diversity))
+        losses = joint(output, whole)
+    found = EpochMeans(joint, 2)
+    found.add(output.logits, losses, whole.label)
+    values = found.values()
+    assert values["diversity"] == pytest.approx(float(losses["diversity"].mean))
     assert values["diversity"] > 0
-    assert values["loss"] == pytest.approx(float(losses.total), rel=1e-5)
+    assert values["loss"] == pytest.approx(float(joint.total(losses)), rel=1e-5)
 
 
 def test_the_average_follows_the_weights(tmp_path: Path) -> None:
     """Over a few steps without anything random, against the recursion written down."""
     model = ParseCaps.from_preset("tiny", num_classes=2)
-    module = TrainingModule(model, Objective(), Schedule(epochs=1), steps_per_epoch=1, ema=0.5)
+    average = moving_average(model, 0.5)
     name = "classes.readout.bias"
     weight = model.state_dict()[name]
     expected = weight.clone()
     for step in range(1, 15):
         weight += step
-        module.step = step
-        module._follow()
+        model.initial.layers[1].num_batches_tracked += 1
+        average.update_parameters(model)
         decay = min(0.5, step / (step + 10))
         expected = decay * expected + (1 - decay) * weight
-    assert torch.allclose(module.weights()[name], expected, rtol=1e-5)
-    now = weight.clone()
-    module.on_validation_start()
-    assert torch.allclose(model.state_dict()[name], expected, rtol=1e-5)
-    module.on_validation_end()
-    assert torch.equal(model.state_dict()[name], now)
-    run = fit(load_config(None, [*PHANTOM, "training.ema=0.9", "training.epochs=1"]), run_folder=tmp_path / "run")
-    last, kept = read_tensors(run.folder.last), run.load().model.state_dict()
-    assert all(torch.equal(kept[key], last["average"][key]) for key in kept)
-    assert not torch.equal(kept[name], last["model"][name])
+    assert torch.allclose(average.module.state_dict()[name], expected, rtol=1e-5)
+    assert average.module.initial.layers[1].num_batches_tracked == 14
+    config = load_config(None, [*PHANTOM, "training.ema=0.9", "training.epochs=1"])
+    run = train_run(config, run_folder=tmp_path / "run")
+    last, kept = read_checkpoint(run.last_checkpoint), run.bundle.model.state_dict()
+    assert all(torch.equal(kept[key], last["average"][f"module.{key}"]) for key in kept)
+    assert not torch.equal(kept[name], last["weights"][f"model.{name}"])
 
 
 def test_sampling_balances_the_classes() -> None:
@@ -171,11 +186,9 @@ def test_concepts_are_balanced_as_far_as_asked() -> None:
 def test_a_run_balances_its_concepts(tmp_path: Path) -> None:
     """By the labels of the training part, and of no other."""
     settings = [*TINY, f"data.path={skewed_manifest(tmp_path)}", "training.concept_balance=1.0"]
-    run = fit(load_config(None, settings), run_folder=tmp_path / "run")
-    data = open_data(tmp_path / "cases.csv")
-    rows = rows_of(run.folder.read_division(data), "train")
-    want = concept_weights(np.array([data.cases[row].concepts for row in rows]), 1.0)
-    stored = read_tensors(run.folder.last)["objective"]["concept_weights"]
+    run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
+    want = concept_weights(np.array([run.data.cases[row].concepts for row in run.rows("train")]), 1.0)
+    stored = read_checkpoint(run.last_checkpoint)["weights"]["objective.terms.presentation.concept_weights"]
     torch.testing.assert_close(stored, torch.tensor(want))
 
 
@@ -188,7 +201,7 @@ def test_the_best_epoch_is_balanced_then_of_least_loss() -> None:
 
 def test_the_schedule_warms_up_and_ends_at_zero() -> None:
     schedule = Schedule(epochs=20, warm_up_epochs=5)
-    factors = [schedule.factor(step, 10) for step in range(200)]
+    factors = [schedule.rate(step, 10) / schedule.learning_rate for step in range(200)]
     assert factors[0] == pytest.approx(1 / 50)
     assert factors[49] == factors[50] == pytest.approx(1.0)
     assert factors[125] == pytest.approx(0.5)

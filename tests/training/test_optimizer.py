@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from parsecaps.models import ParseCaps
-from parsecaps.training.muon import Muon, linear_maps, orthogonal
-from parsecaps.training.schedule import Schedule
+from parsecaps.training.optimizer import Muon, Schedule, linear_maps, orthogonal
 
 
 def with_gradients(module: nn.Module, seed: int) -> nn.Module:
