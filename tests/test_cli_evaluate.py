@@ -12,13 +12,10 @@ from typer.testing import CliRunner, Result
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig
 from parsecaps.data.augment import Augmentation
-from parsecaps.data.cache import prepare_all
 from parsecaps.data.preparation import dequantise
-from parsecaps.data.sources import open_data
-from parsecaps.data.splits import rows_of
 from parsecaps.pipeline.evaluate import Evaluation, evaluate_run
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.prediction.calibration import Calibration
+from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
 from tests.training.make import TINY
 
@@ -99,10 +96,9 @@ def test_views_are_averaged_and_reported_apart(runs: list[Path], tmp_path: Path)
     assert (runs[0] / "scores.json").read_bytes() == own
     (scores,) = json.loads(file.read_text(encoding="utf-8"))["runs"].values()
     evaluation = evaluate_run(runs[0], EvaluateConfig(resamples=20, views=3))
-    bundle, config = Bundle.load(runs[0] / "bundle"), Run(runs[0]).read_config()
-    data = open_data(config.data.path)
-    rows = rows_of(Run(runs[0]).division, "test")
-    image = dequantise(torch.from_numpy(prepare_all(data, bundle.preparation).images[rows]))
+    opened = Run(runs[0])
+    bundle, config, rows = opened.bundle, opened.config, opened.rows("test")
+    image = dequantise(torch.from_numpy(opened.prepared.images[rows]))
     generator = torch.Generator().manual_seed(0)
     assert config.augmentation is not None
     change = Augmentation(**config.augmentation.model_dump())
@@ -168,13 +164,11 @@ def test_settings_come_from_a_file_and_from_set(runs: list[Path], tmp_path: Path
     assert "learned from" in result.stdout
 
 
-def test_evaluation_leaves_what_prediction_calibrates_by(runs: list[Path]) -> None:
-    evaluated(runs[0], 20)
-    validation = Predictions.load(runs[0] / "bundle" / "calibration.npz")
-    with (runs[0] / "split.csv").open(encoding="utf-8") as file:
-        chosen = {row["image"] for row in csv.DictReader(file) if row["split"] == "val"}
-    assert set(validation.name) == chosen
-    assert np.isfinite(validation.logits).all()
+def test_training_leaves_what_prediction_calibrates_by(runs: list[Path]) -> None:
+    opened = Run(runs[0])
+    assert opened.bundle.calibration == Calibration.fit(
+        predict_cases(opened.bundle, opened.data, opened.prepared, opened.rows("val"))
+    )
 
 
 @pytest.mark.parametrize(

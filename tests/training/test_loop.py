@@ -21,7 +21,7 @@ from parsecaps.models import ParseCaps
 from parsecaps.training.build import class_weights, concept_weights, pixel_statistics
 from parsecaps.training.checkpoint import Position, read_checkpoint
 from parsecaps.training.fit import train_run
-from parsecaps.training.loop import moving_average
+from parsecaps.training.loop import MovingAverage
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.training.optimizer import Schedule
 from parsecaps.training.terms import TermContext
@@ -137,22 +137,23 @@ def test_diversity_counts_where_no_concept_has_a_label() -> None:
 def test_the_average_follows_the_weights(tmp_path: Path) -> None:
     """Over a few steps without anything random, against the recursion written down."""
     model = ParseCaps.from_preset("tiny", num_classes=2)
-    average = moving_average(model, 0.5)
+    average = MovingAverage(model, 0.5)
     name = "classes.readout.bias"
     weight = model.state_dict()[name]
     expected = weight.clone()
     for step in range(1, 15):
         weight += step
         model.initial.layers[1].num_batches_tracked += 1
-        average.update_parameters(model)
+        average.update(model)
         decay = min(0.5, step / (step + 10))
         expected = decay * expected + (1 - decay) * weight
-    assert torch.allclose(average.module.state_dict()[name], expected, rtol=1e-5)
-    assert average.module.initial.layers[1].num_batches_tracked == 14
+    assert torch.allclose(average.model.state_dict()[name], expected, rtol=1e-5)
+    assert average.model.initial.layers[1].num_batches_tracked == 14
     config = load_config(None, [*PHANTOM, "training.ema=0.9", "training.epochs=1"])
     run = train_run(config, run_folder=tmp_path / "run")
+    assert np.isfinite([row["val_loss"] for row in run.history]).all()
     last, kept = read_checkpoint(run.last_checkpoint), run.bundle.model.state_dict()
-    assert all(torch.equal(kept[key], last["average"][f"module.{key}"]) for key in kept)
+    assert all(torch.equal(kept[key], last["average"]["weights"][key]) for key in kept)
     assert not torch.equal(kept[name], last["weights"][f"model.{name}"])
 
 

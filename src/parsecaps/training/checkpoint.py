@@ -16,14 +16,13 @@ class Position:
     """Where a run stands: the epoch, batch and step to come, and what came of the epochs before.
 
     `history` has a row per finished epoch. Which epoch is best, and how long there has been no better one, follow
-    from it alone. Unless validation `chooses`, the last epoch counts as the best. `first_loss` is that of step 0.
+    from it alone. Unless validation `chooses`, the last epoch counts as the best.
     """
 
     epoch: int = 0
     batch: int = 0
     step: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
-    first_loss: float | None = None
     done: bool = False
     chooses: bool = True
 

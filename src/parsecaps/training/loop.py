@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +19,6 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, distributed, nn
-from torch.optim.swa_utils import AveragedModel
 
 from parsecaps.data.batches import Batches
 from parsecaps.data.files import write_atomically
@@ -63,6 +63,36 @@ class TrainingStep(nn.Module):
         return output.logits, self.objective(output, batch)
 
 
+class MovingAverage:
+    """A second model whose weights follow those of a first: an exponential moving average, for steadier answers.
+
+    The decay grows to its highest over the first steps. `torch.optim.swa_utils.AveragedModel` averages every buffer,
+    also constants that are not saved; some of ours are minus infinity, whose average with itself is no number.
+    """
+
+    def __init__(self, model: PretrainedModel, highest_decay: float) -> None:
+        self.model, self.highest_decay, self.steps = deepcopy(model), highest_decay, 0
+
+    @torch.no_grad()
+    def update(self, model: PretrainedModel) -> None:
+        """Take a step towards the weights of a model."""
+        self.steps += 1
+        decay = min(self.highest_decay, self.steps / (self.steps + 10))  # the first weights are soon forgotten
+        values = model.state_dict()
+        for name, average in self.model.state_dict().items():
+            if average.is_floating_point():
+                average.lerp_(values[name], 1 - decay)
+            else:
+                average.copy_(values[name])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "weights": self.model.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.steps = state["steps"]
+        self.model.load_state_dict(state["weights"])
+
+
 class TrainingLoop:
     """Trains what is left of a run. `train` returns when it is done; Ctrl-C and a loss gone wrong raise.
 
@@ -83,7 +113,7 @@ class TrainingLoop:
         self.fabric, self.run, self.schedule, self.callbacks = fabric, run, schedule, callbacks
         self.batches, self.validation, self.settings = batches, validation, run.config.training
         self.step = step.to(fabric.device)
-        self.average = moving_average(step.model, self.settings.ema) if self.settings.ema else None
+        self.average = MovingAverage(step.model, self.settings.ema) if self.settings.ema else None
         self.optimizer = schedule.build_optimizer(self.step)
         self.position = Position(chooses=self.settings.keep == "best")
         self.means = self._new_means()
@@ -153,7 +183,7 @@ class TrainingLoop:
         self.optimizer.step()
         self.position.step += 1
         if self.average is not None:
-            self.average.update_parameters(self.step.model)
+            self.average.update(self.step.model)
 
     def _after_step(self) -> None:
         """Look for trouble, save when it is time, and report; after the last batch the end of the epoch saves."""
@@ -171,7 +201,7 @@ class TrainingLoop:
     @torch.no_grad()
     def _validate(self) -> EpochMeans:
         assert self.validation is not None
-        means, network = self._new_means(), self.step.model if self.average is None else self.average.module
+        means, network = self._new_means(), self.step.model if self.average is None else self.average.model
         self.step.eval()
         network.eval()
         for batch in self.validation.epoch(0):
@@ -196,7 +226,7 @@ class TrainingLoop:
         position.done = position.epoch == self.schedule.epochs or 0 < self.settings.patience <= waited
         if self.fabric.is_global_zero:
             if waited == 0:
-                model = self.step.model if self.average is None else self.average.module
+                model = self.step.model if self.average is None else self.average.model
                 write_tensors(run.best_checkpoint(position.epoch), model.state_dict())
             self.fabric.log_dict(row, step=position.step)
         self._save()
@@ -287,21 +317,6 @@ def write_history(run: Run, history: Sequence[Mapping[str, float]]) -> None:
         writer.writeheader()
         for row in history:
             writer.writerow({name: f"{value:.9g}" for name, value in row.items()})
-
-
-def moving_average(model: nn.Module, highest: float) -> AveragedModel:
-    """An exponential moving average of weights and buffers, whose decay grows to its highest in the first steps."""
-
-    def follow(averages: Any, values: Any, steps: Tensor | int) -> None:
-        weight = 1 - min(highest, int(steps) / (int(steps) + 10))  # the first weights are soon forgotten
-        if averages[0].is_floating_point():
-            torch._foreach_lerp_(averages, values, weight)
-        else:
-            torch._foreach_copy_(averages, values)
-
-    average = AveragedModel(model, multi_avg_fn=torch.no_grad()(follow), use_buffers=True)
-    average.n_averaged.fill_(1)  # what it starts from is the first of the weights, not nothing
-    return average
 
 
 def _to(batch: Batch, device: torch.device) -> Batch:

@@ -114,7 +114,7 @@ class Presentation(Term):
     name = "presentation"
     concept_weights: Tensor | None
 
-    def __init__(self, weight: float = 0.5, concept_weights: Sequence[Sequence[float]] | None = None) -> None:
+    def __init__(self, weight: float, concept_weights: Sequence[Sequence[float]] | None = None) -> None:
         super().__init__(weight)
         self.register_buffer("concept_weights", _tensor(concept_weights))
 
@@ -140,7 +140,7 @@ class Triplet(Term):
 
     def __init__(
         self,
-        weight: float = 0.1,
+        weight: float,
         *,
         num_concepts: int = 0,
         concept_dim: int | None = None,
