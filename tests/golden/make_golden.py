@@ -18,16 +18,15 @@ import torch
 from PIL import Image
 
 import parsecaps
-from parsecaps.data.cache import prepare_all
+from parsecaps.audit.run import audit_model
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import rows_of
-from parsecaps.evaluation.predicting import predict_cases
-from parsecaps.explain.audited_run import audit_model
+from parsecaps.explain.attribution import MAP_METHODS, Target, attribution_maps
+from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
-from parsecaps.explain.map_methods import METHODS, ROUTES, make_maps
-from parsecaps.pipeline.model import Model
-from parsecaps.training.opening import Listeners
-from parsecaps.training.run_folder import RunFolder
+from parsecaps.prediction.predict import predict_cases
+from parsecaps.report.explanation_json import explanation_document
+from parsecaps.run import Run
+from parsecaps.training.callbacks import Callbacks
 
 HERE = Path(__file__).parent
 IMAGES = sorted((HERE / "images").glob("*.png"))
@@ -45,7 +44,7 @@ def measure(folder: Path) -> dict[str, Any]:
     """All that the model of a run says: predictions, scores, explanations and the audit."""
     model = parsecaps.load(folder)
     first = IMAGES[0]
-    others = (method for method in METHODS if method != ROUTES)
+    others = (method for method in MAP_METHODS if method != "routes")
     return _plain(
         {
             "predictions": {"cases": _cases(model, folder), "files": [_prediction(model, each) for each in IMAGES]},
@@ -66,29 +65,31 @@ def measure_training(folder: Path) -> dict[str, Any]:
     return {name: _training(folder, name, settings) for name, settings in TRAININGS.items()}
 
 
-def _cases(model: Model, folder: Path) -> list[dict[str, Any]]:
+def _cases(model: Explainer, folder: Path) -> list[dict[str, Any]]:
     """Logits, calibrated probabilities and presences of the first test cases, by their row in the data set."""
-    run = RunFolder(folder)
-    data = open_data(run.read_config().data.path)
-    rows = rows_of(run.read_division(data), "test")[:12]
-    said = predict_cases(model.bundle, data, prepare_all(data, model.bundle.preparation), rows)
+    run = Run(folder)
+    rows = run.rows("test")[:12]
+    found = predict_cases(model.bundle, run.data, run.prepared, rows)
     temperature = parsecaps.evaluate(folder, part="test", resamples=0, device="cpu").temperature
-    table = zip(rows, said.logits, said.probabilities(temperature), said.presence, strict=True)
+    table = zip(rows, found.logits, found.probabilities(temperature), found.presence, strict=True)
     return [dict(zip(("row", "logits", "probabilities", "presence"), each, strict=True)) for each in table]
 
 
-def _prediction(model: Model, image: Path) -> dict[str, Any]:
-    return {**vars(model.predict(image, risk=0.2)), "image": image.name}
+def _prediction(model: Explainer, image: Path) -> dict[str, Any]:
+    found = vars(model.predict(image, risk=0.2))
+    return {key: found[key] for key in ("label", "probabilities", "concepts", "possible", "abstain")} | {
+        "image": image.name
+    }
 
 
-def _explanation(model: Model, image: Path) -> dict[str, Any]:
+def _explanation(model: Explainer, image: Path) -> dict[str, Any]:
     told = model.explain(image, risk=0.2, num_trees=4, traversals=2)
     return {**_without_maps(told), "maps": _maps(told)}
 
 
 def _without_maps(told: Explanation) -> dict[str, Any]:
     """An explanation for JSON, without its pictures."""
-    found = told.as_dict()
+    found = explanation_document(told)
     found["name"] = Path(told.name).name
     for each, picture in [(found, "class_map"), *((concept, "map") for concept in found["concepts"])]:
         del each[picture]
@@ -100,16 +101,17 @@ def _maps(told: Explanation) -> dict[str, Any]:
     return {told.diagnosis: _half(told.class_map)} | {each.name: _half(each.map) for each in told.concepts}
 
 
-def _class_maps(model: Model, image: Path) -> list[np.ndarray]:
-    return [_half(each) for each in make_maps(model.bundle.model.eval(), _read(model, image), "classes", ROUTES)]
+def _class_maps(model: Explainer, image: Path) -> list[np.ndarray]:
+    targets = [Target("classes", k) for k in range(len(model.bundle.classes))]
+    return [_half(each) for each in attribution_maps(model.bundle.model.eval(), _read(model, image), targets)[0]]
 
 
 @torch.no_grad()
-def _reconstruction(model: Model, image: Path) -> np.ndarray:
+def _reconstruction(model: Explainer, image: Path) -> np.ndarray:
     return _half(model.bundle.model.eval()(_read(model, image), reconstruct=True).reconstruction[0])
 
 
-def _read(model: Model, image: Path) -> torch.Tensor:
+def _read(model: Explainer, image: Path) -> torch.Tensor:
     return model.bundle.read(image)[None]
 
 
@@ -126,14 +128,14 @@ def _training(folder: Path, name: str, settings: dict[str, Any]) -> dict[str, An
     data = DATA if name != "no concepts" else str(_folder_of_images(folder / "images"))
     fixed = {"model.preset": "tiny", "training.epochs": 2, "training.batch_size": 16, "training.warm_up_epochs": 1}
     run = parsecaps.fit(
-        data, settings={**fixed, "training.keep": "last", **settings}, run_folder=folder / name, listeners=Listeners()
+        data, settings={**fixed, "training.keep": "last", **settings}, run_folder=folder / name, callbacks=Callbacks()
     )
-    with run.folder.history.open(encoding="utf-8") as file:
+    with run.history_file.open(encoding="utf-8") as file:
         history = [
             {key: float(value) for key, value in row.items() if not key.endswith(("seconds", "_mask", "_measure"))}
             for row in csv.DictReader(file)
         ]
-    state = parsecaps.load(run).bundle.model.state_dict()
+    state = run.bundle.model.state_dict()
     sums = {key: [float(each.double().sum()), float(each.double().abs().sum())] for key, each in state.items()}
     return {"history": history, "weights": sums}
 
