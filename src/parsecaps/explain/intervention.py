@@ -19,7 +19,7 @@ from torch import nn
 
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.explain.known_cases import CaseMemory
-from parsecaps.metrics.weighted import THRESHOLD
+from parsecaps.metrics import THRESHOLD
 from parsecaps.nn.heads import Bottleneck
 
 MARGINS = (0.1, 0.9)  # absent, present: of the presentation loss

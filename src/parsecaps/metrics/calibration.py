@@ -1,9 +1,13 @@
-"""Whether a probability means what it says: reliability bins, Brier score, NLL."""
+"""Whether a probability means what it says: calibration error, Brier score, NLL, reliability bins."""
 
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import log_softmax
+
+from parsecaps.metrics.bootstrap import divide
+from parsecaps.metrics.classification import Classification
+from parsecaps.metrics.metric import Weighted
 
 NUM_BINS = 15
 
@@ -21,13 +25,40 @@ class ReliabilityBin(NamedTuple):
     accuracy: float | None
 
 
-def brier(probabilities: np.ndarray, label: np.ndarray) -> np.ndarray:
-    """The squared distance between the probabilities and the truth, over all classes, from 0 to 2: (N,)."""
-    return np.asarray(((probabilities - np.eye(probabilities.shape[1])[label]) ** 2).sum(1))
+def ece(cases: Weighted) -> np.ndarray:
+    """The expected calibration error: how far confidence and accuracy lie apart, in the mean over bins: (R,).
+
+    >>> ece(Weighted(Classification(np.log([[0.9, 0.1], [0.9, 0.1]]), np.array([0, 1])))).round(3)
+    array([0.4])
+    """
+    excess = cases.sum(cases.cases.prepared(_excess_confidence))
+    return divide(np.abs(excess).sum(0), cases.weights.sum(0))
 
 
-def nll(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
-    """Minus the logarithm of the probability of the truth: (N,)."""
+def brier(cases: Weighted) -> np.ndarray:
+    """The squared distance between the probabilities and the truth, over all classes, from 0 to 2: (R,).
+
+    >>> brier(Weighted(Classification(np.log([[0.9, 0.1], [0.5, 0.5]]), np.array([0, 1])))).round(3)
+    array([0.26])
+    """
+    return cases.mean(cases.cases.prepared(_squared_error))
+
+
+def nll(cases: Weighted) -> np.ndarray:
+    """The mean negative log-likelihood: (R,).
+
+    >>> nll(Weighted(Classification(np.log([[0.9, 0.1], [0.5, 0.5]]), np.array([0, 1])))).round(3)
+    array([0.399])
+    """
+    return cases.mean(cases.cases.prepared(_negative_log_likelihood))
+
+
+def negative_log_likelihood(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """Minus the logarithm of the probability of the truth: (N, K), (N,) -> (N,).
+
+    >>> negative_log_likelihood(np.log([[0.9, 0.1], [0.5, 0.5]]), np.array([0, 1])).round(3)
+    array([0.105, 0.693])
+    """
     return np.asarray(-log_softmax(logits, axis=1)[np.arange(len(label)), label])
 
 
@@ -42,12 +73,11 @@ def bin_of(confidence: np.ndarray) -> np.ndarray:
 
 
 def reliability_bins(probabilities: np.ndarray, label: np.ndarray) -> list[ReliabilityBin]:
-    """Confidence, the probability of the class that is named, against how often it is right; unknown labels left out.
+    """Confidence, the probability of the class that is named, against how often it is right.
 
     Shapes:
-        - probabilities: (N, K); label: (N,), -1 = unknown
+        - probabilities: (N, K); label: (N,) all known
     """
-    probabilities, label = probabilities[label >= 0], label[label >= 0]
     confidence, right = probabilities.max(1), probabilities.argmax(1) == label
     where = bin_of(confidence)
     bins = []
@@ -57,3 +87,18 @@ def reliability_bins(probabilities: np.ndarray, label: np.ndarray) -> list[Relia
         means = (float(confidence[rows].mean()), float(right[rows].mean())) if n else (None, None)
         bins.append(ReliabilityBin(i / NUM_BINS, (i + 1) / NUM_BINS, n, *means))
     return bins
+
+
+def _excess_confidence(cases: Classification) -> np.ndarray:
+    """Confidence minus 1 if right, in the column of its bin: (N, bins)."""
+    confidence, right = cases.probabilities.max(1), cases.named == cases.label
+    in_bin = bin_of(confidence)[:, None] == np.arange(NUM_BINS)
+    return np.asarray(in_bin * (confidence - right)[:, None])
+
+
+def _squared_error(cases: Classification) -> np.ndarray:
+    return np.asarray(((cases.probabilities - cases.positive) ** 2).sum(1))
+
+
+def _negative_log_likelihood(cases: Classification) -> np.ndarray:
+    return negative_log_likelihood(cases.logits, cases.label)

@@ -9,7 +9,7 @@ from parsecaps.audit.localisation import TargetLocalisation
 from parsecaps.audit.maps import MapAudit
 from parsecaps.audit.redundancy import LayerSimilarity
 from parsecaps.audit.route_ablation import RouteAblation
-from parsecaps.metrics.score import Score
+from parsecaps.metrics import Score
 from parsecaps.report import audit_columns as map_columns
 from parsecaps.report import score_text
 from parsecaps.report.audit_columns import COLUMNS, Column, map_scores

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from parsecaps.metrics.scores import Scores
+from parsecaps.metrics import Scores
 from parsecaps.prediction.predictions import Predictions
 from parsecaps.report import score_text
 from parsecaps.report.pages import render

@@ -6,8 +6,7 @@ from typing import Any
 
 from parsecaps.prediction.bundle import Bundle, is_unnamed
 from parsecaps.config import Config
-from parsecaps.metrics.conformal_scores import KEYS
-from parsecaps.metrics.scores import Scores
+from parsecaps.metrics import KEYS, Scores
 from parsecaps.report import score_text
 from parsecaps.report.pages import render
 
