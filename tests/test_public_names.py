@@ -65,7 +65,7 @@ PUBLIC: dict[str, set[str]] = {
     "parsecaps.explain.prototypes": {"prototypes", "similar"},
     "parsecaps.audit.redundancy": {"capsule_similarity"},
     "parsecaps.discovery.stability": {"stability"},
-    "parsecaps.metrics.means": {"Means", "means"},
+    "parsecaps.metrics": {"METRICS", "Means", "Score", "Scores", "compare", "means", "score"},
     "parsecaps.audit.audit": {"Audit", "audit"},
     "parsecaps.audit.run": {"audit_model"},
     "parsecaps.audit.faithfulness": {"cover", "measure_curves", "random_curves", "summarise_curves"},

@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.known_cases import weights_digest
 from parsecaps.explain.strict_tree import strict_network
 from parsecaps.metrics import Difference, Score, compare, paired_differences, score
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
 

@@ -154,14 +154,14 @@ def means(values: np.ndarray, group: np.ndarray, *, resamples: int = 1000, seed:
     )
 
 
-def mean_of_defined(values: np.ndarray, used: np.ndarray | bool = True) -> np.ndarray:
+def mean_of_defined(values: np.ndarray, used: np.ndarray | None = None) -> np.ndarray:
     """The mean over the first axis of what is used and not NaN: (K, ...) -> (...), NaN where nothing is left.
 
     >>> mean_of_defined(np.array([[1.0, np.nan], [0.0, np.nan], [np.nan, np.nan]]))
     array([0.5, nan])
     """
-    used = used & ~np.isnan(values)
-    return divide(np.where(used, values, 0).sum(0), used.sum(0))
+    defined = ~np.isnan(values) if used is None else used & ~np.isnan(values)
+    return divide(np.where(defined, values, 0).sum(0), defined.sum(0))
 
 
 def without_gaps(group: np.ndarray) -> np.ndarray:

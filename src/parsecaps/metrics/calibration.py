@@ -6,7 +6,6 @@ import numpy as np
 from scipy.special import log_softmax
 
 from parsecaps.metrics.bootstrap import divide
-from parsecaps.metrics.classification import Classification
 from parsecaps.metrics.metric import Weighted
 
 NUM_BINS = 15
@@ -28,38 +27,35 @@ class ReliabilityBin(NamedTuple):
 def ece(cases: Weighted) -> np.ndarray:
     """The expected calibration error: how far confidence and accuracy lie apart, in the mean over bins: (R,).
 
+    >>> from parsecaps.metrics.classification import Classification
     >>> ece(Weighted(Classification(np.log([[0.9, 0.1], [0.9, 0.1]]), np.array([0, 1])))).round(3)
     array([0.4])
     """
-    excess = cases.sum(cases.cases.prepared(_excess_confidence))
+    confidence, right = cases.cases.probabilities.max(1), cases.cases.named == cases.cases.label
+    in_bin = bin_of(confidence)[:, None] == np.arange(NUM_BINS)
+    excess = cases.sum(in_bin * (confidence - right)[:, None])
     return divide(np.abs(excess).sum(0), cases.weights.sum(0))
 
 
 def brier(cases: Weighted) -> np.ndarray:
     """The squared distance between the probabilities and the truth, over all classes, from 0 to 2: (R,).
 
+    >>> from parsecaps.metrics.classification import Classification
     >>> brier(Weighted(Classification(np.log([[0.9, 0.1], [0.5, 0.5]]), np.array([0, 1])))).round(3)
     array([0.26])
     """
-    return cases.mean(cases.cases.prepared(_squared_error))
+    return cases.mean(((cases.cases.probabilities - cases.cases.positive) ** 2).sum(1))
 
 
 def nll(cases: Weighted) -> np.ndarray:
     """The mean negative log-likelihood: (R,).
 
+    >>> from parsecaps.metrics.classification import Classification
     >>> nll(Weighted(Classification(np.log([[0.9, 0.1], [0.5, 0.5]]), np.array([0, 1])))).round(3)
     array([0.399])
     """
-    return cases.mean(cases.cases.prepared(_negative_log_likelihood))
-
-
-def negative_log_likelihood(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
-    """Minus the logarithm of the probability of the truth: (N, K), (N,) -> (N,).
-
-    >>> negative_log_likelihood(np.log([[0.9, 0.1], [0.5, 0.5]]), np.array([0, 1])).round(3)
-    array([0.105, 0.693])
-    """
-    return np.asarray(-log_softmax(logits, axis=1)[np.arange(len(label)), label])
+    label = cases.cases.label
+    return cases.mean(-log_softmax(cases.cases.logits, axis=1)[np.arange(len(label)), label])
 
 
 def bin_of(confidence: np.ndarray) -> np.ndarray:
@@ -87,18 +83,3 @@ def reliability_bins(probabilities: np.ndarray, label: np.ndarray) -> list[Relia
         means = (float(confidence[rows].mean()), float(right[rows].mean())) if n else (None, None)
         bins.append(ReliabilityBin(i / NUM_BINS, (i + 1) / NUM_BINS, n, *means))
     return bins
-
-
-def _excess_confidence(cases: Classification) -> np.ndarray:
-    """Confidence minus 1 if right, in the column of its bin: (N, bins)."""
-    confidence, right = cases.probabilities.max(1), cases.named == cases.label
-    in_bin = bin_of(confidence)[:, None] == np.arange(NUM_BINS)
-    return np.asarray(in_bin * (confidence - right)[:, None])
-
-
-def _squared_error(cases: Classification) -> np.ndarray:
-    return np.asarray(((cases.probabilities - cases.positive) ** 2).sum(1))
-
-
-def _negative_log_likelihood(cases: Classification) -> np.ndarray:
-    return negative_log_likelihood(cases.logits, cases.label)

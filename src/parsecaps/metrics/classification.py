@@ -22,23 +22,16 @@ class Answers(Cases):
     """
 
     def __init__(
-        self,
-        scores: np.ndarray,
-        positive: np.ndarray,
-        answered: np.ndarray,
-        known: np.ndarray | None = None,
-        *,
-        group: np.ndarray | None = None,
-        rows: np.ndarray | None = None,
+        self, scores: np.ndarray, positive: np.ndarray, answered: np.ndarray, known: np.ndarray | None = None
     ) -> None:
-        super().__init__(np.arange(len(scores)) if group is None else group, rows)
+        super().__init__(len(scores))
         self.known = np.ones(scores.shape, dtype=bool) if known is None else known
         self.scores, self.positive, self.answered = scores, positive & self.known, answered & self.known
 
     @cached_property
     def negative(self) -> np.ndarray:
         """Known, and not positive: (N, C) bool."""
-        return self.known & ~self.positive
+        return np.asarray(self.known & ~self.positive)
 
     @cached_property
     def ranks(self) -> "list[Ranks]":
@@ -54,26 +47,17 @@ class Classification(Answers):
         - logits: (N, K); label: (N,) all known
     """
 
-    def __init__(
-        self,
-        logits: np.ndarray,
-        label: np.ndarray,
-        *,
-        group: np.ndarray | None = None,
-        rows: np.ndarray | None = None,
-    ) -> None:
+    def __init__(self, logits: np.ndarray, label: np.ndarray) -> None:
         self.logits, self.label, self.named = logits, label, logits.argmax(1)
         self.probabilities = softmax(logits, axis=1)
         classes = np.arange(logits.shape[1])
-        super().__init__(
-            self.probabilities, label[:, None] == classes, self.named[:, None] == classes, group=group, rows=rows
-        )
+        super().__init__(self.probabilities, label[:, None] == classes, self.named[:, None] == classes)
 
     @classmethod
     def of(cls, predictions: Predictions) -> "Classification":
         """Those of a model; its images without label take part in the resampling of patients only."""
         rows = np.flatnonzero(predictions.label >= 0)
-        return cls(predictions.logits[rows], predictions.label[rows], group=predictions.groups(), rows=rows)
+        return cls(predictions.logits[rows], predictions.label[rows]).of_patients(predictions.groups(), rows)
 
 
 class Ranks:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
-from parsecaps.metrics.bootstrap import Score, percentile_interval, several_patients
+from parsecaps.metrics.bootstrap import Score, percentile_interval
 from parsecaps.metrics.metric import Weighted, compute, resample
 from parsecaps.metrics.patients import PatientErrors, patient_errors
 from parsecaps.metrics.scores import score
@@ -126,15 +126,16 @@ def ensemble(models: Sequence[Predictions], *, resamples: int = 1000, seed: int 
     mean = np.mean([each.probabilities() for each in members], axis=0)
     averaged = replace(members[0], logits=np.log(np.maximum(mean, np.finfo(mean.dtype).tiny)))
     wrong = np.array([each.logits.argmax(1) != label for each in members])
+    all_wrong = np.asarray(wrong.all(0))
     scores = score(averaged, resamples=resamples, seed=seed)
     return Ensemble(
         models=len(models),
         n=len(label),
         member_accuracy=float(1 - wrong.mean()) if len(label) else None,
         scores={key: scores[key] for key in _OF_ENSEMBLE if key in scores.single},
-        all_wrong=int(wrong.all(0).sum()),
+        all_wrong=int(all_wrong.sum()),
         any_wrong=int(wrong.any(0).sum()),
-        patient_errors=patient_errors(members[0], wrong.all(0)),
+        patient_errors=patient_errors(members[0], all_wrong),
     )
 
 
@@ -154,7 +155,7 @@ def paired_differences(
     found = {}
     for i, metric in enumerate(metrics):
         a, b = (float(each[i][0, 0]) for each in values)
-        several = all(several_patients(cases[0].patient, mask) for mask in metric.counted(cases[0]))
+        several = cases[0].several_patients(metric.counted(cases[0]))
         blocks = [(pair[1][i] - pair[0][i])[0] for pair in drawn] if several else []
         found[metric.name] = _difference(a, b, np.concatenate(blocks) if blocks else np.empty(0))
     return found

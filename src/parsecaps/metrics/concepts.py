@@ -4,7 +4,7 @@ Concepts named `attribute=value`, as in WBCAtt, are an attribute where no image 
 model names is the one with the highest presence, so that an attribute is scored like a small classification of its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -24,8 +24,8 @@ class Concepts(Answers):
         - presence: (N, m) in [0, 1]; truth: (N, m), 1, 0 or NaN = unknown
     """
 
-    def __init__(self, presence: np.ndarray, truth: np.ndarray, *, group: np.ndarray | None = None) -> None:
-        super().__init__(presence, truth == 1, presence > THRESHOLD, ~np.isnan(truth), group=group)
+    def __init__(self, presence: np.ndarray, truth: np.ndarray) -> None:
+        super().__init__(presence, truth == 1, presence > THRESHOLD, ~np.isnan(truth))
         self.squared_distance = np.asarray(np.nansum((presence - truth) ** 2, axis=1))  # over the known ones: (N,)
 
     @classmethod
@@ -33,7 +33,7 @@ class Concepts(Answers):
         """Those of a model; None where it or the data have none."""
         if predictions.presence is None or predictions.concepts is None or not predictions.concept_names:
             return None
-        return cls(predictions.presence, predictions.concepts, group=predictions.groups())
+        return cls(predictions.presence, predictions.concepts).of_patients(predictions.groups())
 
     @property
     def counted(self) -> np.ndarray:
@@ -48,15 +48,8 @@ class Attributes(Cases):
         - presence: (N, m); truth: (N, m), NaN = unknown; columns: those of the values of each attribute
     """
 
-    def __init__(
-        self,
-        presence: np.ndarray,
-        truth: np.ndarray,
-        columns: Mapping[str, Sequence[int]],
-        *,
-        group: np.ndarray | None = None,
-    ) -> None:
-        super().__init__(np.arange(len(presence)) if group is None else group)
+    def __init__(self, presence: np.ndarray, truth: np.ndarray, columns: Mapping[str, Sequence[int]]) -> None:
+        super().__init__(len(presence))
         self.names = tuple(columns)
         self.each = []
         for js in columns.values():
@@ -70,8 +63,9 @@ class Attributes(Cases):
         """Those of a model; None where its concepts are no values of attributes."""
         if predictions.presence is None or predictions.concepts is None:
             return None
-        columns = find_attributes(predictions.concept_names, predictions.concepts)
-        return cls(predictions.presence, predictions.concepts, columns, group=predictions.groups()) if columns else None
+        if not (columns := find_attributes(predictions.concept_names, predictions.concepts)):
+            return None
+        return cls(predictions.presence, predictions.concepts, columns).of_patients(predictions.groups())
 
     @cached_property
     def known(self) -> np.ndarray:
@@ -142,14 +136,9 @@ def attribute_accuracy(cases: Weighted) -> np.ndarray:
     return np.stack([divide(one.of(true_positives).sum(0), one.sum(one.cases.known[:, 0])) for one in each])
 
 
-def mean_attribute_f1(cases: Weighted) -> np.ndarray:
-    """The mean over the attributes that have one: (R,)."""
-    return mean_of_defined(cases.of(attribute_f1))
-
-
-def mean_attribute_accuracy(cases: Weighted) -> np.ndarray:
-    """The mean over the attributes that have one: (R,)."""
-    return mean_of_defined(cases.of(attribute_accuracy))
+def over_attributes(metric: Callable[[Weighted], np.ndarray]) -> Callable[[Weighted], np.ndarray]:
+    """The mean of a metric over the attributes that have one: (A, R) -> (R,)."""
+    return lambda cases: mean_of_defined(cases.of(metric))
 
 
 def _of_attributes(cases: Weighted) -> list[Weighted]:

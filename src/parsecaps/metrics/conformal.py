@@ -19,21 +19,20 @@ class LabelledSets(Cases):
     """The prediction sets of the images with a known label.
 
     Shapes:
-        - inside: (N, K) bool; label: (N,), -1 = unknown
+        - inside: (N, K) bool; label: (N,) all known
     """
 
-    def __init__(self, inside: np.ndarray, label: np.ndarray, *, group: np.ndarray | None = None) -> None:
-        rows = np.flatnonzero(label >= 0)
-        super().__init__(np.arange(len(label)) if group is None else group, rows)
-        self.covers = inside[rows, label[rows]]
-        self.size = inside[rows].sum(1)
+    def __init__(self, inside: np.ndarray, label: np.ndarray) -> None:
+        super().__init__(len(label))
+        self.covers = inside[np.arange(len(label)), label]
+        self.size = inside.sum(1)
         self.single = self.size == 1
 
 
 def coverage(cases: Weighted) -> np.ndarray:
     """The share of sets that hold the truth, at least 1 - risk by promise: (R,).
 
-    >>> coverage(Weighted(LabelledSets(np.array([[1, 0], [1, 1], [1, 0], [0, 1]]) == 1, np.array([0, 1, 1, -1]))))
+    >>> coverage(Weighted(LabelledSets(np.array([[1, 0], [1, 1], [1, 0]]) == 1, np.array([0, 1, 1]))))
     array([0.66666667])
     """
     return cases.mean(cases.cases.covers)
@@ -42,7 +41,7 @@ def coverage(cases: Weighted) -> np.ndarray:
 def answered(cases: Weighted) -> np.ndarray:
     """The share of sets of one class; the model abstains from all others: (R,).
 
-    >>> answered(Weighted(LabelledSets(np.array([[1, 0], [1, 1], [1, 0], [0, 1]]) == 1, np.array([0, 1, 1, -1]))))
+    >>> answered(Weighted(LabelledSets(np.array([[1, 0], [1, 1], [1, 0]]) == 1, np.array([0, 1, 1]))))
     array([0.66666667])
     """
     return cases.mean(cases.cases.single)
@@ -51,7 +50,7 @@ def answered(cases: Weighted) -> np.ndarray:
 def accuracy_answered(cases: Weighted) -> np.ndarray:
     """The share of sets of one class that hold the truth: (R,).
 
-    >>> sets = LabelledSets(np.array([[1, 0], [1, 1], [1, 0], [0, 1]]) == 1, np.array([0, 1, 1, -1]))
+    >>> sets = LabelledSets(np.array([[1, 0], [1, 1], [1, 0]]) == 1, np.array([0, 1, 1]))
     >>> accuracy_answered(Weighted(sets))
     array([0.5])
     """
@@ -61,7 +60,7 @@ def accuracy_answered(cases: Weighted) -> np.ndarray:
 def mean_size(cases: Weighted) -> np.ndarray:
     """The classes in a set: (R,).
 
-    >>> mean_size(Weighted(LabelledSets(np.array([[1, 0], [1, 1], [1, 1], [0, 1]]) == 1, np.array([0, 1, 1, -1]))))
+    >>> mean_size(Weighted(LabelledSets(np.array([[1, 0], [1, 1], [1, 1]]) == 1, np.array([0, 1, 1]))))
     array([1.66666667])
     """
     return cases.mean(cases.cases.size)

@@ -1,13 +1,12 @@
 """What a metric is: a function of cases that count as often as their weights say, and how its numbers are written.
 
 With weights of one a metric is the plain score; with the weights of resamples it gives the bootstrap, for many
-resamples at once. What depends on the cases alone is prepared once. In exact arithmetic a case of weight k scores as k
-copies of it.
+resamples at once. In exact arithmetic a case of weight k scores as k copies of it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -20,36 +19,33 @@ Value = TypeVar("Value")
 
 
 class Cases:
-    """The cases that some metrics are computed from, prepared once; `rows` are theirs among the images resampled.
+    """N cases that some metrics are computed from, each of a patient of its own until `of_patients` says otherwise."""
 
-    Shapes:
-        - group: (I,) the patient of each image, numbered from 0; rows: (N,) int, all images if None
-    """
-
-    def __init__(self, group: np.ndarray, rows: np.ndarray | None = None) -> None:
-        self.group, self.rows = group, rows
-        self.patient = group if rows is None else group[rows]
-        self._prepared: dict[Callable[[Any], Any], Any] = {}
+    def __init__(self, count: int) -> None:
+        self.group, self.rows = np.arange(count), np.arange(count)
 
     @classmethod
     def of(cls, predictions: Predictions) -> "Cases | None":
         """Those of a model; None where it has none of this kind."""
         raise NotImplementedError
 
-    def prepared(self, function: Callable[[Any], Value]) -> Value:
-        """What a function gives for these cases, computed once for all resamples."""
-        if function not in self._prepared:
-            self._prepared[function] = function(self)
-        value: Value = self._prepared[function]
-        return value
+    def of_patients(self, group: np.ndarray, rows: np.ndarray | None = None) -> Self:
+        """The same, by patient: group (I,), of I images that are resampled, of which `rows` (N,) are these cases."""
+        self.group, self.rows = group, np.arange(len(group)) if rows is None else rows
+        return self
 
     def __len__(self) -> int:
-        return len(self.patient)
+        return len(self.rows)
 
     @property
     def counted(self) -> np.ndarray:
         """The cases behind a single number: (N,) bool."""
         return np.ones(len(self), dtype=bool)
+
+    def several_patients(self, masks: Sequence[np.ndarray]) -> bool:
+        """Whether the cases of each mask (N,) come from several patients."""
+        patient = self.group[self.rows]
+        return all(several_patients(patient, mask) for mask in masks)
 
 
 class Weighted:
@@ -58,7 +54,7 @@ class Weighted:
     Shapes:
         - weights: (N, R), a column for each resample
 
-    >>> cases = Weighted(Cases(np.arange(3)), np.array([[1.0, 2.0], [1.0, 0.0], [1.0, 1.0]]))
+    >>> cases = Weighted(Cases(3), np.array([[1.0, 2.0], [1.0, 0.0], [1.0, 1.0]]))
     >>> cases.mean(np.array([0.0, 3.0, 3.0]))
     array([2., 1.])
     """
@@ -152,7 +148,7 @@ def measure(cases: Cases, metrics: Sequence[Metric], *, resamples: int, seed: in
                 value[0],
                 np.concatenate([block[i][c] for block in blocks]) if blocks else np.empty(0),
                 int(columns[c][0].sum()),
-                several=all(several_patients(cases.patient, mask) for mask in columns[c]),
+                several=cases.several_patients(columns[c]),
             )
             for c, value in enumerate(values[i])
         ]
@@ -162,7 +158,7 @@ def measure(cases: Cases, metrics: Sequence[Metric], *, resamples: int, seed: in
 def resample(cases: Cases, resamples: int, seed: int) -> Iterator[Weighted]:
     """The cases with the weights of resamples of the patients, in blocks."""
     for weights in resampled_weights(cases.group, resamples, seed):
-        yield Weighted(cases, weights if cases.rows is None else weights[cases.rows])
+        yield Weighted(cases, weights if len(cases) == len(weights) else weights[cases.rows])
 
 
 def compute(cases: Weighted, functions: Sequence[Callable[[Weighted], np.ndarray]]) -> list[np.ndarray]:

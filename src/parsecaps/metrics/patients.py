@@ -27,7 +27,8 @@ class PatientAnswers(Cases):
     """
 
     def __init__(self, right: np.ndarray, group: np.ndarray) -> None:
-        super().__init__(without_gaps(group))
+        super().__init__(len(right))
+        self.of_patients(without_gaps(group))
         self.right = right
         self.first = np.zeros(len(group), dtype=bool)  # one image of each patient, which stands for all
         self.first[np.unique(group, return_index=True)[1]] = True
@@ -54,8 +55,8 @@ class OtherViews(Cases):
         - consistency: (N,) in [0, 1]
     """
 
-    def __init__(self, consistency: np.ndarray, *, group: np.ndarray | None = None) -> None:
-        super().__init__(np.arange(len(consistency)) if group is None else group)
+    def __init__(self, consistency: np.ndarray) -> None:
+        super().__init__(len(consistency))
         self.consistency = consistency
 
     @classmethod
@@ -63,7 +64,7 @@ class OtherViews(Cases):
         """Those of a model; None where it looked at the images alone."""
         if predictions.consistency is None:
             return None
-        return cls(predictions.consistency, group=predictions.groups())
+        return cls(predictions.consistency).of_patients(predictions.groups())
 
 
 def patient_probabilities(predictions: Predictions) -> np.ndarray:

@@ -78,7 +78,7 @@ class Scores:
     concepts, and has those of attributes where concepts are the values of attributes. patient_accuracy and
     pooled_accuracy are there where the images of a patient are of one class, and so can be read together; consistency
     where several views of each image were looked at. `by_class` has those of each class, one against the rest,
-    `by_concept` and `by_attribute` those of each concept and attribute, and `present` how many images have each concept.
+    `by_concept` and `by_attribute` those of each concept and attribute, and `present` how many images have a concept.
 
     A class that is absent from the truth has no recall and no AUROC, and takes no part in macro means. `confusion` has
     the truth in rows. `roc` has the corners of the curve of each class that has one.
@@ -116,8 +116,10 @@ class Scores:
         return "\n".join(
             [
                 self.counts,
-                *(f"  {each.title:<24} {each.with_interval(single[each.name])}, n = {single[each.name].n:,}"
-                  for each in self.main_metrics),
+                *(
+                    f"  {each.title:<24} {each.with_interval(single[each.name])}, n = {single[each.name].n:,}"
+                    for each in self.main_metrics
+                ),
                 *(f"  note: {note}" for note in self.notes),
             ]
         )
@@ -250,9 +252,11 @@ def score_sets(
     predictions: Predictions, sets: Mapping[float, Sets], *, resamples: int = 1000, seed: int = 0
 ) -> list[SetScores]:
     """Measure the prediction sets of each risk; intervals as those of all other scores, by resampling patients."""
+    rows = np.flatnonzero(predictions.label >= 0)
     found = []
     for risk, each in sets.items():
-        scores = _measure(LabelledSets(each.inside, predictions.label, group=predictions.groups()), resamples, seed)
+        cases = LabelledSets(each.inside[rows], predictions.label[rows]).of_patients(predictions.groups(), rows)
+        scores = _measure(cases, resamples, seed)
         found.append(SetScores(risk, {metric.name: score for metric, (score,) in scores.items()}, each.notes))
     return found
 

@@ -21,8 +21,7 @@ from parsecaps.metrics.concepts import (
     attribute_f1,
     explanation_error_l2,
     explanation_error_l2_squared,
-    mean_attribute_accuracy,
-    mean_attribute_f1,
+    over_attributes,
 )
 from parsecaps.metrics.conformal import LabelledSets, accuracy_answered, answered, coverage, mean_size
 from parsecaps.metrics.metric import Metric
@@ -56,10 +55,10 @@ METRICS: list[Metric] = [
            counted=lambda cases: [cases.known, cases.positive, cases.negative]),
     Metric("concepts", "mean_auroc", "concept AUROC, mean", Concepts, macro(auroc), short="concept\nAUROC"),
     Metric("concepts", "mean_f1", "concept F1, mean", Concepts, macro(f1)),
-    Metric("concepts", "mean_attribute_f1", "attribute F1, mean of macro", Attributes, mean_attribute_f1,
+    Metric("concepts", "mean_attribute_f1", "attribute F1, mean of macro", Attributes, over_attributes(attribute_f1),
            short="attribute\nF1"),
-    Metric("concepts", "mean_attribute_accuracy", "attribute accuracy, mean", Attributes, mean_attribute_accuracy,
-           share=True),
+    Metric("concepts", "mean_attribute_accuracy", "attribute accuracy, mean", Attributes,
+           over_attributes(attribute_accuracy), share=True),
     Metric("concepts", "explanation_error_l2", "explanation error (L2)", Concepts, explanation_error_l2,
            lower_is_better=True, short="L2\nerror"),
     Metric("concepts", "explanation_error_l2_squared", "explanation error (L2, squared)", Concepts,

@@ -98,7 +98,8 @@ class Predictions:
         """Only these cases, in this order; a row that is given twice is there twice."""
         index = np.asarray(rows, dtype=np.int64)
         patient, name = ([names[i] for i in index] for names in (self.patient, self.name))
-        return replace(self, patient=patient, name=name, **{field: array[index] for field, array in self._arrays().items()})
+        arrays: dict[str, Any] = {field: array[index] for field, array in self._arrays().items()}
+        return replace(self, patient=patient, name=name, **arrays)
 
     def _arrays(self) -> dict[str, Any]:
         return {field: array for field in _ARRAYS if (array := getattr(self, field)) is not None}
@@ -149,17 +150,12 @@ def concatenate(parts: Sequence[Predictions]) -> Predictions:
         for field in ("classes", "concept_names"):
             if getattr(part, field) != getattr(first, field):
                 raise ValueError(f"{field} differ: {getattr(first, field)} and {getattr(part, field)}")
-        for field in ("presence", "concepts", "consistency"):
-            if (getattr(part, field) is None) != (getattr(first, field) is None):
-                raise ValueError(f"only some of the predictions have {field}; give all of them or none")
+        for field in part._arrays().keys() ^ first._arrays().keys():
+            raise ValueError(f"only some of the predictions have {field}; give all of them or none")
     names = [name for part in parts for name in part.name]
     if len(set(names)) != len(names):
         twice = Counter(names).most_common(1)[0][0]
         raise ValueError(f"{twice} is in two of the predictions; each case may be tested once")
     arrays = [part._arrays() for part in parts]
-    return replace(
-        first,
-        patient=[patient for part in parts for patient in part.patient],
-        name=names,
-        **{field: np.concatenate([each[field] for each in arrays]) for field in arrays[0]},
-    )
+    joined: dict[str, Any] = {field: np.concatenate([each[field] for each in arrays]) for field in arrays[0]}
+    return replace(first, patient=[patient for part in parts for patient in part.patient], name=names, **joined)
