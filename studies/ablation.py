@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from parsecaps.config import Config, load_config
-from parsecaps.metrics.score import Score
+from parsecaps.metrics import Score
 from parsecaps.pipeline.fit import fit
 from parsecaps.training.opening import Listeners
 

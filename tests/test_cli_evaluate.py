@@ -72,8 +72,8 @@ def test_two_runs_are_compared(runs: list[Path], tmp_path: Path) -> None:
     right = [predictions.logits.argmax(1) == predictions.label for predictions in (first, second)]
     assert comparison["only_first"] == int((right[0] & ~right[1]).sum())
     assert "McNemar" in result.stdout
-    assert stored["together"]["all_wrong"] == comparison["both_wrong"]
-    assert "All 2 together" in page.read_text(encoding="utf-8")
+    assert stored["ensemble"]["all_wrong"] == comparison["both_wrong"]
+    assert "Ensemble of all 2" in page.read_text(encoding="utf-8")
 
 
 def test_other_data_are_matched_by_name(runs: list[Path], tmp_path: Path) -> None:
@@ -113,12 +113,12 @@ def test_views_are_averaged_and_reported_apart(runs: list[Path], tmp_path: Path)
     np.testing.assert_allclose(evaluation.predictions.presence, seen, atol=1e-5)
     assert scores["overall"]["accuracy"]["n"] == len(rows)
     first, *others = (output.logits.argmax(1) for output in outputs)
-    steadiness = torch.stack([first == other for other in others]).float().mean(0)
-    np.testing.assert_allclose(evaluation.predictions.steadiness, steadiness)
-    assert scores["overall"]["steadiness"]["value"] == pytest.approx(float(steadiness.mean()))
+    consistency = torch.stack([first == other for other in others]).float().mean(0)
+    np.testing.assert_allclose(evaluation.predictions.consistency, consistency)
+    assert scores["overall"]["consistency"]["value"] == pytest.approx(float(consistency.mean()))
     assert "same answer to changed views" in result.stdout
     assert "same answer to changed views" in (runs[0] / "scores-3-views.html").read_text(encoding="utf-8")
-    assert "steadiness" not in json.loads(own)["overall"]
+    assert "consistency" not in json.loads(own)["overall"]
 
 
 def test_without_augmentation_there_are_no_other_views(tmp_path: Path) -> None:

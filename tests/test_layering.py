@@ -191,7 +191,18 @@ def run_quietly(code: str, folder: Path) -> None:
 
 
 def test_import_is_light(tmp_path: Path) -> None:
-    heavy = {"torch", "numpy", "scipy", "h5py", "lightning_fabric", "sklearn", "torchmetrics", "matplotlib", "typer", "rich"}
+    heavy = {
+        "torch",
+        "numpy",
+        "scipy",
+        "h5py",
+        "lightning_fabric",
+        "sklearn",
+        "torchmetrics",
+        "matplotlib",
+        "typer",
+        "rich",
+    }
     code = f"import sys, parsecaps\nassert not {heavy!r} & set(sys.modules), {heavy!r} & set(sys.modules)"
     run_quietly(code, tmp_path)
 

@@ -15,8 +15,7 @@ from parsecaps.audit.randomisation import CascadeMeasures, summarise_cascade
 from parsecaps.audit.redundancy import NUM_BINS, LayerSimilarity
 from parsecaps.audit.route_ablation import SHARES, CutMeasures, RouteAblation, summarise_cuts
 from parsecaps.audit.strict_cost import Paired, StrictCost
-from parsecaps.metrics.comparison import Difference
-from parsecaps.metrics.score import Score
+from parsecaps.metrics import Difference, Score
 
 CASES = 12
 NAMES = ("blue-whitish veil", "str<b>eaks")

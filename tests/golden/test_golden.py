@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from tests.golden.make_golden import HERE, MODELS, measure, measure_training
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from parsecaps.prediction.conformal import ConformalQuantiles, abstain, prediction_sets, set_summary
+from parsecaps.prediction.conformal import ConformalQuantiles, abstain, prediction_sets
 
 
 def cases(random: np.random.Generator, patients: int, images: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -96,13 +96,10 @@ def test_no_known_label_abstains() -> None:
     assert threshold.note is not None
 
 
-def test_sets_are_measured_and_none_is_empty() -> None:
+def test_no_set_is_empty() -> None:
     sets = prediction_sets(np.array([[0.9, 0.1, 0.0], [0.4, 0.3, 0.3], [0.5, 0.5, 0.0]]), 0.5)
     assert sets.tolist() == [[True, False, False], [True, False, False], [True, True, False]]
     assert abstain(sets).tolist() == [False, False, True]
-    summary = set_summary(np.vstack([sets, sets[:1]]), np.array([0, 1, 1, -1]))
-    assert summary == (3, pytest.approx(2 / 3), pytest.approx(2 / 3), 0.5, pytest.approx(4 / 3))
-    assert set_summary(sets, np.full(3, -1)) == (0, None, None, None, None)
 
 
 @given(seed=st.integers(0, 10**6), accurate=st.booleans())

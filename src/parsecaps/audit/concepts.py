@@ -12,8 +12,7 @@ from parsecaps.audit.leakage import Leakage, leakage
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.intervention import concept_reasoning, typical_presences
-from parsecaps.metrics.score import Score
-from parsecaps.metrics.scores import score
+from parsecaps.metrics import Score, score
 from parsecaps.nn.heads import Bottleneck
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predictions import Predictions

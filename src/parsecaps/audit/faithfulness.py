@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parsecaps.explain.targets import About
-from parsecaps.metrics.means import means
-from parsecaps.metrics.score import Score
+from parsecaps.metrics import Score, means
 from parsecaps.types import Output
 
 GRID = 8  # squares along a side

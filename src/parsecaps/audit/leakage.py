@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import log_softmax, softmax
 
+from parsecaps.metrics import THRESHOLD, Difference, Weighted, compare
 from parsecaps.metrics.calibration import nll
-from parsecaps.metrics.comparison import Difference, compare
-from parsecaps.metrics.weighted import THRESHOLD
+from parsecaps.metrics.classification import Classification
 from parsecaps.prediction.predictions import Predictions
 
 PENALTY = 1.0  # half of this times the squared weights is added to the summed loss
@@ -56,7 +56,7 @@ def leakage(train: Predictions, test: Predictions, *, resamples: int = 1000, see
         said.append(replace(test, logits=regression.logits(view(test.presence, train.presence))))
     hard, soft = said
     difference = compare(hard, soft, resamples=resamples, seed=seed).differences["accuracy"]
-    hard_nll, soft_nll = (float(nll(each.logits, each.label).mean()) for each in said)
+    hard_nll, soft_nll = (float(nll(Weighted(Classification.of(each)))[0]) for each in said)
     return Leakage(difference, hard_nll, soft_nll, len(test))
 
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsecaps.metrics.means import Means, means
-from parsecaps.metrics.score import Score
+from parsecaps.metrics import Means, Score, means
 
 THRESHOLDS = np.linspace(0.02, 0.98, 49)  # of a map scaled to a maximum of 1
 

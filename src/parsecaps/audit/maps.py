@@ -23,7 +23,7 @@ from parsecaps.audit.route_ablation import CutMeasures, RouteAblation, cut_route
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.targets import About
-from parsecaps.metrics.weighted import THRESHOLD
+from parsecaps.metrics import THRESHOLD
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predictions import group_numbers
 from parsecaps.types import Output

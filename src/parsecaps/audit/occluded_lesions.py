@@ -17,9 +17,7 @@ from parsecaps.audit.inpainting import another_place, paint_over, widened
 from parsecaps.audit.maps import Cases
 from parsecaps.audit.masks import CaseMasks
 from parsecaps.explain.targets import About
-from parsecaps.metrics.means import means
-from parsecaps.metrics.score import Score
-from parsecaps.metrics.weighted import THRESHOLD
+from parsecaps.metrics import THRESHOLD, Score, means
 
 Progress = Callable[[int, int], None]
 

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.metrics.means import means
-from parsecaps.metrics.score import Score
+from parsecaps.metrics import Score, means
 from parsecaps.nn.decoder import Decoder
 
 Maps = Callable[[nn.Module, Tensor], Tensor]  # a model and images (B, channels, H, W) -> (B, K, H, W)

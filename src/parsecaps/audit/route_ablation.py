@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.audit.faithfulness import Values
-from parsecaps.metrics.means import means
-from parsecaps.metrics.score import Score
+from parsecaps.metrics import Score, means
 from parsecaps.nn.couplings import Coupling, Rule, record_couplings, replace_couplings
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)

@@ -6,18 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.known_cases import weights_digest
 from parsecaps.explain.strict_tree import strict_network
-from parsecaps.metrics.bootstrap import resampled_weights
-from parsecaps.metrics.comparison import Difference, compare, paired_difference
-from parsecaps.metrics.score import Score
-from parsecaps.metrics.scores import score
-from parsecaps.metrics.weighted import WeightedConceptScores, macro
+from parsecaps.metrics import Difference, Score, compare, paired_differences, score
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
@@ -118,7 +113,8 @@ def strict_cost(
         accuracy = Paired(scores[0]["accuracy"], scores[1]["accuracy"], difference)
     if said.presence is not None and said.concepts is not None and "mean_auroc" in scores[0].concepts:
         ordinary, other = (each.concepts["mean_auroc"] for each in scores)
-        auroc = Paired(ordinary, other, _auroc(said, strict, resamples, seed))
+        found = paired_differences(said, strict, ["mean_auroc"], resamples=resamples, seed=seed)
+        auroc = Paired(ordinary, other, found["mean_auroc"])
     return StrictCost(accuracy, auroc, statistics is not None, weights_digest(bundle.model))
 
 
@@ -133,21 +129,6 @@ def load_cost(folder: str | Path, bundle: Bundle, adjusted: bool) -> StrictCost 
         if cost.model == weights_digest(bundle.model) and cost.adjusted == adjusted:
             return cost
     return None
-
-
-def _auroc(ordinary: Predictions, strict: Predictions, resamples: int, seed: int) -> Difference:
-    """The difference of the means over concepts, over resamples of patients."""
-    weigh = []
-    for each in (ordinary, strict):
-        assert each.presence is not None
-        assert each.concepts is not None
-        weigh.append(WeightedConceptScores(each.presence, each.concepts))
-    first, second = (float(macro(each(np.ones((len(ordinary), 1))))["auroc"][0]) for each in weigh)
-    drawn = [
-        macro(weigh[1](weights))["auroc"] - macro(weigh[0](weights))["auroc"]
-        for weights in resampled_weights(ordinary.groups(), resamples, seed)
-    ]
-    return paired_difference(first, second, np.concatenate(drawn) if drawn else np.empty(0))
 
 
 def _paired(stored: Mapping[str, Any]) -> Paired:

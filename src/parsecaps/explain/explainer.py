@@ -25,7 +25,7 @@ from parsecaps.explain.targets import About
 from parsecaps.explain.thumbnails import read_thumbnails
 from parsecaps.explain.trace import trace
 from parsecaps.explain.traversal_strip import TraversalStrip, traversal_strips
-from parsecaps.metrics.weighted import THRESHOLD
+from parsecaps.metrics import THRESHOLD
 from parsecaps.nn.couplings import Coupling
 from parsecaps.prediction.bundle import Bundle, find_bundle
 from parsecaps.prediction.conformal import prediction_sets

@@ -14,9 +14,7 @@ from parsecaps.data.cases import DataSet, Split
 from parsecaps.data.files import write_text
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import Division
-from parsecaps.metrics.conformal_scores import Sets, score_sets
-from parsecaps.metrics.folds import FoldScores
-from parsecaps.metrics.scores import Scores, score
+from parsecaps.metrics import FoldScores, Scores, Sets, score, score_sets
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.calibration import Calibration
 from parsecaps.prediction.conformal import prediction_sets

@@ -127,7 +127,7 @@ def predict_cases(
         presence=np.concatenate(presence) if known else None,
         concepts=_concepts(bundle, data, rows) if known else None,
         concept_names=bundle.concepts if known else (),
-        steadiness=np.concatenate(consistency) if len(consistency) > 1 else None,
+        consistency=np.concatenate(consistency) if len(consistency) > 1 else None,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from parsecaps.audit.maps import MapAudit
-from parsecaps.metrics.score import Score
+from parsecaps.metrics import Score
 
 
 class Column(NamedTuple):

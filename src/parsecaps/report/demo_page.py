@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from parsecaps.metrics.scores import Scores
+from parsecaps.metrics import Scores, find_metric
 from parsecaps.prediction.predictions import Predictions
-from parsecaps.report import score_text
 from parsecaps.report.pages import render
 from parsecaps.run import Run
 
@@ -19,7 +18,7 @@ def demo_page(run: Run, scores: Scores, shown: Predictions, images: np.ndarray, 
     return render(
         "demo.html",
         scores=scores,
-        text=score_text,
+        find_metric=find_metric,
         run=folder,
         seconds=f"{minutes} minutes {seconds} seconds" if minutes else f"{seconds} seconds",
         curves=base64.b64encode(run.curves_file.read_bytes()).decode(),

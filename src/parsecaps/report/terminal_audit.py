@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from parsecaps.audit.audit import Audit
-from parsecaps.metrics.score import Score
+from parsecaps.metrics import Score
 from parsecaps.report.audit_columns import COLUMNS, Column, grouped, interval, map_scores, number
 from parsecaps.report.terminal import plain_table
 

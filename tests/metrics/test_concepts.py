@@ -2,9 +2,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.metrics import accuracy_score, f1_score
 
-from parsecaps.metrics.attributes import WeightedAttributeScores, attribute_scores, find_attributes
-from parsecaps.metrics.scores import score
+from parsecaps.metrics import Weighted, score
+from parsecaps.metrics.classification import auroc, f1
+from parsecaps.metrics.concepts import (
+    Attributes,
+    Concepts,
+    attribute_accuracy,
+    attribute_f1,
+    explanation_error_l2,
+    explanation_error_l2_squared,
+    find_attributes,
+    over_attributes,
+)
 from parsecaps.prediction.predictions import Predictions
 from tests.metrics.copies import resampled_copies
 from tests.metrics.make import make_predictions
@@ -35,7 +46,7 @@ def by_hand(presence: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
     return float(np.mean(f1)), sum(t == p for t, p in pairs) / len(pairs)
 
 
-def test_by_hand() -> None:
+def test_attributes_by_hand() -> None:
     predictions = made()
     assert predictions.presence is not None
     assert predictions.concepts is not None
@@ -53,6 +64,22 @@ def test_by_hand() -> None:
     assert scores["mean_attribute_f1"].n == 75
 
 
+def test_attributes_are_classifications_for_sklearn() -> None:
+    """Macro over the values that occur, which `labels` says."""
+    predictions = made(seed=4)
+    assert predictions.presence is not None
+    assert predictions.concepts is not None
+    scores = score(predictions, resamples=0)
+    for name, columns in {"colour": [0, 1, 2], "size": [4, 5]}.items():
+        truth = predictions.concepts[:, columns]
+        rows = (truth == 1).any(1)
+        value, named = truth[rows].argmax(1), predictions.presence[rows][:, columns].argmax(1)
+        found = scores.by_attribute[name]
+        wanted = f1_score(value, named, average="macro", labels=np.unique(value))
+        assert found["attribute_f1"].value == pytest.approx(wanted)
+        assert found["attribute_accuracy"].value == pytest.approx(accuracy_score(value, named))
+
+
 def test_an_interval_is_that_of_copies() -> None:
     predictions = made()
     scores = score(predictions, resamples=40, seed=3)
@@ -68,11 +95,9 @@ def test_an_interval_is_that_of_copies() -> None:
 def test_a_value_that_does_not_occur_takes_no_part() -> None:
     """One image of a, named a; one of b, named c: F1 1 and 0, and none for c."""
     truth, presence = np.eye(3)[[0, 1]], np.eye(3)[[0, 2]]
-    attributes = {"x": [0, 1, 2]}
-    assert attribute_scores(presence, truth, attributes)["attribute_f1"].tolist() == [0.5]
-    weighted = WeightedAttributeScores(presence, truth, attributes)(np.array([[1.0, 2.0, 0.0], [1.0, 0.0, 0.0]]))
-    np.testing.assert_allclose(weighted["attribute_f1"], [[0.5, 1.0, np.nan]])
-    np.testing.assert_allclose(weighted["mean_attribute_accuracy"], [0.5, 1.0, np.nan])
+    cases = Weighted(Attributes(presence, truth, {"x": [0, 1, 2]}), np.array([[1.0, 2.0, 0.0], [1.0, 0.0, 0.0]]))
+    np.testing.assert_allclose(attribute_f1(cases), [[0.5, 1.0, np.nan]])
+    np.testing.assert_allclose(over_attributes(attribute_accuracy)(cases), [0.5, 1.0, np.nan])
 
 
 def test_what_is_an_attribute() -> None:
@@ -86,3 +111,15 @@ def test_without_attributes_nothing_is_said_of_them() -> None:
     scores = score(make_predictions(), resamples=10)
     assert scores.by_attribute == {}
     assert "mean_attribute_f1" not in scores.single
+
+
+def test_concepts_by_hand() -> None:
+    presence = np.array([[0.9, 0.2], [0.4, 0.6], [0.5, 0.1]])
+    cases = Weighted(Concepts(presence, np.array([[1, 0], [0, np.nan], [1, np.nan]])))
+    distances = [np.hypot(0.1, 0.2), 0.4, 0.5]
+    assert explanation_error_l2(cases) == pytest.approx(np.mean(distances))
+    assert explanation_error_l2_squared(cases) == pytest.approx(np.mean(np.square(distances)))
+    assert f1(cases)[0] == pytest.approx(2 / 3)  # 0.5 is not above 0.5
+    assert auroc(cases)[0] == 1
+    assert np.isnan(auroc(cases)[1])  # never present
+    assert np.isnan(f1(cases)[1])  # neither present nor seen

@@ -4,16 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parsecaps.metrics.comparison import compare
-from parsecaps.metrics.ensemble import put_together
-from parsecaps.metrics.scores import score
+from parsecaps.metrics import compare, ensemble, score
 from parsecaps.report.terminal_scores import (
     comparison_lines,
     comparison_table,
+    ensemble_tables,
     score_lines,
     score_tables,
-    side_by_side_table,
-    together_tables,
 )
 from tests.metrics.make import make_predictions
 
@@ -60,14 +57,13 @@ def test_long_names_give_way_to_numbers() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 60])
-def test_side_by_side_and_compared(count: int) -> None:
+def test_two_models_are_compared(count: int) -> None:
     first = make_predictions(60, unknown=0).subset(range(count))
     second = replace(first, logits=-first.logits, presence=None)
-    a, b = score(first, resamples=50), score(second, resamples=50)
     comparison = compare(first, second, resamples=50)
-    text = printed(side_by_side_table({"run[a]": a, "run b": b}), comparison_table(comparison, "run[a]", "run b"))
+    text = printed(comparison_table(comparison, "run[a]", "run b"))
     assert "run[a]" in text
-    assert text.count("concept AUROC, mean") == 1
+    assert text.count("AUROC, macro") == 1
     line = next(comparison_lines(comparison, "run[a]", "run b"))
     assert f"only run[a] is right on {comparison.only_first} images" in line
     if count == 60:
@@ -80,12 +76,13 @@ def test_side_by_side_and_compared(count: int) -> None:
 def test_whose_images_are_wrong() -> None:
     first = make_predictions(90)
     first = replace(first, patient=[f"[b]{who}" for who in first.patient])
-    scores, together = score(first, resamples=10), put_together([first, first], resamples=10)
-    assert scores.misread is not None
-    alone, both = printed(*score_tables(scores)), printed(*together_tables(together))
-    worst = scores.misread.worst[0]
+    scores, averaged = score(first, resamples=10), ensemble([first, first], resamples=10)
+    errors = scores.patient_errors
+    assert errors is not None
+    alone, both = printed(*score_tables(scores)), printed(*ensemble_tables(averaged))
+    worst = errors.worst[0]
     for text in (alone, both):
         line = next(line for line in text.splitlines() if worst.patient in line)
         assert line.split()[-2:] == [str(worst.wrong), str(worst.images)]
-    assert f"wrong images: {scores.misread.wrong}; their patients: {scores.misread.patients};" in alone
-    assert f"by all models, wrong images: {together.all_wrong};" in both
+    assert f"wrong images: {errors.wrong}; their patients: {errors.patients};" in alone
+    assert f"by all models, wrong images: {averaged.all_wrong};" in both
