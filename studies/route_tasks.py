@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from parsecaps.data.augment import Augmentation
-from parsecaps.data.mnist import read_mnist
+from parsecaps.data.sources.mnist import read_mnist
 from parsecaps.training.schedule import Schedule
 from studies import parts
 from studies.short_training import Split

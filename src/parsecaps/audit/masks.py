@@ -7,7 +7,7 @@ import numpy as np
 
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cases import DataSet
-from parsecaps.data.masks import prepared_masks
+from parsecaps.data.cache import prepared_masks
 
 Masks = Callable[[Sequence[int]], np.ndarray]
 

@@ -12,7 +12,7 @@ import torch
 
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import prepare_all
-from parsecaps.data.masks import prepared_masks
+from parsecaps.data.cache import prepared_masks
 from parsecaps.discovery.discover import DiscoveredConcept, Maps, Masks, discover, effective_concepts
 from parsecaps.discovery.naming import Naming, name_concepts, read_notes
 from parsecaps.discovery.stability import Stability, stability

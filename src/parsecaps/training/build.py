@@ -10,7 +10,7 @@ from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet, Split
-from parsecaps.data.masks import prepared_masks
+from parsecaps.data.cache import prepared_masks
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.splits import Division, rows_of
 from parsecaps.models import MODELS, ParseCaps, PretrainedModel
