@@ -12,10 +12,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from parsecaps.pipeline.fit import fit
-
 from parsecaps.config import Config, load_config
 from parsecaps.metrics.score import Score
+from parsecaps.pipeline.fit import fit
 from parsecaps.training.opening import Listeners
 
 NETWORK: dict[str, dict[str, Any]] = {

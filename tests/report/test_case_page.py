@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from parsecaps.audit.strict_cost import Strictness
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain.explainer import Explainer, explain
 from parsecaps.explain.explanation import Explanation
 from parsecaps.explain.traversal_strip import TraversalStrip
 from parsecaps.models import ParseCaps
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.case_page import case_page
 from parsecaps.report.pictures import overlay_png
 from tests.audit.make_audit import make_cost

@@ -137,7 +137,8 @@ def split(
     `parsecaps data split cases.csv --folds 5 --out split.csv` (split-1.csv to split-5.csv)
     """
     from parsecaps.data.sources import open_data
-    from parsecaps.data.splits import divide, k_folds, split_hash, write_split
+    from parsecaps.data.splits import divide, k_folds, write_split
+    from parsecaps.report.terminal_data import split_line
 
     check_writable(out)
     opened = open_data(data, source)
@@ -151,9 +152,7 @@ def split(
         divisions = {out.with_stem(f"{out.stem}-{i + 1}"): division for i, division in enumerate(made)}
     for path, division in divisions.items():
         write_split(path, opened, division)
-        counts = ", ".join(f"{part} {division.count(part):,}" for part in ("train", "val", "test"))
-        unused = f", unused {division.count(None):,}" if None in division else ""
-        console().print(f"{path}: {counts}{unused}; hash {split_hash(opened, division)}", highlight=False)
+        console().print(split_line(path, opened, division), highlight=False)
     for problem in opened.problems:
         console(stderr=True).print(f"left out: {problem}", highlight=False)
 

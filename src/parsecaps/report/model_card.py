@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from parsecaps.prediction.bundle import Bundle, is_unnamed
 from parsecaps.config import Config
 from parsecaps.metrics.conformal_scores import KEYS
 from parsecaps.metrics.scores import Scores
-from parsecaps.prediction.bundle import Bundle, is_unnamed
 from parsecaps.report import score_text
 from parsecaps.report.pages import render
 

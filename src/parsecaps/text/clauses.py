@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from parsecaps.text.cues import Role
-from parsecaps.text.pieces import Meaning, Piece
+from parsecaps.text.pieces import Meaning, Piece, Role
 
 Link = Literal["start", "and", "or", "comma"]
 
-_SEPARATOR = Role.AND | Role.OR | Role.COMMA
+_PLURAL = ("they", "these", "those", "both", "which")
+SEPARATOR = Role.AND | Role.OR | Role.COMMA
 _BEFORE = Role.NO | Role.NEG | Role.NOT | Role.DOUBT_BEFORE | Role.ELSEWHERE | Role.PAST | Role.NOW
 _PREDICATE = (
     Role.BE | Role.VERB | Role.STATE | Role.NEG_AFTER | Role.GONE | Role.DOUBT | Role.DOUBT_AFTER | Role.MODAL
@@ -67,9 +67,6 @@ def _speaks_of_last(stretch: Sequence[Piece], text: str) -> bool:
     decides = any(piece.role & Role.WORD for piece in stretch)
     doubts = any(piece.role & (Role.DOUBT | Role.DOUBT_AFTER) for piece in stretch)
     return (word in _PLURAL and (decides or doubts)) or (word == "this" and doubts and not decides)
-
-
-_PLURAL = ("they", "these", "those", "both", "which")
 
 
 def _cut(pieces: Sequence[Piece], text: str) -> Iterator[list[Piece]]:
@@ -133,7 +130,7 @@ def clauses(stretch: Sequence[Piece]) -> list[Clause]:
 
 def _divide(gap: Sequence[Piece]) -> tuple[int, int, Link | None]:
     """Where the words of the first mention end and those of the second begin, and the link if they are one list."""
-    separators = [index for index, piece in enumerate(gap) if piece.role & _SEPARATOR]
+    separators = [index for index, piece in enumerate(gap) if piece.role & SEPARATOR]
     if not separators:
         return (*_divide_plain(gap), None)
     last = separators[-1]
@@ -145,7 +142,7 @@ def _divide(gap: Sequence[Piece]) -> tuple[int, int, Link | None]:
     ):
         last = separators[-2]  # "... and regular, brown globules"
     left = last
-    while left and gap[left - 1].role & _SEPARATOR:
+    while left and gap[left - 1].role & SEPARATOR:
         left -= 1
     joined = gap[left : last + 1]
     own, next_one = gap[:left], gap[last + 1 :]

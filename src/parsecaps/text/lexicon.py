@@ -6,9 +6,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from parsecaps.text.extra import missing
+import yaml
 
 SHIPPED = ("dermoscopy",)
+_CONCEPT_KEYS = ("phrases", "noun", "words")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,6 @@ class Lexicon:
     def parse(cls, text: str, file: str) -> "Lexicon":
         """A lexicon from the text of its file; `file` is named in errors."""
         try:
-            import yaml
-        except ModuleNotFoundError:
-            raise missing("yaml") from None
-        try:
             content = yaml.safe_load(text)
         except yaml.MarkedYAMLError as error:
             line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
@@ -120,9 +117,6 @@ def _concept(name: str, value: Any, file: str, nouns: tuple[Noun, ...]) -> Conce
     if not phrases and noun is None:
         raise ValueError(f"{file}: `{place}` can never be found; give `phrases`, or `noun` and `words`")
     return Concept(name, phrases, noun, words)
-
-
-_CONCEPT_KEYS = ("phrases", "noun", "words")
 
 
 def _exclusive(value: Any, file: str, names: list[str]) -> tuple[tuple[str, ...], ...]:
