@@ -44,11 +44,10 @@ PUBLIC: dict[str, set[str]] = {
     "parsecaps.training.watch": {"DivergedError", "Progress"},
     "parsecaps.data.augment": {"Augmentation"},
     "parsecaps.data.batches": {"Batches"},
-    "parsecaps.data.cache": {"BadDataError", "PreparedImages", "prepare_all"},
+    "parsecaps.data.cache": {"BadDataError", "PreparedImages", "prepare_all", "prepared_masks"},
     "parsecaps.data.cases": {"Case", "DataSet", "Problem"},
     "parsecaps.data.check": {"DataCheck", "check_data"},
     "parsecaps.data.leaks": {"Leak", "find_leaks", "move_to_one_side"},
-    "parsecaps.data.masks": {"prepared_masks"},
     "parsecaps.data.phantom": {"case_table", "diagnose", "draw"},
     "parsecaps.data.preparation": {"Preparation"},
     "parsecaps.data.reading": {"RawImage", "read_image", "read_mask"},
@@ -90,7 +89,7 @@ PUBLIC: dict[str, set[str]] = {
     "parsecaps.text.finding": {"find_concepts"},
     "parsecaps.text.lexicon": {"Lexicon"},
     "studies.cemri_slices": {"CLASSES", "Slices", "base_patient", "read_slices", "split_by_fold"},
-    "parsecaps.data.mnist": {"read_mnist"},
+    "parsecaps.data.sources.mnist": {"read_mnist"},
 }
 METHODS: dict[str, set[str]] = {
     "ParseCaps": {"from_config", "from_preset", "from_pretrained", "save_pretrained", "top_capsules"},
