@@ -83,8 +83,8 @@ def find_leaks(data: DataSet, division: Division, digests: Sequence[str], prints
         if part is not None:
             first_in[case.patient].setdefault(part, i)
     for parts in first_in.values():
-        places = list(parts.values())
-        leaks += [Leak("patient", places[0], other) for other in places[1:]]
+        firsts = list(parts.values())
+        leaks += [Leak("patient", firsts[0], other) for other in firsts[1:]]
     seen: dict[str, int] = {}
     for i, digest in enumerate(digests):
         if digest in seen:

@@ -151,12 +151,12 @@ def _columns(
     columns: dict[int, str] = {}
     problems = []
     names = [_tidy(cell) for cell in header]
-    places: dict[str, list[int]] = {}
+    columns_named: dict[str, list[int]] = {}
     for place, name in enumerate(names):
-        places.setdefault(_plain(name), []).append(place)
-    missing = [name for name in known if name not in places]
+        columns_named.setdefault(_plain(name), []).append(place)
+    missing = [name for name in known if name not in columns_named]
     for place, name in enumerate(names):
-        letter, same = _letter(place), places[_plain(name)]
+        letter, same = _letter(place), columns_named[_plain(name)]
         prefixed = bool(prefix and re.match(rf"{re.escape(prefix)}\S", name))
         match = name if prefixed else known.get(_plain(name))
         if match is not None and len(same) == 1:

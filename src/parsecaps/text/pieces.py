@@ -32,7 +32,7 @@ class Role:
 
     NONE = 0
     MENTION = 1 << 0  # a noun or phrase of the lexicon
-    WORD = 1 << 1  # a deciding word of the lexicon
+    MODIFIER = 1 << 1  # a modifier of the lexicon
     NO = 1 << 2  # denies what follows it, but not past a comma unless the list goes on
     NEG = 1 << 3  # denies all that follows it in the clause
     NOT = 1 << 4  # denies what follows, or the predicate it stands in
@@ -64,7 +64,7 @@ class Role:
     PLACE = 1 << 30  # a preposition that ends the reach of "no"
     DETERMINER = 1 << 31
     RELATIVE = 1 << 32
-    ASPECT = 1 << 33  # what a deciding word may be said of without leaving the noun: size, shape ...
+    ASPECT = 1 << 33  # what a modifier may describe without leaving the noun: size, shape ...
 
 
 _SEEN = """seen, identified, detected, found, observed, noted, visualized, visualised, discerned, appreciated,
@@ -246,7 +246,7 @@ class PieceReader:
             for phrase in concept.phrases:
                 self._add(phrase, Role.MENTION, Meaning(concept=concept.name))
             for word in concept.words:
-                self._add(word, Role.WORD, Meaning(decides=((concept.noun or "", concept.name),)))
+                self._add(word, Role.MODIFIER, Meaning(decides=((concept.noun or "", concept.name),)))
 
     def read(self, text: str) -> list[Piece]:
         """The pieces of a text in order, without white space; a line break is a stop."""
@@ -275,7 +275,7 @@ class PieceReader:
         words = self._words(phrase)
         key = " ".join(words)
         known, other = self._entries.get(key, (Role.NONE, None))
-        if other and meaning and role & known & Role.WORD:
+        if other and meaning and role & known & Role.MODIFIER:
             meaning = other._replace(decides=tuple(dict.fromkeys(other.decides + meaning.decides)))
         if role == Role.MENTION:
             known = Role.NONE  # the lexicon knows better
@@ -286,7 +286,7 @@ class PieceReader:
         return [word for word, _, _ in self._tokens(phrase)]
 
     def _tokens(self, text: str) -> Iterator[tuple[str, int, int]]:
-        """Normalised words with their places; a minus sign after a noun is a word, a hyphen inside a word is not."""
+        """Normalised words with their positions; a minus sign after a noun is a word, a hyphen inside a word is not."""
         tokens = self._nlp.make_doc(text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
         for token in tokens:
             start, end = token.idx, token.idx + len(token)

@@ -1,10 +1,10 @@
 """From clauses to statements: what each mention says of which concept, with the words that say it.
 
-Read are the words before and after a mention: its deciding words, and whether its predicate denies or doubts it.
+Read are the words before and after a mention: its modifiers, and whether its predicate denies or doubts it.
 
 Negation is decided by rules of our own rather than by negspaCy: NegEx denies everything before or after a cue up to the
-end of the sentence, so "network typical, streaks absent" loses its network and "no irregular streaks" cannot be told
-from "no streaks". docs/concepts.md has the measured difference.
+end of the sentence, so "network typical, streaks absent" loses its network, and "no irregular streaks" is the same as
+"no streaks". docs/concepts.md has the measured difference.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,12 +29,12 @@ _ENDS_ADJECTIVES = (
     | Role.RELATIVE
     | _CUE
 )
-_MAX_ADJECTIVES = 3  # words without a role between a deciding word and its noun: "irregular dark brown dots"
+_MAX_ADJECTIVES = 3  # words without a role between a modifier and its noun: "irregular dark brown dots"
 _NOT_REACH = 3  # "not entirely regular": pieces between "not" and the word it denies
 
 
 class Attribution(NamedTuple):
-    """A deciding word, and how it is meant; `alternative` when it is one side of an "or"."""
+    """A modifier, and how it is meant; `alternative` when it is one side of an "or"."""
 
     piece: Piece
     negated: bool = False
@@ -55,7 +55,7 @@ class Predicate(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """One mention and one reading of it: `kind` is the concept its deciding word names, None without one."""
+    """One mention and one reading of it: `kind` is the concept its modifier names, None without one."""
 
     meaning: Meaning
     kind: str | None
@@ -93,7 +93,7 @@ def statements(clause: Clause) -> Iterator[Statement]:
 
 
 def _of_mention(mention: Mention, attributions: Sequence[Attribution], force: Force) -> Iterator[Statement]:
-    """Statements of one mention: one per deciding word that means something for its noun, or one without a kind."""
+    """Statements of one mention: one per modifier that means something for its noun, or one without a kind."""
     kinds = []
     for attribution in attributions:
         decides = attribution.piece.meaning.decides if attribution.piece.meaning else ()
@@ -121,7 +121,7 @@ def _statement(mention: Mention, kind: str | None, reason: str, spans: Sequence[
 
 
 def _own_and_inherited(mentions: Sequence[Mention]) -> list[list[Attribution]]:
-    """The deciding words before each mention; a bare noun in a list takes those of the noun before it."""
+    """The modifiers before each mention; a bare noun in a list takes those of the noun before it."""
     words: list[list[Attribution]] = []
     for index, mention in enumerate(mentions):
         own = words_before(mention.before)
@@ -238,17 +238,17 @@ def _reaches(
 
 
 def words_before(before: Sequence[Piece]) -> list[Attribution]:
-    """The deciding words directly before a noun, other adjectives between them allowed."""
+    """The modifiers directly before a noun, other adjectives between them allowed."""
     found: list[Attribution] = []
     plain = 0
     alternative = False
     for index in range(len(before) - 1, -1, -1):
         piece = before[index]
-        if piece.role & Role.WORD:
+        if piece.role & Role.MODIFIER:
             found.append(Attribution(piece, alternative=alternative))
             plain = 0
         elif piece.role & (Role.COMMA | Role.AND):
-            if index == 0 or not before[index - 1].role & Role.WORD:
+            if index == 0 or not before[index - 1].role & Role.MODIFIER:
                 break
         elif piece.role & Role.OR:
             alternative = True
@@ -262,11 +262,11 @@ def words_before(before: Sequence[Piece]) -> list[Attribution]:
 
 
 def words_after(mention: Mention) -> list[Attribution]:
-    """The deciding words that are said of a mention after it: predicates, appositions, and "of irregular size"."""
+    """The modifiers that describe a mention after it: predicates, appositions, and "of irregular size"."""
     pieces = own_words(mention.after)
     found = []
     for index, piece in enumerate(pieces):
-        if not piece.role & Role.WORD or not _said_of_noun(pieces, index):
+        if not piece.role & Role.MODIFIER or not _modifies_mention(pieces, index):
             continue
         nearby = pieces[max(0, index - _NOT_REACH) : index]
         denial = next((p for p in reversed(nearby) if p.role & (Role.NOT | Role.NEG | Role.NO)), None)
@@ -299,7 +299,7 @@ def _reason(pieces: Sequence[Piece], index: int) -> str | None:
     """What the cue at `index` after a mention says of it."""
     role = pieces[index].role
     following = pieces[index + 1 :]
-    decides_later = any(p.role & Role.WORD for p in following[:_NOT_REACH])
+    decides_later = any(p.role & Role.MODIFIER for p in following[:_NOT_REACH])
     if role & (Role.PAST | Role.WOULD):
         return "past or condition"
     if role & Role.DOUBT_AFTER:
@@ -329,8 +329,8 @@ def own_words(after: Sequence[Piece]) -> Sequence[Piece]:
     return after
 
 
-def _said_of_noun(pieces: Sequence[Piece], index: int) -> bool:
-    """Is the deciding word at `index` about the mention, and not about a noun of its own ("in an irregular lesion")?"""
+def _modifies_mention(pieces: Sequence[Piece], index: int) -> bool:
+    """Is the modifier at `index` about the mention, and not about a noun of its own ("in an irregular lesion")?"""
     following = pieces[index + 1 : index + 4]
     aspect = any(p.role & (Role.ASPECT) for p in following)
     for piece in reversed(pieces[:index]):
@@ -345,7 +345,7 @@ def _said_of_noun(pieces: Sequence[Piece], index: int) -> bool:
 
 def _closes(following: Sequence[Piece]) -> bool:
     """Nothing follows that an adjective here could belong to."""
-    return _ends(following) or bool(following[0].role & ~Role.WORD)
+    return _ends(following) or bool(following[0].role & ~Role.MODIFIER)
 
 
 def _ends(following: Sequence[Piece]) -> bool:

@@ -28,8 +28,8 @@ def recognise(path: Path) -> bool:
 
 def find_root(path: Path) -> Path | None:
     """The folder of the release."""
-    places = (path, path / "release_v0")
-    return next((place for place in places if (place / "meta" / "meta.csv").is_file()), None)
+    folders = (path, path / "release_v0")
+    return next((folder for folder in folders if (folder / "meta" / "meta.csv").is_file()), None)
 
 
 def read(path: str) -> DataSet:

@@ -37,8 +37,8 @@ def recognise(path: Path) -> bool:
 
 def find_table(path: Path) -> Path | None:
     """The table of annotations, the spreadsheet before the text."""
-    places = (folder / name for folder in (path, path / "PH2Dataset") for name in TABLES)
-    return next((place for place in places if place.is_file()), None)
+    tables = (folder / name for folder in (path, path / "PH2Dataset") for name in TABLES)
+    return next((table for table in tables if table.is_file()), None)
 
 
 def read(path: str) -> DataSet:
