@@ -12,10 +12,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from parsecaps.config import Config, load_config
-from parsecaps.metrics import Score
 from parsecaps.pipeline.fit import fit
 from parsecaps.training.opening import Listeners
+
+from parsecaps.config import Config, load_config
+from parsecaps.metrics import Score
 
 NETWORK: dict[str, dict[str, Any]] = {
     "without_content": {"content": False},

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from parsecaps.training.run_folder import RunFolder
 from torch import Tensor
 
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.data.mnist import image_file, read_idx
 from parsecaps.data.sources import open_data
 from parsecaps.data.sources.affnist_like import change
+from parsecaps.data.sources.mnist import image_file, read_idx
 from parsecaps.data.splits import rows_of
-from parsecaps.training.run_folder import RunFolder
+from parsecaps.prediction.bundle import Bundle
 
 # the columns of the draws of `affnist_like.change` that each kind uses; the others stay in their middle, no change
 KINDS: dict[str, tuple[int, ...]] = {

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from parsecaps.data.cemri_format import (
+from parsecaps.data.sources.cemri import (
     CLASSES,
     FOLD_FILE,
     base_patient,

@@ -3,7 +3,7 @@
     python -m studies.measured_tumours DATA/cemri --protocol select
 
 A comparison that no network on whole slices has: the tumour is outlined by hand in training and in test, and 29 numbers
-measured of it (`data.measures`) are all that is known. They are so few that the classifier, kernel ridge regression, is
+measured of it (`tumour_measures`) are all that is known. They are so few that the classifier, kernel ridge regression, is
 solved exactly, so that many draws of patients can be afforded. `select` and `test` are as in `cell_study`. One line of
 JSON per split and share of the training patients.
 """

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from parsecaps.training.schedule import Schedule
 
 from parsecaps.data.augment import Augmentation
-from parsecaps.data.mnist import read_mnist
-from parsecaps.training.schedule import Schedule
+from parsecaps.data.sources.mnist import read_mnist
 from studies import parts
 from studies.short_training import Split
 

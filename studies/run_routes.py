@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.training.run_folder import RunFolder
+
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.training.run_folder import RunFolder
 from studies.routes import KEPT, RouteResult, with_other_couplings
 
 

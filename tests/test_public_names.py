@@ -5,6 +5,8 @@ import importlib
 import pytest
 
 import parsecaps
+from parsecaps.models import MODELS
+from parsecaps.types import Batch, Output
 
 PUBLIC: dict[str, set[str]] = {
     "parsecaps": {
@@ -57,3 +59,17 @@ def test_names_of_the_package_are_found_by_completion() -> None:
     assert set(parsecaps.__all__) <= set(dir(parsecaps))
     with pytest.raises(AttributeError, match="has no attribute 'fti'"):
         _ = parsecaps.fti
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_models_have_the_same_methods_and_presets(kind: str) -> None:
+    for name in ("from_config", "from_preset", "from_pretrained", "save_pretrained", "summary"):
+        assert callable(getattr(MODELS[kind], name))
+    assert {"medical", "digits", "tiny"} <= set(MODELS[kind].presets)
+
+
+def test_what_flows_between_the_rooms_keeps_its_fields() -> None:
+    assert Batch._fields[:3] == ("image", "label", "concepts")
+    assert Output._fields == (
+        *("logits", "class_capsules", "concept_capsules", "presence", "global_capsule", "reconstruction"),
+    )

@@ -2,58 +2,17 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from parsecaps.config import load_config
-from parsecaps.data.batches import mix
 from parsecaps.functional import class_loss
 from parsecaps.training.fit import train_run
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.training.terms import Classification
 from parsecaps.types import Batch, Mixed, Output
 from tests.training.make import PHANTOM
-
-
-def batch(views: int = 1) -> Batch:
-    """Images that are their own number everywhere, the third without a label, concepts alike."""
-    number = torch.arange(6.0)
-    image = number.view(-1, 1, 1, 1).expand(6, 1, 4, 4)
-    concepts = torch.stack([number, torch.where(number == 1, torch.nan, 0.0)], 1)
-    label = torch.tensor([0, 1, -1, 2, 1, 0])
-    whole = Batch(image, label, concepts)
-    if views > 1:
-        whole = Batch(image.repeat(views, 1, 1, 1), label.repeat(views), concepts.repeat(views, 1), views=views)
-    return whole
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_image_concepts_and_label_are_mixed_alike(seed: int) -> None:
-    whole = batch()
-    found = mix(whole, 0.4, np.random.default_rng(seed))
-    assert found.mixed is not None
-    share = found.mixed.share
-    assert 0.5 <= share <= 1
-    mixture = found.image[:, 0, 0, 0]
-    other = ((mixture - share * torch.arange(6.0)) / (1 - share)).round().long()
-    torch.testing.assert_close(mixture, share * torch.arange(6.0) + (1 - share) * other)
-    assert found.mixed.label.tolist() == whole.label[other].tolist()
-    assert found.concepts is not None
-    torch.testing.assert_close(found.concepts[:, 0], mixture)
-    assert found.concepts[:, 1].isnan().tolist() == [i == 1 or other[i].item() == 1 for i in range(6)]
-    assert found.label.equal(whole.label)
-    assert other[2] == 2  # no other is without a label
-    assert ((found.mixed.label < 0) == (whole.label < 0)).all()
-
-
-def test_all_views_of_an_image_are_mixed_with_the_same_one() -> None:
-    found = mix(batch(views=2), 0.4, np.random.default_rng(0))
-    assert found.image[:6].equal(found.image[6:])
-    assert found.image.std(0).max() > 0
-    assert found.mixed is not None
-    assert found.mixed.label[:6].equal(found.mixed.label[6:])
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

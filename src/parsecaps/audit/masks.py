@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parsecaps.data.cache import prepared_masks
 from parsecaps.data.cases import DataSet
-from parsecaps.data.masks import prepared_masks
 from parsecaps.prediction.bundle import Bundle
 
 Masks = Callable[[Sequence[int]], np.ndarray]

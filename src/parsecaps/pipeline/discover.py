@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from parsecaps.data.cache import prepare_all
-from parsecaps.data.masks import prepared_masks
+from parsecaps.data.cache import prepare_all, prepared_masks
 from parsecaps.discovery.discover import DiscoveredConcept, Maps, Masks, discover, effective_concepts
 from parsecaps.discovery.naming import Naming, name_concepts, read_notes
 from parsecaps.discovery.stability import Stability, stability

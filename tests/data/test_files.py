@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from parsecaps.data.listing import Listing
+from parsecaps.data.files import Listing
 
 
 @pytest.mark.parametrize(

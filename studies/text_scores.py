@@ -1,4 +1,4 @@
-"""How well concepts are found in sentences with known answers: `python -m parsecaps.text.score FILE --part held_out`.
+"""How well concepts are found in sentences with known answers: `python -m studies.text_scores FILE --part held_out`.
 
 The file is YAML: `short_names` maps short names to concepts, and each part is a list of entries with `text`, and the
 short names that are `present` and `absent` in it; all other concepts are unknown.
