@@ -10,7 +10,6 @@ from parsecaps.config.sections import (
     ModelSection,
     PredictConfig,
     PreparationSection,
-    ReportConfig,
     Section,
     TrainingSection,
 )
@@ -24,7 +23,6 @@ __all__ = [
     "ModelSection",
     "PredictConfig",
     "PreparationSection",
-    "ReportConfig",
     "Section",
     "TrainingSection",
     "known_keys",

@@ -32,3 +32,12 @@ def write_text(path: str | Path, text: str) -> None:
     """Write a text file that is there whole or not at all."""
     with write_atomically(path) as file:
         file.write(text)
+
+
+def plain_name(path: str) -> str:
+    """The end of a path or of a source's name, in letters, digits and hyphens.
+
+    >>> plain_name("phantom:n=200,size=64"), plain_name("/data/Ward 7.csv")
+    ('phantom-n-200', 'Ward-7-csv')
+    """
+    return "".join(c if c.isalnum() else "-" for c in Path(path.partition(",")[0]).name).strip("-")

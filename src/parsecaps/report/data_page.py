@@ -1,8 +1,5 @@
 """The page of `parsecaps data check`: counts, concepts, problems, leaks and pictures, in one file."""
 
-import base64
-import io
-
 import numpy as np
 
 from parsecaps.data.cache import PreparedImages
@@ -10,6 +7,7 @@ from parsecaps.data.cases import DataSet
 from parsecaps.data.check import PARTS, DataCheck
 from parsecaps.data.contact_sheet import contact_sheet
 from parsecaps.report.pages import render
+from parsecaps.report.pictures import data_uri, png_file
 
 PICTURES_PER_CLASS = 16
 
@@ -36,6 +34,4 @@ def _sheet(data: DataSet, prepared: PreparedImages, label: int) -> str:
     picked = [rows[i] for i in np.linspace(0, len(rows) - 1, min(PICTURES_PER_CLASS, len(rows))).astype(int)]
     captions = [data.cases[i].patient for i in picked]
     sheet = contact_sheet(np.asarray(prepared.images[picked]), captions, columns=8)
-    file = io.BytesIO()
-    Image.fromarray(np.moveaxis(np.asarray(sheet), 0, -1)).save(file, "PNG", optimize=True)
-    return base64.b64encode(file.getvalue()).decode()
+    return data_uri(png_file(Image.fromarray(np.moveaxis(np.asarray(sheet), 0, -1))))
