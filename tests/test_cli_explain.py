@@ -13,6 +13,8 @@ from parsecaps.cli import app
 from parsecaps.cli.output import next_free
 from parsecaps.data.sources import open_data
 from parsecaps.explain.explainer import Explainer
+from parsecaps.explain.known_cases import CaseMemory, remember_run
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.explanation_json import explanation_document
 from tests.explain.told import make_bundle, make_folder
 
@@ -182,6 +184,12 @@ def test_a_run_is_remembered_and_explained_on_its_own_test_part(tmp_path: Path) 
     assert result.exit_code == 0, result.stderr
     assert "patient ids" in result.stdout
     assert (tmp_path / "run" / "bundle" / "strict.safetensors").is_file()
+    everyone = CaseMemory.load(tmp_path / "run" / "bundle", Bundle.load(tmp_path / "run"))
+    assert len(everyone) > 5
+    some = remember_run(tmp_path / "run", limit=5)
+    assert len(some) == 5
+    names = everyone.predictions.name
+    assert (some.predictions.name[0], some.predictions.name[-1]) == (names[0], names[-1])  # spread over all
     out = tmp_path / "page.html"
     result = run("explain", tmp_path / "run", "--out", out, "--limit", 2, "--risk", 0.4)
     assert result.exit_code == 0, result.stderr

@@ -27,7 +27,7 @@ def explain(
     model: ModelFolder,
     inputs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[IMAGES]...", help="Images, folders, or data sets; the run's test part if left out."),
+        typer.Argument(metavar="IMAGES", help="Images, folders, or data sets; the run's test part if left out."),
     ] = None,
     out: Annotated[
         Path | None,

@@ -18,6 +18,7 @@ from parsecaps.training.callbacks import Callbacks
 RUN = "run"
 PAGE = "index.html"
 _SHOWN = 12
+_KNOWN = 1500  # training cases to compare with: a quarter of them, for time
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def write_demo_page(run: Run, page: Path) -> Path:
     """Explain some cases of the test part beside the training cases, and write the page."""
     if run.scores is None:
         raise ValueError(f"the demonstration shows scores; {run.failure or 'give data.test a share above 0'}")
-    remember_run(run.folder)
+    remember_run(run.folder, limit=_KNOWN)
     shown = run.data.subset(_some(run.data, run.rows("test")))
     explained = explain_series(Explainer.load(run.folder), [shown], ExplainConfig(limit=_SHOWN))
     write_text(page, demo_page(run, run.scores, explained.cases, RUN))
