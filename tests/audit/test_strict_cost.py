@@ -14,6 +14,7 @@ from parsecaps.explain.known_cases import weights_digest
 from parsecaps.explain.route_maps import concept_maps
 from parsecaps.explain.strict_tree import save_statistics, strict_network, strict_statistics
 from parsecaps.prediction.archive import Decision
+from parsecaps.report.explanation_json import explanation_document
 from tests.audit.make_audit import make_cost
 from tests.explain.told import DATA, make_bundle, make_folder
 
@@ -47,7 +48,7 @@ def test_all_of_it_is_of_the_strict_network(tmp_path: Path) -> None:
     assert told.strict.seen == tuple(each.name for each in ordinary.concepts if each.seen)
     assert any("not calibrated" in note for note in told.notes)
     assert "Strict tree: " in repr(told)
-    assert json.loads(json.dumps(told.as_dict()))["strict"]["diagnosis"] == ordinary.diagnosis
+    assert json.loads(json.dumps(explanation_document(told)))["strict"]["diagnosis"] == ordinary.diagnosis
     assert (ordinary.strict, ordinary.strict_lines) == (None, [])
 
 
@@ -110,4 +111,4 @@ def test_traversals_come_with_a_trained_decoder_only() -> None:
     most = capsule.argsort(descending=True)[:2].tolist()
     assert [each.name for each in told.traversals] == [bundle.concepts[j] for j in most]
     assert [each.value for each in told.traversals] == pytest.approx(capsule[most].tolist(), abs=1e-6)
-    assert len(told.as_dict()["traversals"]) == 2
+    assert len(explanation_document(told)["traversals"]) == 2

@@ -16,6 +16,7 @@ from parsecaps.explain.gradient_maps import GRADIENT_MAPS
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.explain.route_maps import class_maps, concept_maps
 from parsecaps.prediction.archive import Decision
+from parsecaps.report.explanation_json import explanation_document
 from tests.explain.told import DATA, make_bundle, make_folder
 
 IMAGE = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -137,7 +138,7 @@ def test_an_unknown_method_is_refused(known: Explainer) -> None:
 
 def test_the_dictionary_survives_json_without_patients(known: Explainer) -> None:
     told = known.explain(IMAGE, name="this", truth="nevus", concept_truth={known.bundle.concepts[0]: True})
-    text = json.dumps(told.as_dict())
+    text = json.dumps(explanation_document(told))
     stored = json.loads(text)
     assert stored["probabilities"] == told.probabilities
     assert (stored["truth"], stored["concepts"][0]["truth"], stored["concepts"][1]["truth"]) == ("nevus", True, None)

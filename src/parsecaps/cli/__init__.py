@@ -15,9 +15,8 @@ from parsecaps.cli.data import data_app
 from parsecaps.cli.demo import demo
 from parsecaps.cli.discover import discover, name
 from parsecaps.cli.evaluate import evaluate
-from parsecaps.cli.explain import explain, remember
+from parsecaps.cli.explain import explain, remember, removed_report
 from parsecaps.cli.predict import predict
-from parsecaps.cli.report import report
 from parsecaps.cli.train import train
 
 app = typer.Typer(
@@ -52,9 +51,11 @@ app.command()(demo)
 app.command()(concepts)
 app.command()(predict)
 app.command()(explain)
-app.command()(report)
 app.command()(remember)
 app.command()(discover)
 app.command()(name)
 app.add_typer(network.bench_app, name="bench")
 app.add_typer(data_app, name="data")
+app.command("report", hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(
+    removed_report
+)

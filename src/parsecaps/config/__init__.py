@@ -11,7 +11,6 @@ from parsecaps.config.sections import (
     OptimizerName,
     PredictConfig,
     PreparationSection,
-    ReportConfig,
     Section,
     TrainingSection,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "OptimizerName",
     "PredictConfig",
     "PreparationSection",
-    "ReportConfig",
     "Section",
     "TrainingSection",
     "known_keys",

@@ -159,9 +159,4 @@ class ExplainConfig(Section):
     trees: NonNegativeInt = 3
     strict: bool = False
     traversals: NonNegativeInt = 0
-
-
-class ReportConfig(ExplainConfig):
-    """The same for a page, and how many cases it has at most."""
-
     limit: PositiveInt = 100

@@ -120,7 +120,7 @@ def check_unlabelled(folder: str | Path) -> None:
     if labelled := run.data_check["concepts"]:
         raise ValueError(
             f"{folder} learned its {len(labelled)} concepts from labels ({', '.join(labelled)}), so they have their "
-            f"names; parsecaps audit says how well it knows them, parsecaps report shows them"
+            f"names; parsecaps audit says how well it knows them, parsecaps explain shows them"
         )
 
 

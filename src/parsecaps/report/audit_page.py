@@ -12,8 +12,7 @@ from parsecaps.audit.route_ablation import RouteAblation
 from parsecaps.metrics import Score, find_metric
 from parsecaps.report import audit_columns as map_columns
 from parsecaps.report.audit_columns import COLUMNS, Column, map_scores
-from parsecaps.report.charts import Chart, line_chart
-from parsecaps.report.pages import render
+from parsecaps.report.pages import Chart, line_chart, render
 from parsecaps.report.scores_page import COLOURS
 
 _RANDOM = "random order"

@@ -1,6 +1,5 @@
 """The page of `parsecaps data check`: counts, concepts, problems, leaks and pictures, in one file."""
 
-import base64
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +9,7 @@ from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.data.check import PARTS, DataCheck
 from parsecaps.report.pages import render
-from parsecaps.report.pictures import png_file
+from parsecaps.report.pictures import data_uri, png_file
 
 PICTURES_PER_CLASS = 16
 _GAP = 4
@@ -41,7 +40,7 @@ def _sheet(data: DataSet, prepared: PreparedImages, label: int) -> str:
     picked = [rows[i] for i in np.linspace(0, len(rows) - 1, min(PICTURES_PER_CLASS, len(rows))).astype(int)]
     captions = [data.cases[i].patient for i in picked]
     sheet = contact_sheet(np.asarray(prepared.images[picked]), captions, columns=8)
-    return base64.b64encode(png_file(Image.fromarray(np.moveaxis(sheet, 0, -1)))).decode()
+    return data_uri(png_file(Image.fromarray(np.moveaxis(sheet, 0, -1))))
 
 
 def contact_sheet(
