@@ -7,8 +7,7 @@ import numpy as np
 
 from parsecaps.explain.explanation import Explanation, Reasons, SeenConcept
 from parsecaps.explain.parse_tree import ParseTree
-from parsecaps.metrics.scores import Scores
-from parsecaps.report import score_text
+from parsecaps.metrics import Scores, find_metric
 from parsecaps.report.pages import render
 from parsecaps.report.pictures import data_uri, jpeg_file, map_png, picture_jpeg, traversal_picture
 from parsecaps.report.tree_drawing import draw_tree
@@ -36,7 +35,7 @@ def demo_page(run: Run, scores: Scores, explanations: Sequence[Explanation], fol
     return render(
         "demo.html",
         scores=scores,
-        text=score_text,
+        find_metric=find_metric,
         run=folder,
         model=run.folder,
         seconds=f"{minutes} minutes {seconds} seconds" if minutes else f"{seconds} seconds",
