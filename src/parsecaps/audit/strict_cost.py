@@ -12,7 +12,7 @@ from torch import Tensor
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
-from parsecaps.explain.known_cases import weights_digest
+from parsecaps.explain.case_memory import weights_digest
 from parsecaps.explain.strict_tree import strict_network
 from parsecaps.metrics.bootstrap import resampled_weights
 from parsecaps.metrics.comparison import Difference, compare, paired_difference

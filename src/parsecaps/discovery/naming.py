@@ -11,7 +11,7 @@ from pathlib import Path
 from parsecaps.prediction.bundle import BUNDLE_FILE, Bundle, find_bundle
 from parsecaps.data.files import write_atomically
 from parsecaps.data.tables import read_table
-from parsecaps.explain.known_cases import weights_digest
+from parsecaps.explain.case_memory import weights_digest
 
 SHEET_FILE = "concept-names.csv"
 LONGEST = 60  # characters of a name

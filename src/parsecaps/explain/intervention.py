@@ -17,10 +17,10 @@ import numpy as np
 from scipy.special import softmax
 from torch import nn
 
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.explain.known_cases import CaseMemory
+from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.metrics.weighted import THRESHOLD
 from parsecaps.nn.heads import Bottleneck
+from parsecaps.prediction.bundle import Bundle
 
 MARGINS = (0.1, 0.9)  # absent, present: of the presentation loss
 _ENDS = (5, 95)  # percentiles

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from parsecaps.explain.known_cases import CaseMemory
+from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.explain.traversal import traverse, usual_ranges
 from parsecaps.report.pictures import picture_of, png_file
 

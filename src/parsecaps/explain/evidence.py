@@ -1,8 +1,13 @@
-"""Which regions a parse tree shows: neighbouring capsules under one parent, chosen for the evidence that they carry.
+"""How evidence flows from the leaves to a target, and the regions that carry it: what a parse tree shows.
+
+Each primary capsule brings evidence to its parents (what is positive of `attribution_path`), and what arrives at a
+capsule goes on to its own parents in proportion to what it brought to them. So every layer carries the same amount,
+the leaves carry what the maps show, and how much goes through any part of the tree is a plain sum. Evidence for a
+capsule that brings nothing further, itself or through its parents, leads nowhere and is left out.
 
 A tree has a level for each grid: what a block does on the same grid, where a capsule hears of its neighbours and stays
 in its place, is one step. Below each region, the evidence that it got lies on the grid of the level below like hills;
-each hill is a region there. So every region has one parent, and its share is exactly the evidence that climbs from it
+each hill is a region there. So every region has one parent, and its share is exactly the evidence that flows from it
 through its ancestors. The same capsules can be in regions of several parents, unless the tree is strict.
 """
 
@@ -15,10 +20,53 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from parsecaps.explain.climb import Climb
-from parsecaps.explain.trace import CellRoutes
+from parsecaps.nn.recorder import RecordedStage
 
 CORE = 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class EvidenceFlow:
+    """Shares of all evidence that arrives at one target, for one image; each layer's sum to 1, or to 0 without any.
+
+    Shapes:
+        - nodes: one (n,) for each layer, the primary one first
+        - edges: one (n', n) for each cell; 0 where no route leads, or where it brought nothing
+    """
+
+    nodes: tuple[Tensor, ...]
+    edges: tuple[Tensor, ...]
+
+
+@torch.no_grad()
+def evidence_flow(cells: Sequence[RecordedStage], brought: Sequence[Sequence[Tensor]]) -> EvidenceFlow:
+    """The flow of the first image of a batch, along the routes that it has: an exact zero carries nothing.
+
+    `brought` is what `AttributionPath.route_relevance` gives for the same cells.
+    """
+    leads_on = _over_ways(cells[-1], brought[-1]).sum(1) > 0  # (n_L,): the top capsules that speak for the target
+    edges: list[Tensor] = []
+    for cell, by_way in zip(reversed(cells), reversed(brought), strict=True):
+        taken = [kept * (way.messages.coupling > 0) for way, kept in zip(cell.ways, by_way, strict=True)]
+        along = _over_ways(cell, taken).clamp_min(0) * leads_on.unsqueeze(1)
+        edges.insert(0, along)
+        leads_on = along.sum(0) > 0
+    nodes, flows = [edges[0].sum(0)], []
+    for along in edges:
+        flows.append(along * _divide(nodes[-1], along.sum(0)))
+        nodes.append(flows[-1].sum(1))
+    whole = nodes[0].sum()
+    return EvidenceFlow(tuple(_divide(node, whole) for node in nodes), tuple(_divide(flow, whole) for flow in flows))
+
+
+def _over_ways(cell: RecordedStage, kept: Sequence[Tensor]) -> Tensor:
+    """(n', n): the sum over heads and ways of numbers in the form kept, for the first image."""
+    dense = [way.messages.dense(each[:1])[0].sum(0) for way, each in zip(cell.ways, kept, strict=True)]
+    return torch.stack(dense).sum(0)
+
+
+def _divide(x: Tensor, by: Tensor) -> Tensor:
+    return torch.where(by > 0, x / torch.where(by > 0, by, 1), 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +82,7 @@ class Level:
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Neighbouring capsules of a level (0 is the lowest) with the share of all evidence that climbs from each of them
+    """Neighbouring capsules of a level (0 is the lowest) with the share of all evidence that flows from each of them
     through `parent` and its ancestors; the strongest capsule comes first.
     """
 
@@ -55,40 +103,55 @@ class Region:
         return self.capsules[: 1 + sum(each < CORE * carried[-1] for each in carried)]
 
 
-def tree_levels(cells: Sequence[CellRoutes], widths: Sequence[int], climbed: Climb, strict: bool) -> list[Level]:
+def tree_levels(cells: Sequence[RecordedStage], widths: Sequence[int], flow: EvidenceFlow, strict: bool) -> list[Level]:
     """The grids from the primary one up; the layer that stands for each is that of its block's last cell.
 
     `strict` leaves out what reached a capsule's parents beside its single one: the axial branch averages the children
     at a parent's place, whatever parent they chose.
     """
-    ends = [i for i in range(1, len(cells)) if not cells[i].residual] + [len(cells)]
+    ends = [i for i in range(1, len(cells)) if not _keeps_grid(cells[i])] + [len(cells)]
     levels, below = [Level(0, widths[0], None)], 0
-    for end in ends if any(not cell.residual for cell in cells) else []:
+    for end in ends if any(not _keeps_grid(cell) for cell in cells) else []:
         steps: list[Tensor] = []
         for i in range(below, end):
-            flow = climbed.edges[i] * single_parent(cells[i]) if strict else climbed.edges[i]
-            node = climbed.nodes[i + 1].unsqueeze(1)
-            steps.insert(0, torch.where(node > 0, flow / torch.where(node > 0, node, 1), 0))
+            edges = flow.edges[i] * single_parent(cells[i]) if strict else flow.edges[i]
+            steps.insert(0, _divide(edges, flow.nodes[i + 1].unsqueeze(1)))
         levels.append(Level(end, widths[end], reduce(torch.matmul, steps)))
         below = end
     return levels
 
 
-def single_parent(cell: CellRoutes) -> Tensor:
+def single_parent(cell: RecordedStage) -> Tensor:
     """(n', n): the parent that chose each child of the first image most; a child that none chose goes to the parent
-    at its place.
+    that gets it by another way.
     """
-    chosen = cell.coupling[0].sum(0)
-    if cell.residual:
-        return torch.eye(len(chosen), dtype=torch.bool, device=chosen.device)
-    if cell.axial is not None:
-        chosen = torch.where(chosen.sum(0) > 0, chosen, cell.axial.mean)
+    if _keeps_grid(cell):
+        return torch.eye(cell.given.shape[1], dtype=torch.bool, device=cell.given.device)
+    chosen, other = torch.zeros(2, cell.outcome.shape[1], cell.given.shape[1]).to(cell.given)
+    for coupling, chooses in _couplings(cell):
+        (chosen if chooses else other).add_(coupling.sum(0))
+    chosen = torch.where(chosen.sum(0) > 0, chosen, other)
     return F.one_hot(chosen.argmax(0), len(chosen)).T.bool() & (chosen > 0)
 
 
-def is_strict(cells: Sequence[CellRoutes]) -> bool:
+def is_strict(cells: Sequence[RecordedStage]) -> bool:
     """Whether no child of the first image is coupled to more than one parent."""
-    return all(bool(((cell.coupling[0] > 0).any(0).sum(0) <= 1).all()) for cell in cells)
+    return all(
+        bool(((coupling > 0).any(0).sum(0) <= 1).all())
+        for cell in cells
+        for coupling, chooses in _couplings(cell)
+        if chooses
+    )
+
+
+def _couplings(cell: RecordedStage) -> list[tuple[Tensor, bool]]:
+    """The couplings (heads, n', n) of the first image by each way, and whether they are choices."""
+    return [(way.messages.dense(way.messages.coupling[:1])[0], way.way.chooses) for way in cell.ways]
+
+
+def _keeps_grid(cell: RecordedStage) -> bool:
+    """Whether each parent also keeps the capsule that was at its place."""
+    return bool(cell.module.residual)
 
 
 def all_regions(levels: Sequence[Level], top: Tensor, min_share: float) -> list[Region]:
