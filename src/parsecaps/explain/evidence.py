@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -161,7 +162,8 @@ def all_regions(levels: Sequence[Level], top: Tensor, min_share: float) -> list[
         - top: (n_L,), the shares of the capsules of the highest level
     """
     found: list[Region] = []
-    waiting: list[tuple[int, Tensor, Region | None]] = [(len(levels) - 1, top, None)]
+    downs = [None if level.down is None else level.down.cpu().numpy() for level in levels]
+    waiting: list[tuple[int, np.ndarray, Region | None]] = [(len(levels) - 1, top.cpu().numpy(), None)]
     while waiting:
         level, evidence, parent = waiting.pop()
         for capsules in hills(evidence, levels[level].width):
@@ -170,7 +172,7 @@ def all_regions(levels: Sequence[Level], top: Tensor, min_share: float) -> list[
                 continue
             region = Region(level, tuple(capsules.tolist()), tuple(shares.tolist()), parent)
             found.append(region)
-            down = levels[level].down
+            down = downs[level]
             if down is not None:
                 waiting.append((level - 1, shares @ down[capsules], region))
     return found
@@ -196,24 +198,21 @@ def choose(regions: Sequence[Region], max_nodes: int) -> list[Region]:
     return chosen
 
 
-def hills(evidence: Tensor, width: int) -> list[Tensor]:
+def hills(evidence: np.ndarray, width: int) -> list[np.ndarray]:
     """Split what lies on a square grid into hills: each place goes with the highest of those around it, up to a top.
 
     Places without evidence belong to none. The tops come first, and the highest hill first.
 
-    >>> hills(torch.tensor([0.0, 1, 0, 3, 2, 1, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]), 4)
-    [tensor([8, 4, 1, 5]), tensor([3])]
+    >>> [hill.tolist() for hill in hills(np.array([0.0, 1, 0, 3, 2, 1, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]), 4)]
+    [[8, 4, 1, 5], [3]]
     """
-    grid = F.pad(evidence.view(1, 1, width, width), (1, 1, 1, 1), value=-1.0)
-    around = F.unfold(grid, 3)[0]  # (9, n), the places around each row by row
-    place = torch.arange(width * width, device=evidence.device)
-    offset = torch.tensor([dy * width + dx for dy in (-1, 0, 1) for dx in (-1, 0, 1)], device=evidence.device)
-    summit = place + offset[around.argmax(0)]
-    while not torch.equal(summit[summit], summit):
+    grid = np.pad(evidence.reshape(width, width), 1, constant_values=-1)
+    around = np.lib.stride_tricks.sliding_window_view(grid, (3, 3)).reshape(-1, 9)  # (n, 9), row by row
+    row, column = np.divmod(around.argmax(1), 3)
+    summit = np.arange(width * width) + (row - 1) * width + column - 1
+    while not np.array_equal(summit[summit], summit):
         summit = summit[summit]
-    there = place[evidence > 0]
-    falling = there[evidence[there].argsort(descending=True, stable=True)]
-    by_top: dict[int, list[int]] = {}
-    for capsule, top in zip(falling.tolist(), summit[falling].tolist(), strict=True):
-        by_top.setdefault(top, []).append(capsule)
-    return [torch.tensor(hill, device=evidence.device) for hill in by_top.values()]
+    there = np.flatnonzero(evidence > 0)
+    falling = there[np.argsort(-evidence[there], kind="stable")]
+    _, first, which = np.unique(summit[falling], return_index=True, return_inverse=True)
+    return [falling[which == hill] for hill in np.argsort(first)]

@@ -166,10 +166,7 @@ def _nodes(
     grid = PrimaryGrid.of(traced.initial, traced.image.shape[-1])
     ordered = sorted(shown, key=lambda region: (-region.level, -region.share))
     ids = {region: f"{region.level}:{number}" for number, region in enumerate(ordered)}
-    boxes = {
-        region: bounding_box([grid.box(capsule, _halvings(traced, levels[region.level])) for capsule in region.core])
-        for region in ordered
-    }
+    boxes = {region: grid.bounding_box(region.core, _halvings(traced, levels[region.level])) for region in ordered}
     rests: dict[Region, Box] = {}
     for region in reversed(ordered):  # from the leaves up
         below = [rests[child] for child in ordered if child.parent is region]

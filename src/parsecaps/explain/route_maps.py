@@ -68,11 +68,11 @@ class PrimaryGrid:
             edges = [*edges[:-1:2], self.size]
         return edges
 
-    def box(self, capsule: int, halvings: int) -> Box:
-        """The pixels of one capsule of a grid that was halved so often."""
+    def bounding_box(self, capsules: Sequence[int], halvings: int) -> Box:
+        """The smallest box of pixels around some capsules of a grid that was halved so often."""
         edges = self.edges(halvings)
-        row, column = divmod(capsule, len(edges) - 1)
-        return edges[row], edges[column], edges[row + 1], edges[column + 1]
+        rows, columns = zip(*(divmod(capsule, len(edges) - 1) for capsule in capsules), strict=True)
+        return edges[min(rows)], edges[min(columns)], edges[max(rows) + 1], edges[max(columns) + 1]
 
 
 def bounding_box(boxes: Sequence[Box]) -> Box:
@@ -117,7 +117,8 @@ def pixel_contributions(trace: Trace, directions: Sequence[Tensor]) -> list[Tens
     """What each pixel, by differing from the neutral picture, adds to the primary capsules along each direction.
 
     Gradient times difference through the initial block and the primary capsules, as the mean of two points on the way
-    from the neutral picture to the image.
+    from the neutral picture to the image. What comes before the first ReLU is linear, so there the mean of both
+    gradients goes down at once.
 
     Shapes:
         - directions: (B, n_1, d_1) each
@@ -125,14 +126,20 @@ def pixel_contributions(trace: Trace, directions: Sequence[Tensor]) -> list[Tens
     """
     start = neutral_image(trace.image)
     difference = trace.image - start
+    layers = trace.initial.layers
+    first_relu = next(i for i, layer in enumerate(layers) if isinstance(layer, nn.ReLU))
     with torch.enable_grad():
-        points = torch.cat([start + part * difference for part in _POINTS]).detach().requires_grad_()
-        leaves = trace.leaves(points)
+        image = trace.image.contiguous(memory_format=torch.channels_last).detach().requires_grad_()
+        features = layers[:first_relu](image)
+        points = torch.cat([start + part * difference for part in _POINTS])
+        middle = layers[:first_relu](points.contiguous(memory_format=torch.channels_last)).detach().requires_grad_()
+        leaves = trace.primary_caps(layers[first_relu:](middle.clone()))  # ReLU works in place
     found = []
     for direction in directions:
-        gradient = torch.autograd.grad(leaves, points, direction.repeat(len(_POINTS), 1, 1), retain_graph=True)[0]
-        mean = rearrange(gradient, "(p b) c y x -> p b c y x", p=len(_POINTS)).mean(0)
-        found.append((mean * difference).sum(1))
+        (gradient,) = torch.autograd.grad(leaves, middle, direction.repeat(len(_POINTS), 1, 1), retain_graph=True)
+        mean = rearrange(gradient, "(p b) ... -> p b ...", p=len(_POINTS)).mean(0)
+        (gradient,) = torch.autograd.grad(features, image, mean, retain_graph=True)
+        found.append((gradient * difference).sum(1))
     return found
 
 

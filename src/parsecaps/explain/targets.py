@@ -11,7 +11,7 @@ class Target(NamedTuple):
     """The presence of a concept, or the logit of a class, by its number among the model's outputs."""
 
     about: About
-    index: int
+    index: int  # type: ignore[assignment]  # the name is also that of a method of tuples
 
 
 def neutral_image(image: Tensor) -> Tensor:

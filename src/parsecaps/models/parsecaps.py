@@ -168,9 +168,7 @@ class ParseCaps(PretrainedModel):
     def from_config(cls, config: dict[str, Any]) -> Self:
         for name, value in _FORMER_SETTINGS.items():
             if config.get(name, value) != value:
-                raise ValueError(
-                    f"{name}={config[name]} is no setting any more; register a routing of your own"
-                )
+                raise ValueError(f"{name}={config[name]} is no setting any more; register a routing of your own")
         return super().from_config({name: value for name, value in config.items() if name not in _FORMER_SETTINGS})
 
     def classify(self, image: Tensor, reconstruct: bool) -> Output:

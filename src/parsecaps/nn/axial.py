@@ -82,14 +82,19 @@ class MeanChildren(Messages):
         steps = torch.arange(self.attention.width, device=self.u.device) // self.attention.stride
         return (steps.unsqueeze(1) * (int(steps[-1]) + 1) + steps).flatten()
 
-    @property
+    @cached_property
     def coupling(self) -> Tensor:
         share = 1 / self.parent.bincount()[self.parent]
         return share.to(self.u).expand(len(self.u), -1)
 
+    @cached_property
+    def sent(self) -> Tensor:
+        """What each child sent, before its share is taken: (B, n, out_dim)."""
+        sent: Tensor = self.attention.value(self.u) @ self.c.mT
+        return sent
+
     def along(self, direction: Tensor) -> Tensor:
-        sent = self.attention.value(self.u) @ self.c.mT  # (B, n, out_dim)
-        return (direction[:, self.parent] * sent).sum(-1) * self.coupling
+        return (direction[:, self.parent] * self.sent).sum(-1) * self.coupling
 
     def dense(self, kept: Tensor) -> Tensor:
         out = kept.new_zeros(len(kept), int(self.parent[-1]) + 1, kept.shape[1])
