@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 import parsecaps
 from parsecaps.cli import app
-from parsecaps.explain.known_cases import CaseMemory, remember_run, weights_digest
+from parsecaps.explain.case_memory import CaseMemory, remember_run, weights_digest
 from parsecaps.models import ParseCaps
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.training.callbacks import Callbacks

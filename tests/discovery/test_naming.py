@@ -6,7 +6,7 @@ from PIL import Image
 
 from parsecaps.data.preparation import Preparation
 from parsecaps.discovery.naming import name_concepts, read_names
-from parsecaps.explain.known_cases import weights_digest
+from parsecaps.explain.case_memory import weights_digest
 from parsecaps.models import ParseCaps
 from parsecaps.prediction.bundle import Bundle
 from tests.data.make import picture

@@ -3,7 +3,7 @@
 import numpy as np
 
 from parsecaps.explain.intervention import ConceptReasoning, exclusive_groups
-from parsecaps.explain.known_cases import CaseMemory
+from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.prediction.predictions import Predictions
 
 

@@ -10,7 +10,7 @@ from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation, dequantise
 from parsecaps.data.sources import open_data
-from parsecaps.explain.known_cases import CaseMemory, remember, weights_digest
+from parsecaps.explain.case_memory import CaseMemory, remember, weights_digest
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.prediction.bundle import Bundle
 from tests.data.make import folder_of_pictures

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from parsecaps.explain.prototypes import prototypes, similar
+from parsecaps.explain.case_memory import prototypes, similar
 from tests.explain.make import make_memory
 
 

@@ -9,7 +9,7 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.discovery.discover import discover
 from parsecaps.discovery.naming import name_concepts
 from parsecaps.discovery.stability import Stability
-from parsecaps.explain.known_cases import CaseMemory, weights_digest
+from parsecaps.explain.case_memory import CaseMemory, weights_digest
 from parsecaps.explain.thumbnails import jpeg
 from parsecaps.models import ParseCaps
 from parsecaps.prediction.bundle import Bundle

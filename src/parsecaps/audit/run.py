@@ -7,7 +7,7 @@ from parsecaps.audit.audit import LIMIT, Audit, Progress, audit
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.sources import open_data
-from parsecaps.explain.known_cases import weights_digest
+from parsecaps.explain.case_memory import weights_digest
 from parsecaps.explain.map_makers import map_makers, routes_of
 from parsecaps.explain.strict_tree import load_statistics
 from parsecaps.prediction.bundle import Bundle, find_bundle

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
-from parsecaps.explain.known_cases import weights_digest
+from parsecaps.explain.case_memory import weights_digest
 from parsecaps.explain.strict_tree import strict_network
 from parsecaps.metrics import Difference, Score, compare, paired_differences, score
 from parsecaps.prediction.bundle import Bundle

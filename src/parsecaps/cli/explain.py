@@ -139,7 +139,7 @@ def remember(
 
     `parsecaps remember runs/cases-1`
     """
-    from parsecaps.explain.known_cases import MEMORY_FILE, THUMBNAILS_FILE, remember_run
+    from parsecaps.explain.case_memory import MEMORY_FILE, THUMBNAILS_FILE, remember_run
     from parsecaps.run import Run
 
     with console(stderr=True).status("looking at the training cases") as status:

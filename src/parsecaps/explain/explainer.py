@@ -7,28 +7,36 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import torch
-from scipy.special import softmax
 from torch import Tensor
 
 from parsecaps.audit.strict_cost import StrictCost, Strictness, load_cost
 from parsecaps.data.reading import read_image
+from parsecaps.explain.attribution import MAP_METHODS, ROUTES, check_method
+from parsecaps.explain.attribution_path import AttributionPath
+from parsecaps.explain.case_memory import (
+    MEMORY_FILE,
+    THUMBNAILS_FILE,
+    CaseMemory,
+    Prototype,
+    SimilarCase,
+    prototypes,
+    similar,
+    weights_digest,
+)
 from parsecaps.explain.counterfactual import counterfactual
 from parsecaps.explain.explanation import Explanation, Reasons, SeenConcept
 from parsecaps.explain.intervention import ConceptReasoning, bottleneck_of, concept_reasoning
-from parsecaps.explain.known_cases import MEMORY_FILE, THUMBNAILS_FILE, CaseMemory, weights_digest
-from parsecaps.explain.map_methods import ROUTES, check_method, make_maps
-from parsecaps.explain.parse_tree import ParseTree, parse_tree
-from parsecaps.explain.prototypes import Prototype, SimilarCase, prototypes, similar
+from parsecaps.explain.parse_tree import ParseTree, tree_of_path
+from parsecaps.explain.route_maps import route_maps
 from parsecaps.explain.strict_tree import load_statistics, strict_network
-from parsecaps.explain.targets import About
+from parsecaps.explain.targets import Target
 from parsecaps.explain.thumbnails import read_thumbnails
-from parsecaps.explain.trace import trace
+from parsecaps.explain.trace import Trace, has_routes, trace
 from parsecaps.explain.traversal_strip import TraversalStrip, traversal_strips
 from parsecaps.metrics import THRESHOLD
-from parsecaps.nn.couplings import Coupling
 from parsecaps.prediction.bundle import Bundle, find_bundle
-from parsecaps.prediction.conformal import prediction_sets
+from parsecaps.prediction.files import ImageFile
+from parsecaps.prediction.predict import Prediction, answer, each_image, of_output, predict_files
 from parsecaps.run import Run
 from parsecaps.types import Output
 
@@ -38,42 +46,67 @@ _PROTOTYPES, _SIMILAR = 4, 5
 Shape = tuple[int, int]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Explainer:
-    """A model with what its explanations refer to; made once, it explains any number of images.
+    """A trained model, ready to answer: what it says of an image, and why.
 
-    `thumbnails` is the file with the pictures of the memory's cases. `notes` are about the model's calibration.
-    `statistics` and `cost` are those of its strict tree.
+    Its training cases, the statistics of its strict tree and what that costs are read from the folder of the bundle
+    when they are first needed, where they are there. With a `risk`, as in 0.1, it abstains so that at most this share
+    of the sets leaves out the truth.
     """
 
     bundle: Bundle
     risk: float | None = None
-    memory: CaseMemory | None = None
-    thumbnails: Path | None = None
-    notes: tuple[str, ...] = ()
-    statistics: Mapping[str, Tensor] | None = None
-    cost: StrictCost | None = None
 
     @classmethod
-    def load(cls, folder: str | Path, bundle: Bundle | None = None, *, risk: float | None = None) -> "Explainer":
-        """The explainer of a bundle's folder, with its calibration, and with its memory where there is one."""
-        bundle = Bundle.load(folder) if bundle is None else bundle
-        folder, calibration = find_bundle(folder), bundle.calibration
-        notes = [calibration.note] if calibration.note else []
-        if risk is not None and (note := calibration.threshold(risk).note):
-            notes.append(note)
-        memory = CaseMemory.load(folder, bundle) if (folder / MEMORY_FILE).is_file() else None
-        thumbnails = folder / THUMBNAILS_FILE
-        statistics = load_statistics(folder, weights_digest(bundle.model))
-        cost = load_cost(folder, bundle, statistics is not None)
-        pictures = thumbnails if thumbnails.is_file() else None
-        return cls(bundle, risk, memory, pictures, tuple(notes), statistics, cost)
+    def load(cls, folder: str | Path, *, risk: float | None = None) -> "Explainer":
+        """The explainer of a run's folder, or of a saved model's; files of another model beside it are refused."""
+        explainer = cls(Bundle.load(folder), risk)
+        if risk is not None:
+            explainer.bundle.calibration.threshold(risk)
+        explainer.memory, explainer.cost  # noqa: B018 (read now, so that an error comes before the first image)
+        return explainer
+
+    def __repr__(self) -> str:
+        bundle = self.bundle
+        kind, side = type(bundle.model).__name__, bundle.preparation.size
+        place = "" if bundle.folder is None else f" of {bundle.folder}"
+        concepts = f"; concepts: {', '.join(bundle.concepts)}" if bundle.concepts else ""
+        return f"{kind}{place}, {side} px; classes: {', '.join(bundle.classes)}{concepts}"
+
+    @cached_property
+    def memory(self) -> CaseMemory | None:
+        """What is known of the training cases."""
+        folder = self.bundle.folder
+        there = folder is not None and (folder / MEMORY_FILE).is_file()
+        return CaseMemory.load(folder, self.bundle) if folder is not None and there else None
+
+    @cached_property
+    def statistics(self) -> Mapping[str, Tensor] | None:
+        """The batch statistics of the strict tree."""
+        folder = self.bundle.folder
+        return None if folder is None else load_statistics(folder, weights_digest(self.bundle.model))
+
+    @cached_property
+    def cost(self) -> StrictCost | None:
+        """What the strict tree costs."""
+        folder = self.bundle.folder
+        return None if folder is None else load_cost(folder, self.bundle, self.statistics is not None)
+
+    def predict(self, image: str | Path, *, frame: int | None = None, risk: float | None = None) -> Prediction:
+        """What the model says of an image file, the same as `parsecaps predict` writes."""
+        risk = self.risk if risk is None else risk
+        (said,) = predict_files(self.bundle, [ImageFile(Path(image), frame)], risk=risk)
+        if said.error:
+            raise ValueError(said.error)
+        return said
 
     def explain_file(
         self,
         path: str | Path,
         frame: int | None = None,
         *,
+        risk: float | None = None,
         method: str = ROUTES,
         num_trees: int = NUM_TREES,
         strict: bool = False,
@@ -81,11 +114,11 @@ class Explainer:
     ) -> Explanation:
         """Explain an image file; regions of the parse trees are also given in its own pixels."""
         raw = read_image(path, frame)
-        image, name = self.bundle.preparation.prepare(raw), str(path) if frame is None else f"{path}#{frame}"
         height, width = raw.pixels.shape[:2]
         return self.explain(
-            image,
-            name=name,
+            self.bundle.preparation.prepare(raw),
+            name=ImageFile(Path(path), frame).name,
+            risk=risk,
             method=method,
             num_trees=num_trees,
             strict=strict,
@@ -95,9 +128,11 @@ class Explainer:
 
     def explain(
         self,
-        image: Tensor,
+        image: Tensor | str | Path,
         *,
+        frame: int | None = None,
         name: str = "image",
+        risk: float | None = None,
         method: str = ROUTES,
         num_trees: int = NUM_TREES,
         strict: bool = False,
@@ -106,65 +141,65 @@ class Explainer:
         concept_truth: Mapping[str, bool] | None = None,
         original_shape: Shape | None = None,
     ) -> Explanation:
-        """Explain an image (channels, size, size) in [0, 1], prepared as the bundle says.
+        """Explain an image file, or an image (channels, size, size) in [0, 1] prepared as the bundle says.
 
         `method` is how maps are made; a model without routes gets Grad-CAM instead of "routes", and no trees. The
         first of `num_trees` is of the diagnosis, the others are of the most present concepts. `strict` explains the
         strict network instead, in which each capsule has one parent. `traversals` is how many numbers of the global
         capsule move before the decoder. `original_shape` (height, width) is that of the image before its preparation.
         """
-        check_method(method)
-        if strict and self.risk is not None:
-            raise ValueError("a risk is promised for the ordinary network only; leave out --risk, or --strict")
-        model = self.bundle.model.eval()
-        batch = image.unsqueeze(0).to(next(model.parameters()).device)
-        notes = list(self.notes)
-        used = self.bundle.preparation.centre
-        if used < 1:
-            notes.append(
-                f"the model looks at the middle of an image, {100 * used:.0f} % of each side; pictures show that part"
+        if not isinstance(image, Tensor):
+            return self.explain_file(
+                image, frame, risk=risk, method=method, num_trees=num_trees, strict=strict, traversals=traversals
             )
+        check_method(method)
+        bundle, risk = self.bundle, self.risk if risk is None else risk
+        if strict and risk is not None:
+            raise ValueError("a risk is promised for the ordinary network only; leave out --risk, or --strict")
+        notes = self._calibration_notes(risk)
+        batch, model = image.unsqueeze(0).to(bundle.device), bundle.model.eval()
         strict = strict and self._can_be_strict(notes)
         with strict_network(model, self.statistics) if strict else nullcontext():
-            output = self._traced(batch, notes)
-            routed = output is not None
-            if output is None:
-                method, output = "grad-cam" if method == ROUTES else method, self._plain(batch)
-            chances, presence = self._chances(output), _presence(output)
-            best = int(chances.argmax())
-            concepts = self._concepts(batch, method, presence, concept_truth or {}, notes)
-            most = [] if presence is None else np.argsort(-presence, kind="stable").tolist()
-            targets: list[tuple[About, int]] = [("classes", best), *(("concepts", j) for j in most)]
-            class_map = make_maps(model, batch, "classes", method)[best]
-            trees = tuple(self._tree(batch, *each, original_shape) for each in targets[:num_trees]) if routed else ()
-        ordinary = self._plain(batch) if strict else output
-        strips = self._traversals(output, traversals, notes)
+            traced = self._trace(batch, notes)
+            output = answer(bundle, batch) if traced is None else traced.output
+            predictions = of_output(bundle, output)
+            (said,) = each_image(bundle, predictions, risk)
+            best, presence = bundle.classes.index(said["label"]), predictions.presence
+            concepts = [] if presence is None else [Target("concepts", j) for j in range(len(bundle.concepts))]
+            targets = [*concepts, Target("classes", best)]
+            path = AttributionPath(traced) if traced and (method == ROUTES or num_trees > 0) else None
+            method = "grad-cam" if method == ROUTES and path is None else method
+            if path is not None and method == ROUTES:
+                maps = route_maps(path, targets)
+            else:
+                maps = MAP_METHODS[method](model, batch, targets)
+            most = [] if presence is None else [concepts[j] for j in np.argsort(-presence[0], kind="stable")]
+            shown = [] if path is None else [targets[-1], *most][:num_trees]
+            trees = tuple(self._tree(path, target, original_shape) for target in shown if path is not None)
+        pictures = maps[0].detach().cpu().float().numpy()
+        ordinary = answer(bundle, batch) if strict else output
         near: tuple[SimilarCase, ...] = ()
         if self.memory is not None and ordinary.concept_capsules is not None:
             near = tuple(similar(self.memory, ordinary.concept_capsules[0].float().cpu().numpy(), _SIMILAR))
-        possible = None
-        if self.risk is not None:
-            threshold = self.bundle.calibration.threshold(self.risk).probability
-            inside = np.flatnonzero(prediction_sets(chances[None], threshold)[0])
-            possible = [self.bundle.classes[k] for k in inside]
+        known = None if presence is None else presence[0]
         return Explanation(
             name=name,
             image=image,
-            diagnosis=self.bundle.classes[best],
-            probabilities=dict(zip(self.bundle.classes, chances.tolist(), strict=True)),
-            possible=possible,
-            abstain=None if possible is None else len(possible) != 1,
+            diagnosis=said["label"],
+            probabilities=said["probabilities"],
+            possible=said["possible"],
+            abstain=said["abstain"],
             method=method,
-            class_map=class_map,
-            concepts=concepts,
+            class_map=pictures[-1],
+            concepts=self._concepts(pictures[:-1], known, concept_truth or {}, notes),
             trees=trees,
             similar=near,
             pictures={**self._known, **self._pictures([each.case.row for each in near])},
-            reasons=self._reasons(presence, notes),
+            traversals=self._traversals(output, traversals, notes),
+            reasons=self._reasons(known, notes),
             notes=tuple(notes),
             truth=truth,
             strict=self._strictness(ordinary) if strict else None,
-            traversals=strips,
         )
 
     @cached_property
@@ -188,12 +223,22 @@ class Explainer:
         return self._pictures([each.case.row for group in self._prototypes for each in group])
 
     def _pictures(self, rows: list[int]) -> dict[int, bytes]:
-        if self.thumbnails is None:
+        folder = self.bundle.folder
+        if folder is None or not (folder / THUMBNAILS_FILE).is_file():
             return {}
-        return dict(zip(rows, read_thumbnails(self.thumbnails, rows), strict=True))
+        return dict(zip(rows, read_thumbnails(folder / THUMBNAILS_FILE, rows), strict=True))
+
+    def _calibration_notes(self, risk: float | None) -> list[str]:
+        calibration, used = self.bundle.calibration, self.bundle.preparation.centre
+        notes = [calibration.note, None if risk is None else calibration.threshold(risk).note]
+        if used < 1:
+            notes.append(
+                f"the model looks at the middle of an image, {100 * used:.0f} % of each side; pictures show that part"
+            )
+        return [note for note in notes if note]
 
     def _can_be_strict(self, notes: list[str]) -> bool:
-        if any(isinstance(module, Coupling) for module in self.bundle.model.modules()):
+        if has_routes(self.bundle.model):
             notes.append(
                 "the strict network is not calibrated: its probabilities are at the ordinary one's temperature"
             )
@@ -203,12 +248,12 @@ class Explainer:
 
     def _strictness(self, ordinary: Output) -> Strictness:
         """What the ordinary network says, beside an explanation of the strict one."""
-        chances, presence = self._chances(ordinary), _presence(ordinary)
-        best = int(chances.argmax())
-        seen = () if presence is None else np.flatnonzero(self._seen(presence)).tolist()
+        predictions = of_output(self.bundle, ordinary)
+        (said,) = each_image(self.bundle, predictions)
+        seen = [] if predictions.presence is None else np.flatnonzero(self._seen(predictions.presence[0])).tolist()
         names = tuple(self.bundle.concepts[j] for j in seen)
-        adjusted = self.statistics is not None
-        return Strictness(self.bundle.classes[best], float(chances[best]), names, adjusted, self.cost)
+        probability = said["probabilities"][said["label"]]
+        return Strictness(said["label"], probability, names, self.statistics is not None, self.cost)
 
     def _traversals(self, output: Output, count: int, notes: list[str]) -> tuple[TraversalStrip, ...]:
         if not count:
@@ -223,52 +268,36 @@ class Explainer:
             notes.append(f"no traversals: {error}")
             return ()
 
-    def _chances(self, output: Output) -> np.ndarray:
-        return np.asarray(softmax(output.logits[0].double().cpu().numpy() / self.bundle.calibration.temperature))
-
     def _seen(self, presence: np.ndarray) -> np.ndarray:
         return presence > THRESHOLD if self.reasoning is None else self.reasoning.seen(presence)
 
-    @torch.no_grad()
-    def _plain(self, batch: Tensor) -> Output:
-        output: Output = self.bundle.model(batch)
-        return output
-
-    def _traced(self, batch: Tensor, notes: list[str]) -> Output | None:
-        """What a model with routes gives, None without."""
+    def _trace(self, batch: Tensor, notes: list[str]) -> Trace | None:
+        """The trace of a model with routes, None without."""
         try:
-            return trace(self.bundle.model, batch).output
+            return trace(self.bundle.model, batch)
         except ValueError:
             kind = type(self.bundle.model).__name__
             notes.append(f"{kind} has no routes to follow, so there is no parse tree, and maps come from gradients")
             return None
 
     def _concepts(
-        self, batch: Tensor, method: str, presence: np.ndarray | None, truth: Mapping[str, bool], notes: list[str]
+        self, maps: np.ndarray, presence: np.ndarray | None, truth: Mapping[str, bool], notes: list[str]
     ) -> tuple[SeenConcept, ...]:
         if presence is None:
             notes.append("the model was trained without concepts, so it can name none")
             return ()
         if self.memory is None:
             notes.append("no training cases are shown: `parsecaps remember RUN` keeps them beside the model")
-        maps = make_maps(self.bundle.model, batch, "concepts", method)
         seen = self._seen(presence)
         return tuple(
             SeenConcept(name, float(presence[j]), bool(seen[j]), maps[j], truth.get(name), self._prototypes[j])
             for j, name in enumerate(self.bundle.concepts)
         )
 
-    def _tree(self, batch: Tensor, about: About, index: int, shape: Shape | None) -> ParseTree:
-        bundle = self.bundle
-        return parse_tree(
-            bundle.model,
-            batch,
-            about=about,
-            index=index,
-            name=(bundle.classes if about == "classes" else bundle.concepts)[index],
-            preparation=None if shape is None else bundle.preparation,
-            original_shape=shape,
-        )
+    def _tree(self, path: AttributionPath, target: Target, shape: Shape | None) -> ParseTree:
+        names = self.bundle.classes if target.about == "classes" else self.bundle.concepts
+        preparation = None if shape is None else self.bundle.preparation
+        return tree_of_path(path, target, name=names[target.index], preparation=preparation, original_shape=shape)
 
     def _reasons(self, presence: np.ndarray | None, notes: list[str]) -> Reasons | None:
         if presence is None:
@@ -283,18 +312,7 @@ class Explainer:
         return Reasons(self.reasoning, presence, self.reasoning.contributions(presence), flip)
 
 
-def explain(bundle: Bundle, image: Tensor, *, method: str = ROUTES, num_trees: int = NUM_TREES) -> Explanation:
-    """Explain one image (channels, size, size) by a bundle alone: not calibrated, and without training cases.
-
-    `Explainer.load` has both, where the folder of the bundle has them.
-    """
-    return Explainer(bundle).explain(image, method=method, num_trees=num_trees)
-
-
-def _presence(output: Output) -> np.ndarray | None:
-    return None if output.presence is None else np.asarray(output.presence[0].double().cpu().numpy())
-
-
-def load(run: "Run | str | Path") -> Explainer:
-    """The model of a run, of a run's folder, or of a folder that holds a saved model, ready to answer and explain."""
-    return Explainer.load(run.folder if isinstance(run, Run) else run)
+def load(run: Run | str | Path) -> Explainer:
+    """The model of a run, of a run's folder, or of a folder that holds a saved model, ready to predict and explain."""
+    folder = run.folder if isinstance(run, Run) else run
+    return Explainer(Bundle.load(find_bundle(folder)))

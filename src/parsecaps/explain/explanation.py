@@ -6,10 +6,10 @@ import numpy as np
 from torch import Tensor
 
 from parsecaps.audit.strict_cost import Strictness
+from parsecaps.explain.case_memory import KnownCase, Prototype, SimilarCase
 from parsecaps.explain.counterfactual import Counterfactual
 from parsecaps.explain.intervention import ConceptReasoning
 from parsecaps.explain.parse_tree import ParseTree
-from parsecaps.explain.prototypes import Prototype, SimilarCase
 from parsecaps.explain.traversal_strip import TraversalStrip
 
 

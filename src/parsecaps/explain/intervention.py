@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import softmax
 from torch import nn
 
-from parsecaps.explain.known_cases import CaseMemory
+from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.metrics import THRESHOLD
 from parsecaps.nn.heads import Bottleneck
 from parsecaps.prediction.bundle import Bundle

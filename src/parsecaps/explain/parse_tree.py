@@ -1,6 +1,5 @@
 """The parse tree of one image: from a diagnosis or a concept down to image regions, strongest routes first."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,12 +8,19 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.data.preparation import Preparation
-from parsecaps.explain.climb import climb
-from parsecaps.explain.path import edge_relevance
-from parsecaps.explain.places import Box, Places, hull
-from parsecaps.explain.targets import About
-from parsecaps.explain.trace import Routes, trace
-from parsecaps.explain.tree_regions import Level, Region, all_regions, choose, is_strict, tree_levels
+from parsecaps.explain.attribution_path import AttributionPath
+from parsecaps.explain.evidence import (
+    Level,
+    Region,
+    all_regions,
+    choose,
+    evidence_flow,
+    is_strict,
+    tree_levels,
+)
+from parsecaps.explain.route_maps import Box, PrimaryGrid, bounding_box
+from parsecaps.explain.targets import About, Target
+from parsecaps.explain.trace import Trace, trace
 
 VERSION = 2  # 1 had a node for each capsule of each cell, and several parents for a node
 MAX_NODES = 24
@@ -27,7 +33,7 @@ class TreeNode:
 
     `level` is 0 for the primary capsules and one more for each block. `capsules` are counted row by row from 0, the one
     with most evidence first; `row`, `column` and `activity`, its length, are of that one. `share` is how much of all
-    evidence climbs from them through `parent`, a node's id or "root". `place` is the box around the strongest of them,
+    evidence flows from them through `parent`, a node's id or "root". `place` is the box around the strongest of them,
     which carry nine tenths of that, and `region` the box around the places of the primary capsules that they are shown
     to rest on, in pixels of the prepared image: top, left, bottom, right. What a primary capsule sees is a little more
     than its place, for convolutions come before it. `original` is the region in the original image.
@@ -71,10 +77,6 @@ class ParseTree:
         """Plain values for JSON; `version` changes when the fields do."""
         return {"version": VERSION, **asdict(self)}
 
-    def to_json(self) -> str:
-        """`to_dict` as text."""
-        return json.dumps(self.to_dict())
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ParseTree":
         """What `to_dict` wrote, also after a journey through JSON."""
@@ -83,12 +85,6 @@ class ParseTree:
         plain = {key: value for key, value in values.items() if key != "version"}
         nodes = tuple(TreeNode(**{key: _frozen(value) for key, value in node.items()}) for node in plain["nodes"])
         return cls(**{**plain, "nodes": nodes})
-
-    def to_svg(self, image: Tensor | None = None) -> str:
-        """A self-contained drawing, with the prepared image (channels, size, size) below if it is given."""
-        from parsecaps.report.tree_drawing import draw_tree
-
-        return draw_tree(self, image)
 
 
 def parse_tree(
@@ -118,45 +114,63 @@ def parse_tree(
     """
     if len(image) != 1:
         raise ValueError(f"a parse tree is of one image; {len(image)} were given")
+    return tree_of_path(
+        AttributionPath(trace(model, image)),
+        Target(about, index),
+        name=name,
+        max_nodes=max_nodes,
+        min_share=min_share,
+        preparation=preparation,
+        original_shape=original_shape,
+    )
+
+
+def tree_of_path(
+    path: AttributionPath,
+    target: Target,
+    *,
+    name: str = "",
+    max_nodes: int = MAX_NODES,
+    min_share: float = 0.01,
+    preparation: Preparation | None = None,
+    original_shape: tuple[int, int] | None = None,
+) -> ParseTree:
+    """`parse_tree` from the path of a trace of one image, which serves any number of trees and maps."""
     if (preparation is None) != (original_shape is None):
         raise ValueError("give both the preparation and the original image's shape, or neither")
-    routes = trace(model, image)
-    brought, before, after = edge_relevance(routes, about, index)
-    climbed = climb(routes.cells, brought)
-    strict = is_strict(routes.cells)
-    levels = tree_levels(routes.cells, routes.widths, climbed, strict)
-    shown = choose(all_regions(levels, climbed.nodes[levels[-1].layer], min_share), max_nodes)
+    traced, leaves = path.trace, path.leaf_attribution(target)
+    flow = evidence_flow(traced.cells, path.route_relevance(target))
+    strict = is_strict(traced.cells)
+    levels = tree_levels(traced.cells, traced.widths, flow, strict)
+    shown = choose(all_regions(levels, flow.nodes[levels[-1].layer], min_share), max_nodes)
     return ParseTree(
-        about=about,
-        index=index,
-        name=name or f"{'concept' if about == 'concepts' else 'class'} {index}",
-        value=after.item(),
-        neutral=before.item(),
+        about=target.about,
+        index=target.index,
+        name=name or f"{'concept' if target.about == 'concepts' else 'class'} {target.index}",
+        value=leaves.after.item(),
+        neutral=leaves.before.item(),
         share=sum(region.share for region in shown if region.level == 0),
         strict=strict,
-        image_size=image.shape[-1],
-        nodes=_nodes(routes, levels, shown, preparation, original_shape),
+        image_size=traced.image.shape[-1],
+        nodes=_nodes(traced, levels, shown, preparation, original_shape),
     )
 
 
 def _nodes(
-    routes: Routes,
+    traced: Trace,
     levels: Sequence[Level],
     shown: Sequence[Region],
     preparation: Preparation | None,
     original_shape: tuple[int, int] | None,
 ) -> tuple[TreeNode, ...]:
-    places = Places.of(routes.initial, routes.image.shape[-1])
+    grid = PrimaryGrid.of(traced.initial, traced.image.shape[-1])
     ordered = sorted(shown, key=lambda region: (-region.level, -region.share))
     ids = {region: f"{region.level}:{number}" for number, region in enumerate(ordered)}
-    boxes = {
-        region: hull([places.box(capsule, _halvings(routes, levels[region.level])) for capsule in region.core])
-        for region in ordered
-    }
+    boxes = {region: grid.bounding_box(region.core, _halvings(traced, levels[region.level])) for region in ordered}
     rests: dict[Region, Box] = {}
     for region in reversed(ordered):  # from the leaves up
         below = [rests[child] for child in ordered if child.parent is region]
-        rests[region] = hull(below) if below else boxes[region]
+        rests[region] = bounding_box(below) if below else boxes[region]
     nodes = []
     for region in ordered:
         level, strongest = levels[region.level], region.capsules[0]
@@ -169,7 +183,7 @@ def _nodes(
                 capsules=region.capsules,
                 row=strongest // level.width,
                 column=strongest % level.width,
-                activity=routes.layers[level.layer][0, strongest].norm().item(),
+                activity=traced.layers[level.layer][0, strongest].norm().item(),
                 share=region.share,
                 place=boxes[region],
                 region=rests[region],
@@ -179,9 +193,9 @@ def _nodes(
     return tuple(nodes)
 
 
-def _halvings(routes: Routes, level: Level) -> int:
+def _halvings(traced: Trace, level: Level) -> int:
     """How often the grid was halved below a level."""
-    return sum(not cell.residual for cell in routes.cells[: level.layer])
+    return sum(not cell.module.residual for cell in traced.cells[: level.layer])
 
 
 def _original(region: Box, preparation: Preparation | None, shape: tuple[int, int] | None) -> Box | None:

@@ -1,94 +1,187 @@
 """Maps of where a concept, or the reason for a class, was seen: the network's own routes, followed down to pixels."""
 
-from typing import Literal, get_args
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
-from einops import einsum
+from einops import rearrange
 from torch import Tensor, nn
 
-from parsecaps.explain.flow import flow, relevance
-from parsecaps.explain.path import neutral, path_relevance
-from parsecaps.explain.pixels import focus, magnify, pixel_contributions, smooth
-from parsecaps.explain.places import Places
-from parsecaps.explain.targets import About, secant
-from parsecaps.explain.trace import CellRoutes, Routes, trace
+from parsecaps.explain.attribution_path import AttributionPath
+from parsecaps.explain.targets import Target, neutral_image
+from parsecaps.explain.trace import Trace
+from parsecaps.nn.initial import InitialBlock
 
-Weight = Literal["path", "contribution", "gradient", "activity"]
-_AT_ONCE = 4  # images; a path has several points for each
+_POINTS = (0.25, 0.75)  # of the way from the neutral image, where gradients of the pixels are taken
+
+Box = tuple[int, int, int, int]  # top, left, bottom, right in pixels; bottom and right are the first outside
 
 
-def concept_maps(model: nn.Module, image: Tensor, *, weight: Weight = "path", signed: bool = False) -> Tensor:
-    """Where each concept was seen.
+@dataclass(frozen=True)
+class PrimaryGrid:
+    """The grid of primary capsules on an image of `size` pixels: capsule i is centred at `first + i * step`, along
+    both sides.
 
-    `weight` says what a route counts for. "path": what it brought on the way from a neutral picture to this one
-    (`explain.path`), the default since it finds concepts best. "contribution": what it added with the couplings as
-    they were, exactly (`explain.flow`). "gradient": the gradient in place of the exact factor. "activity": couplings
-    and lengths of capsules alone, whatever they mean to the concept; it has no sign and no detail within a place.
-    `signed` keeps what spoke against the concept, as negative values.
+    Convolutions look at pixels on both sides of every second (fourth, ...) pixel, so the first capsule is centred on
+    the first pixel and not in the middle of its step.
+    """
+
+    first: float
+    step: int
+    width: int
+    size: int
+
+    @classmethod
+    def of(cls, initial: InitialBlock, size: int) -> "PrimaryGrid":
+        """The grid that an initial block gives to an image of `size` pixels.
+
+        >>> block = InitialBlock(in_channels=1, channels=(4, 4, 4, 4), image_size=64, grid_width=16)
+        >>> PrimaryGrid.of(block, 64)
+        PrimaryGrid(first=0.5, step=4, width=16, size=64)
+        """
+        first, step = 0.5, 1
+        for layer in initial.layers:
+            if isinstance(layer, nn.Conv2d | nn.AvgPool2d):
+                kernel, stride, padding = (_one(n) for n in (layer.kernel_size, layer.stride, layer.padding))
+                first += ((kernel - 1) / 2 - padding) * step
+                step *= stride
+        return cls(first, step, initial.width, size)
+
+    def interpolation(self) -> Tensor:
+        """(width, size): how much each pixel belongs to each capsule, along one side; linear between the centres."""
+        pixels = torch.arange(self.size) + 0.5
+        position = ((pixels - self.first) / self.step).clamp(0, self.width - 1)
+        return (1 - (position - torch.arange(self.width).unsqueeze(1)).abs()).clamp_min(0)
+
+    def edges(self, halvings: int) -> list[int]:
+        """Where the places of a grid that was halved so often begin, and where the last ends.
+
+        >>> PrimaryGrid(first=0.5, step=4, width=5, size=18).edges(0)
+        [0, 2, 6, 10, 14, 18]
+        >>> PrimaryGrid(first=0.5, step=4, width=5, size=18).edges(1)
+        [0, 6, 14, 18]
+        """
+        between = [math.floor(self.first + self.step * (i - 0.5)) for i in range(1, self.width)]
+        edges = [0, *between, self.size]
+        for _ in range(halvings):
+            edges = [*edges[:-1:2], self.size]
+        return edges
+
+    def bounding_box(self, capsules: Sequence[int], halvings: int) -> Box:
+        """The smallest box of pixels around some capsules of a grid that was halved so often."""
+        edges = self.edges(halvings)
+        rows, columns = zip(*(divmod(capsule, len(edges) - 1) for capsule in capsules), strict=True)
+        return edges[min(rows)], edges[min(columns)], edges[max(rows) + 1], edges[max(columns) + 1]
+
+
+def bounding_box(boxes: Sequence[Box]) -> Box:
+    """The smallest box around boxes."""
+    tops, lefts, bottoms, rights = zip(*boxes, strict=True)
+    return min(tops), min(lefts), max(bottoms), max(rights)
+
+
+@torch.no_grad()
+def route_maps(path: AttributionPath, targets: Sequence[Target]) -> Tensor:
+    """Where each target was seen: what the primary capsules brought along the path, brought to pixels.
 
     Shapes:
-        - image: (B, channels, size, size) in [0, 1], as the model takes it
-        - output: (B, m, size, size), not negative unless `signed`
+        - output: (B, targets, size, size), not negative
     """
-    return _maps(model, image, "concepts", weight, signed)
+    trace = path.trace
+    grid = PrimaryGrid.of(trace.initial, trace.image.shape[-1])
+    # concepts first: where they alone decide, classes follow from them without a gradient of their own
+    ordered = sorted(targets, key=lambda target: target.about != "concepts")
+    found = {target: path.leaf_attribution(target) for target in ordered}
+    pixels = _pixels_of(path, {target: each.direction for target, each in found.items()})
+    relevance = torch.stack([found[target].relevance for target in targets], 1).clamp_min(0)
+    contributions = torch.stack([pixels[target] for target in targets], 1).clamp_min(0)
+    return smooth(focus(relevance, contributions, grid), grid.step)
 
 
-def class_maps(model: nn.Module, image: Tensor, *, weight: Weight = "path", signed: bool = False) -> Tensor:
-    """Where the reasons for each class were seen: (B, classes, size, size), otherwise as `concept_maps`."""
-    return _maps(model, image, "classes", weight, signed)
+def _pixels_of(path: AttributionPath, directions: dict[Target, Tensor]) -> dict[Target, Tensor]:
+    """The contributions of the pixels (B, size, size) along the direction of each target.
 
-
-@torch.no_grad()
-def primary_relevance(routes: Routes, about: About, weight: Weight) -> tuple[Tensor, Tensor | None]:
-    """The relevance of each primary capsule (B, K, n_1), and the direction it was measured along (B, K, n_1, d_1).
-
-    "contribution" and "gradient" measure how far a capsule is from that of a neutral picture; "activity" has no
-    direction.
+    They are linear in the direction, so those of a class made of concepts follow from those of the concepts.
     """
-    if weight == "path":
-        path = path_relevance(routes, about)
-        return path.primary, path.direction
-    if weight == "activity":
-        return _activity(routes, about), None
-    if weight not in get_args(Weight):
-        raise ValueError(f"weight is {weight!r}; choose one of {', '.join(get_args(Weight))}")
-    direction = flow(routes, about, "secant" if weight == "contribution" else "tangent")[0].children
-    return relevance(direction, routes.primary - routes.leaves(neutral(routes.image))), direction
+    sums = {target: path.concept_weights(target) for target in directions}
+    plain = [t for t, weights in sums.items() if weights is None or not weights.keys() <= directions.keys()]
+    pixels = dict(zip(plain, pixel_contributions(path.trace, [directions[t] for t in plain]), strict=True))
+    for target, weights in sums.items():
+        if target not in pixels and weights is not None:
+            pixels[target] = torch.stack([weight * pixels[concept] for concept, weight in weights.items()]).sum(0)
+    return pixels
 
 
-@torch.no_grad()
-def _maps(model: nn.Module, image: Tensor, about: About, weight: Weight, signed: bool) -> Tensor:
-    maps = []
-    for part in torch.split(image, _AT_ONCE):
-        routes = trace(model, part)
-        places = Places.of(routes.initial, image.shape[-1])
-        found, direction = primary_relevance(routes, about, weight)
-        if direction is None:
-            maps.append(magnify(found, places))
-            continue
-        pixels = pixel_contributions(routes, direction)
-        evidence = focus(found.clamp_min(0), pixels.clamp_min(0), places)
-        if signed:
-            evidence = evidence - focus(-found.clamp_max(0), -pixels.clamp_max(0), places)
-        maps.append(smooth(evidence, places.step))
-    return torch.cat(maps)
+def pixel_contributions(trace: Trace, directions: Sequence[Tensor]) -> list[Tensor]:
+    """What each pixel, by differing from the neutral picture, adds to the primary capsules along each direction.
+
+    Gradient times difference through the initial block and the primary capsules, as the mean of two points on the way
+    from the neutral picture to the image. What comes before the first ReLU is linear, so there the mean of both
+    gradients goes down at once.
+
+    Shapes:
+        - directions: (B, n_1, d_1) each
+        - output: (B, size, size) each, signed
+    """
+    start = neutral_image(trace.image)
+    difference = trace.image - start
+    layers = trace.initial.layers
+    first_relu = next(i for i, layer in enumerate(layers) if isinstance(layer, nn.ReLU))
+    with torch.enable_grad():
+        image = trace.image.contiguous(memory_format=torch.channels_last).detach().requires_grad_()
+        features = layers[:first_relu](image)
+        points = torch.cat([start + part * difference for part in _POINTS])
+        middle = layers[:first_relu](points.contiguous(memory_format=torch.channels_last)).detach().requires_grad_()
+        leaves = trace.primary_caps(layers[first_relu:](middle.clone()))  # ReLU works in place
+    found = []
+    for direction in directions:
+        (gradient,) = torch.autograd.grad(leaves, middle, direction.repeat(len(_POINTS), 1, 1), retain_graph=True)
+        mean = rearrange(gradient, "(p b) ... -> p b ...", p=len(_POINTS)).mean(0)
+        (gradient,) = torch.autograd.grad(features, image, mean, retain_graph=True)
+        found.append((gradient * difference).sum(1))
+    return found
 
 
-def _activity(routes: Routes, about: About) -> Tensor:
-    """Each parent's share handed on to its children by coupling and length: (B, K, n_1), not negative."""
-    share = relevance(secant(routes, about), routes.top).clamp_min(0)
-    for cell in reversed(routes.cells):
-        given = _lengths(cell)
-        given = given / given.sum(-1, keepdim=True).clamp_min(torch.finfo(given.dtype).tiny)
-        share = share @ given
-    return share
+def magnify(relevance: Tensor, grid: PrimaryGrid) -> Tensor:
+    """Interpolate between the capsules: (B, K, n) -> (B, K, size, size)."""
+    across = grid.interpolation().to(relevance)
+    return across.T @ rearrange(relevance, "b k (y x) -> b k y x", x=grid.width) @ across
 
 
-def _lengths(cell: CellRoutes) -> Tensor:
-    """How long what each child gave to each parent was, over all ways: (B, n', n)."""
-    lengths: Tensor = einsum(cell.coupling, cell.values.norm(dim=-1), "b h p c, b h c -> b p c")
-    if cell.axial is not None:
-        lengths = lengths + cell.axial.mean * cell.axial.values.norm(dim=-1).unsqueeze(1)
-    if cell.residual:
-        lengths = lengths + torch.diag_embed(cell.children.norm(dim=-1))
-    return lengths
+def focus(relevance: Tensor, contributions: Tensor, grid: PrimaryGrid) -> Tensor:
+    """Evidence at pixels: where the capsule is evidence and the pixel itself contributed to it.
+
+    The product of the two, scaled to sum to the relevance; in proportion to the relevance alone where no pixel
+    contributed. The product finds concepts better than either factor, or than sharing each capsule's relevance out
+    among its pixels, and removing what it shows costs as much presence (measured on the phantom).
+
+    Shapes:
+        - relevance: (B, K, n), not negative
+        - contributions: (B, K, size, size), not negative
+        - output: (B, K, size, size), not negative
+    """
+    coarse = magnify(relevance, grid)
+    fine = coarse * contributions
+    found = torch.where(fine.sum((-2, -1), keepdim=True) > 0, fine, coarse)
+    total = found.sum((-2, -1), keepdim=True)
+    return found * (relevance.sum(-1)[..., None, None] / torch.where(total > 0, total, 1))
+
+
+def smooth(maps: Tensor, step: int) -> Tensor:
+    """Share each pixel's value out over the widest odd window below `step` pixels, the distance of two capsules.
+
+    At the border it is shared out over what is there of the window, so that the sum stays.
+    """
+    reach = (step - 2) // 2
+    if reach < 1:
+        return maps
+    pixels = torch.arange(maps.shape[-1], device=maps.device)
+    window = ((pixels - pixels.unsqueeze(1)).abs() <= reach).to(maps)
+    window = window / window.sum(0)  # each column shares out one pixel
+    return window @ maps @ window.T
+
+
+def _one(number: int | tuple[int, ...] | str) -> int:
+    """The size along one side, where a layer may give it for both."""
+    return int(number[0] if isinstance(number, tuple) else number)

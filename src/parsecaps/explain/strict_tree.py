@@ -26,15 +26,15 @@ def strict_tree(module: Coupling, c: Tensor) -> Tensor:
 
     What is left sums to 1 again: over a parent's children, or over a child's parents with `over="parents"`. A parent
     that no child keeps in some head gets nothing in it. Where the grid stays as it is, a capsule already stays at its
-    own place, and that is its parent. The axial branch couples instantiation parameters, not children, and stays as it
-    is; its mean children are each parent's own.
+    own place, and that is its parent. Couplings between instantiation parameters, as those of the axial branch, stay as
+    they are; its mean children are each parent's own.
 
     >>> c = torch.tensor([[[[0.7, 0.3, 0.0], [0.0, 0.4, 0.6]]]])  # one head, two parents, three children
     >>> strict_tree(Coupling(branch="sparse", dim=-1, alpha=1.5), c)
     tensor([[[[1.0000, 0.0000, 0.0000],
               [0.0000, 0.4000, 0.6000]]]])
     """
-    if module.branch == "axial":
+    if module.between == "parameters":
         return c
     dense = module.dense(c)
     num_parents, num_children = dense.shape[-2:]

@@ -4,8 +4,7 @@ The numbers of a global capsule sum to 1. While one moves, the others keep their
 
 Only a decoder that was trained has pictures to show. A run whose images all have concepts never asks for a
 reconstruction, so its decoder keeps its random weights. The weights tell: batch normalisation counts the batches that
-it was trained on, and the count is saved with them. Whether a trained decoder is any good is another question;
-`explained_variance` answers it.
+it was trained on, and the count is saved with them.
 """
 
 from dataclasses import dataclass
@@ -14,10 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.explain.known_cases import CaseMemory
+from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.nn.decoder import Decoder
 
-_BATCH_SIZE = 32
 _USUAL = (0.01, 0.99)  # the share of training cases below the ends of a usual range
 
 
@@ -114,29 +112,3 @@ def trained_decoder(model: nn.Module) -> Decoder:
             "train on images without concepts to see what the decoder draws"
         )
     return decoder
-
-
-@torch.no_grad()
-def explained_variance(model: nn.Module, images: Tensor) -> float:
-    """How much of what sets images apart the decoder draws: 1 is all, 0 no better than their mean picture for each.
-
-    The squared error of the reconstructions against that of the mean picture of the same images. At or below 0 the
-    pictures of a traversal mean nothing.
-
-    Shapes:
-        - images: (N, C, H, W) in [0, 1], at least two that differ
-    """
-    trained_decoder(model)
-    total = float((images - images.mean(0)).double().square().sum())
-    if not total:
-        raise ValueError(f"the {len(images)} images are all the same; give some that differ")
-    training = model.training
-    model.eval()
-    try:
-        error = 0.0
-        for start in range(0, len(images), _BATCH_SIZE):
-            batch = images[start : start + _BATCH_SIZE]
-            error += float((model(batch, reconstruct=True).reconstruction - batch).double().square().sum())
-    finally:
-        model.train(training)
-    return 1 - error / total

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from parsecaps.explain.known_cases import CaseMemory
+from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.explain.traversal import traverse, usual_ranges
 
 STEPS = 7

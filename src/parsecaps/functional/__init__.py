@@ -10,14 +10,12 @@ from parsecaps.functional.losses import (
     triplet_loss,
 )
 from parsecaps.functional.squash import squash
-from parsecaps.functional.windows import gather_windows
 
 __all__ = [
     "class_loss",
     "consistency_loss",
     "diversity_loss",
     "entmax",
-    "gather_windows",
     "presentation_loss",
     "reconstruction_loss",
     "squash",

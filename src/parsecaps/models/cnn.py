@@ -1,13 +1,25 @@
 """A plain convolutional network, the first thing to compare with."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
 from parsecaps.models.features import FeatureModel
-from parsecaps.models.presets import CNN_PRESETS
 from parsecaps.models.pretrained import Head
 from parsecaps.nn.initial import InitialBlock
+
+CNN_PRESETS: dict[str, dict[str, Any]] = {
+    "medical": {"grid_width": 28, "image_size": 224},
+    "digits": {"grid_width": 14, "image_size": 28, "stem_channels": (16, 32, 32, 64), "channels": (24, 24, 24)},
+    "tiny": {
+        "grid_width": 16,
+        "image_size": 32,
+        "stem_channels": (8, 8, 16, 16),
+        "channels": (16, 16, 16),
+        "num_concepts": 3,
+    },
+}
 
 
 class PlainCNN(FeatureModel):

@@ -1,7 +1,15 @@
 """ParseCaps without its parse tree: what the tree is worth shows against it (Sec. 4.5.1, Sec. 4.5.3)."""
 
-from parsecaps.models.parsecaps import ParseCaps
-from parsecaps.models.presets import FLAT_PRESETS
+from typing import Any
+
+from parsecaps.models.parsecaps import PRESETS, ParseCaps
+
+# without the tree: the same primary grid and as many cells, and the constant dimension with as many parameters
+FLAT_PRESETS: dict[str, dict[str, Any]] = {
+    "medical": PRESETS["medical"] | {"dims": (52,) * 4, "heads": (4, 4, 4)},
+    "digits": PRESETS["digits"] | {"dims": (12,) * 4, "heads": (4, 4, 4)},
+    "tiny": PRESETS["tiny"] | {"dims": (12,) * 4, "heads": (2, 2, 2), "radius": (1, 1, 1)},
+}
 
 
 class FlatCaps(ParseCaps):

@@ -1,21 +1,63 @@
 """ParseCaps, the whole network (Sec. 3.1, Fig. 2)."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import asdict, fields, replace
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
-from parsecaps.functional.squash import SquashForm
-from parsecaps.models.presets import PRESETS
 from parsecaps.models.pretrained import Head, PretrainedModel, check_head
 from parsecaps.nn.cell import capsule_block
 from parsecaps.nn.decoder import Decoder
 from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
 from parsecaps.nn.initial import InitialBlock
-from parsecaps.nn.normalisation import Normalisation, capsule_norm
+from parsecaps.nn.normalisation import capsule_norm
 from parsecaps.nn.primary import PrimaryCaps
-from parsecaps.nn.sparse import Choice
+from parsecaps.nn.routing import RoutingConfig
 from parsecaps.types import Output
+
+# the cell as the paper prints it: one head, no sense of place, raw queries and keys
+_PAPER_CELL: dict[str, Any] = {
+    "heads": (1, 1, 1),
+    "radius": (-1, -1, -1),
+    "locality": False,
+    "paper_logits": True,
+    "normalisation": "layer",
+    "squash_form": "quadratic",
+}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # the paper's CE-MRI column: n | d = 784 | 8, 196 | 16, 49 | 36, 16 | 64
+    "medical": {"grid_width": 28, "dims": (8, 16, 36, 64), "image_size": 224},
+    # the paper's MNIST column: n | d = 196 | 2, 49 | 4, 16 | 8, 4 | 16
+    "digits": {
+        "grid_width": 14,
+        "dims": (2, 4, 8, 16),
+        "image_size": 28,
+        "stem_channels": (16, 32, 32, 64),
+        "heads": (2, 4, 8),
+        "concept_dim": 8,
+        "decoder_channels": (32, 24, 16, 8),
+    },
+    "tiny": {
+        "grid_width": 16,
+        "dims": (4, 8, 12, 16),
+        "cells": (1, 1, 2),
+        "image_size": 32,
+        "stem_channels": (8, 8, 16, 16),
+        "heads": (2, 2, 4),
+        "radius": (1, 1, 2),
+        "class_dim": 8,
+        "concept_dim": 8,
+        "decoder_channels": (16, 8, 8, 4),
+        "num_concepts": 3,
+    },
+}
+PRESETS["medical-paper"] = PRESETS["medical"] | _PAPER_CELL
+PRESETS["digits-paper"] = PRESETS["digits"] | _PAPER_CELL
+
+# switches of models saved by version 0.1, and the value that they must have had
+_FORMER_SETTINGS = {"content": True, "axial": True}
 
 
 class ParseCaps(PretrainedModel):
@@ -25,8 +67,8 @@ class ParseCaps(PretrainedModel):
     `head="bottleneck"` computes the logits from the presences of the concepts alone.
 
     `widths` of the grid follow from `image_size` and `grid_width`; `dims` are the capsule dimensions of the primary
-    layer and the blocks. `heads` and `radius` are given per block; a `radius` of -1 means no window. The rest of the
-    arguments are those of the layers.
+    layer and the blocks. `heads` and `radius` are given per block; a `radius` of -1 means no window. The `settings`
+    are the other fields of `RoutingConfig`, by name: `routing="dynamic"`, `alpha=1.3`, `whole_values=True` and so on.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
@@ -56,26 +98,17 @@ class ParseCaps(PretrainedModel):
         cells: Sequence[int] = (1, 2, 5),
         heads: Sequence[int] = (4, 6, 8),
         radius: Sequence[int] = (2, 2, 2),
-        whole_values: bool = False,
         class_dim: int = 16,
         concept_dim: int = 16,
         class_scale: float = 10.0,
         mlp_ratio: int = 2,
         dropout: float = 0.1,
         decoder_channels: Sequence[int] = (64, 48, 32, 16),
-        alpha: float = 1.5,
-        learn_alpha: bool = False,
-        over: Choice = "children",
-        axial: bool = True,
-        locality: bool = True,
-        jitter: float = 0.0,
-        content: bool = True,
-        paper_logits: bool = False,
-        squash_form: SquashForm = "exponential",
-        normalisation: Normalisation = "batch",
+        **settings: Any,
     ) -> None:
-        config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        super().__init__(config)
+        config = {name: value for name, value in locals().items() if name not in ("self", "settings", "__class__")}
+        routing = RoutingConfig(**settings)
+        super().__init__({**asdict(routing), **config})
         if not len(dims) == len(cells) + 1 == len(heads) + 1 == len(radius) + 1:
             counts = f"{len(dims)} dims, {len(cells)} cells, {len(heads)} heads and {len(radius)} radii"
             raise ValueError(f"{counts} do not fit together; give one of each per block, and one more dim")
@@ -88,7 +121,7 @@ class ParseCaps(PretrainedModel):
             image_size=image_size,
             grid_width=grid_width,
         )
-        self.primary = PrimaryCaps(in_channels=stem_channels[-1], dim=dims[0], squash_form=squash_form)
+        self.primary = PrimaryCaps(in_channels=stem_channels[-1], dim=dims[0], squash_form=routing.squash_form)
         blocks = []
         self.widths = [self.initial.width]
         for i, num_cells in enumerate(cells):
@@ -98,26 +131,14 @@ class ParseCaps(PretrainedModel):
                 in_dim=dims[i],
                 out_dim=dims[i + 1],
                 stride=self.stride,
-                heads=heads[i],
-                radius=None if radius[i] < 0 else radius[i],
-                whole_values=whole_values,
                 mlp_ratio=mlp_ratio,
                 dropout=dropout,
-                alpha=alpha,
-                learn_alpha=learn_alpha,
-                over=over,
-                axial=axial,
-                locality=locality,
-                jitter=jitter,
-                content=content,
-                paper_logits=paper_logits,
-                squash_form=squash_form,
-                normalisation=normalisation,
+                config=replace(routing, heads=heads[i], radius=None if radius[i] < 0 else radius[i]),
             )
             blocks.append(block)
             self.widths.append(-(-self.widths[-1] // self.stride))
         self.blocks = nn.Sequential(*blocks)
-        self.norm = capsule_norm(normalisation, dims[-1])
+        self.norm = capsule_norm(routing.normalisation, dims[-1])
         self.dropout = nn.Dropout(dropout)
         top: dict[str, Any] = {"in_capsules": self.widths[-1] ** 2, "in_dim": dims[-1]}
         self.concepts = (
@@ -139,8 +160,19 @@ class ParseCaps(PretrainedModel):
             else FullyCaps(**top, num_classes=num_classes, class_dim=class_dim, scale=class_scale)
         )
 
+    @classmethod
+    def settings(cls) -> list[str]:
+        return [*super().settings(), *(field.name for field in fields(RoutingConfig))]
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        for name, value in _FORMER_SETTINGS.items():
+            if config.get(name, value) != value:
+                raise ValueError(f"{name}={config[name]} is no setting any more; register a routing of your own")
+        return super().from_config({name: value for name, value in config.items() if name not in _FORMER_SETTINGS})
+
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
-        u = self._climb(image)
+        u = self._top_capsules(image)
         concept_capsules = presence = global_capsule = reconstruction = None
         if self.concepts is not None:
             concept_capsules, presence, global_capsule = self.concepts(u)
@@ -151,11 +183,7 @@ class ParseCaps(PretrainedModel):
             reconstruction = self.decoder(global_capsule)
         return Output(logits, class_capsules, concept_capsules, presence, global_capsule, reconstruction)
 
-    def top_capsules(self, image: Tensor) -> Tensor:
-        """`U_L`: (B, channels, size, size) -> (B, n_L, d_L), in which both heads are linear."""
-        return self._climb(self.standardise(image))
-
-    def _climb(self, image: Tensor) -> Tensor:
+    def _top_capsules(self, image: Tensor) -> Tensor:
         u = self.blocks(self.primary(self.initial(image)))
         top: Tensor = self.dropout(self.norm(u))
         return top

@@ -5,21 +5,22 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from inspect import signature
+from inspect import Parameter, signature
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from parsecaps.models.image_check import check_image, check_sizes
 from parsecaps.nn.standardise import Standardise
 from parsecaps.types import Output
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+SMALLEST_IMAGE = 28
 
 Head = Literal["parallel", "bottleneck"]
 
@@ -73,11 +74,17 @@ class PretrainedModel(nn.Module, ABC):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build from a dictionary; a name the model does not know is an error."""
-        known = [name for name in signature(cls).parameters]
+        known = cls.settings()
         for name in config:
             if name not in known:
                 raise ValueError(f"{cls.__name__} has no setting {name!r}; {_suggest(name, known)}")
         return cls(**config)
+
+    @classmethod
+    def settings(cls) -> list[str]:
+        """The names that `from_config` knows."""
+        parameters = signature(cls).parameters.values()
+        return [each.name for each in parameters if each.kind is not Parameter.VAR_KEYWORD]
 
     def summary(self) -> None:
         """Print the layer table: name, n, d, parameters and FLOPs of each layer (the paper's Tab. 4, counted)."""
@@ -140,6 +147,41 @@ def check_head(head: str, num_concepts: int) -> None:
         raise ValueError(f"head is {head!r}; choose 'parallel' or 'bottleneck'")
     if head == "bottleneck" and not num_concepts:
         raise ValueError("head='bottleneck' with num_concepts=0 has nothing to decide by; give concepts")
+
+
+def check_sizes(*, num_classes: int, num_concepts: int, in_channels: int, image_size: int) -> None:
+    """Refuse numbers no model can be built from; each error names the value and what would do."""
+    given = {"num_classes": num_classes, "num_concepts": num_concepts, "in_channels": in_channels}
+    for name, value in {**given, "image_size": image_size}.items():
+        if not isinstance(value, Integral) or isinstance(value, bool):
+            raise ValueError(f"{name} is {value!r}; give a whole number")
+    if num_classes < 1:
+        raise ValueError(f"num_classes is {num_classes}; give at least 1")
+    if num_concepts < 0:
+        raise ValueError(f"num_concepts is {num_concepts}; give 0 (no concepts) or more")
+    if in_channels < 1:
+        raise ValueError(f"in_channels is {in_channels}; give 1 (grey), 3 (colour) or another positive number")
+    if image_size < SMALLEST_IMAGE:
+        raise ValueError(f"image_size is {image_size}; give at least {SMALLEST_IMAGE}, or enlarge the images")
+
+
+def check_image(image: Tensor, *, in_channels: int, image_size: int) -> None:
+    """Refuse a batch that is not `(B, in_channels, image_size, image_size)`, float and finite."""
+    expected = f"(B, {in_channels}, {image_size}, {image_size})"
+    if image.dim() != 4:
+        raise ValueError(f"image has shape {tuple(image.shape)}; give {expected}, one batch axis first")
+    if image.shape[1] != in_channels:
+        fix = f"give {expected}, or build the model with in_channels={image.shape[1]}"
+        raise ValueError(f"image has {image.shape[1]} channels; {fix}")
+    if image.shape[2:] != (image_size, image_size):
+        got = f"{image.shape[2]} x {image.shape[3]}"
+        raise ValueError(f"image is {got}; resize it to {image_size} x {image_size}, or set image_size")
+    if not image.is_floating_point():
+        raise ValueError(f"image has dtype {image.dtype}; convert it with image.float() and scale it")
+    if not torch.compiler.is_compiling() and not bool(image.sum().isfinite()):
+        bad = int((~image.isfinite()).sum())
+        if bad:
+            raise ValueError(f"image has {bad} pixels that are NaN or infinite; repair or drop these images")
 
 
 def _plain(value: Any) -> Any:

@@ -5,8 +5,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from parsecaps.models.features import FeatureModel
-from parsecaps.models.presets import RESNET_PRESETS
 from parsecaps.models.pretrained import Head
+
+RESNET_PRESETS: dict[str, dict[str, Any]] = {
+    "medical": {"image_size": 224},
+    "digits": {"image_size": 28},
+    "tiny": {"image_size": 32, "num_concepts": 3},
+}
 
 _FEATURES = 512
 _SMALL = 64  # images up to this size would be 2 x 2 after the usual five halvings

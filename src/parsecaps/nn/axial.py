@@ -1,6 +1,8 @@
 """Axial attention along d: which instantiation parameters of the parents count (Sec. 3.2.2, Alg. 1)."""
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from einops import rearrange
@@ -8,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parsecaps.functional import squash
-from parsecaps.functional.squash import SquashForm
 from parsecaps.nn.couplings import Coupling
+from parsecaps.nn.routing import Messages, RoutingConfig, Way
 
 
 class AxialAttention(nn.Module):
@@ -27,42 +29,30 @@ class AxialAttention(nn.Module):
 
     prior: Tensor
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        in_dim: int,
-        out_dim: int,
-        stride: int,
-        content: bool,
-        paper_logits: bool,
-        alpha: float,
-        learn_alpha: bool,
-        squash_form: SquashForm,
-    ) -> None:
+    def __init__(self, *, width: int, in_dim: int, out_dim: int, stride: int, config: RoutingConfig) -> None:
         super().__init__()
         self.width = width
         self.stride = stride
-        self.squash_form: SquashForm = squash_form
+        self.squash_form = config.squash_form
         self.value = nn.Linear(in_dim, out_dim, bias=False)
-        if content:
-            self.key = nn.Linear(in_dim, out_dim, bias=False)
-            if not paper_logits:
-                nn.init.normal_(self.key.weight, std=0.06 / math.sqrt(in_dim))
-        if paper_logits:
+        self.key = nn.Linear(in_dim, out_dim, bias=False)
+        if config.paper_logits:
             self.register_buffer("prior", torch.zeros(out_dim, out_dim), persistent=False)
         else:
+            nn.init.normal_(self.key.weight, std=0.06 / math.sqrt(in_dim))
             # just below 1 / (alpha - 1), where entmax gives all to one and the prior would have no gradient
-            self.prior = nn.Parameter(min(2.0, 0.95 / max(alpha - 1, 1e-9)) * torch.eye(out_dim))
-        self.coupling = Coupling(branch="axial", dim=-1, alpha=alpha, learned=learn_alpha)
+            self.prior = nn.Parameter(min(2.0, 0.95 / max(config.alpha - 1, 1e-9)) * torch.eye(out_dim))
+        self.coupling = Coupling(
+            branch="axial", between="parameters", dim=-1, alpha=config.alpha, learned=config.learn_alpha
+        )
+        self.way = Way("axial", chooses=False)
 
-    def forward(self, u: Tensor, q: Tensor | None) -> Tensor:
-        u = self.onto_parents(u)
-        logits = self.prior.expand(u.shape[0], 1, -1, -1)
-        if q is not None:
-            logits = (q.mT @ self.key(u) / math.sqrt(q.shape[1])).unsqueeze(1) + logits
-        c = self.coupling(logits).squeeze(1)  # (B, d, d)
-        return squash(self.value(u) @ c.mT, self.squash_form)
+    def forward(self, u: Tensor, q: Tensor) -> Tensor:
+        mean = self.onto_parents(u)
+        logits = (q.mT @ self.key(mean) / math.sqrt(q.shape[1])).unsqueeze(1)
+        c = self.coupling(logits + self.prior.expand_as(logits)).squeeze(1)  # (B, d, d)
+        s = self.way(self.value(mean) @ c.mT, MeanChildren(self, u, c))
+        return squash(s, self.squash_form)
 
     def onto_parents(self, u: Tensor) -> Tensor:
         """The children on the parents' grid, each parent's own averaged: (B, w * w, d) -> (B, n', d)."""
@@ -70,3 +60,43 @@ class AxialAttention(nn.Module):
             return u
         grid = rearrange(u, "b (y x) d -> b d y x", x=self.width)
         return rearrange(F.avg_pool2d(grid, self.stride, ceil_mode=True), "b d y x -> b (y x) d")
+
+
+@dataclass(frozen=True, eq=False)
+class MeanChildren(Messages):
+    """The messages of axial attention: each child's values, mixed, as its share of its one parent's mean.
+
+    Every child has one parent, that at its place, so they are kept as (B, n).
+
+    Shapes:
+        - u: the children (B, n, in_dim); c: (B, out_dim, out_dim)
+    """
+
+    attention: AxialAttention
+    u: Tensor
+    c: Tensor
+
+    @cached_property
+    def parent(self) -> Tensor:
+        """The parent of each child: (n,)."""
+        steps = torch.arange(self.attention.width, device=self.u.device) // self.attention.stride
+        return (steps.unsqueeze(1) * (int(steps[-1]) + 1) + steps).flatten()
+
+    @cached_property
+    def coupling(self) -> Tensor:
+        share = 1 / self.parent.bincount()[self.parent]
+        return share.to(self.u).expand(len(self.u), -1)
+
+    @cached_property
+    def sent(self) -> Tensor:
+        """What each child sent, before its share is taken: (B, n, out_dim)."""
+        sent: Tensor = self.attention.value(self.u) @ self.c.mT
+        return sent
+
+    def along(self, direction: Tensor) -> Tensor:
+        return (direction[:, self.parent] * self.sent).sum(-1) * self.coupling
+
+    def dense(self, kept: Tensor) -> Tensor:
+        out = kept.new_zeros(len(kept), int(self.parent[-1]) + 1, kept.shape[1])
+        index = self.parent.view(1, 1, -1).expand(len(kept), 1, -1)
+        return out.scatter_(1, index, kept.unsqueeze(1)).unsqueeze(1)

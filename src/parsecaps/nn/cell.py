@@ -1,20 +1,26 @@
-"""The capsule cell, repeated eight times (Sec. 3.1)."""
+"""The capsule cell, repeated eight times (Sec. 3.1), and the routings that it can have."""
 
+from difflib import get_close_matches
 from typing import Any
 
 from torch import Tensor, nn
 
-from parsecaps.nn.normalisation import Normalisation, capsule_norm
-from parsecaps.nn.routing import SAARouting
+from parsecaps.nn.dynamic import DynamicRouting
+from parsecaps.nn.normalisation import capsule_norm
+from parsecaps.nn.routing import OwnCapsule, Routing, RoutingConfig, Way
+from parsecaps.nn.saa import SAARouting
+
+ROUTINGS: dict[str, type[Routing]] = {"saa": SAARouting, "dynamic": DynamicRouting}
+
+_OF_EVERY_CELL = frozenset({"routing", "heads", "radius", "squash_form", "normalisation"})
 
 
 class CapsuleCell(nn.Module):
-    """PConvCaps and SAA routing, then an MLP within each capsule.
+    """A routing, then an MLP within each capsule.
 
     A cell of stride 2 makes fewer, longer parents, out of nothing but its couplings. A cell of stride 1 adds what it
     routes to what was there, so a capsule is its own first child; the paper says nothing of residual paths
-    (deviation, `docs/paper.md`). The MLP never mixes capsules. `routing` holds the arguments of `SAARouting` that do
-    not follow from the shapes.
+    (deviation, `docs/paper.md`). The MLP never mixes capsules.
 
     Shapes:
         - input: U_l (B, w * w, in_dim)
@@ -30,17 +36,21 @@ class CapsuleCell(nn.Module):
         stride: int,
         mlp_ratio: int,
         dropout: float,
-        normalisation: Normalisation,
-        **routing: Any,
+        config: RoutingConfig,
     ) -> None:
         super().__init__()
         if stride == 1 and in_dim != out_dim:
             raise ValueError(f"a cell that keeps the grid keeps the dimension; {in_dim} and {out_dim} differ, give one")
+        if config.routing not in ROUTINGS:
+            near = get_close_matches(config.routing, ROUTINGS, n=1)
+            advice = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(ROUTINGS)}"
+            raise ValueError(f"routing {config.routing!r} is unknown; {advice}")
+        kind = ROUTINGS[config.routing]
+        config.check_settings(_OF_EVERY_CELL | kind.uses)
         self.residual = stride == 1
-        self.routing = SAARouting(
-            width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, normalisation=normalisation, **routing
-        )
-        self.norm = capsule_norm(normalisation, out_dim)
+        self.routing = kind(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config)
+        self.stay = Way("residual", chooses=False) if self.residual else None
+        self.norm = capsule_norm(config.normalisation, out_dim)
         self.mlp = nn.Sequential(
             nn.Linear(out_dim, mlp_ratio * out_dim),
             nn.GELU(),
@@ -49,9 +59,9 @@ class CapsuleCell(nn.Module):
         )
 
     def forward(self, u: Tensor) -> Tensor:
-        parents = self.routing(u)
-        if self.residual:
-            parents = parents + u
+        parents: Tensor = self.routing(u)
+        if self.stay is not None:
+            parents = parents + self.stay(u, OwnCapsule(u))
         parents = self.norm(parents)
         return parents + self.mlp(parents)  # type: ignore[no-any-return]
 

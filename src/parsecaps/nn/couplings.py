@@ -1,4 +1,4 @@
-"""Coupling coefficients as a thing of their own: computed in one small module, watched and replaced from outside.
+"""Coupling coefficients as a thing of their own: computed in one small module, recorded and replaced from outside.
 
 Every attention of the network sends its logits through a `Coupling`. A recorder or an intervention hooks onto these
 modules, so the network itself has no branch that returns or changes couplings.
@@ -15,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from parsecaps.functional import entmax
 
-Branch = Literal["sparse", "axial"]
+Between = Literal["capsules", "parameters"]
 Rule = Callable[["Coupling", Tensor], Tensor]
 
 
@@ -34,12 +34,13 @@ class Layout(Protocol):
 class Coupling(nn.Module):
     """alpha-entmax over the axis `dim` of the logits (Eq. 3, Eq. a_entmax).
 
+    `between` says what is coupled: children and parents, or instantiation parameters, as in the axial branch.
     `learned` makes alpha a parameter, as in the work the paper cites for it. `layout` turns the result into
     `(B, heads, parents, children)` and back where it is kept otherwise; `allowed`, in the form of the logits, says
     where a coupling may be above zero.
 
     Shapes:
-        - input and output: (B, heads, ...) for the sparse branch, (B, 1, d, d) for the axial one
+        - input and output: (B, heads, ...) between capsules, (B, 1, d, d) between parameters
     """
 
     allowed: Tensor | None
@@ -47,7 +48,8 @@ class Coupling(nn.Module):
     def __init__(
         self,
         *,
-        branch: Branch,
+        branch: str,
+        between: Between = "capsules",
         dim: int,
         alpha: float,
         learned: bool = False,
@@ -57,7 +59,8 @@ class Coupling(nn.Module):
         super().__init__()
         if not 1 <= alpha <= 2:
             raise ValueError(f"alpha is {alpha}; choose a number from 1 (softmax) to 2 (sparsemax)")
-        self.branch: Branch = branch
+        self.branch = branch
+        self.between: Between = between
         self.dim = dim
         self.alpha: float | Tensor = nn.Parameter(torch.tensor(float(alpha))) if learned else alpha
         self.layout = layout
@@ -80,7 +83,8 @@ class RecordedCoupling:
     """The couplings of one branch of one cell, for one batch: (B, heads, parents, children)."""
 
     name: str
-    branch: Branch
+    branch: str
+    between: Between
     coupling: Tensor
 
 
@@ -101,7 +105,7 @@ def record_couplings(model: nn.Module) -> Iterator[list[RecordedCoupling]]:
 
         def note(module: nn.Module, inputs: Any, output: Tensor, name: str = name) -> None:
             assert isinstance(module, Coupling)
-            recorded.append(RecordedCoupling(name, module.branch, module.dense(output).detach()))
+            recorded.append(RecordedCoupling(name, module.branch, module.between, module.dense(output).detach()))
 
         handles.append(module.register_forward_hook(note))
     with _removed_afterwards(handles):
@@ -132,11 +136,11 @@ def uniform(module: Coupling, c: Tensor) -> Tensor:
 def strongest(count: int) -> Rule:
     """The rule by which each parent keeps its `count` strongest children in each head; what is left sums to 1 again.
 
-    The axial branch couples instantiation parameters, not children, and stays as it is.
+    Couplings between instantiation parameters, as those of the axial branch, stay as they are.
     """
 
     def rule(module: Coupling, c: Tensor) -> Tensor:
-        if module.branch == "axial" or count >= c.shape[-1]:
+        if module.between == "parameters" or count >= c.shape[-1]:
             return c
         kept = torch.zeros_like(c).scatter(-1, c.topk(count, -1).indices, 1.0) * c  # children lie on the last axis
         total = kept.sum(module.dim, keepdim=True)

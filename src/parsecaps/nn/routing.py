@@ -1,106 +1,152 @@
-"""Sparse axial attention routing: the parents from their children (Sec. 3.2.2, Alg. 1)."""
+"""What a routing is: it makes parents of children, and says itself what each child contributed to each parent.
 
+A routing sums messages from children along one or more ways (the sparse and the axial branch, the residual path of a
+cell, ...). Each sum goes through a `Way`, together with the `Messages` it is made of. Explanations listen there and
+nowhere else, so a routing that sends its sums through ways has maps and parse trees.
+
+A new routing is a class like `SAARouting` or `DynamicRouting` and an entry in `ROUTINGS`; one of your own needs no
+more than `ROUTINGS["mine"] = MyRouting` before the model is built with `routing="mine"`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, get_args
+
+import torch
 from torch import Tensor, nn
 
-from parsecaps.functional.squash import SquashForm
-from parsecaps.nn.axial import AxialAttention
-from parsecaps.nn.normalisation import CapsuleBatchNorm, Normalisation, capsule_norm
-from parsecaps.nn.pconv import PConvCaps
-from parsecaps.nn.sparse import Choice, SparseAttention
+from parsecaps.functional.squash import SquashForm, check_form
+from parsecaps.nn.normalisation import Normalisation
+
+Choice = Literal["children", "parents"]
 
 
-class SAARouting(nn.Module):
-    """`U_{l+1} = U_s + U_a`, both asked by the prediction of PConvCaps, both made of nothing but coupled children.
+@dataclass(frozen=True, kw_only=True)
+class RoutingConfig:
+    """Which routing, and its settings: one object for a model, passed down to each cell.
 
-    The branches do not depend on each other. `content=False` is for measuring what the choice by content is worth:
-    no prediction, keys or queries, only what the priors say. `axial=False` leaves the sparse branch alone.
-    `paper_logits` computes the logits as printed, from raw queries and keys.
+    `heads` choose children separately; `radius` is how many children a parent sees beyond its own on each side (None:
+    all). `alpha` is that of entmax. `whole_values` gives each head values for all parameters of a parent. `jitter`
+    moves the preferred places of children at random in training. `over` says whether parents share themselves out
+    among their children or the reverse. `locality` and `paper_logits` tell our cell from that of the paper.
+    `iterations` are those of routing by agreement. A routing reads what it needs, and refuses the rest.
+    """
+
+    routing: str = "saa"
+    heads: int = 4
+    radius: int | None = 2
+    whole_values: bool = False
+    alpha: float = 1.5
+    learn_alpha: bool = False
+    over: Choice = "children"
+    locality: bool = True
+    jitter: float = 0.0
+    paper_logits: bool = False
+    iterations: int = 3
+    squash_form: SquashForm = "exponential"
+    normalisation: Normalisation = "batch"
+
+    def __post_init__(self) -> None:
+        if self.over not in get_args(Choice):
+            raise ValueError(f"over is {self.over!r}; choose one of {', '.join(get_args(Choice))}")
+        if self.heads < 1:
+            raise ValueError(f"{self.heads} heads cannot choose children; give at least 1")
+        if self.iterations < 1:
+            raise ValueError(f"iterations is {self.iterations}; give at least 1")
+        if self.normalisation not in get_args(Normalisation):
+            known = ", ".join(get_args(Normalisation))
+            raise ValueError(f"normalisation is {self.normalisation!r}; choose one of {known}")
+        check_form(self.squash_form)
+
+    def check_settings(self, used: frozenset[str]) -> None:
+        """Refuse a setting that is not at its default and is none of those `used`."""
+        for field in fields(self):
+            if field.name not in used and getattr(self, field.name) != field.default:
+                raise ValueError(f"the routing {self.routing!r} has no setting {field.name!r}; leave it out")
+
+
+class Messages(ABC):
+    """What every child sent to every parent along one way, in one forward pass over a batch.
+
+    A way may keep numbers of pairs in a form of its own, such as windows; `dense` brings that form to
+    (B, heads, parents, children).
+    """
+
+    @property
+    @abstractmethod
+    def coupling(self) -> Tensor:
+        """How much of each child each parent took, an exact 0 where it took nothing: (B, ...), in the form kept."""
+
+    @abstractmethod
+    def along(self, direction: Tensor) -> Tensor:
+        """The inner product of each message with a direction at its parent.
+
+        Shapes:
+            - direction: (B, n', d')
+            - output: as `coupling`; the sum over heads and children is the inner product of the direction and the sum
+        """
+
+    def dense(self, kept: Tensor) -> Tensor:
+        """The form kept, of any number of images -> (B, heads, n', n)."""
+        return kept
+
+
+class Way(nn.Module):
+    """A place that the sum of the children's messages passes unchanged, where a recorder can listen.
+
+    `chooses` says that couplings of this way are choices between children or parents, made anew for each image; those
+    of the other ways follow from the places of the capsules alone.
+
+    Shapes:
+        - input and output: (B, n', d'), before the squash
+    """
+
+    def __init__(self, name: str, *, chooses: bool) -> None:
+        super().__init__()
+        self.name, self.chooses = name, chooses
+
+    def forward(self, total: Tensor, messages: Messages) -> Tensor:
+        return total
+
+
+class Routing(nn.Module, ABC):
+    """Parents from children, out of nothing but the messages that it sends through its ways.
+
+    Capsules lie on square grids: `width` is that of the children, and `ceil(width / stride)` that of the parents.
+    `uses` names the settings of `RoutingConfig` that it reads, beside those that every cell has.
 
     Shapes:
         - input: U_l (B, n, in_dim)
         - output: U_{l+1} (B, n', out_dim)
     """
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        in_dim: int,
-        out_dim: int,
-        stride: int,
-        heads: int,
-        radius: int | None,
-        whole_values: bool,
-        locality: bool,
-        jitter: float,
-        content: bool,
-        paper_logits: bool,
-        axial: bool,
-        over: Choice,
-        alpha: float,
-        learn_alpha: bool,
-        squash_form: SquashForm,
-        normalisation: Normalisation,
-    ) -> None:
+    uses: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def __init__(self, *, width: int, in_dim: int, out_dim: int, stride: int, config: RoutingConfig) -> None:
         super().__init__()
-        self.content = content
-        if content:
-            self.predict = PConvCaps(
-                width=width,
-                in_dim=in_dim,
-                out_dim=out_dim,
-                stride=stride,
-                normalisation=normalisation,
-                bias=paper_logits or normalisation != "batch",
-            )
-            self.query_norm = nn.Identity() if paper_logits else _asking(normalisation, out_dim)
-        self.sparse = SparseAttention(
-            width=width,
-            in_dim=in_dim,
-            out_dim=out_dim,
-            stride=stride,
-            heads=heads,
-            radius=radius,
-            whole_values=whole_values,
-            locality=locality,
-            jitter=jitter,
-            content=content,
-            paper_logits=paper_logits,
-            over=over,
-            alpha=alpha,
-            learn_alpha=learn_alpha,
-            squash_form=squash_form,
-            normalisation=normalisation,
-        )
-        self.axial = (
-            AxialAttention(
-                width=width,
-                in_dim=in_dim,
-                out_dim=out_dim,
-                stride=stride,
-                content=content,
-                paper_logits=paper_logits,
-                alpha=alpha,
-                learn_alpha=learn_alpha,
-                squash_form=squash_form,
-            )
-            if axial
-            else None
-        )
 
+    @abstractmethod
     def forward(self, u: Tensor) -> Tensor:
-        q = self.query_norm(self.predict(u)) if self.content else None
-        parents: Tensor = self.sparse(u, q)
-        return parents if self.axial is None else parents + self.axial(u, q)
+        """The parents of the children `u`."""
 
 
-def _asking(normalisation: Normalisation, dim: int) -> CapsuleBatchNorm | nn.LayerNorm:
-    """The normalisation of queries, which starts with all parents asking for nearly the same.
+@dataclass(frozen=True, eq=False)
+class OwnCapsule(Messages):
+    """The messages of a residual path: each capsule to the parent at its own place; kept as (B, n).
 
-    So a child is first chosen by what it holds, and what parents want of it comes to differ as they learn. Where
-    queries differ from the start, couplings are random choices, from which the network learns less (`docs/study.md`).
+    Shapes:
+        - u: (B, n, d)
     """
-    norm = capsule_norm(normalisation, dim)
-    nn.init.normal_(norm.bias)
-    nn.init.constant_(norm.weight, 0.3)
-    return norm
+
+    u: Tensor
+
+    @property
+    def coupling(self) -> Tensor:
+        return torch.ones_like(self.u[..., 0])
+
+    def along(self, direction: Tensor) -> Tensor:
+        return (direction * self.u).sum(-1)
+
+    def dense(self, kept: Tensor) -> Tensor:
+        return torch.diag_embed(kept).unsqueeze(1)

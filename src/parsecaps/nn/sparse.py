@@ -1,19 +1,17 @@
 """Sparse attention: each parent chooses its children (Sec. 3.2.2, Eq. 3 and 4)."""
 
 import math
-from typing import Literal, get_args
+from dataclasses import dataclass
 
 import torch
 from einops import einsum, rearrange
 from torch import Tensor, nn
 
 from parsecaps.functional import squash
-from parsecaps.functional.squash import SquashForm, check_form
 from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.locality import LocalityPrior, Neighbourhood
-from parsecaps.nn.normalisation import CapsuleScale, Normalisation, capsule_norm
-
-Choice = Literal["children", "parents"]
+from parsecaps.nn.normalisation import CapsuleScale, capsule_norm
+from parsecaps.nn.routing import Messages, RoutingConfig, Way
 
 
 class SparseAttention(nn.Module):
@@ -33,73 +31,54 @@ class SparseAttention(nn.Module):
 
     temperature: Tensor
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        in_dim: int,
-        out_dim: int,
-        stride: int,
-        heads: int,
-        radius: int | None,
-        whole_values: bool,
-        locality: bool,
-        jitter: float,
-        content: bool,
-        paper_logits: bool,
-        over: Choice,
-        alpha: float,
-        learn_alpha: bool,
-        squash_form: SquashForm,
-        normalisation: Normalisation,
-    ) -> None:
+    def __init__(self, *, width: int, in_dim: int, out_dim: int, stride: int, config: RoutingConfig) -> None:
         super().__init__()
-        if over not in get_args(Choice):
-            raise ValueError(f"over is {over!r}; choose one of {', '.join(get_args(Choice))}")
-        if heads < 1:
-            raise ValueError(f"{heads} heads cannot choose children; give at least 1")
+        heads, over = config.heads, config.over
         if out_dim % heads:
             raise ValueError(f"{heads} heads do not divide a capsule dimension of {out_dim}; choose a divisor")
         # a window is of children as they are; keys that are normalised one by one are not linear in them
-        linear = over == "children" and (paper_logits or normalisation == "batch")
-        self.neighbourhood = Neighbourhood(width=width, stride=stride, radius=radius, dense=not linear)
+        linear = over == "children" and (config.paper_logits or config.normalisation == "batch")
+        self.neighbourhood = Neighbourhood(
+            width=width, stride=stride, radius=config.radius, windowed=None if linear else False
+        )
         self.heads = heads
-        self.whole_values = whole_values
-        self.squash_form = check_form(squash_form)
+        self.whole_values = config.whole_values
+        self.squash_form = config.squash_form
         self.value = nn.Linear(in_dim, out_dim, bias=False)
         if in_dim == out_dim:
             nn.init.eye_(self.value.weight)
         else:
             nn.init.orthogonal_(self.value.weight)
-        if whole_values:  # starts as groups do: what a head says of the parameters of another is 0
+        if self.whole_values:  # starts as groups do: what a head says of the parameters of another is 0
             start = rearrange(_in_groups(self.value.weight.detach(), heads), "h i d -> d (h i)")
             self.value = nn.Linear(heads * in_dim, out_dim, bias=False)
             self.value.weight = nn.Parameter(start.contiguous())
-        self.prior = LocalityPrior(heads=heads, neighbourhood=self.neighbourhood, preference=locality, jitter=jitter)
-        if content:
-            self.key = nn.Linear(in_dim, out_dim, bias=False)
-            self.key_norm: nn.Module = nn.Identity()
-            if not paper_logits:
-                # the same shift for all children of a parent changes no coupling, but among its parents it would
-                self.key_norm = (
-                    CapsuleScale(out_dim) if linear else capsule_norm(normalisation, out_dim, bias=over == "parents")
-                )
-            if paper_logits:
-                self.register_buffer("temperature", torch.ones(heads), persistent=False)
-            else:
-                self.temperature = nn.Parameter(torch.ones(heads))
+        self.prior = LocalityPrior(
+            heads=heads, neighbourhood=self.neighbourhood, preference=config.locality, jitter=config.jitter
+        )
+        self.key = nn.Linear(in_dim, out_dim, bias=False)
+        self.key_norm: nn.Module = nn.Identity()
+        if config.paper_logits:
+            self.register_buffer("temperature", torch.ones(heads), persistent=False)
+        else:
+            # the same shift for all children of a parent changes no coupling, but among its parents it would
+            self.key_norm = (
+                CapsuleScale(out_dim) if linear else capsule_norm(config.normalisation, out_dim, bias=over == "parents")
+            )
+            self.temperature = nn.Parameter(torch.ones(heads))
         self.coupling = Coupling(
             branch="sparse",
             dim=-2 if over == "parents" else -1,
-            alpha=alpha,
-            learned=learn_alpha,
+            alpha=config.alpha,
+            learned=config.learn_alpha,
             allowed=self.neighbourhood.allowed,
             layout=self.neighbourhood,
         )
+        self.way = Way("sparse", chooses=True)
 
-    def forward(self, u: Tensor, q: Tensor | None) -> Tensor:
-        route = self._windowed if self.neighbourhood.windowed else self._dense
-        return squash(route(u, q), self.squash_form)
+    def forward(self, u: Tensor, q: Tensor) -> Tensor:
+        messages, s = (self._windowed if self.neighbourhood.windowed else self._dense)(u, q)
+        return squash(self.way(s, messages), self.squash_form)
 
     @property
     def value_maps(self) -> Tensor:
@@ -108,23 +87,23 @@ class SparseAttention(nn.Module):
             return rearrange(self.value.weight, "d (h i) -> h i d", h=self.heads)
         return _in_groups(self.value.weight, self.heads)
 
-    def _dense(self, u: Tensor, q: Tensor | None) -> Tensor:
-        logits = self.prior(u.shape[0]).expand(u.shape[0], self.heads, -1, -1)
-        if q is not None:
-            k = self.key(u)
-            if isinstance(self.key_norm, CapsuleScale):
-                q = q * self.key_norm(k)
-            else:
-                k = self.key_norm(k)
-            q = rearrange(q * self._sharpness(), "b n (h d) -> b h n d", h=self.heads)
-            logits = q @ rearrange(k, "b n (h d) -> b h d n", h=self.heads) + logits
-        c = self.coupling(logits)  # (B, heads, parents, children)
+    def _dense(self, u: Tensor, q: Tensor) -> tuple["CoupledValues", Tensor]:
+        """The messages, and their sum (B, parents, out_dim)."""
+        k = self.key(u)
+        if isinstance(self.key_norm, CapsuleScale):
+            q = q * self.key_norm(k)
+        else:
+            k = self.key_norm(k)
+        q = rearrange(q * self._sharpness(), "b n (h d) -> b h n d", h=self.heads)
+        prior = self.prior(u.shape[0]).expand(u.shape[0], self.heads, -1, -1)
+        c: Tensor = self.coupling(q @ rearrange(k, "b n (h d) -> b h d n", h=self.heads) + prior)
+        messages = CoupledValues(self, u, c)
         if self.whole_values:
-            return self._tell(rearrange(c @ u.unsqueeze(1), "b h n i -> b n h i"))
-        s: Tensor = c @ rearrange(self.value(u), "b n (h d) -> b h n d", h=self.heads)
-        return rearrange(s, "b h n d -> b n (h d)")
+            return messages, self._values_of(rearrange(c @ u.unsqueeze(1), "b h n i -> b n h i"))
+        s = c @ rearrange(self.value(u), "b n (h d) -> b h n d", h=self.heads)
+        return messages, rearrange(s, "b h n d -> b n (h d)")
 
-    def _windowed(self, u: Tensor, q: Tensor | None) -> Tensor:
+    def _windowed(self, u: Tensor, q: Tensor) -> tuple["CoupledValues", Tensor]:
         """The same by small matrix products per parent, with the children as they are.
 
         Keys and values are linear in the children, so the query is brought to the children instead of each child of
@@ -132,17 +111,15 @@ class SparseAttention(nn.Module):
         """
         children = self.neighbourhood.gather(u)  # (B, parents, window, in_dim)
         parents = children.shape[1]
-        logits = self.prior(u.shape[0]).expand(u.shape[0], parents, self.heads, -1)
-        if q is not None:
-            scale = self.key_norm(self.key(u)) if isinstance(self.key_norm, CapsuleScale) else 1.0
-            asked = rearrange(q * (self._sharpness() * scale), "b n (h d) -> h (b n) d", h=self.heads)
-            asked = asked @ rearrange(self.key.weight, "(h d) i -> h d i", h=self.heads)
-            asked = rearrange(asked, "h (b n) i -> b n h i", n=parents)
-            logits = asked @ children.mT + logits
-        c = self.coupling(logits)  # (B, parents, heads, window)
-        return self._tell(c @ children)
+        scale = self.key_norm(self.key(u)) if isinstance(self.key_norm, CapsuleScale) else 1.0
+        asked = rearrange(q * (self._sharpness() * scale), "b n (h d) -> h (b n) d", h=self.heads)
+        asked = asked @ rearrange(self.key.weight, "(h d) i -> h d i", h=self.heads)
+        asked = rearrange(asked, "h (b n) i -> b n h i", n=parents)
+        prior = self.prior(u.shape[0]).expand(u.shape[0], parents, self.heads, -1)
+        c: Tensor = self.coupling(asked @ children.mT + prior)  # (B, parents, heads, window)
+        return CoupledValues(self, children, c), self._values_of(c @ children)
 
-    def _tell(self, collected: Tensor) -> Tensor:
+    def _values_of(self, collected: Tensor) -> Tensor:
         """What the heads collected from their children (B, parents, heads, in_dim), as values (B, parents, out_dim)."""
         if self.whole_values:
             return self.value(collected.flatten(2))  # type: ignore[no-any-return]
@@ -160,3 +137,30 @@ def _in_groups(weight: Tensor, heads: int) -> Tensor:
     """A map (out_dim, in_dim) as those of the heads, each to its own group of the output: (heads, in_dim, out_dim)."""
     own = torch.eye(heads, dtype=weight.dtype, device=weight.device).repeat_interleave(len(weight) // heads, 0)
     return einsum(weight, own, "d i, d h -> h i d")
+
+
+@dataclass(frozen=True, eq=False)
+class CoupledValues(Messages):
+    """The messages `c v` of sparse attention, kept as its couplings are.
+
+    Shapes:
+        - u: the children (B, n, in_dim), or their windows (B, n', window, in_dim)
+        - c: (B, heads, n', n), or windowed (B, n', heads, window)
+    """
+
+    attention: SparseAttention
+    u: Tensor
+    c: Tensor
+
+    @property
+    def coupling(self) -> Tensor:
+        return self.c
+
+    def along(self, direction: Tensor) -> Tensor:
+        asked = einsum(direction, self.attention.value_maps, "b n d, h i d -> b n h i")
+        if self.attention.neighbourhood.windowed:
+            return self.c * (asked @ self.u.mT)
+        return self.c * (rearrange(asked, "b n h i -> b h n i") @ self.u.mT.unsqueeze(1))
+
+    def dense(self, kept: Tensor) -> Tensor:
+        return self.attention.neighbourhood.dense(kept)

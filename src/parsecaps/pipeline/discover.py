@@ -14,7 +14,7 @@ from parsecaps.data.cache import prepare_all, prepared_masks
 from parsecaps.discovery.discover import DiscoveredConcept, Maps, Masks, discover, effective_concepts
 from parsecaps.discovery.naming import Naming, name_concepts, read_notes
 from parsecaps.discovery.stability import Stability, stability
-from parsecaps.explain.known_cases import (
+from parsecaps.explain.case_memory import (
     THUMBNAILS_FILE,
     CaseMemory,
     TrainingCases,

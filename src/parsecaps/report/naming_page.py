@@ -8,7 +8,7 @@ import numpy as np
 from parsecaps.discovery.discover import DiscoveredConcept, Maps, effective_concepts
 from parsecaps.discovery.naming import LONGEST, SHEET_FILE
 from parsecaps.discovery.stability import Stability
-from parsecaps.explain.known_cases import CaseMemory
+from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.prediction.bundle import is_unnamed
 from parsecaps.report.pages import render
 from parsecaps.report.pictures import data_uri, map_png

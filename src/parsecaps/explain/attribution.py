@@ -1,0 +1,76 @@
+"""The one registry of map methods, and the relevance of routes: where in an image something was seen, and by what."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from parsecaps.explain.attribution_path import AttributionPath
+from parsecaps.explain.gradient_maps import grad_cam, integrated_gradients, occlusion
+from parsecaps.explain.route_maps import route_maps
+from parsecaps.explain.targets import About, Target
+from parsecaps.explain.trace import has_routes, trace
+from parsecaps.nn.recorder import RecordedStage
+
+__all__ = ["MAP_METHODS", "ROUTES", "About", "MapMethod", "Target", "attribution_maps", "has_routes", "route_relevance"]
+
+# a model, images (B, channels, size, size) and targets -> (B, targets, size, size), not negative
+MapMethod = Callable[[nn.Module, Tensor, Sequence[Target]], Tensor]
+
+ROUTES = "routes"
+_AT_ONCE = 4  # images; a path has several points for each
+
+
+def _along_routes(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
+    """Maps along the routes, for models that have them (`explain.route_maps`)."""
+    parts = torch.split(image, _AT_ONCE)
+    return torch.cat([route_maps(AttributionPath(trace(model, part)), targets) for part in parts])
+
+
+MAP_METHODS: dict[str, MapMethod] = {
+    ROUTES: _along_routes,
+    "grad-cam": grad_cam,
+    "integrated-gradients": integrated_gradients,
+    "occlusion": occlusion,
+}
+
+
+def check_method(method: str) -> None:
+    """Refuse what is no method."""
+    if method not in MAP_METHODS:
+        raise ValueError(f"method is {method!r}; choose one of {', '.join(MAP_METHODS)}")
+
+
+def attribution_maps(model: nn.Module, image: Tensor, targets: Sequence[Target], method: str = ROUTES) -> Tensor:
+    """Where each target was seen, by one of `MAP_METHODS`.
+
+    Shapes:
+        - image: (B, channels, size, size) in [0, 1], as the model takes it
+        - output: (B, targets, size, size), not negative
+    """
+    check_method(method)
+    return MAP_METHODS[method](model, image, targets)
+
+
+@torch.no_grad()
+def route_relevance(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> list[list[Tensor]]:
+    """What each route brought to each target, as maps and trees show it: for each target, for each cell.
+
+    The routes are those of the ways that choose; where a cell has several such ways, their heads come one after the
+    other.
+
+    Shapes:
+        - image: (B, channels, size, size)
+        - output: (B, heads, parents, children) each
+    """
+    path = AttributionPath(trace(model, image))
+    return [
+        [_choices(cell, by_way) for cell, by_way in zip(path.cells, path.route_relevance(target), strict=True)]
+        for target in targets
+    ]
+
+
+def _choices(cell: RecordedStage, by_way: Sequence[Tensor]) -> Tensor:
+    """(B, heads, n', n): what was brought along the ways that choose."""
+    ways = zip(cell.ways, by_way, strict=True)
+    return torch.cat([each.messages.dense(kept) for each, kept in ways if each.way.chooses], 1)

@@ -1,0 +1,123 @@
+"""Attribution along a path: from a picture with nothing in it to this one, every route credited with what it brought.
+
+The primary capsules go in small steps from those of a neutral image to those of the image, and every cell chooses
+anew at each step. As the message of a child to a parent changes, the presence changes by the gradient times that
+change. Summed over the steps these add up, in each cell, to the whole difference between the two presences, with what
+each child was chosen for and what it then said both on its account. With the couplings kept as they were, the choices
+would count for nothing, and concepts that are told apart by them would not be found.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor
+
+from parsecaps.explain.targets import Target, neutral_image
+from parsecaps.explain.trace import Trace
+from parsecaps.nn.heads import Bottleneck
+from parsecaps.nn.recorder import record_stages
+
+STEPS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class LeafAttribution:
+    """What each primary capsule brought to one target; sums to `after - before` but for the size of the steps.
+
+    Shapes:
+        - relevance: (B, n_1)
+        - direction: (B, n_1, d_1), the mean gradient along the path
+        - before, after: (B,), the presence or logit of the neutral image and of the image
+    """
+
+    relevance: Tensor
+    direction: Tensor
+    before: Tensor
+    after: Tensor
+
+
+class AttributionPath:
+    """The path of one trace: run once, with a graph, and read by maps and trees for any number of targets.
+
+    The points of the path lie one after the other in one batch: ((steps + 1) * B, ...).
+    """
+
+    def __init__(self, trace: Trace, steps: int = STEPS) -> None:
+        self.trace, self.points = trace, steps + 1
+        with torch.no_grad():
+            start = trace.leaves(neutral_image(trace.image))
+            parts = torch.linspace(0, 1, self.points, dtype=start.dtype, device=start.device).view(-1, 1, 1, 1)
+            leaves = (start + parts * (trace.layers[0] - start)).flatten(0, 1)
+        self.leaves = leaves.requires_grad_()
+        with torch.enable_grad(), record_stages(trace.tower) as cells:
+            self.values = trace.read_out(trace.tower(self.leaves))
+        self.cells = tuple(cells)
+        self._gradients: dict[Target, tuple[Tensor, ...]] = {}
+
+    def leaf_attribution(self, target: Target) -> LeafAttribution:
+        """What each primary capsule brought."""
+        gradient = self._by_point(self.gradients(target)[0])  # (points, B, n, d)
+        direction = (gradient[1:] + gradient[:-1]).mean(0) / 2
+        leaves, values = (self._by_point(x) for x in (self.leaves, self._value(target)))
+        relevance = (direction * (leaves[-1] - leaves[0])).sum(-1)
+        return LeafAttribution(relevance, direction, values[0], values[-1])
+
+    @torch.no_grad()
+    def route_relevance(self, target: Target) -> tuple[tuple[Tensor, ...], ...]:
+        """What each child brought to each parent, for each cell by its ways, in the form that the messages are kept in.
+
+        The sum over the steps of `g (m_s+1 - m_s)`, with g the mean of the gradients at both points, is written as one
+        sum over the points: each message is measured once, along the difference of the g before and behind it.
+        """
+        gradients = iter(self.gradients(target)[1:])
+        found = []
+        for cell in self.cells:
+            ways = []
+            for way in cell.ways:
+                gradient = self._by_point(next(gradients))
+                between = (gradient[1:] + gradient[:-1]) / 2
+                nothing = torch.zeros_like(between[:1])
+                direction = torch.cat([nothing, between]) - torch.cat([between, nothing])
+                along = way.messages.along(direction.flatten(0, 1))
+                ways.append(self._by_point(along).sum(0))
+            found.append(tuple(ways))
+        return tuple(found)
+
+    def gradients(self, target: Target) -> tuple[Tensor, ...]:
+        """The gradients of a target at the leaves and at the sum of each way of each cell, at all points.
+
+        Where concepts alone decide, those of a class are a weighted sum of those of the concepts.
+        """
+        if target in self._gradients:
+            return self._gradients[target]
+        with torch.enable_grad():
+            value, weights = self._value(target), self.concept_weights(target)
+            if weights is None or any(concept not in self._gradients for concept in weights):
+                nodes = [self.leaves, *(way.total for cell in self.cells for way in cell.ways)]
+                found = torch.autograd.grad(value.sum(), nodes, retain_graph=True)
+            else:
+                parts = [[weight * g for g in self._gradients[concept]] for concept, weight in weights.items()]
+                found = tuple(torch.stack(each).sum(0) for each in zip(*parts, strict=True))
+        self._gradients[target] = found
+        return found
+
+    def concept_weights(self, target: Target) -> dict[Target, float] | None:
+        """How a class is made of concepts, where they alone decide; None for anything else."""
+        if target.about == "concepts" or not isinstance(self.trace.classes, Bottleneck):
+            return None
+        weights = self.trace.classes.weight[target.index].tolist()
+        return {Target("concepts", j): weight for j, weight in enumerate(weights)}
+
+    def _value(self, target: Target) -> Tensor:
+        """The presence or logit at all points: (points * B,)."""
+        if target.about not in self.values:
+            raise ValueError("the model has no concepts to explain; ask for its classes")
+        values = self.values[target.about]
+        if not 0 <= target.index < values.shape[1]:
+            last = values.shape[1] - 1
+            raise ValueError(f"{target.index} is none of the model's {target.about}; choose from 0 to {last}")
+        return values[:, target.index]
+
+    def _by_point(self, x: Tensor) -> Tensor:
+        return rearrange(x.detach(), "(s b) ... -> s b ...", s=self.points)
