@@ -11,7 +11,7 @@ import torch
 from scipy.special import softmax
 from torch import Tensor
 
-from parsecaps.audit.strict_cost import StrictCost, Strictness, load_cost
+from parsecaps.explain.strict_cost import StrictCost, Strictness, load_cost
 from parsecaps.prediction.bundle import Bundle, find_bundle
 from parsecaps.data.reading import read_image
 from parsecaps.explain.counterfactual import counterfactual

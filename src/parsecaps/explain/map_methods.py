@@ -3,17 +3,11 @@
 import numpy as np
 from torch import Tensor, nn
 
-from parsecaps.explain.gradient_maps import GRADIENT_MAPS
-from parsecaps.explain.route_maps import class_maps, concept_maps
+from parsecaps.explain.attribution import MAP_METHODS, Target, attribution_maps
 from parsecaps.explain.targets import About
 
 ROUTES = "routes"
-METHODS: dict[str, str] = {
-    ROUTES: "",
-    "grad-cam": "grad-cam",
-    "integrated-gradients": "integrated gradients",
-    "occlusion": "occlusion",
-}
+METHODS = MAP_METHODS
 
 
 def check_method(method: str) -> None:
@@ -24,8 +18,6 @@ def check_method(method: str) -> None:
 
 def make_maps(model: nn.Module, batch: Tensor, about: About, method: str) -> np.ndarray:
     """The maps (K, size, size) of one image (1, channels, size, size), not negative."""
-    if method == ROUTES:
-        found = (class_maps if about == "classes" else concept_maps)(model, batch)
-    else:
-        found = GRADIENT_MAPS[METHODS[method]](model, batch, about=about)
+    count = getattr(model, "num_concepts" if about == "concepts" else "num_classes")
+    found = attribution_maps(model, batch, [Target(about, index) for index in range(count)], method)
     return np.asarray(found[0].detach().cpu().float().numpy())

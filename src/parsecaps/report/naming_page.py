@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from parsecaps.prediction.bundle import is_unnamed
 from parsecaps.discovery.discover import DiscoveredConcept, Maps, effective_concepts
 from parsecaps.discovery.naming import LONGEST, SHEET_FILE
 from parsecaps.discovery.stability import Stability
 from parsecaps.explain.known_cases import CaseMemory
 from parsecaps.explain.thumbnails import jpeg_uri
+from parsecaps.prediction.bundle import is_unnamed
 from parsecaps.report.pages import render
 from parsecaps.report.pictures import map_png
 

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from parsecaps.audit.strict_cost import StrictCost, Strictness, load_cost
 from parsecaps.data.sources import open_data
 from parsecaps.explain.explainer import Explainer, explain
 from parsecaps.explain.known_cases import weights_digest
 from parsecaps.explain.route_maps import concept_maps
+from parsecaps.explain.strict_cost import StrictCost, Strictness, load_cost
 from parsecaps.explain.strict_tree import save_statistics, strict_network, strict_statistics
-from parsecaps.prediction.archive import Decision
 from tests.audit.make_audit import make_cost
 from tests.explain.told import DATA, make_bundle, make_folder
 
@@ -54,7 +53,7 @@ def test_all_of_it_is_of_the_strict_network(tmp_path: Path) -> None:
 def test_a_risk_is_not_promised_for_it() -> None:
     bundle = make_bundle(open_data(DATA), "parallel")
     with pytest.raises(ValueError, match="a risk is promised for the ordinary network only"):
-        Explainer(bundle, Decision(1.0, 0.2)).explain(IMAGE, strict=True)
+        Explainer(bundle, 0.1).explain(IMAGE, strict=True)
 
 
 def test_without_routes_there_is_none() -> None:
