@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from parsecaps.audit.strict_cost import Strictness
+from parsecaps.explain.strict_cost import Strictness
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain.explainer import Explainer, explain
 from parsecaps.explain.explanation import Explanation

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from parsecaps.audit.strict_cost import StrictCost, Strictness, load_cost
+from parsecaps.explain.strict_cost import StrictCost, Strictness, load_cost
 from parsecaps.data.reading import read_image
 from parsecaps.explain.attribution import MAP_METHODS, ROUTES, check_method
 from parsecaps.explain.attribution_path import AttributionPath

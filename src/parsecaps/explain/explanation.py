@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from parsecaps.audit.strict_cost import Strictness
+from parsecaps.explain.strict_cost import Strictness
 from parsecaps.explain.case_memory import KnownCase, Prototype, SimilarCase
 from parsecaps.explain.counterfactual import Counterfactual
 from parsecaps.explain.intervention import ConceptReasoning

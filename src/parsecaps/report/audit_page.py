@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from parsecaps.audit.audit import REDUNDANCY_CASES, Audit
 from parsecaps.audit.concepts import ConceptAudit
 from parsecaps.audit.localisation import TargetLocalisation
 from parsecaps.audit.maps import MapAudit
 from parsecaps.audit.redundancy import LayerSimilarity
 from parsecaps.audit.route_ablation import RouteAblation
+from parsecaps.audit.run import REDUNDANCY_CASES, Audit
 from parsecaps.metrics import Score, find_metric
 from parsecaps.report import audit_columns as map_columns
 from parsecaps.report.audit_columns import COLUMNS, Column, map_scores

@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from parsecaps.audit.strict_cost import StrictCost, Strictness, load_cost
 from parsecaps.data.sources import open_data
 from parsecaps.explain.explainer import Explainer, explain
 from parsecaps.explain.case_memory import weights_digest
 from parsecaps.explain.route_maps import concept_maps
+from parsecaps.explain.strict_cost import StrictCost, Strictness, load_cost
 from parsecaps.explain.strict_tree import save_statistics, strict_network, strict_statistics
-from parsecaps.prediction.archive import Decision
-from parsecaps.report.explanation_json import explanation_document
 from tests.audit.make_audit import make_cost
 from tests.explain.told import DATA, make_bundle, make_folder
 
@@ -48,14 +46,14 @@ def test_all_of_it_is_of_the_strict_network(tmp_path: Path) -> None:
     assert told.strict.seen == tuple(each.name for each in ordinary.concepts if each.seen)
     assert any("not calibrated" in note for note in told.notes)
     assert "Strict tree: " in repr(told)
-    assert json.loads(json.dumps(explanation_document(told)))["strict"]["diagnosis"] == ordinary.diagnosis
+    assert json.loads(json.dumps(told.as_dict()))["strict"]["diagnosis"] == ordinary.diagnosis
     assert (ordinary.strict, ordinary.strict_lines) == (None, [])
 
 
 def test_a_risk_is_not_promised_for_it() -> None:
     bundle = make_bundle(open_data(DATA), "parallel")
     with pytest.raises(ValueError, match="a risk is promised for the ordinary network only"):
-        Explainer(bundle, Decision(1.0, 0.2)).explain(IMAGE, strict=True)
+        Explainer(bundle, 0.1).explain(IMAGE, strict=True)
 
 
 def test_without_routes_there_is_none() -> None:
@@ -111,4 +109,4 @@ def test_traversals_come_with_a_trained_decoder_only() -> None:
     most = capsule.argsort(descending=True)[:2].tolist()
     assert [each.name for each in told.traversals] == [bundle.concepts[j] for j in most]
     assert [each.value for each in told.traversals] == pytest.approx(capsule[most].tolist(), abs=1e-6)
-    assert len(explanation_document(told)["traversals"]) == 2
+    assert len(told.as_dict()["traversals"]) == 2

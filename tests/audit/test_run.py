@@ -1,6 +1,7 @@
 """The whole audit of tiny models on a few drawn images, with maps of which the truth is known."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from parsecaps.audit.audit import Audit, audit
-from parsecaps.audit.masks import CaseMasks, find_masks
+from parsecaps.audit import Audit, audit
+from parsecaps.audit.cases import CaseMasks, find_masks
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
+from parsecaps.explain.attribution import Target, attribution_maps
 from parsecaps.explain.strict_tree import strict_tree
-from parsecaps.explain.targets import About
 from parsecaps.metrics.scores import score
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.nn import record_couplings, replace_couplings
@@ -52,20 +53,20 @@ class Known:
         self.rows = {prepared.images[row].tobytes(): row for row in range(len(data))}
         self.masks = masks.concepts
 
-    def __call__(self, model: nn.Module, image: Tensor, *, about: About) -> Tensor:
+    def __call__(self, model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
         rows = [self.rows[each.mul(255).round().byte().numpy().tobytes()] for each in image]
         masks = torch.from_numpy(self.masks(rows)).float()
-        return masks if about == "concepts" else masks.amax(1, keepdim=True).expand(-1, 2, -1, -1)
+        return torch.stack([masks[:, t.index] if t.about == "concepts" else masks.amax(1) for t in targets], 1)
 
 
-def nowhere(model: nn.Module, image: Tensor, *, about: About) -> Tensor:
-    return torch.zeros(len(image), 7 if about == "concepts" else 2, 32, 32)
+def nowhere(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
+    return torch.zeros(len(image), len(targets), 32, 32)
 
 
-def by_coupling(model: nn.Module, image: Tensor, about: About, target: int) -> list[Tensor]:
-    with record_couplings(model) as recorded:
+def by_coupling(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> list[list[Tensor]]:
+    with torch.no_grad(), record_couplings(model) as recorded:
         model(image)
-    return [each.coupling for each in recorded if each.branch == "sparse"]
+    return [[each.coupling for each in recorded if each.branch == "sparse"]] * len(targets)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +162,7 @@ def test_the_same_arguments_give_the_same_numbers(data: DataSet, prepared: Prepa
 
     def tell(what: str, done: int, total: int) -> None:
         stages.add(what)
-        assert 0 < done <= total
+        assert 0 <= done <= total
 
     def again() -> str:
         maps = {"truth": Known(data, prepared, bundle)}
@@ -170,14 +171,56 @@ def test_the_same_arguments_give_the_same_numbers(data: DataSet, prepared: Prepa
 
     assert again() == again()
     assert stages == {
-        "predicting",
-        "maps of concepts",
-        "maps of classes",
-        "concepts hidden",
-        "routes to concepts",
-        "routes to classes",
+        "predictions",
+        "inpainted concepts",
+        "maps",
+        "parameter randomisation",
+        "route ablation",
         "strict tree",
+        "concepts",
+        "redundancy",
     }
+
+
+def test_each_method_is_measured_alone_as_beside_others(data: DataSet, prepared: PreparedImages) -> None:
+    """Maps are made of what each image needs only, image by image, and curves in batches over all methods."""
+    bundle = bundle_of(data)
+    calls: list[tuple[int, list[Target]]] = []
+
+    def slow(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
+        """All concepts and classes, of which some are picked."""
+        calls.append((len(image), list(targets)))
+        every = [Target("concepts", j) for j in range(7)] + [Target("classes", k) for k in range(2)]
+        maps = attribution_maps(model, image, every, "grad-cam")
+        return maps[:, [every.index(target) for target in targets]]
+
+    both = audit(bundle, data, prepared, ROWS[:3], maps={"nowhere": nowhere, "slow": slow}, resamples=10)
+    alone = audit(
+        bundle,
+        data,
+        prepared,
+        ROWS[:3],
+        maps={"fast": lambda model, image, targets: attribution_maps(model, image, targets, "grad-cam")},
+        resamples=10,
+    )
+    for about in ("concepts", "classes"):
+        one, other = both.maps[about]["slow"], alone.maps[about]["fast"]
+        assert (one.localisation is None) == (other.localisation is None) == (about == "classes")
+        if one.localisation is not None and other.localisation is not None:
+            assert one.localisation.pointing == other.localisation.pointing
+            assert one.localisation.mass.value == pytest.approx(other.localisation.mass.value)
+        assert one.faithfulness is not None
+        assert other.faithfulness is not None
+        assert one.faithfulness.deletion == pytest.approx(other.faithfulness.deletion, abs=1e-6)
+        assert one.faithfulness.insertion == pytest.approx(other.faithfulness.insertion, abs=1e-6)
+    picked = np.random.default_rng(0).permutation(3)
+    for (count, targets), row in zip(calls, [ROWS[i] for i in picked], strict=False):
+        assert count == 1
+        has = [j for j, value in enumerate(data.cases[row].concepts) if value == 1]
+        assert [target.index for target in targets if target.about == "concepts"] == has
+        assert sum(target.about == "classes" for target in targets) == 1
+    stages = 1 + 9  # the model itself, and the tiny network made random
+    assert len(calls) == 3 * stages
 
 
 def test_a_model_without_concepts_says_what_is_missing(data: DataSet, prepared: PreparedImages) -> None:

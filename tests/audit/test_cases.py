@@ -3,13 +3,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from parsecaps.audit.masks import find_masks
+from parsecaps.audit.cases import Cases, find_masks, model_values
+from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.phantom import draw
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
+from parsecaps.explain.attribution import Target
 from parsecaps.models import PlainCNN
 from parsecaps.prediction.bundle import Bundle
 from tests.data.make import folder_of_pictures
@@ -68,3 +71,30 @@ def test_data_without_masks_have_none(outlined: DataSet) -> None:
     found = find_masks(bare, bundle_for("veil"))
     assert (found.concepts, found.lesion) == (None, None)
     assert find_masks(outlined, bundle_for("something else")).concepts is None
+
+
+def test_values_are_presences_then_probabilities() -> None:
+    image = torch.rand(2, 1, 32, 32)
+    for concepts in (0, 3):
+        model = PlainCNN.from_preset("tiny", num_classes=3, num_concepts=concepts).eval()
+        with torch.no_grad():
+            output, values = model(image), model_values(model)(image)
+        torch.testing.assert_close(values[:, concepts:], output.logits.softmax(-1))
+        assert values.shape == (2, concepts + 3)
+        if output.presence is not None:
+            torch.testing.assert_close(values[:, :concepts], output.presence)
+
+
+def test_what_is_explained_is_what_a_case_has_or_else_what_is_seen(outlined: DataSet) -> None:
+    bundle = bundle_for("streaks", "no such thing", "veil")
+    cases = Cases(bundle, outlined, prepare_all(outlined, bundle.preparation), [2, 0, 1])
+    values = torch.tensor([[0.9, 0.2, 0.1, 0.7, 0.3], [0.9, 0.8, 0.1, 0.3, 0.7], [0.1, 0.1, 0.6, 0.5, 0.5]])
+    found = cases.targets(range(3), values)
+    assert found == [
+        [Target("concepts", 0), Target("concepts", 2), Target("classes", 0)],
+        [Target("concepts", 1), Target("concepts", 2), Target("classes", 1)],  # unknown, but seen; has no streaks
+        [Target("concepts", 0), Target("concepts", 2), Target("classes", 0)],
+    ]
+    assert [cases.column(each) for each in found[1]] == [1, 2, 4]
+    batches = list(cases.first(2).batches())
+    assert [(batch, tuple(image.shape)) for batch, image in batches] == [(range(2), (2, 3, 32, 32))]

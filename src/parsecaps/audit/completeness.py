@@ -1,16 +1,17 @@
-"""Are the stated reasons the real ones? What is left of a diagnosis when the concepts are taken away from it.
+"""Concept completeness: are the stated concepts the reasons, or does a diagnosis bypass them?
 
 Two measurements, the same for every head.
 
-Shuffled: while the model runs, each image gets the concept capsules and presences of another, at the place where the
-network makes them; all else stays. A model that decides by its concepts then decides for the other image, and its
-accuracy falls to what chance gives. One whose class head runs beside the concepts (`head="parallel"`) does not notice:
-all of its accuracy survives, so no concept that it states has any part in its diagnosis.
+Permutation importance of the concepts (Breiman 2001; Fisher et al. 2019), all of them at once: while the model runs,
+each image gets the concept capsules and presences of another, at the place where the network makes them; all else
+stays. A model that decides by its concepts then decides for the other image, and its accuracy falls to what chance
+gives. One whose class head runs beside the concepts (`head="parallel"`) does not notice: all of its accuracy survives,
+so no concept that it states has any part in its diagnosis.
 
-Explained: the presences might still tell what the class head did, as both read the same capsules. So the logits are
-fitted as a linear function of the presences, which is all that a bottleneck could do, on the training cases; on other
-cases R² and the share of equal diagnoses say how much of the decision the stated concepts account for. What a linear
-function misses, another one might find.
+Completeness (Yeh et al. 2020): how far the presences suffice to say what the class head says, as both read the same
+capsules. The logits are fitted as a linear function of the presences, which is all that a bottleneck could do, on the
+training cases; on other cases R² and the share of equal diagnoses say how much of the decision the stated concepts
+account for. What a linear function misses, another one might find.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from parsecaps.prediction.predictions import Predictions
 
 
 @dataclass(frozen=True)
-class Shuffled:
+class PermutedConcepts:
     """Accuracy on `n` labelled images with their own concepts and with those of others.
 
     `chance` is the accuracy of the model's diagnoses handed to other images. `survives` is the share of the accuracy
@@ -46,7 +47,7 @@ class Shuffled:
 
 
 @dataclass(frozen=True)
-class Explained:
+class Completeness:
     """How far a linear function of the presences says what the model's own head says, on `n` cases.
 
     `r2` is of the logits (less their mean over the classes, which no probability depends on). `agreement` is the share
@@ -62,13 +63,13 @@ class Explained:
     n: int
 
 
-def shuffled_concepts(
+def permuted_concepts(
     bundle: Bundle, data: DataSet, prepared: PreparedImages, rows: Sequence[int], *, batch_size: int = 64, seed: int = 0
-) -> Shuffled:
+) -> PermutedConcepts:
     """Run the model on labelled cases with their own concepts, and again with those of the next in a random order."""
     layers = [module for module in bundle.model.modules() if isinstance(module, ConceptLayer | LinearConcepts)]
     if not layers:
-        raise ValueError(f"{type(bundle.model).__name__} has no concepts to shuffle; give a model with concepts")
+        raise ValueError(f"{type(bundle.model).__name__} has no concepts to permute; give a model with concepts")
     labelled = [row for row in rows if data.cases[row].label >= 0]
     if len(labelled) < 2:
         raise ValueError(f"{len(labelled)} labelled case cannot exchange concepts; give at least 2")
@@ -93,10 +94,10 @@ def shuffled_concepts(
     classes = np.arange(len(own.classes))
     chance = float(((own.label[:, None] == classes).mean(0) * (named[:, None] == classes).mean(0)).sum())
     survives = (shuffled - chance) / (accuracy - chance) if accuracy > chance else None
-    return Shuffled(accuracy, shuffled, chance, survives, len(order))
+    return PermutedConcepts(accuracy, shuffled, chance, survives, len(order))
 
 
-def explained_by_concepts(train: Predictions, test: Predictions) -> Explained:
+def concept_completeness(train: Predictions, test: Predictions) -> Completeness:
     """Fit the model's logits from its presences on training cases, and compare on others."""
     if train.presence is None or test.presence is None:
         raise ValueError("the predictions have no presences; give those of a model with concepts")
@@ -106,12 +107,12 @@ def explained_by_concepts(train: Predictions, test: Predictions) -> Explained:
     solved, *_ = np.linalg.lstsq(_with_one(train.presence), wanted, rcond=None)
     fitted = _with_one(test.presence) @ solved
     spread = ((given - given.mean(0)) ** 2).sum()
-    said, named, known = fitted.argmax(1), test.logits.argmax(1), test.label >= 0
-    return Explained(
+    by_concepts, named, known = fitted.argmax(1), test.logits.argmax(1), test.label >= 0
+    return Completeness(
         r2=float(1 - ((given - fitted) ** 2).sum() / spread) if spread > 0 else 1.0,
-        agreement=float((said == named).mean()),
+        agreement=float((by_concepts == named).mean()),
         most_frequent=float(np.bincount(named).max() / len(named)),
-        accuracy=float((said == test.label)[known].mean()) if known.any() else None,
+        accuracy=float((by_concepts == test.label)[known].mean()) if known.any() else None,
         model_accuracy=float((named == test.label)[known].mean()) if known.any() else None,
         n=len(test),
     )
