@@ -12,8 +12,8 @@ import parsecaps
 from parsecaps.cli import app
 from parsecaps.cli.output import next_free
 from parsecaps.data.sources import open_data
-from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.case_memory import CaseMemory, remember_run
+from parsecaps.explain.explainer import Explainer
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.explanation_json import explanation_document
 from parsecaps.training.callbacks import Callbacks

@@ -14,8 +14,8 @@ from parsecaps.audit.redundancy import NUM_BINS, LayerSimilarity
 from parsecaps.audit.route_ablation import SHARES, CutMeasures, RouteAblation, summarise_cuts
 from parsecaps.audit.run import Audit
 from parsecaps.explain.strict_cost import Paired, StrictCost
-from parsecaps.metrics.comparison import Difference
 from parsecaps.metrics import Score
+from parsecaps.metrics.comparison import Difference
 
 CASES = 12
 NAMES = ("blue-whitish veil", "str<b>eaks")

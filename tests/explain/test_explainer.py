@@ -11,8 +11,8 @@ from PIL import Image
 
 from parsecaps.data.raw_image import RawImage
 from parsecaps.data.sources import open_data
-from parsecaps.explain.explainer import Explainer, explain
 from parsecaps.explain.attribution import Target, attribution_maps
+from parsecaps.explain.explainer import Explainer, explain
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.explain.route_maps import class_maps, concept_maps
 from parsecaps.prediction.archive import Decision

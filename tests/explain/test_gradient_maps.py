@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 from captum.attr import IntegratedGradients, LayerGradCam, Occlusion
+from parsecaps.explain.path import neutral
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parsecaps.explain.attribution import Target
 from parsecaps.explain.gradient_maps import IG_STEPS, grad_cam, integrated_gradients, occlusion
-from parsecaps.explain.path import neutral
 from parsecaps.models import PlainCNN
 from parsecaps.types import Output
 from tests.explain.small_models import random_image, small_model

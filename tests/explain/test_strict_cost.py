@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from parsecaps.data.sources import open_data
-from parsecaps.explain.explainer import Explainer, explain
 from parsecaps.explain.case_memory import weights_digest
+from parsecaps.explain.explainer import Explainer, explain
 from parsecaps.explain.route_maps import concept_maps
 from parsecaps.explain.strict_cost import StrictCost, Strictness, load_cost
 from parsecaps.explain.strict_tree import save_statistics, strict_network, strict_statistics

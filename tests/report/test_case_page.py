@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from parsecaps.explain.strict_cost import Strictness
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain.explainer import Explainer, explain
 from parsecaps.explain.explanation import Explanation
+from parsecaps.explain.strict_cost import Strictness
 from parsecaps.explain.traversal_strip import TraversalStrip
 from parsecaps.models import ParseCaps
 from parsecaps.prediction.bundle import Bundle

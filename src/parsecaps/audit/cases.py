@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.data.cache import PreparedImages
+from parsecaps.data.cache import PreparedImages, prepared_masks
 from parsecaps.data.cases import DataSet
-from parsecaps.data.cache import prepared_masks
 from parsecaps.explain.attribution import Target
 from parsecaps.metrics import THRESHOLD
 from parsecaps.prediction.bundle import Bundle

@@ -20,8 +20,8 @@ from parsecaps.audit.leakage import Leakage, leakage
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.intervention import ConceptReasoning, concept_reasoning, typical_presences
-from parsecaps.metrics.bootstrap import percentile_interval, resampled_weights
 from parsecaps.metrics import Score
+from parsecaps.metrics.bootstrap import percentile_interval, resampled_weights
 from parsecaps.metrics.scores import score
 from parsecaps.nn.heads import Bottleneck
 from parsecaps.prediction.bundle import Bundle

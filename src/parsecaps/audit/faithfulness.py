@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from parsecaps.audit.cases import Values
-from parsecaps.metrics import means
-from parsecaps.metrics import Score
+from parsecaps.metrics import Score, means
 
 GRID = 8  # squares along a side
 STEPS = 16

@@ -16,9 +16,7 @@ import numpy as np
 import torch
 
 from parsecaps.audit.cases import About, CaseMasks, Cases, Progress
-from parsecaps.metrics import means
-from parsecaps.metrics import Score
-from parsecaps.metrics import THRESHOLD
+from parsecaps.metrics import THRESHOLD, Score, means
 
 _MARGIN = 0.02  # of the image's side: the rim of a thing is part of it
 _TRIES = 64

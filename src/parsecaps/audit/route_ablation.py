@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from parsecaps.audit.cases import About, Cases, Progress, Values
 from parsecaps.explain.attribution import Target
-from parsecaps.metrics import means
-from parsecaps.metrics import Score
+from parsecaps.metrics import Score, means
 from parsecaps.nn.couplings import Coupling, Rule, record_couplings, replace_couplings
 from parsecaps.nn.initial import InitialBlock
 from parsecaps.nn.primary import PrimaryCaps

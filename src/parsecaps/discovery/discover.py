@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parsecaps.discovery.stability import Stability, correlation
-from parsecaps.explain.case_memory import CaseMemory
-from parsecaps.explain.case_memory import Prototype, first_of_patients, prototypes
+from parsecaps.explain.case_memory import CaseMemory, Prototype, first_of_patients, prototypes
 
 DEAD = 0.01  # a presence whose standard deviation over the cases is below this says nothing
 DUPLICATE = 0.95  # correlation beyond which two concepts say the same, or the exact opposite

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from parsecaps.explain.strict_cost import Strictness
-from parsecaps.explain.case_memory import KnownCase, Prototype, SimilarCase
+from parsecaps.explain.case_memory import Prototype, SimilarCase
 from parsecaps.explain.counterfactual import Counterfactual
 from parsecaps.explain.intervention import ConceptReasoning
 from parsecaps.explain.parse_tree import ParseTree
+from parsecaps.explain.strict_cost import Strictness
 from parsecaps.explain.traversal_strip import TraversalStrip
 
 

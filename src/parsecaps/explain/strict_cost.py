@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from parsecaps.explain.case_memory import weights_digest
-from parsecaps.metrics.comparison import Difference
 from parsecaps.metrics import Score
+from parsecaps.metrics.comparison import Difference
 from parsecaps.prediction.bundle import Bundle
 
 AUDIT_FILE = "audit.json"

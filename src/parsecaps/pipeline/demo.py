@@ -7,8 +7,8 @@ from pathlib import Path
 from parsecaps.config import Config, ExplainConfig, load_config
 from parsecaps.data.cases import DataSet
 from parsecaps.data.files import write_text
-from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.case_memory import remember_run
+from parsecaps.explain.explainer import Explainer
 from parsecaps.pipeline.explain import explain_series
 from parsecaps.pipeline.train import fit
 from parsecaps.report.case_page import demo_page

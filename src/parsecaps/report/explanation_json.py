@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from parsecaps.data.files import plain_name, write_text
-from parsecaps.explain.explanation import Explanation, Reasons
 from parsecaps.explain.case_memory import KnownCase
+from parsecaps.explain.explanation import Explanation, Reasons
 from parsecaps.report.pictures import base64_text, grey_png, overlay_png, png_file, traversal_picture
 from parsecaps.report.tree_drawing import draw_tree
 

@@ -1,6 +1,6 @@
 """Does training wait for data? Images per second of the loader beside those of a training step, and its memory.
 
-    python -m benchmarks.loading phantom:n=50000 64
+    python -m benchmarks.data phantom:n=50000 64
 
 prepares a data set into an empty cache, goes through it once, and prints the peak memory of doing so.
 """
@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.memory import in_new_process, resident
-from benchmarks.throughput import NUM_CLASSES, training_task
-from benchmarks.timing import Effort, best_seconds
+from benchmarks.speed import BATCH_SIZE, NUM_CLASSES, training_task
+from benchmarks.timing import Effort, best_seconds, in_new_process, resident
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages, prepare_all
@@ -26,8 +25,6 @@ from parsecaps.data.leaks import Fingerprints
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.models.parsecaps import ParseCaps
-
-BATCH_SIZE = 32
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,7 @@ def time_loading(preset: str, effort: Effort, *, images: int = 256) -> LoadingSp
 
 def measure_loading_memory(data: str, image_size: int) -> LoadingMemory:
     """Do it in a new Python, for a process cannot forget a peak."""
-    return LoadingMemory(**in_new_process("benchmarks.loading", data, str(image_size)))
+    return LoadingMemory(**in_new_process("benchmarks.data", data, str(image_size)))
 
 
 def _load(name: str, image_size: int) -> LoadingMemory:

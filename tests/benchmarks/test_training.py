@@ -2,11 +2,10 @@
 
 import pytest
 
-from benchmarks import training_speed
-from benchmarks.training_speed import _Turns, time_training
+from benchmarks import training
+from benchmarks.training import _Turns, time_training
 from parsecaps.config import load_config
-from parsecaps.training import watch
-from parsecaps.training.watch import Progress
+from parsecaps.training import Progress, loop
 
 
 def _at(epoch: int, batch: int) -> Progress:
@@ -15,7 +14,7 @@ def _at(epoch: int, batch: int) -> Progress:
 
 def test_only_steps_within_an_epoch_count_and_bare_steps_get_as_much_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(training_speed.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(training.time, "perf_counter", lambda: clock[0])
 
     def bare() -> None:
         clock[0] += 0.5
@@ -23,13 +22,13 @@ def test_only_steps_within_an_epoch_count_and_bare_steps_get_as_much_time(monkey
     turns = _Turns(bare)
     for passed, epoch, batch in ((7.0, 1, 2), (3.0, 1, 5), (2.0, 1, 7), (50.0, 2, 1), (4.0, 2, 5), (9.0, 3, 1)):
         clock[0] += passed
-        turns.hear(_at(epoch, batch))
+        turns.count(_at(epoch, batch))
     assert (turns.seconds, turns.steps) == (9.0, 9)  # 3 + 2 + 4 s; batches 2 to 7 of the first, 1 to 5 of the second
     assert (turns.bare_seconds, turns.bare_steps) == (9.0, 18)
 
 
 def test_a_real_run_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_SECONDS", 0.0)  # a report after each step, however fast the machine
+    monkeypatch.setattr(loop, "_REPORT_SECONDS", 0.0)  # a report after each step, however fast the machine
     config = load_config(None, ["data.path=phantom:n=48,size=32", "model.preset=tiny", "model.image_size=32"])
     speed = time_training(config.change("training", batch_size=4), epochs=3)
     assert (speed.preset, speed.image_size, speed.batch_size) == ("tiny", 32, 4)

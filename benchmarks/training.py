@@ -16,12 +16,13 @@ from torch import nn
 
 from benchmarks.timing import Task
 from parsecaps.config import Config
-from parsecaps.training.build import build_batches, build_model, build_objective, build_schedule
-from parsecaps.training.choose import reconstructs
-from parsecaps.training.fit import fit
-from parsecaps.training.opening import Listeners, open_new
+from parsecaps.run import Run
+from parsecaps.training import Callbacks, Progress
+from parsecaps.training.build import build_batches, build_step
+from parsecaps.training.fit import train_run
+from parsecaps.training.optimizer import Schedule
 from parsecaps.training.processes import find_processes
-from parsecaps.training.watch import Progress
+from parsecaps.training.start import start_run
 
 _WARM_UP = 2  # steps of either kind that are not counted
 
@@ -50,9 +51,9 @@ def time_training(config: Config, *, epochs: int, log: Callable[[str], None] = l
         raise ValueError("a training is timed on the CPU alone; hide the GPU with CUDA_VISIBLE_DEVICES=")
     quick = config.change("training", epochs=epochs, patience=0)
     with tempfile.TemporaryDirectory() as folder:
-        settled, bare = _bare_step(quick)
+        settled, bare = _bare_step(quick, Path(folder) / "bare")
         turns = _Turns(bare)
-        fit(quick, run_folder=Path(folder) / "run", listeners=Listeners(log=log, progress=turns.hear))
+        train_run(quick, run_folder=Path(folder) / "run", callbacks=Callbacks(log=log, progress=turns.count))
     if not (turns.steps and turns.bare_steps):
         raise ValueError(f"{epochs} epochs are too few steps to measure; give --epochs more, or more images")
     size, batch_size = settled.model.image_size, settled.training.batch_size
@@ -71,7 +72,7 @@ def time_training(config: Config, *, epochs: int, log: Callable[[str], None] = l
 
 @dataclass
 class _Turns:
-    """Hears how a run goes, and does bare steps whenever it has begun another epoch."""
+    """Counts the steps of a run by its progress, and makes bare steps whenever it has begun another epoch."""
 
     bare: Task
     seconds: float = 0.0
@@ -82,7 +83,7 @@ class _Turns:
     _batch: int = 0
     _since: float = field(default_factory=time.perf_counter)
 
-    def hear(self, progress: Progress) -> None:
+    def count(self, progress: Progress) -> None:
         now = time.perf_counter()
         if progress.epoch == self._epoch:
             self.seconds += now - self._since
@@ -101,25 +102,21 @@ class _Turns:
         self.bare_seconds += passed
 
 
-def _bare_step(config: Config) -> tuple[Config, Task]:
-    """The step of this configuration on one batch that lies ready, and the configuration with all of it settled."""
-    processes = find_processes(1)
-    opened = open_new(config, processes, Listeners())
-    settled, material = opened.config, opened.material
-    batches = build_batches(settled, material, "train", processes)
+def _bare_step(config: Config, folder: Path) -> tuple[Config, Task]:
+    """The step of this configuration on one batch that lies ready, and the configuration with no `auto` left."""
+    run, processes = Run(folder), find_processes(1)
+    start_run(run, config, processes, Callbacks())
+    batches = build_batches(run, "train", processes)
     assert batches is not None
     batch = next(iter(batches.epoch(0)))
-    model = build_model(settled, material).train()
-    objective = build_objective(settled, material, model)
-    schedule = build_schedule(settled)
-    parameters = [*model.parameters(), *objective.parameters()]
-    optimizer = schedule.build_optimizer(nn.ModuleList([model, objective]))
-    reconstruct = reconstructs(material.data, material.rows("train"), settled)
+    step, schedule = build_step(run).train(), Schedule.build(run.config)
+    optimizer = schedule.build_optimizer(step)
 
-    def step() -> None:
+    def bare() -> None:
         optimizer.zero_grad()
-        objective(model(batch.image, reconstruct=reconstruct), batch).total.backward()
-        nn.utils.clip_grad_norm_(parameters, schedule.max_grad_norm)
+        _, losses = step(batch)
+        step.objective.total(losses).backward()
+        nn.utils.clip_grad_norm_(step.parameters(), schedule.max_grad_norm)
         optimizer.step()
 
-    return settled, step
+    return run.config, bare

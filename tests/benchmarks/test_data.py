@@ -1,4 +1,6 @@
-from benchmarks.loading import measure_loading_memory, time_loading
+"""The loader beside the model, and the memory of many images."""
+
+from benchmarks.data import measure_loading_memory, time_loading
 from benchmarks.timing import Effort
 
 
