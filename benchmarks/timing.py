@@ -1,8 +1,16 @@
-"""Timing on a machine that is never quiet: competitors take turns, and the best of several turns counts."""
+"""Time and memory on a machine that is never quiet.
 
+Competitors take turns and the best of several turns counts; memory is that of a process of its own.
+"""
+
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -71,3 +79,30 @@ class MatmulPeak:
     @property
     def flops_per_second(self) -> float:
         return 2 * self.width**3 / self.best
+
+
+def in_new_process(module: str, *arguments: str) -> dict[str, Any]:
+    """Run a module in a new Python, and read the JSON that it prints."""
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise OSError(f"memory could not be measured: {reason}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def resident(field: str) -> int:
+    """Resident memory now (VmRSS) or at its highest (VmHWM); where there is no /proc, the highest for both.
+
+    `ru_maxrss` comes second because a process starts with that of the one that started it.
+    """
+    status = Path("/proc/self/status")
+    if status.is_file():
+        for line in status.read_text(encoding="utf-8").splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) * 1024
+    import resource  # not on every system
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from parsecaps.config import Config, load_config
-from parsecaps.metrics.score import Score
-from parsecaps.pipeline.fit import fit
-from parsecaps.training.opening import Listeners
+from parsecaps.metrics import Score
+from studies.routings import PLACE, SPARSE_ALONE
+from studies.runs import train_or_resume
 
 NETWORK: dict[str, dict[str, Any]] = {
-    "without_content": {"content": False},
+    "without_content": PLACE,
     "without_place": {"locality": False},
-    "without_axial": {"axial": False},
+    "without_axial": SPARSE_ALONE,
     "alpha_1": {"alpha": 1.0},
     "alpha_2": {"alpha": 2.0},
     "alpha_learned": {"learn_alpha": True},
@@ -60,11 +60,10 @@ def changed(config: Config, variant: str) -> Config:
 def train_variant(variant: str, folder: Path, *, epochs: int, seed: int) -> dict[str, Any]:
     """Train, or read what was trained, and give a row of the table."""
     config = changed(load_config("demo").change("training", epochs=epochs, seed=seed), variant)
-    quiet = Listeners()
-    run = fit(resume=folder, listeners=quiet) if folder.exists() else fit(config, run_folder=folder, listeners=quiet)
-    assert run.scores is not None, run.failure
+    run = train_or_resume(config, folder)
+    assert run.scores is not None
     row: dict[str, Any] = {"variant": variant, "seed": seed, "epochs": epochs, "n": run.scores.images}
-    row["parameters"] = sum(p.numel() for p in run.load().model.parameters())
+    row["parameters"] = sum(p.numel() for p in run.bundle.model.parameters())
     row["accuracy"] = _with_interval(run.scores.overall["accuracy"], 100)
     row |= {name: _with_interval(run.scores.concepts[name], 1) for name in ("mean_auroc", "explanation_error_l2")}
     row["seconds"] = round(sum(each["seconds"] for each in run.history))

@@ -15,12 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.data.mnist import image_file, read_idx
-from parsecaps.data.sources import open_data
 from parsecaps.data.sources.affnist_like import change
-from parsecaps.data.splits import rows_of
-from parsecaps.training.run_folder import RunFolder
+from parsecaps.data.sources.mnist import image_file, read_idx
+from parsecaps.run import Run
 
 # the columns of the draws of `affnist_like.change` that each kind uses; the others stay in their middle, no change
 KINDS: dict[str, tuple[int, ...]] = {
@@ -45,20 +42,19 @@ def changed(digits: Tensor, kind: str, seed: int = 0) -> Tensor:
 
 
 @torch.no_grad()
-def accuracies(run: Path) -> dict[str, float]:
+def accuracies(folder: Path) -> dict[str, float]:
     """The accuracy of a run on its validation digits under each kind of change, in percent."""
-    folder = RunFolder(run)
-    path = folder.read_config().data.path
-    data = open_data(path)
+    run = Run(folder)
+    data = run.data
     if data.source != "affnist-like":
-        raise ValueError(f"{run} was trained on {data.source}; give runs on affnist-like")
-    rows = rows_of(folder.read_division(data), "val")
+        raise ValueError(f"{folder} was trained on {data.source}; give runs on affnist-like")
+    rows = run.rows("val")
     frames = [data.cases[row].frame for row in rows]
     still = read_idx(image_file(data.root, "train"))
     first = len(data) - len(still)  # the training digits come after the versions of the test digits
     digits = torch.from_numpy(still[[frame - first for frame in frames if frame is not None]])
     label = torch.tensor([data.cases[row].label for row in rows])
-    model = Bundle.load(folder.bundle).model.eval()
+    model = run.bundle.model.eval()
     found = {}
     for kind in KINDS:
         logits = torch.cat([model(part).logits for part in torch.split(changed(digits, kind), _BATCH)])

@@ -1,97 +1,81 @@
-"""CE-MRI brain tumours (Cheng, figshare 1512427): MATLAB 7.3 files, three classes, 233 patients."""
+"""CE-MRI brain tumours (Cheng, figshare 1512427): the author's folds by patient, and slices cropped to the tumour."""
 
+import csv
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn import functional as F
+from PIL import Image
 
-from parsecaps.data.cemri_format import (
-    CLASSES,
-    FOLD_FILE,
-    base_patient,
-    open_mat,
-    read_folds,
-    slice_files,
-    slice_label,
-    slice_patient_id,
-)
+from parsecaps.data.cases import DataSet
+from parsecaps.data.reading import read_image, read_mask
+from parsecaps.data.splits import Division
 
-__all__ = ["CLASSES", "Slices", "base_patient", "read_outlines", "read_slices", "split_by_fold"]
-
+PROTOCOLS: dict[str, list[tuple[set[int], set[int]]]] = {
+    "select": [({1}, {2}), ({2}, {1})],
+    "test": [({1, 2}, {3})],
+}
 _MARGIN = 1.6  # the side of a square around a tumour, as a multiple of the longer side of the tumour itself
 _SMALLEST_SQUARE = 0.2  # of the width of the slice
+_BRIGHTEST = 99.5  # percent of the pixels are not brighter than what becomes white
 
 
-class Slices(NamedTuple):
-    """Slices of a folder, in the order of their file numbers.
-
-    Shapes:
-        - image: (N, 1, size, size) in [0, 1]
-        - label: (N,) int64, an index into `CLASSES`
-        - fold: (N,) int64, the author's fold from 1 to 5
-        - patient: N patients, those whose ids differ only in a letter being one
-    """
-
-    image: Tensor
-    label: Tensor
-    fold: Tensor
-    patient: list[str]
-
-
-def read_slices(folder: str | Path, size: int, *, around_tumour: bool = False) -> Slices:
-    """Read every slice of a folder, scaled by its own range (up to the 99.5th percentile) and resized to `size`.
-
-    With `around_tumour`, only a square around the tumour is shown. It takes the true mask to find it, so this is for
-    measuring what a network could do that knows where to look, not for a model.
-    """
-    folder = Path(folder)
-    folds = read_folds(folder)
-    paths = slice_files(folder)
-    images, labels, patients = [], [], []
-    for path in paths:
-        with open_mat(path) as file:
-            pixels = np.asarray(file["cjdata"]["image"]).T.astype(np.float32)  # stored transposed
-            labels.append(slice_label(file, path))
-            patients.append(base_patient(slice_patient_id(file)))
-            square = _square(np.asarray(file["cjdata"]["tumorMask"]).T > 0) if around_tumour else None
-        images.append(_prepare(pixels, size, square))
-    if int(paths[-1].stem) > len(folds):
-        place = folder / FOLD_FILE
-        raise ValueError(f"{paths[-1]} is not among the {len(folds)} slices of {place}; use the original names")
-    fold = torch.from_numpy(folds[[int(p.stem) - 1 for p in paths]])
-    return Slices(torch.stack(images), torch.tensor(labels), fold, patients)
-
-
-def read_outlines(folder: str | Path, size: int) -> Tensor:
-    """The tumours of every slice of a folder, in the order of `read_slices`: (N, size, size) bool."""
-    outlines = []
-    for path in slice_files(Path(folder)):
-        with open_mat(path) as file:
-            mask = torch.from_numpy(np.asarray(file["cjdata"]["tumorMask"]).T.astype(np.float32))
-        resized = F.interpolate(mask[None, None], (size, size), mode="bilinear", antialias=True, align_corners=False)
-        outlines.append(resized[0, 0] > 0.5)
-    return torch.stack(outlines)
-
-
-def split_by_fold(
-    slices: Slices, *, train: set[int], test: set[int], as_published: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Indices of the slices to train and to test on; a patient of the test folds is dropped from training.
+def divide_by_fold(
+    data: DataSet,
+    *,
+    train: set[int],
+    test: set[int],
+    as_published: bool = False,
+    share: float = 1.0,
+    seed: int = 0,
+) -> Division:
+    """Train and test on these folds of the author; a patient of the test folds is dropped from training.
 
     The author's folds put 15 patients with several ids on both sides; here a patient is on one side only, unless
-    `as_published` asks for the folds as they are, for comparison with figures obtained so.
+    `as_published` asks for the folds as they are. A `share` of the training patients is drawn from each class alike, at
+    least one of each.
     """
-    folds = slices.fold.tolist()
-    tested = {patient for patient, fold in zip(slices.patient, folds, strict=True) if fold in test}
-    rows = list(enumerate(zip(slices.patient, folds, strict=True)))
-    train_rows = [i for i, (patient, fold) in rows if fold in train and (as_published or patient not in tested)]
-    test_rows = [i for i, (_, fold) in rows if fold in test]
-    if not train_rows or not test_rows:
-        raise ValueError(f"folds {sorted(train)} and {sorted(test)} are not both here; found {sorted(set(folds))}")
-    return torch.tensor(train_rows), torch.tensor(test_rows)
+    if not 0 < share <= 1:
+        raise ValueError(f"the share of patients is {share}; give a number above 0, up to 1")
+    tested = {case.patient for case in data.cases if case.fold in test}
+    rows = [i for i, c in enumerate(data.cases) if c.fold in train and (as_published or c.patient not in tested)]
+    if not rows or not tested:
+        found = sorted({case.fold for case in data.cases if case.fold is not None})
+        raise ValueError(f"folds {sorted(train)} and {sorted(test)} are not both here; found {found}")
+    generator, kept = torch.Generator().manual_seed(seed), set[str]()
+    for label in range(len(data.classes)):
+        patients = sorted({data.cases[row].patient for row in rows if data.cases[row].label == label})
+        drawn = torch.randperm(len(patients), generator=generator)[: max(1, round(share * len(patients)))]
+        kept |= {patients[i] for i in drawn.tolist()}
+    division: Division = ["test" if case.fold in test else None for case in data.cases]
+    for row in rows:
+        if data.cases[row].patient in kept:
+            division[row] = "train"
+    return division
+
+
+def crop_tumours(data: DataSet, folder: Path) -> Path:
+    """Write a square around each tumour as a picture, with a manifest of the cases in their order; gives the manifest.
+
+    It takes the true mask to find the tumour, so this is for measuring what a network could do that knows where to
+    look, not for a model. Each slice is scaled by its own range, up to its 99.5th percentile.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = folder / "cases.csv"
+    with manifest.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["image", "label", "patient"])
+        for case in data.cases:
+            assert case.mask is not None
+            pixels, mask = read_image(case.image, case.frame).pixels.astype(float), read_mask(case.mask, case.frame)
+            low, high = pixels.min(), np.percentile(pixels, _BRIGHTEST)
+            levels = (255 * (pixels - low) / max(high - low, 1.0)).clip(0, 255).round().astype(np.uint8)
+            top, left, side = _square(mask)
+            padded = np.pad(levels, side)[top + side : top + 2 * side, left + side : left + 2 * side]
+            name = f"{case.image.stem}.png"
+            Image.fromarray(padded).save(folder / name)
+            writer.writerow([name, data.classes[case.label], case.patient])
+    return manifest
 
 
 def _square(mask: np.ndarray) -> tuple[int, int, int]:
@@ -101,13 +85,3 @@ def _square(mask: np.ndarray) -> tuple[int, int, int]:
     side = round(max(_MARGIN * longer, _SMALLEST_SQUARE * mask.shape[1]))
     top, left = (round((line[0] + line[-1] + 1 - side) / 2) for line in (rows, columns))
     return top, left, side
-
-
-def _prepare(pixels: np.ndarray, size: int, square: tuple[int, int, int] | None) -> Tensor:
-    low, high = float(pixels.min()), float(np.percentile(pixels, 99.5))
-    scaled = torch.from_numpy((pixels - low) / max(high - low, 1.0)).clamp(0, 1)
-    if square is not None:
-        top, left, side = square
-        scaled = F.pad(scaled, [side] * 4)[top + side : top + 2 * side, left + side : left + 2 * side]
-    resized = F.interpolate(scaled[None, None], (size, size), mode="bilinear", antialias=True, align_corners=False)
-    return resized[0]

@@ -3,9 +3,9 @@
     python -m studies.measured_tumours DATA/cemri --protocol select
 
 A comparison that no network on whole slices has: the tumour is outlined by hand in training and in test, and 29 numbers
-measured of it (`data.measures`) are all that is known. They are so few that the classifier, kernel ridge regression, is
-solved exactly, so that many draws of patients can be afforded. `select` and `test` are as in `cell_study`. One line of
-JSON per split and share of the training patients.
+measured of it (`tumour_measures`) are all that is known. They are so few that the classifier, kernel ridge regression,
+is solved exactly, so that many draws of patients can be afforded. `select` and `test` are as in `cell_study`. One line
+of JSON per split and share of the training patients.
 """
 
 import argparse
@@ -13,13 +13,16 @@ import json
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from studies.cell_study import PROTOCOLS, some_patients
-from studies.cemri_slices import CLASSES, read_outlines, read_slices, split_by_fold
+from parsecaps.data.cache import prepare_all, prepared_masks
+from parsecaps.data.preparation import Preparation
+from parsecaps.data.sources import open_data
+from parsecaps.data.splits import rows_of
+from studies.cemri_slices import PROTOCOLS, divide_by_fold
 from studies.tumour_measures import MEASURES, measure
 
 _SHARES = (0.25, 0.5, 0.75, 1.0)
+_COVERED = 0.5  # of a pixel, to be of the tumour
 _RIDGE, _NARROWNESS, _FARTHEST = 0.1, 0.25, 4.0  # chosen by `select`
 
 
@@ -54,21 +57,20 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--draws", type=int, default=20, help="of the patients, at each share below 1")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    slices = read_slices(options.data, options.size)
-    outlines = read_outlines(options.data, options.size)
-    pairs = zip(slices.image[:, 0].double().numpy(), outlines.numpy(), strict=True)
-    measures = np.stack([measure(image, outline) for image, outline in pairs])
-    label = slices.label.numpy()
+    data = open_data(options.data)
+    preparation = Preparation(size=options.size, channels=1, scaling="percentile")
+    images, masks = prepare_all(data, preparation).images, prepared_masks(data, preparation, range(len(data)))
+    measures = np.stack([measure(image[0] / 255, mask > _COVERED) for image, mask in zip(images, masks, strict=True)])
+    label = np.array([case.label for case in data.cases])
     for train_folds, test_folds in PROTOCOLS[options.protocol]:
-        train, test = split_by_fold(slices, train=train_folds, test=test_folds)
         for share in _SHARES:
             right, meningioma = [], []
             for seed in range(options.draws if share < 1 else 1):
-                rows = some_patients(slices, train, share, seed).numpy()
+                division = divide_by_fold(data, train=train_folds, test=test_folds, share=share, seed=seed)
+                rows, test = rows_of(division, "train"), rows_of(division, "test")
                 named = kernel_ridge(measures[rows], label[rows], measures[test]) == label[test]
                 right.append(100 * named.mean())
-                meningioma.append(100 * named[label[test] == CLASSES.index("meningioma")].mean())
+                meningioma.append(100 * named[label[test] == data.classes.index("meningioma")].mean())
             result = {
                 "measures": len(MEASURES),
                 "test_folds": sorted(test_folds),

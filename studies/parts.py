@@ -6,7 +6,11 @@ neither in which parts are there nor in where they are, and a parent has to find
 are the same but alone.
 """
 
+import os
+from pathlib import Path
+
 import torch
+from PIL import Image
 from torch import Generator, Tensor
 
 IMAGE_SIZE = 32
@@ -54,6 +58,23 @@ def draw_parts(count: int, *, seed: int, noise: float = 0.15) -> tuple[Tensor, T
         _paint(image, alone[:, i], quarter[:, i + 1] + _CLEAR + _draw(room, generator), generator)
     image += noise * torch.randn(image.shape, generator=generator)
     return image.clamp_(0, 1).unsqueeze(1), label
+
+
+def write_parts(folder: Path, *, num_train: int = 4000, num_test: int = 1000) -> Path:
+    """Write images as PNG files, a folder per class below `train` and `test`; a folder that is there stays as it is."""
+    if folder.exists():
+        return folder
+    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    image, label = draw_parts(num_train + num_test, seed=0)
+    levels = (255 * image[:, 0]).round().byte().numpy()
+    for part in ("train", "test"):
+        for name in CLASSES:
+            (unfinished / part / name).mkdir(parents=True, exist_ok=True)
+    for i, index in enumerate(label.tolist()):
+        part = "train" if i < num_train else "test"
+        Image.fromarray(levels[i]).save(unfinished / part / CLASSES[index] / f"{i:05}.png")
+    unfinished.rename(folder)
+    return folder
 
 
 def _others(partner: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from parsecaps.data.contact_sheet import contact_sheet
 from parsecaps.data.phantom import CLASSES, CONCEPTS, PhantomBatch, case_table, draw, score
+from parsecaps.report.data_page import contact_sheet
 
 _LESION, _CONCEPT = (255, 255, 255), (60, 255, 90)
 

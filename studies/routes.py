@@ -1,22 +1,40 @@
-"""Whether the routes carry the decision: the measurements of `parsecaps bench routes`."""
+"""Whether the routes carry the decision: the measurements of `python -m benchmarks routes`.
 
-from collections.abc import Callable
+A network is trained, and its twin whose couplings follow from place alone: same data, order, schedule and seed. Then
+the couplings of the first are replaced on its test part: by uniform ones, and by each parent's strongest children.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
-import torch
-
-from parsecaps.models.parsecaps import ParseCaps
-from parsecaps.models.pretrained import PretrainedModel
+from parsecaps.config import Config, load_config
 from parsecaps.nn.couplings import replace_couplings, strongest, uniform
-from studies.route_tasks import RouteTask
-from studies.short_training import Split, accuracy, train
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.predict import predict_cases
+from parsecaps.run import Run
+from parsecaps.training import Callbacks
+from studies.parts import write_parts
+from studies.routings import PLACE
+from studies.runs import QUIET, train_or_resume
 
 KEPT = (1, 2, 4)
 
 UNIFORM_COSTS = 20.0  # points that uniform couplings must cost at least
 CONTENT_COSTS = 2.0  # points that training without content must cost at least
 STRONGEST_COSTS = 5.0  # points that keeping the most of `KEPT` may cost at most
+
+# how the synthetic parts are learned in a minute or two; lines of `--set` may change them
+PARTS_SETTINGS = (
+    "data.val=0",
+    "model.preset=tiny",
+    "model.num_concepts=0",
+    "augmentation=null",
+    "training.epochs=4",
+    "training.batch_size=32",
+    "training.learning_rate=0.005",
+    "training.class_balance=none",
+)
 
 
 @dataclass(frozen=True)
@@ -30,11 +48,11 @@ class Criterion:
 
 @dataclass(frozen=True)
 class RouteResult:
-    """Accuracies on the test part in percent; `prior_only` is that of the twin trained without content."""
+    """Accuracies of a run on its test part in percent; `prior_only` is that of the twin trained without content."""
 
-    task: str
+    run: str
     seed: int
-    epochs: int | None
+    epochs: int
     num_train: int
     num_test: int
     accuracy: float
@@ -68,81 +86,69 @@ class RouteResult:
         ]
 
 
-def route_scores(model: PretrainedModel, split: Split) -> dict[str, float]:
-    """Accuracy with every coupling made uniform, and with all but each parent's strongest children cut, in percent."""
-    return with_other_couplings(model, lambda: accuracy(model, split))
+def routes_config(
+    data: str | None, out: Path, *, config: str | Path | None = None, settings: Sequence[str] = ()
+) -> Config:
+    """The settings of a run: those of any training on `data`; without it, of the parts, which are written to `out`."""
+    if data is not None:
+        return load_config(config, settings).change("data", path=data)
+    chosen = load_config(config, [*PARTS_SETTINGS, *settings])
+    return chosen.change("data", path=str(write_parts(out / "parts")))
 
 
-def with_other_couplings(model: PretrainedModel, measure: Callable[[], float]) -> dict[str, float]:
-    """What `measure` gives with uniform couplings, and with each parent's strongest 1, 2 and 4 children alone."""
-    scores = {}
-    with replace_couplings(model, uniform):
-        scores["uniform"] = measure()
-    for count in KEPT:
-        with replace_couplings(model, strongest(count)):
-            scores[f"strongest_{count}"] = measure()
-    return scores
+def train_with_twin(
+    config: Config, out: Path, *, twin: bool = True, callbacks: Callbacks = QUIET
+) -> tuple[Run, Run | None]:
+    """Train in `out/run`, and in `out/twin` the same network without content; what is there is not trained again."""
+    run = train_or_resume(config, out / "run", callbacks)
+    if not twin:
+        return run, None
+    return run, train_or_resume(without_content(config), out / "twin", callbacks)
 
 
-def measure_routes(
-    task: RouteTask,
-    *,
-    seed: int = 0,
-    model: PretrainedModel | None = None,
-    prior_only: bool = True,
-    log: Callable[[str], None] = lambda line: None,
-) -> tuple[RouteResult, PretrainedModel]:
-    """Train on the task with and without content, everything else equal, and test with other couplings.
+def without_content(config: Config) -> Config:
+    """The same configuration of a network whose couplings follow from place alone."""
+    return config.change("model", settings={**config.model.settings, **PLACE})
 
-    A `model` that is given is tested as it is; its twin without content is then not trained, for nothing says how the
-    model was. Gives the result and the model it is about.
-    """
-    given = model is not None
-    if model is None:
-        model = _trained(task, seed, log, "with content", content=True)
-    _check_fits(model, task)
+
+def measure_run(
+    folder: str | Path, twin: str | Path | None = None, *, log: Callable[[str], None] = lambda line: None
+) -> RouteResult:
+    """Score the test part of a run with other couplings; `twin` is the same run trained without content."""
+    run = Run(folder)
+    rows = [row for row in run.rows("test") if run.data.cases[row].label >= 0]
+    if not rows:
+        raise ValueError(f"{folder} has no test part to try other couplings on; train with data.test above 0")
+
+    def accuracy(bundle: Bundle) -> float:
+        predictions = predict_cases(bundle, run.data, run.prepared, rows)
+        return 100 * float((predictions.logits.argmax(1) == predictions.label).mean())
+
     log("testing with other couplings")
-    whole, scores = accuracy(model, task.split), route_scores(model, task.split)
-    twin_accuracy = None
-    if prior_only and not given:
-        twin_accuracy = accuracy(_trained(task, seed, log, "prior only", content=False), task.split)
-    result = RouteResult(
-        task=task.name,
-        seed=seed,
-        epochs=None if given else task.schedule.epochs,
-        num_train=0 if given else len(task.split.train),
-        num_test=len(task.split.test),
+    bundle = run.bundle
+    whole = accuracy(bundle)
+    with replace_couplings(bundle.model, uniform):
+        evenly = accuracy(bundle)
+    kept = {}
+    for count in KEPT:
+        with replace_couplings(bundle.model, strongest(count)):
+            kept[count] = accuracy(bundle)
+    return RouteResult(
+        run=str(folder),
+        seed=run.config.training.seed,
+        epochs=run.about["epochs"],
+        num_train=len(run.rows("train")),
+        num_test=len(rows),
         accuracy=whole,
-        prior_only=twin_accuracy,
-        uniform=scores["uniform"],
-        strongest={count: scores[f"strongest_{count}"] for count in KEPT},
+        prior_only=None if twin is None else accuracy(_twin(Run(twin), run)),
+        uniform=evenly,
+        strongest=kept,
     )
-    return result, model
 
 
-def _trained(task: RouteTask, seed: int, log: Callable[[str], None], what: str, **changes: Any) -> PretrainedModel:
-    torch.manual_seed(seed)
-    model = ParseCaps.from_preset(
-        task.preset,
-        num_classes=len(task.classes),
-        num_concepts=0,
-        image_size=task.split.image.shape[-1],
-        in_channels=task.split.image.shape[1],
-        **changes,
-    )
-    train(
-        model,
-        task.split,
-        task.schedule,
-        seed=seed,
-        augmentation=task.augmentation,
-        log=lambda line: log(f"{what}, {line}"),
-    )
-    return model
-
-
-def _check_fits(model: PretrainedModel, task: RouteTask) -> None:
-    if model.num_classes != len(task.classes):
-        raise ValueError(
-            f"the model has {model.num_classes} classes and the task {len(task.classes)}; give its own data"
-        )
+def _twin(twin: Run, run: Run) -> Bundle:
+    """The model of a run that differs from another in nothing but that its couplings do not look at content."""
+    if twin.config != without_content(run.config):
+        change = ", ".join(f"model.settings.{name}={value}" for name, value in PLACE.items())
+        raise ValueError(f"{twin.folder} is no twin of {run.folder}; train it alike, with {change}")
+    return twin.bundle

@@ -1,7 +1,7 @@
 """What can be measured of an outlined lesion: where it lies, how large, how bright, how even, how sharp its border is.
 
 Not in the paper. Measures are numbers that a reader of images would give, so they carry over from patient to patient;
-they need a mask, so they are for training and for studies, never for answers.
+they need a mask, so they are for studies, never for answers.
 """
 
 import numpy as np
@@ -18,8 +18,6 @@ MEASURES = (
 )
 _BODY = 0.1  # brighter than that is not background
 _CLEAN = 0.004  # of the image's width: specks in the background that are not body
-_COVERED = 0.5  # of a pixel, to be of the lesion
-_FARTHEST, _LEAST_SPREAD = 3.0, 1e-6
 _CORE, _RIM, _GAP, _AROUND, _BLUR = 0.016, 0.008, 0.004, 0.024, 0.004  # widths, as shares of the image's
 
 
@@ -84,19 +82,3 @@ def measure(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
             *np.percentile(image[body], (10, 50, 90)),
         ]
     )
-
-
-def prepared_measures(images: np.ndarray, masks: np.ndarray) -> np.ndarray:
-    """The measures of images as a model sees them, as standard scores cut off at 3.
-
-    Shapes:
-        - images: (n, channels, size, size) uint8
-        - masks: (n, size, size), how much of each pixel is covered, NaN where there is none
-        - output: (n, 29) float32, NaN where no lesion is outlined
-    """
-    pairs = zip(images, masks, strict=True)
-    found = np.stack([measure(image.mean(0) / 255, mask > _COVERED) for image, mask in pairs])
-    outlined = found[~np.isnan(found[:, 0])]
-    if len(outlined):
-        found = (found - outlined.mean(0)) / outlined.std(0).clip(min=_LEAST_SPREAD)
-    return np.asarray(found.clip(-_FARTHEST, _FARTHEST), dtype=np.float32)

@@ -11,7 +11,6 @@ from typer.testing import CliRunner, Result
 
 import parsecaps
 from parsecaps.cli import app
-from parsecaps.models import ParseCaps
 
 
 def run(*arguments: str) -> Result:
@@ -37,7 +36,7 @@ assert "torch" not in sys.modules
         assert command in done.stdout
 
 
-@pytest.mark.parametrize("command", [["summary"], ["bench"], ["bench", "routes"], ["demo"]])
+@pytest.mark.parametrize("command", [["summary"], ["demo"]])
 def test_help_of_a_command_has_an_example(command: list[str]) -> None:
     result = run(*command, "--help")
     assert result.exit_code == 0
@@ -76,16 +75,6 @@ def test_summary_takes_head_classes_and_concepts() -> None:
         (["summary", "tiny", "--head", "both"], "choose 'parallel' or 'bottleneck'"),
         (["summary", "tiny", "--json", "no/such/folder.json"], "is not there"),
         (["summary", "tiny", "--json", "."], "is a folder"),
-        (["bench", "--preset", "tinny"], "did you mean 'tiny'?"),
-        (["bench", "--quick", "routes"], "options go behind the name"),
-        (["bench", "routes", "no-such-folder"], "is not a folder"),
-        (["bench", "routes", "."], "holds neither"),
-        (["bench", "routes", "--epochs", "0"], "give at least 1"),
-        (["bench", "routes", "--model", "no-such-model"], "config.json is missing"),
-        (["bench", "routes", "--model", ".", "--epochs", "3"], "leave out --epochs"),
-        (["bench", "routes", "--run", ".", "--epochs", "3"], "leave out DATA, --epochs"),
-        (["bench", "routes", "--run", "no-such-run"], "no-such-run"),
-        (["bench", "routes", "--twin", "."], "give the run that it is the twin of"),
     ],
 )
 def test_a_mistake_costs_one_line(
@@ -101,13 +90,6 @@ def test_a_mistake_costs_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_that_cannot_be_saved_to_is_refused_before_the_training(tmp_path: Path) -> None:
-    (tmp_path / "model").touch()
-    result = run("bench", "routes", "--save", str(tmp_path / "model"))
-    assert result.exit_code == 2
-    assert result.stderr == f"error: {tmp_path / 'model'}: File exists\n"
-
-
 def test_an_optional_package_that_is_missing_is_named(tmp_path: Path) -> None:
     (tmp_path / "reports.csv").write_text("text\nno streaks\n", encoding="utf-8")
     code = "import sys; sys.modules['spacy'] = None; from parsecaps.cli import app; app()"
@@ -118,22 +100,3 @@ def test_an_optional_package_that_is_missing_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr == "error: spacy is not installed; run pip install 'parsecaps[text]'\n"
     assert not (tmp_path / "cases.csv").exists()
-
-
-def test_routes_of_a_saved_model(tmp_path: Path) -> None:
-    ParseCaps.from_preset("tiny", num_classes=6, num_concepts=0).save_pretrained(tmp_path / "model")
-    file = tmp_path / "routes.json"
-    result = run("bench", "routes", "--model", str(tmp_path / "model"), "--json", str(file))
-    assert result.exit_code == 0, result.stderr
-    stored = json.loads(file.read_text(encoding="utf-8"))
-    assert set(stored["strongest"]) == {"1", "2", "4"}
-    assert stored["prior_only"] is None
-    assert [criterion["holds"] for criterion in stored["criteria"]][1] is None
-    assert "not measured" in result.stdout
-
-
-def test_routes_refuses_a_model_of_another_task(tmp_path: Path) -> None:
-    ParseCaps.from_preset("tiny", num_classes=2).save_pretrained(tmp_path / "model")
-    result = run("bench", "routes", "--model", str(tmp_path / "model"))
-    assert result.exit_code == 2
-    assert "2 classes" in result.stderr

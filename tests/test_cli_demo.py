@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from parsecaps.cli import app
 from parsecaps.cli.demo import FOLDER
+from parsecaps.cli.output import next_free
 from parsecaps.pipeline.demo import demo_config
 from tests.browser import needs_browser, page
 
@@ -45,27 +46,42 @@ def test_everything_is_left_behind(demo: Path) -> None:
     accuracy = stored["scores"]["overall"]["accuracy"]
     text = (demo / "index.html").read_text(encoding="utf-8")
     assert f"{100 * accuracy['value']:.1f} %" in text
-    assert text.count('class="case"') == 12
+    assert text.count("<article") == 12
+    assert text.count("Most similar training cases") == 12
+    assert text.count('class="tree"') == 3 * 12
+    assert len(text) < 4e6
     assert "http://" not in text.replace("http://www.w3.org", "")
     for link in ("run/scores.html", "run/bundle/README.md"):
         assert f'href="{link}"' in text
         assert (demo / link).is_file()
 
 
-def test_another_demo_takes_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from parsecaps.cli.demo import _free
-
-    monkeypatch.chdir(tmp_path)
-    assert _free() == Path(FOLDER)
-    Path(FOLDER).mkdir()
-    assert _free() == Path(f"{FOLDER}-2")
+def test_another_demo_takes_another_folder(tmp_path: Path) -> None:
+    assert next_free(tmp_path / FOLDER) == tmp_path / FOLDER
+    (tmp_path / FOLDER).mkdir()
+    assert next_free(tmp_path / FOLDER) == tmp_path / f"{FOLDER}-2"
+    (tmp_path / f"{FOLDER}-2").mkdir()
+    assert next_free(tmp_path / FOLDER) == tmp_path / f"{FOLDER}-3"
 
 
 @needs_browser
-def test_the_page_shows_its_cases(demo: Path) -> None:
-    with page(width=400) as (opened, errors):
+@pytest.mark.parametrize("width", [400, 1100])
+def test_the_page_shows_its_cases_with_maps_trees_and_similar_cases(demo: Path, width: int) -> None:
+    with page(width=width) as (opened, errors):
         opened.goto((demo / "index.html").as_uri())
-        assert opened.locator(".case img").count() == 12
-        assert opened.locator(".case img").first.evaluate("image => image.naturalWidth") == 32
-        assert opened.evaluate("document.documentElement.scrollWidth") <= 400
+        assert opened.locator(".index button").count() == 12
+        for number in (1, 12):
+            opened.locator(f"[data-case='{number}']").click()
+            case = opened.locator(".case:visible")
+            assert case.get_attribute("id") == f"case-{number}"
+            assert case.locator(".stage .picture").evaluate("image => image.naturalWidth") == 32
+            assert case.locator(".targets input").count() == 8  # the diagnosis and seven concepts
+            assert case.locator(".tree:visible circle[role=button]").count() > 2
+            assert case.get_by_text("Most similar training cases").is_visible()
+            assert case.locator(".strip img").first.evaluate("image => image.naturalWidth") == 32
+            before = case.locator(".stage .map").get_attribute("src")
+            case.locator(".targets input").nth(1).check()
+            assert case.locator(".stage .map").get_attribute("src") != before
+            assert case.locator(".shown-prototypes img").count() == 4
+            assert opened.evaluate("document.documentElement.scrollWidth") <= width
         assert errors == []

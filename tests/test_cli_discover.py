@@ -12,11 +12,11 @@ from scipy.optimize import linear_sum_assignment
 from typer.testing import CliRunner, Result
 
 import parsecaps
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.cli import app
 from parsecaps.explain.case_memory import CaseMemory, remember_run, weights_digest
 from parsecaps.models import ParseCaps
-from parsecaps.training.opening import Listeners
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.training.callbacks import Callbacks
 from tests.data.make import folder_of_pictures
 from tests.explain.told import make_folder
 
@@ -50,7 +50,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 writer.writerow([f"pictures/{label}/{i}.png", label, f"{label}{i // 2}", "mask.png"])
     for seed in (0, 1):
         settings = SETTINGS | {"training.seed": seed}
-        parsecaps.fit(root / "cases.csv", settings=settings, run_folder=root / f"run-{seed}", listeners=Listeners())
+        parsecaps.fit(root / "cases.csv", settings=settings, run_folder=root / f"run-{seed}", callbacks=Callbacks())
     return root
 
 

@@ -9,17 +9,14 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig
 from parsecaps.data.augment import Augmentation
-from parsecaps.data.cache import prepare_all
 from parsecaps.data.preparation import dequantise
-from parsecaps.data.sources import open_data
-from parsecaps.data.splits import rows_of
-from parsecaps.pipeline.evaluate_run import Evaluation, evaluate_run
-from parsecaps.prediction.predictions import Predictions
-from parsecaps.training.run_folder import RunFolder
+from parsecaps.pipeline.evaluate import Evaluation, evaluate_run
+from parsecaps.prediction.calibration import Calibration
+from parsecaps.prediction.predict import predict_cases
+from parsecaps.run import Run
 from tests.training.make import TINY
 
 SMALL = [argument for setting in TINY for argument in ("--set", setting)]
@@ -75,8 +72,8 @@ def test_two_runs_are_compared(runs: list[Path], tmp_path: Path) -> None:
     right = [predictions.logits.argmax(1) == predictions.label for predictions in (first, second)]
     assert comparison["only_first"] == int((right[0] & ~right[1]).sum())
     assert "McNemar" in result.stdout
-    assert stored["together"]["all_wrong"] == comparison["both_wrong"]
-    assert "All 2 together" in page.read_text(encoding="utf-8")
+    assert stored["ensemble"]["all_wrong"] == comparison["both_wrong"]
+    assert "Ensemble of all 2" in page.read_text(encoding="utf-8")
 
 
 def test_other_data_are_matched_by_name(runs: list[Path], tmp_path: Path) -> None:
@@ -99,10 +96,9 @@ def test_views_are_averaged_and_reported_apart(runs: list[Path], tmp_path: Path)
     assert (runs[0] / "scores.json").read_bytes() == own
     (scores,) = json.loads(file.read_text(encoding="utf-8"))["runs"].values()
     evaluation = evaluate_run(runs[0], EvaluateConfig(resamples=20, views=3))
-    bundle, config = Bundle.load(runs[0] / "bundle"), RunFolder(runs[0]).read_config()
-    data = open_data(config.data.path)
-    rows = rows_of(RunFolder(runs[0]).read_division(data), "test")
-    image = dequantise(torch.from_numpy(prepare_all(data, bundle.preparation).images[rows]))
+    opened = Run(runs[0])
+    bundle, config, rows = opened.bundle, opened.config, opened.rows("test")
+    image = dequantise(torch.from_numpy(opened.prepared.images[rows]))
     generator = torch.Generator().manual_seed(0)
     assert config.augmentation is not None
     change = Augmentation(**config.augmentation.model_dump())
@@ -117,12 +113,12 @@ def test_views_are_averaged_and_reported_apart(runs: list[Path], tmp_path: Path)
     np.testing.assert_allclose(evaluation.predictions.presence, seen, atol=1e-5)
     assert scores["overall"]["accuracy"]["n"] == len(rows)
     first, *others = (output.logits.argmax(1) for output in outputs)
-    steadiness = torch.stack([first == other for other in others]).float().mean(0)
-    np.testing.assert_allclose(evaluation.predictions.steadiness, steadiness)
-    assert scores["overall"]["steadiness"]["value"] == pytest.approx(float(steadiness.mean()))
+    consistency = torch.stack([first == other for other in others]).float().mean(0)
+    np.testing.assert_allclose(evaluation.predictions.consistency, consistency)
+    assert scores["overall"]["consistency"]["value"] == pytest.approx(float(consistency.mean()))
     assert "same answer to changed views" in result.stdout
     assert "same answer to changed views" in (runs[0] / "scores-3-views.html").read_text(encoding="utf-8")
-    assert "steadiness" not in json.loads(own)["overall"]
+    assert "consistency" not in json.loads(own)["overall"]
 
 
 def test_without_augmentation_there_are_no_other_views(tmp_path: Path) -> None:
@@ -168,13 +164,11 @@ def test_settings_come_from_a_file_and_from_set(runs: list[Path], tmp_path: Path
     assert "learned from" in result.stdout
 
 
-def test_evaluation_leaves_what_prediction_calibrates_by(runs: list[Path]) -> None:
-    evaluated(runs[0], 20)
-    validation = Predictions.load(runs[0] / "bundle" / "calibration.npz")
-    with (runs[0] / "split.csv").open(encoding="utf-8") as file:
-        chosen = {row["image"] for row in csv.DictReader(file) if row["split"] == "val"}
-    assert set(validation.name) == chosen
-    assert np.isfinite(validation.logits).all()
+def test_training_leaves_what_prediction_calibrates_by(runs: list[Path]) -> None:
+    opened = Run(runs[0])
+    assert opened.bundle.calibration == Calibration.fit(
+        predict_cases(opened.bundle, opened.data, opened.prepared, opened.rows("val"))
+    )
 
 
 @pytest.mark.parametrize(

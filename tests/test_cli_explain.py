@@ -1,4 +1,4 @@
-"""Explain, report and remember, as a user does."""
+"""Explain and remember, as a user does."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,13 @@ from typer.testing import CliRunner, Result
 
 import parsecaps
 from parsecaps.cli import app
+from parsecaps.cli.output import next_free
 from parsecaps.data.sources import open_data
-from parsecaps.training.opening import Listeners
+from parsecaps.explain.case_memory import CaseMemory, remember_run
+from parsecaps.explain.explainer import Explainer
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.report.explanation_json import explanation_document
+from parsecaps.training.callbacks import Callbacks
 from tests.explain.told import make_bundle, make_folder
 
 
@@ -35,55 +40,89 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without a name go to the folder of the test."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_page_is_left_by_default_and_nothing_is_overwritten(model: Path, image: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "explanation.html"
+    mine.write_text("mine", encoding="utf-8")
+    for name in ("explanation-2.html", "explanation-3.html"):
+        result = run("explain", model, image, "--set", "trees=1")
+        assert result.exit_code == 0, result.stderr
+        assert result.stdout.splitlines()[-1].startswith("open this page (")
+        assert result.stdout.splitlines()[-1].endswith(f": {name}")
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert text.count("<article") == 1
+        assert text.count('class="tree"') == 1
+    assert mine.read_text(encoding="utf-8") == "mine"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["explanation-2.html", "explanation-3.html", mine.name]
+    result = run("explain", model, image, "--out", mine, "--set", "trees=0")  # named: overwritten
+    assert result.exit_code == 0, result.stderr
+    assert mine.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert next_free(tmp_path / "other") == tmp_path / "other"
+
+
 def test_explain_writes_overlays_trees_and_numbers(model: Path, image: Path, tmp_path: Path) -> None:
     result = run(
-        "explain", model, image, "--out", tmp_path / "why", "--json", tmp_path / "why.json", "--set", "trees=2"
+        "explain", model, image, "--files", tmp_path / "why", "--json", tmp_path / "why.json", "--set", "trees=2"
     )
     assert result.exit_code == 0, result.stderr
-    told = parsecaps.load(model).explain(image, num_trees=2)
+    explanation = Explainer.load(model).explain_file(image, num_trees=2)
     stored = json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))["images"][0]
-    assert stored == json.loads(json.dumps(told.as_dict()))
-    assert told.diagnosis in result.stdout
-    assert told.reasons is not None
-    assert told.reasons.sentence() in " ".join(result.stdout.split())
+    assert stored == json.loads(json.dumps(explanation_document(explanation)))
+    assert f"{explanation.diagnosis} {explanation.probability:.1%}" in " ".join(result.stdout.split())
+    assert explanation.reasons is not None
+    assert explanation.reasons.sentence() in " ".join(result.stdout.split())
     (folder,) = (tmp_path / "why").iterdir()
     assert json.loads((folder / "explanation.json").read_text(encoding="utf-8")) == stored
     names = sorted(path.name for path in folder.iterdir())
     assert sum(name.startswith("concept-") for name in names) == 7
     assert sum(name.endswith(".svg") for name in names) == 2
-    assert f"diagnosis-{told.diagnosis}.png" in names
+    assert f"diagnosis-{explanation.diagnosis}.png" in names
     assert "image.png" in names
 
 
 def test_a_strict_tree_and_traversals(model: Path, image: Path, tmp_path: Path) -> None:
-    file, out = tmp_path / "why.json", tmp_path / "why"
-    result = run("explain", model, image, "--strict", "--traversals", 2, "--json", file, "--out", out)
+    file, page = tmp_path / "why.json", tmp_path / "why.html"
+    result = run("explain", model, image, "--strict", "--traversals", 2, "--json", file, "--out", page)
     assert result.exit_code == 0, result.stderr
     stored = json.loads(file.read_text(encoding="utf-8"))["images"][0]
     assert [tree["strict"] for tree in stored["trees"]] == [True] * 3
-    assert stored["strict"]["diagnosis"] == parsecaps.load(model).explain(image, num_trees=0).diagnosis
-    said = " ".join(result.stdout.split())
-    assert "Strict tree: each capsule keeps the one parent that chose it most." in said
-    assert "What strictness costs was not measured" in said
+    explainer = Explainer.load(model)
+    assert stored["strict"]["diagnosis"] == explainer.explain_file(image, num_trees=0).diagnosis
+    printed = " ".join(result.stdout.split())
+    assert "Strict tree: each capsule keeps the one parent that chose it most." in printed
+    assert "What strictness costs was not measured" in printed
     assert "no traversals: the decoder was never trained" in result.stderr
-    told = parsecaps.load(model).explain(image, strict=True, num_trees=0)
-    assert stored["probabilities"] == pytest.approx(told.probabilities)
-    page = tmp_path / "page.html"
-    result = run("report", model, image, "--out", page, "--set", "strict=true", "--set", "trees=0")
+    strict = explainer.explain_file(image, strict=True, num_trees=0)
+    assert stored["probabilities"] == pytest.approx(strict.probabilities)
+    assert "Strict tree: each capsule" in page.read_text(encoding="utf-8")
+    result = run("explain", model, image, "--out", page, "--set", "strict=true", "--set", "trees=0")
     assert result.exit_code == 0, result.stderr
     assert "Strict tree: each capsule" in page.read_text(encoding="utf-8")
 
 
-def test_a_series_of_known_cases_becomes_a_page(model: Path, tmp_path: Path) -> None:
+def test_a_series_of_known_cases_becomes_a_page_and_a_line_each(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "cases.html"
-    result = run("report", model, "phantom:n=20,size=32", "--out", out, "--limit", 3, "--set", "trees=0")
+    result = run("explain", model, "phantom:n=20,size=32", "--out", out, "--limit", 3, "--set", "trees=0")
     assert result.exit_code == 0, result.stderr
     text = out.read_text(encoding="utf-8")
     assert text.count("<article") == 3
     assert text.count("Known to be") == 3
     for name in ("000000", "000010", "000019"):  # spread over all of them
         assert f">{name}<" in text
-    assert "3 cases" in result.stdout
+    assert result.stdout.count("presence") == 3  # a table for each
+    assert "there are more than 3 images; --limit explains more" in result.stderr
+    result = run("explain", model, "phantom:n=6,size=32", "--out", out, "--set", "trees=0")
+    assert result.exit_code == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if "(known to be " in line]
+    assert [line.partition(":")[0] for line in lines] == [f"{row:06d}" for row in range(6)]
+    assert all("; sees " in line for line in lines)
+    assert "presence" not in result.stdout
+    assert "--limit" not in result.stderr
 
 
 def test_files_that_are_no_images_cost_a_line(model: Path, image: Path, tmp_path: Path) -> None:
@@ -94,9 +133,13 @@ def test_files_that_are_no_images_cost_a_line(model: Path, image: Path, tmp_path
     assert result.stderr.startswith(f"error: {bad}")
     assert result.stderr.count("\n") == 1
     out = tmp_path / "page.html"
-    result = run("report", model, bad, image, "--out", out, "--set", "trees=0")
+    result = run("explain", model, bad, image, "--out", out, "--set", "trees=0")
     assert result.exit_code == 0
     assert str(bad) in result.stderr
+    assert out.read_text(encoding="utf-8").count("<article") == 1
+    result = run("explain", model, image, image, "--out", out, "--set", "trees=0", "--limit", 1)
+    assert result.exit_code == 0
+    assert "there are more than 1 images" in result.stderr
     assert out.read_text(encoding="utf-8").count("<article") == 1
 
 
@@ -106,14 +149,18 @@ def test_mistakes_cost_a_line(model: Path, image: Path, tmp_path: Path) -> None:
         (("explain", model, image, "--method", "gradcam"), "method is 'gradcam'"),
         (("explain", model, image, "--risk", "0.1"), "no risk can be promised"),
         (("explain", model, tmp_path / "none.png"), "none.png is not there"),
-        (("report", model, "--out", tmp_path / "a.html"), "is not the folder of a run"),
-        (("report", model, image, "--out", tmp_path), "is a folder"),
+        (("explain", model), "is not the folder of a run"),
+        (("explain", model, image, "--out", tmp_path), "is a folder"),
+        (("explain", model, image, "--out", "why"), "give a page, such as why.html, or --files why"),
+        (("report", model, image, "--out", "a.html"), "parsecaps report is now parsecaps explain MODEL [IMAGES]"),
         (("remember", model), "config.yaml is missing"),
     ):
         result = run(*arguments)
         assert result.exit_code == 2, arguments
         assert reason in result.stderr
         assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+    assert "report" not in run("--help").stdout
 
 
 def test_a_plain_cnn_says_what_it_cannot_give(image: Path, tmp_path: Path) -> None:
@@ -124,24 +171,31 @@ def test_a_plain_cnn_says_what_it_cannot_give(image: Path, tmp_path: Path) -> No
     assert "without concepts" in result.stderr
 
 
-def test_a_run_is_remembered_and_reported_on_its_own_test_part(tmp_path: Path) -> None:
+def test_a_run_is_remembered_and_explained_on_its_own_test_part(tmp_path: Path) -> None:
+
     settings = {
         "model.preset": "tiny",
         "model.image_size": 32,
         "model.head": "bottleneck",
         "training.epochs": 1,
     }
-    parsecaps.fit("phantom:n=24,size=32", settings=settings, run_folder=tmp_path / "run", listeners=Listeners())
+    parsecaps.fit("phantom:n=24,size=32", settings=settings, run_folder=tmp_path / "run", callbacks=Callbacks())
     result = run("remember", tmp_path / "run")
     assert result.exit_code == 0, result.stderr
     assert "patient ids" in result.stdout
     assert (tmp_path / "run" / "bundle" / "strict.safetensors").is_file()
+    everyone = CaseMemory.load(tmp_path / "run" / "bundle", Bundle.load(tmp_path / "run"))
+    assert len(everyone) > 5
+    some = remember_run(tmp_path / "run", limit=5)
+    assert len(some) == 5
+    names = everyone.predictions.name
+    assert (some.predictions.name[0], some.predictions.name[-1]) == (names[0], names[-1])  # spread over all
     out = tmp_path / "page.html"
-    result = run("report", tmp_path / "run", "--out", out, "--limit", 2, "--risk", 0.4)
+    result = run("explain", tmp_path / "run", "--out", out, "--limit", 2, "--risk", 0.4)
     assert result.exit_code == 0, result.stderr
     text = out.read_text(encoding="utf-8")
     assert text.count("<article") == 2
     assert "Most similar training cases" in text
-    result = run("report", tmp_path / "run", "--out", out, "--limit", 2, "--risk", 0.4, "--strict")
+    result = run("explain", tmp_path / "run", "--out", out, "--limit", 2, "--risk", 0.4, "--strict")
     assert result.exit_code == 2
     assert result.stderr.startswith("error: a risk is promised for the ordinary network only")

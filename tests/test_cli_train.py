@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
 from parsecaps.cli.train import describe
-from parsecaps.training.watch import Progress
+from parsecaps.training.callbacks import Progress
 from tests.training.make import TINY
 
 SMALL = [argument for setting in TINY for argument in ("--set", setting)]
@@ -67,7 +67,7 @@ def test_a_failure_of_scoring_is_told_and_the_model_named(tmp_path: Path, monkey
     def broken(*arguments: object, **named: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("parsecaps.pipeline.fit.evaluate_run", broken)
+    monkeypatch.setattr("parsecaps.pipeline.train.evaluate_run", broken)
     result = run("train", "phantom:n=36,size=32", *SMALL, "--set", "training.epochs=1", "--out", tmp_path / "run")
     assert result.exit_code == 1
     assert "scoring failed: RuntimeError: out of memory; the model is in" in result.stderr
@@ -78,7 +78,7 @@ def test_ctrl_c_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*arguments: object, **named: object) -> None:
         raise KeyboardInterrupt("stopped in epoch 1, after batch 3; go on with parsecaps train --resume x")
 
-    monkeypatch.setattr("parsecaps.pipeline.fit.fit", stopped)
+    monkeypatch.setattr("parsecaps.pipeline.train.fit", stopped)
     result = run("train", "phantom")
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr == "stopped in epoch 1, after batch 3; go on with parsecaps train --resume x\n"

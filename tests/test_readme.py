@@ -20,7 +20,7 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     scores, run = names["scores"], names["run"]
     assert scores == run.scores
     assert scores["accuracy"].n == 40
-    assert (run.folder.path / "scores.html").is_file()
+    assert (run.folder / "scores.html").is_file()
     assert (tmp_path / "my-model" / "model.safetensors").is_file()
     assert tuple(names["couplings"][0].coupling.shape) == (2, 4, 196, 784)
     assert tuple(names["output"].presence.shape) == (2, 7)

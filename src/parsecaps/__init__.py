@@ -4,6 +4,7 @@
     scores = parsecaps.evaluate(run)
     model = parsecaps.load(run)
     model.predict("image.png")
+    model.explain("image.png")
 
 The names are imported when they are first used, so `import parsecaps` is quick.
 """
@@ -13,28 +14,57 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from parsecaps.config import Config, load_config
+    from parsecaps.data.sources import open_data
+    from parsecaps.explain.explainer import Explainer, load
+    from parsecaps.models import ParseCaps, load_model
+    from parsecaps.nn import record_couplings
     from parsecaps.pipeline.cross_validate import cross_validate
     from parsecaps.pipeline.evaluate import evaluate
-    from parsecaps.pipeline.fit import fit
-    from parsecaps.pipeline.model import load
+    from parsecaps.pipeline.train import fit
+    from parsecaps.prediction.bundle import Bundle
+    from parsecaps.run import Run
+    from parsecaps.training.callbacks import Callbacks
 
-__all__ = ["Config", "cross_validate", "evaluate", "fit", "load", "load_config"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+__all__ = [
+    "Bundle",
+    "Callbacks",
+    "Config",
+    "Explainer",
+    "ParseCaps",
+    "Run",
+    "cross_validate",
+    "evaluate",
+    "fit",
+    "load",
+    "load_config",
+    "load_model",
+    "open_data",
+    "record_couplings",
+]
 
-_PLACES = {
+_MODULES = {
+    "Bundle": "prediction.bundle",
+    "Callbacks": "training.callbacks",
     "Config": "config",
+    "Explainer": "explain.explainer",
+    "ParseCaps": "models",
+    "Run": "run",
     "cross_validate": "pipeline.cross_validate",
     "evaluate": "pipeline.evaluate",
-    "fit": "pipeline.fit",
-    "load": "pipeline.model",
+    "fit": "pipeline.train",
+    "load": "explain.explainer",
     "load_config": "config",
+    "load_model": "models",
+    "open_data": "data.sources",
+    "record_couplings": "nn",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

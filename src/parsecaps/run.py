@@ -33,9 +33,7 @@ class Run:
     `failure` says why a finished run could not be scored.
     """
 
-    def __init__(
-        self, folder: str | Path, *, device: str = "cpu", reading: Reading = lambda done, total: None
-    ) -> None:
+    def __init__(self, folder: str | Path, *, device: str = "cpu", reading: Reading = lambda done, total: None) -> None:
         self.folder = Path(folder)
         self.device, self.reading = device, reading
         self.is_main, self.failure = True, ""

@@ -22,21 +22,16 @@ class Batch(NamedTuple):
         - image: (B, channels, size, size)
         - label: (B,) int64, -1 = unknown
         - concepts: (B, m), 1 = present, 0 = absent, NaN = unknown; None where no concepts are named
-        - mask: (B, size, size), how much of each pixel the lesion covers, NaN = unknown; None where nobody asked
-        - measures: (B, k), what was measured of the lesion, NaN = unknown; None where nobody asked
 
     With several `views`, the first B / views rows come again that many times, each time changed in another way. Where
-    images were `mixed`, each with another of the batch, so are concepts, masks and measures; `label` is of the larger
-    share.
+    images were `mixed`, each with another of the batch, so are concepts; `label` is of the larger share.
     """
 
     image: Tensor
     label: Tensor
     concepts: Tensor | None = None
-    mask: Tensor | None = None
     views: int = 1
     mixed: Mixed | None = None
-    measures: Tensor | None = None
 
 
 class Output(NamedTuple):

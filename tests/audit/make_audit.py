@@ -2,21 +2,20 @@
 
 import numpy as np
 
-from parsecaps.audit.audit import Audit
-from parsecaps.audit.bypass import Explained, Shuffled
-from parsecaps.audit.concepts import ConceptAudit
+from parsecaps.audit.completeness import Completeness, PermutedConcepts
+from parsecaps.audit.concepts import ConceptAudit, InterventionCurve
 from parsecaps.audit.faithfulness import CurveMeasures, summarise_curves
-from parsecaps.audit.intervention_curve import InterventionCurve
+from parsecaps.audit.inpainting import Inpainted, InpaintedTarget
 from parsecaps.audit.leakage import Leakage
 from parsecaps.audit.localisation import localise, measure_maps
 from parsecaps.audit.maps import MapAudit
-from parsecaps.audit.occluded_lesions import Hidden, HiddenTarget
 from parsecaps.audit.randomisation import CascadeMeasures, summarise_cascade
 from parsecaps.audit.redundancy import NUM_BINS, LayerSimilarity
 from parsecaps.audit.route_ablation import SHARES, CutMeasures, RouteAblation, summarise_cuts
-from parsecaps.audit.strict_cost import Paired, StrictCost
+from parsecaps.audit.run import Audit
+from parsecaps.explain.strict_cost import Paired, StrictCost
+from parsecaps.metrics import Score
 from parsecaps.metrics.comparison import Difference
-from parsecaps.metrics.score import Score
 
 CASES = 12
 NAMES = ("blue-whitish veil", "str<b>eaks")
@@ -34,8 +33,8 @@ def make_audit(*, resamples: int = 30) -> Audit:
             InterventionCurve("random", [0.7, 0.75, 0.9], [None] * 3, CASES),
         ],
         leakage=Leakage(Difference(0.8, 0.85, 0.05, -0.01, 0.1, 0.2), 0.5, 0.4, CASES),
-        shuffled=Shuffled(0.9, 0.5, 0.5, 0.0, CASES),
-        explained=Explained(0.95, 0.9, 0.6, 0.8, 0.9, CASES),
+        shuffled=PermutedConcepts(0.9, 0.5, 0.5, 0.0, CASES),
+        explained=Completeness(0.95, 0.9, 0.6, 0.8, 0.9, CASES),
     )
     share = np.full(NUM_BINS, 1 / NUM_BINS).tolist()
     layers = [LayerSimilarity("primary", 256, 8, 100, 0.1, share, 0.0), LayerSimilarity("top", 1, 8, 0, None, share, 1)]
@@ -52,7 +51,7 @@ def make_audit(*, resamples: int = 30) -> Audit:
             "concepts": {"good": _method(1.0, True, resamples), "poor": _method(0.2, True, resamples)},
             "classes": {"good": _method(1.0, False, resamples), "poor": _method(0.2, False, resamples)},
         },
-        hidden={"concepts": Hidden(_hidden("all"), [_hidden(name) for name in NAMES])},
+        hidden={"concepts": Inpainted(_hidden("all"), [_hidden(name) for name in NAMES])},
         routes={"concepts": _cuts(resamples)},
         concepts=concepts,
         strict=make_cost(),
@@ -69,8 +68,8 @@ def make_cost(model: str = "0" * 16, *, adjusted: bool = True) -> StrictCost:
     return StrictCost(pair, None, adjusted, model)
 
 
-def _hidden(name: str) -> HiddenTarget:
-    return HiddenTarget(name, Score(0.9, 0.8, 1.0, CASES), Score(0.25, 0.2, 0.3, CASES), Score(None, None, None, 0))
+def _hidden(name: str) -> InpaintedTarget:
+    return InpaintedTarget(name, Score(0.9, 0.8, 1.0, CASES), Score(0.25, 0.2, 0.3, CASES), Score(None, None, None, 0))
 
 
 def _method(quality: float, masks: bool, resamples: int) -> MapAudit:
@@ -84,8 +83,8 @@ def _method(quality: float, masks: bool, resamples: int) -> MapAudit:
     likeness = np.clip(np.tile(np.linspace(0.9, 0, 4), (CASES, 1)) * (1.2 - quality), 0, 1)
     return MapAudit(
         localise(measure_maps(maps, inside), group, NAMES, resamples=resamples) if masks else None,
-        summarise_curves([curves], group, resamples=resamples),
-        summarise_cascade([CascadeMeasures(["classes", "norm", "primary", "initial"], likeness, likeness)], group),
+        summarise_curves(curves, group, resamples=resamples),
+        summarise_cascade(CascadeMeasures(["classes", "norm", "primary", "initial"], likeness, likeness), group),
     )
 
 

@@ -2,24 +2,27 @@ import warnings
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor, nn
 
 from parsecaps.audit.faithfulness import (
+    CurveMeasures,
     area,
     cover,
-    measure_curves,
+    curves_of_targets,
+    join_curves,
     random_curves,
-    region_curve,
+    region_curves,
     region_order,
     summarise_curves,
-    target_values,
 )
-from parsecaps.models import PlainCNN
 from tests.explain.oracle import quantus
 
 RANDOM = np.random.default_rng
+
+
+def chance(count: int, grid: int, seed: int = 0) -> np.ndarray:
+    return RANDOM(seed).random((count, grid * grid))
 
 
 class Patch(nn.Module):
@@ -61,8 +64,8 @@ def test_pixel_flipping_is_that_of_quantus() -> None:
     wanted = judged(metric, network, image, target, maps)
     dark = image.amin((1, 2, 3), keepdim=True).expand_as(image)
     with torch.no_grad():
-        order = region_order(maps, RANDOM(0), grid=6)
-        curve = region_curve(network, image, dark, order, grid=6, steps=12)
+        order = region_order(maps, chance(4, 6), grid=6)
+        curve = region_curves(network, image, dark, range(4), order, grid=6, steps=12).deletion
     got = curve[torch.arange(4), 1:, torch.from_numpy(target)]
     np.testing.assert_allclose(got, np.array(wanted), rtol=1e-5)
 
@@ -84,19 +87,28 @@ def test_region_perturbation_is_that_of_quantus() -> None:
     wanted = judged(metric, network, image, target, maps)
     dark = image.amin((1, 2, 3), keepdim=True).expand_as(image)
     with torch.no_grad():
-        curve = region_curve(network, image, dark, region_order(maps, RANDOM(0), grid=4), grid=4, steps=16)
+        order = region_order(maps, chance(3, 4), grid=4)
+        curve = region_curves(network, image, dark, range(3), order, grid=4, steps=16).deletion
     picked = curve[torch.arange(3), :, torch.from_numpy(target)]
     np.testing.assert_allclose(picked[:, :1] - picked[:, 1:], np.array(wanted), rtol=1e-4, atol=1e-6)
 
 
+def measure(image: Tensor, maps: Tensor, column: list[int], steps: int = 16) -> CurveMeasures:
+    """A map for each image, of one target."""
+    case, covered = list(range(len(image))), cover(image)
+    random = random_curves(Patch(), image, covered, RANDOM(0), grid=4, steps=steps)
+    order = region_order(maps, chance(len(image), 4, seed=3), grid=4)
+    found = region_curves(Patch(), image, covered, case, order, grid=4, steps=steps)
+    return curves_of_targets(found, random, case, column)
+
+
 def test_the_right_map_makes_the_value_fall_at_once() -> None:
-    image, values = white_patch(), Patch()
-    random = random_curves(values, image, RANDOM(0), grid=4, steps=16)
-    found = measure_curves(values, image, where_it_looks(), [0, 1, 2], [0, 0, 0], random, RANDOM(0), grid=4, steps=16)
+    image = white_patch()
+    found = measure(image, where_it_looks()[:, 0], [0, 0, 0])
     assert (found.deletion[:, 0] > 0.99).all()
     assert (found.deletion[:, 1] < 0.5).all()  # what is left of a white square when blurred
     np.testing.assert_allclose(found.insertion[:, 1], 1)
-    scores = summarise_curves([found], np.arange(3), resamples=50)
+    scores = summarise_curves(found, np.arange(3), resamples=50)
     assert (scores.deletion_gain.low or 0) > 0.1
     assert (scores.insertion_gain.low or 0) > 0.1
     assert scores.deletion_gain.n == 3
@@ -105,23 +117,33 @@ def test_the_right_map_makes_the_value_fall_at_once() -> None:
 
 def test_a_blank_or_random_map_gains_nothing() -> None:
     image = white_patch(60)
-    random = random_curves(Patch(), image, RANDOM(0), grid=4)
-    zero = list(range(60)), [0] * 60
-    for maps in (torch.zeros(60, 2, 32, 32), torch.full((60, 2, 32, 32), torch.nan), torch.rand(60, 2, 32, 32)):
-        found = measure_curves(Patch(), image, maps, *zero, random, RANDOM(3), grid=4)
-        scores = summarise_curves([found], np.arange(60), resamples=200)
+    for maps in (torch.zeros(60, 32, 32), torch.full((60, 32, 32), torch.nan), torch.rand(60, 32, 32)):
+        scores = summarise_curves(measure(image, maps, [0] * 60), np.arange(60), resamples=200)
         assert (scores.deletion_gain.low or 0) < 0 < (scores.deletion_gain.high or 0)
         assert (scores.insertion_gain.low or 0) < 0 < (scores.insertion_gain.high or 0)
 
 
-def test_insertion_ends_where_deletion_begins() -> None:
-    image, values = torch.rand(2, 1, 30, 30), Patch()
-    order = region_order(torch.rand(2, 30, 30), RANDOM(0), grid=8)  # regions of 3 and 4 pixels
-    away = region_curve(values, image, cover(image), order)
-    back = region_curve(values, cover(image), image, order)
-    torch.testing.assert_close(back[:, -1], values(image))
-    torch.testing.assert_close(away[:, -1], values(cover(image)))
-    torch.testing.assert_close(away[:, 0], back[:, -1])
+def test_curves_step_by_step_also_of_several_orders_of_an_image() -> None:
+    """Against images that are put together region by region; 8 regions along 30 pixels have 3 and 4."""
+    image = torch.rand(2, 1, 30, 30)
+    covered, case = cover(image), [1, 0, 1]
+    order = region_order(torch.rand(3, 30, 30), chance(3, 8), grid=8)
+    found = region_curves(Patch(), image, covered, case, order, steps=4)
+    edge = [-(-30 * i // 8) for i in range(9)]
+    for pair, i in enumerate(case):
+        now, back = image[i : i + 1].clone(), covered[i : i + 1].clone()
+        for step in range(5):
+            torch.testing.assert_close(found.deletion[pair, step], Patch()(now)[0])
+            torch.testing.assert_close(found.insertion[pair, step], Patch()(back)[0])
+            for region in order[pair, 16 * step : 16 * step + 16].tolist():
+                y, x = (slice(edge[k], edge[k + 1]) for k in divmod(region, 8))
+                now[..., y, x], back[..., y, x] = covered[i, :, y, x], image[i, :, y, x]
+
+
+def test_pairs_are_picked_after_all_batches() -> None:
+    parts = [measure(white_patch(), torch.rand(3, 32, 32), [0, 1, 0]) for _ in range(2)]
+    for joined, first, second in zip(join_curves(parts, [1, 3, 5]), *parts, strict=True):
+        np.testing.assert_array_equal(joined, np.stack([first[1], second[0], second[2]]))
 
 
 def test_covers_keep_the_mean_and_lose_the_detail() -> None:
@@ -130,20 +152,8 @@ def test_covers_keep_the_mean_and_lose_the_detail() -> None:
     torch.testing.assert_close(blurred.mean((2, 3)), image.mean((2, 3)), rtol=0, atol=0.02)
     assert (blurred.std((2, 3)) < 0.15 * image.std((2, 3))).all()
     torch.testing.assert_close(cover(torch.full((1, 1, 32, 32), 0.3)), torch.full((1, 1, 32, 32), 0.3))
-    assert cover(image, "mean").std((2, 3)).max() == 0
-    with pytest.raises(ValueError, match="cover is 'black'; choose one of blur, mean"):
-        cover(image, "black")  # type: ignore[arg-type]
 
 
 def test_the_area_is_that_of_numpy() -> None:
     curves = RANDOM(0).random((4, 9))
     np.testing.assert_allclose(area(curves), np.trapezoid(curves, dx=1 / 8, axis=1))
-
-
-def test_what_is_watched() -> None:
-    model = PlainCNN.from_preset("tiny", num_classes=3, num_concepts=0).eval()
-    image = torch.rand(2, 1, 32, 32)
-    with torch.no_grad():
-        torch.testing.assert_close(target_values(model, "classes")(image), model(image).logits.softmax(-1))
-    with pytest.raises(ValueError, match="no concepts; ask about its classes"):
-        target_values(model, "concepts")(image)

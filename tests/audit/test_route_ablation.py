@@ -1,10 +1,12 @@
+import math
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from parsecaps.audit.faithfulness import target_values
-from parsecaps.audit.route_ablation import cut_routes, summarise_cuts
+from parsecaps.audit.cases import Values, model_values
+from parsecaps.audit.route_ablation import CutMeasures, RouteCuts, summarise_cuts
 from parsecaps.models import ParseCaps
 from parsecaps.nn import record_couplings, replace_couplings
 from parsecaps.nn.couplings import Coupling
@@ -20,11 +22,19 @@ def couplings(model: ParseCaps, image: Tensor) -> list[Tensor]:
     return [each.coupling for each in recorded]
 
 
+def cut(
+    model: ParseCaps, values: Values, image: Tensor, column: int, relevance: list[Tensor], **options: object
+) -> CutMeasures:
+    """One target of every image."""
+    cuts = RouteCuts(model, values, image, **options)  # type: ignore[arg-type]
+    return cuts.measure(range(len(image)), [column] * len(image), relevance, np.random.default_rng(0))
+
+
 @pytest.mark.parametrize("radius", [(0, 0, 0), (1, 1, 2)])  # kept as windows in the first cell, and dense
 def test_what_is_cut_is_what_was_asked_for(radius: tuple[int, ...]) -> None:
     model, image = tiny(radius=radius), torch.rand(2, 1, 32, 32)
-    values = target_values(model, "concepts")
-    found = cut_routes(model, values, image, 1, couplings(model, image), np.random.default_rng(0), shares=(0.5, 1.0))
+    values = model_values(model)
+    found = cut(model, values, image, 1, couplings(model, image), shares=(0.5, 1.0))
     whole = values(image)[:, 1].numpy()
     np.testing.assert_allclose(found.shown[:, 0], whole, rtol=1e-6)
     np.testing.assert_allclose(found.random[:, 0], whole, rtol=1e-6)
@@ -58,23 +68,46 @@ def test_as_many_are_cut_at_random_as_are_shown() -> None:
         counts.append((recorded[0].coupling > 0).flatten(1).sum(1).tolist())
         return output.presence
 
-    cut_routes(model, values, image, 0, couplings(model, image), np.random.default_rng(0), shares=(0.3,))
-    counts = counts[1:]  # after all of them
-    assert len(counts) == 5  # shown, three times random, strongest
-    assert all(each == counts[0] for each in counts)
-    whole = (couplings(model, image)[0] > 0).flatten(1).sum(1)
-    assert counts[0] == (whole - torch.ceil(0.3 * whole).long()).tolist()
+    cut(model, values, image, 0, couplings(model, image), shares=(0.3,))
+    all_routes, strongest, shown_and_random = counts
+    assert strongest == [count - math.ceil(0.3 * count) for count in all_routes]
+    assert shown_and_random == 4 * strongest  # shown, three times random
 
 
 def test_gains_are_means_over_the_shares() -> None:
     model, image = tiny(), torch.rand(4, 1, 32, 32)
-    values = target_values(model, "classes")
-    found = cut_routes(model, values, image, 0, couplings(model, image), np.random.default_rng(0))
+    values = model_values(model)
+    found = cut(model, values, image, 3, couplings(model, image))
     scores = summarise_cuts([found], np.arange(4), resamples=20)
     assert scores.gain.value == pytest.approx((found.random - found.shown)[:, 1:].mean())
     assert scores.gain_on_strongest.value == 0
     with pytest.raises(ValueError, match="1 cells have a relevance, but the model has 4"):
-        cut_routes(model, values, image, 0, couplings(model, image)[:1], np.random.default_rng(0))
+        cut(model, values, image, 0, couplings(model, image)[:1])
+
+
+def test_pairs_in_one_batch_are_as_each_alone() -> None:
+    """Two targets of three images; the same random numbers in the same order."""
+    model, image = tiny(), torch.rand(3, 1, 32, 32)
+    first, second = couplings(model, image), [torch.rand_like(each) for each in couplings(model, image)]
+    cuts, random = RouteCuts(model, model_values(model), image), np.random.default_rng(7)
+    both = [torch.cat([a[:2], b[[2, 0]]]) for a, b in zip(first, second, strict=True)]
+    found = cuts.measure([0, 1, 2, 0], [1, 1, 4, 4], both, random)
+    random = np.random.default_rng(7)
+    for part, case, column, relevance in (([0, 1], [0, 1], 1, first), ([2, 3], [2, 0], 4, second)):
+        alone = RouteCuts(model, model_values(model), image[case])
+        wanted = alone.measure([0, 1], [column] * 2, [each[case] for each in relevance], random)
+        for got, want in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(got[part], want, rtol=1e-5)
+
+
+def test_the_network_is_left_as_it_was() -> None:
+    model, image = tiny(), torch.rand(2, 1, 32, 32)
+    with torch.no_grad():
+        before = model(image).logits
+        cut(model, model_values(model), image, 0, couplings(model, image))
+        torch.testing.assert_close(model(image).logits, before, rtol=0, atol=0)
+        assert not torch.equal(model(1 - image).logits, before)
+    assert not model.primary._forward_hooks
 
 
 def _modules(model: ParseCaps) -> list[Coupling]:

@@ -1,14 +1,20 @@
-"""Throughput, the CNN of equal FLOPs, and memory: on the smallest preset, for the form of the result."""
+"""entmax beside its peers, throughput, the CNN of equal FLOPs, and memory: on the smallest preset."""
 
 import json
 
 import pytest
+import torch
 
 from benchmarks import speed
-from benchmarks.equal_cnn import cnn_of_equal_flops
-from benchmarks.memory import measure_memory
-from benchmarks.speed import SpeedBench
-from benchmarks.throughput import time_presets
+from benchmarks.speed import (
+    OURS,
+    SpeedBench,
+    cnn_of_equal_flops,
+    entmax_peers,
+    measure_memory,
+    time_entmax,
+    time_presets,
+)
 from benchmarks.timing import Effort, MatmulPeak
 from parsecaps.models import ParseCaps
 from parsecaps.models.summary import count_flops
@@ -60,3 +66,26 @@ def test_the_numbers_are_ready_for_json() -> None:
     rows = list(time_presets(["tiny"], effort=ONE_ROUND, peak=bench.peak, compiled=False, batch_sizes=(1,)))
     stored = json.loads(json.dumps(bench.as_dict([], rows, [])))
     assert stored["throughput"][0]["share_of_peak"] > 0
+
+
+def test_peers_agree_with_ours() -> None:
+    pytest.importorskip("entmax")
+    x = torch.randn(4, 9)
+    peers = entmax_peers()
+    torch.testing.assert_close(peers["entmax package, entmax15"](x), peers[OURS](x))
+    torch.testing.assert_close(peers["entmax package, entmax_bisect 1.5"](x), peers[OURS](x))
+    torch.testing.assert_close(peers["entmax package, sparsemax"](x), peers["parsecaps entmax, alpha 2"](x))
+
+
+def test_ratios_are_against_ours() -> None:
+    rows = time_entmax(ONE_ROUND, shapes=[(2, 3, 5), (4, 8)])
+    assert [row.shape for row in rows if row.name == OURS] == [(2, 3, 5), (4, 8)]
+    for row in rows:
+        ours = next(other for other in rows if other.name == OURS and other.shape == row.shape)
+        assert row.ratio == pytest.approx(row.seconds / ours.seconds)
+
+
+def test_without_the_package_torch_remains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "entmax_package", lambda: None)
+    assert "torch softmax" in entmax_peers()
+    assert not any("package" in name for name in entmax_peers())

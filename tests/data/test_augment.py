@@ -42,20 +42,6 @@ def test_flip_mirrors_left_and_right_only() -> None:
     assert kinds == {True, False}
 
 
-def test_masks_move_along_with_their_images() -> None:
-    image = (torch.rand(6, 1, 4, 4) > 0.6).float().repeat_interleave(8, 2).repeat_interleave(8, 3)
-    changed, mask = Augmentation(rotation=90, shift=0.2, gamma=0, contrast=0, brightness=0).with_masks(
-        image, image[:, 0], generator(3)
-    )
-    assert mask is not None
-    torch.testing.assert_close(mask, changed[:, 0])
-    assert not torch.allclose(mask, image[:, 0])
-    whole, mask = Augmentation().with_masks(image, image[:, 0], generator(3))
-    torch.testing.assert_close(whole, Augmentation()(image, generator(3)), rtol=0, atol=0)  # masks change no image
-    assert mask is not None
-    assert 0 <= mask.min() <= mask.max() <= 1  # intensities are not for masks
-
-
 def test_bicubic_resampling_keeps_an_image_sharp() -> None:
     noise = torch.rand(8, 1, 36, 36, generator=generator())
     image = torch.nn.functional.avg_pool2d(noise, 5, 1)  # no finer than a photo is

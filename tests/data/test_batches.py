@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from parsecaps.data.augment import Augmentation
-from parsecaps.data.batches import Batches, ahead_of
+from parsecaps.data.batches import Batches, mix, prefetch
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.data.leaks import Fingerprints
+from parsecaps.types import Batch
 from tests.data.make import table
 
 
@@ -89,7 +90,7 @@ def test_an_error_in_the_thread_comes_out(tmp_path: Path) -> None:
         yield 1
         raise ValueError("file.png is gone")
 
-    got = ahead_of(broken, 2)
+    got = prefetch(broken, 2)
     assert next(got) == 1
     with pytest.raises(ValueError, match=r"file\.png is gone"):
         next(got)
@@ -99,7 +100,7 @@ def test_leaving_early_stops_the_thread() -> None:
     import threading
 
     before = threading.active_count()
-    batches = ahead_of(lambda: iter(range(1000)), 2)
+    batches = prefetch(lambda: iter(range(1000)), 2)
     assert next(batches) == 0
     batches.close()
     assert threading.active_count() == before
@@ -109,7 +110,7 @@ def test_the_thread_that_makes_batches_takes_no_more_than_its_own_core() -> None
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        numbers = ahead_of(lambda: (torch.get_num_threads() for _ in range(4)), 1)
+        numbers = prefetch(lambda: (torch.get_num_threads() for _ in range(4)), 1)
         assert [next(numbers), *numbers] == [1, 1, 1, 1]
         assert torch.get_num_threads() == 2
         found: list[int] = []
@@ -121,23 +122,6 @@ def test_the_thread_that_makes_batches_takes_no_more_than_its_own_core() -> None
         torch.set_num_threads(before)
 
 
-def test_masks_come_with_their_rows_and_stay_unknown_where_they_are() -> None:
-    data, images = prepared()
-    rows = [3, 7, 1, 19, 4]
-    masks = np.tile(np.array(rows, np.float32)[:, None, None], (1, 8, 8)) / 19
-    masks[1] = np.nan
-    options = {"batch_size": 5, "shuffle": True, "seed": 2}
-    (plain,) = Batches(data, images, rows, masks=masks, **options).epoch(0)
-    order = Batches(data, images, rows, **options).rows_in(0, 0)
-    assert [
-        round(float(mask[0, 0]) * 19) if row != 7 else None for row, mask in zip(order, plain.mask, strict=True)
-    ] == [row if row != 7 else None for row in order]
-    (changed,) = Batches(data, images, rows, masks=masks, augmentation=Augmentation(), **options).epoch(0)
-    unknown = [bool(mask.isnan().all()) for mask in changed.mask]
-    assert unknown == [row == 7 for row in order]
-    assert not any(mask.isnan().any() for mask, not_known in zip(changed.mask, unknown, strict=True) if not not_known)
-
-
 def test_views_are_the_same_rows_changed_in_different_ways() -> None:
     data, images = prepared()
     rows = [3, 7, 1, 19]
@@ -147,12 +131,49 @@ def test_views_are_the_same_rows_changed_in_different_ways() -> None:
     assert (plain.views, twice.views) == (1, 2)
     assert twice.label.tolist() == plain.label.tolist() * 2
     assert torch.equal(twice.image, torch.cat([plain.image, plain.image]))
-    masks = np.tile(np.array(rows, np.float32)[:, None, None], (1, 8, 8)) / 19
-    (changed,) = Batches(data, images, rows, views=2, masks=masks, augmentation=Augmentation(), **options).epoch(0)
+    (changed,) = Batches(data, images, rows, views=2, augmentation=Augmentation(), **options).epoch(0)
     first, second = changed.image.chunk(2)
     assert all(not torch.allclose(a, b) for a, b in zip(first, second, strict=True))
-    assert len(changed.mask) == 8
     shares = [
         next(Batches(data, images, rows, views=2, process=i, processes=2, **options).epoch(0)).label for i in range(2)
     ]
     assert [share.tolist() for share in shares] == [plain.label[i::2].tolist() * 2 for i in range(2)]
+
+
+def numbered(views: int = 1) -> Batch:
+    """Images that are their own number everywhere, the third without a label, concepts alike."""
+    number = torch.arange(6.0)
+    image = number.view(-1, 1, 1, 1).expand(6, 1, 4, 4)
+    concepts = torch.stack([number, torch.where(number == 1, torch.nan, 0.0)], 1)
+    label = torch.tensor([0, 1, -1, 2, 1, 0])
+    whole = Batch(image, label, concepts)
+    if views > 1:
+        whole = Batch(image.repeat(views, 1, 1, 1), label.repeat(views), concepts.repeat(views, 1), views=views)
+    return whole
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_image_concepts_and_label_are_mixed_alike(seed: int) -> None:
+    whole = numbered()
+    found = mix(whole, 0.4, np.random.default_rng(seed))
+    assert found.mixed is not None
+    share = found.mixed.share
+    assert 0.5 <= share <= 1
+    mixture = found.image[:, 0, 0, 0]
+    other = ((mixture - share * torch.arange(6.0)) / (1 - share)).round().long()
+    torch.testing.assert_close(mixture, share * torch.arange(6.0) + (1 - share) * other)
+    assert found.mixed.label.tolist() == whole.label[other].tolist()
+    assert found.concepts is not None
+    torch.testing.assert_close(found.concepts[:, 0], mixture)
+    assert found.concepts[:, 1].isnan().tolist() == [i == 1 or other[i].item() == 1 for i in range(6)]
+    assert found.label.equal(whole.label)
+    assert other[2] == 2  # no other is without a label
+    assert ((found.mixed.label < 0) == (whole.label < 0)).all()
+
+
+def test_all_views_of_an_image_are_mixed_with_the_same_one() -> None:
+    found = mix(numbered(views=2), 0.4, np.random.default_rng(0))
+    assert found.image[:6].equal(found.image[6:])
+    assert found.image.std(0).max() > 0
+    assert found.mixed is not None
+    assert found.mixed.label[:6].equal(found.mixed.label[6:])

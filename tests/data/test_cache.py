@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from parsecaps.data.cache import BadDataError, cache_folder, prepare_all
+from parsecaps.data.cache import BadDataError, cache_folder, prepare_all, prepared_masks
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import read_image
@@ -159,3 +159,14 @@ def test_the_place_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.delenv("PARSECAPS_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "parsecaps"
+
+
+def test_masks_are_prepared_as_the_images(tmp_path: Path) -> None:
+    data = folder_of_pictures(tmp_path, per_class=1, side=40)
+    drawn = np.zeros((40, 40), np.uint8)
+    drawn[:10] = 255
+    Image.fromarray(drawn).save(tmp_path / "mask.png")
+    data = replace(data, cases=[replace(data.cases[0], mask=tmp_path / "mask.png"), data.cases[1]])
+    masks = prepared_masks(data, Preparation(size=20), [1, 0])
+    assert masks.sum((1, 2)).tolist() == [0, pytest.approx(100, abs=2)]
+    assert masks[1, :4].min() == 1

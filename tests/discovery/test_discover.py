@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from parsecaps.discovery.discover import discover, effective_concepts, mask_overlap, purity
+from parsecaps.discovery.discover import discover_concepts, effective_concepts, mask_overlap, purity
 from tests.explain.make import make_memory
 
 LABEL = np.repeat([0, 1, 2], 40)
@@ -15,7 +15,7 @@ def presences() -> np.ndarray:
 
 
 def test_alive_dead_and_double_concepts_are_told_apart() -> None:
-    found = discover(make_memory(presences(), label=LABEL))
+    found = discover_concepts(make_memory(presences(), label=LABEL))
     assert [each.dead for each in found] == [False, False, True, False]
     assert [each.duplicate for each in found] == [True, False, False, True]
     assert found[0].closest == ("unnamed 4", pytest.approx(-1))
@@ -88,7 +88,7 @@ def test_maps_are_asked_for_the_prototypes() -> None:
     memory = make_memory(presences(), label=LABEL)
     half = np.zeros((120, 4, 4))
     half[:, :2] = 1
-    found = discover(
+    found = discover_concepts(
         memory,
         count=5,
         maps=lambda rows, concept: np.stack([half[row] if concept == 0 else 1 - half[row] for row in rows]),

@@ -4,11 +4,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.preparation import Preparation
 from parsecaps.discovery.naming import name_concepts, read_names
 from parsecaps.explain.case_memory import weights_digest
 from parsecaps.models import ParseCaps
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.files import ImageFile
+from parsecaps.prediction.predict import predict_files
 from tests.data.make import picture
 
 
@@ -34,7 +36,8 @@ def test_names_show_wherever_the_model_is_used(folder: Path) -> None:
     loaded = Bundle.load(folder / "bundle")
     assert loaded.concepts == ("unnamed 1", "dural tail, bright", "unnamed 3")
     Image.fromarray(picture(0, 40)).save(folder / "x.png")
-    assert list(loaded.predict(folder / "x.png")["concepts"]) == list(loaded.concepts)
+    (predicted,) = predict_files(loaded, [ImageFile(folder / "x.png")])
+    assert list(predicted.concepts or {}) == list(loaded.concepts)
     assert (folder / "bundle" / "model.safetensors").read_bytes() == weights
     assert "seen in 8 of 9" in (folder / "bundle" / "concept-names.csv").read_text(encoding="utf-8")
 

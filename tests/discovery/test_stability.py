@@ -3,7 +3,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from parsecaps.discovery.stability import correlation, match_concepts, stability
+from parsecaps.discovery.stability import concept_stability, correlation, match_concepts
 
 GROUP = np.repeat(np.arange(40), 5)
 
@@ -56,15 +56,15 @@ def test_an_opposite_concept_is_not_the_same() -> None:
 def test_several_models() -> None:
     first = by_patient(0, 2)
     other = np.column_stack([first[:, 1], by_patient(9, 1)[:, 0]])  # finds the second concept again, not the first
-    found = stability([first, other, first[:, ::-1]], GROUP, permutations=5)
+    found = concept_stability([first, other, first[:, ::-1]], GROUP, permutations=5)
     assert set(found.matches) == {(0, 1), (0, 2), (1, 2)}
     assert found.by_concept[1] == pytest.approx(1)
     assert found.by_concept[0] < 0.75
     assert found.mean == pytest.approx(np.mean([match.mean for match in found.matches.values()]))
     with pytest.raises(ValueError, match="1 model shows nothing"):
-        stability([first], GROUP)
+        concept_stability([first], GROUP)
     with pytest.raises(ValueError, match=r"the models saw \[199, 200\] cases"):
-        stability([first, first[1:]], GROUP)
+        concept_stability([first, first[1:]], GROUP)
 
 
 def test_a_concept_that_only_knows_the_class_is_found_again_by_chance_within_it() -> None:
@@ -75,10 +75,10 @@ def test_a_concept_that_only_knows_the_class_is_found_again_by_chance_within_it(
     first, second = (
         np.stack([label + 0.3 * random.normal(size=200), own + 0.3 * random.normal(size=200)], 1) for _ in range(2)
     )
-    found = stability([first, second], GROUP, label, permutations=60)
+    found = concept_stability([first, second], GROUP, label, permutations=60)
     assert found.class_chances is not None
     assert found.by_concept[0] == pytest.approx(found.class_chances[0], abs=0.05)
     assert found.by_concept[1] > 0.8
     assert found.class_chances[1] < 0.4
     assert max(found.chances) < 0.4
-    assert stability([first, second], GROUP, np.full(200, -1), permutations=2).class_chances is None
+    assert concept_stability([first, second], GROUP, np.full(200, -1), permutations=2).class_chances is None

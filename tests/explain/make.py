@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from parsecaps.explain.intervention import ConceptReasoning, exclusive_groups
 from parsecaps.explain.case_memory import CaseMemory
+from parsecaps.explain.intervention import ConceptReasoning, exclusive_groups
 from parsecaps.prediction.predictions import Predictions
 
 

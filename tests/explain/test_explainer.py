@@ -11,11 +11,12 @@ from PIL import Image
 
 from parsecaps.data.raw_image import RawImage
 from parsecaps.data.sources import open_data
+from parsecaps.explain.attribution import Target, attribution_maps
 from parsecaps.explain.explainer import Explainer, explain
-from parsecaps.explain.gradient_maps import GRADIENT_MAPS
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.explain.route_maps import class_maps, concept_maps
 from parsecaps.prediction.archive import Decision
+from parsecaps.report.explanation_json import explanation_document
 from tests.explain.told import DATA, make_bundle, make_folder
 
 IMAGE = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -105,7 +106,7 @@ def test_the_temperature_and_the_risk_decide(known: Explainer) -> None:
 @pytest.mark.parametrize("method", ["grad-cam", "integrated-gradients", "occlusion"])
 def test_other_maps(known: Explainer, method: str) -> None:
     told = known.explain(IMAGE, method=method, num_trees=0)
-    wanted = GRADIENT_MAPS[method.replace("integrated-", "integrated ")](known.bundle.model, IMAGE[None])[0]
+    wanted = attribution_maps(known.bundle.model, IMAGE[None], [Target("concepts", j) for j in range(7)], method)[0]
     assert told.method == method
     assert np.stack([each.map for each in told.concepts]) == pytest.approx(wanted.numpy(), abs=1e-5)
 
@@ -124,7 +125,7 @@ def test_a_plain_cnn_gets_a_gradient_map_and_says_what_is_missing() -> None:
     told = explain(bundle, IMAGE)
     assert (told.method, told.concepts, told.trees, told.reasons) == ("grad-cam", (), (), None)
     best = bundle.classes.index(told.diagnosis)
-    wanted = GRADIENT_MAPS["grad-cam"](bundle.model, IMAGE[None], about="classes")[0, best]
+    wanted = attribution_maps(bundle.model, IMAGE[None], [Target("classes", best)], "grad-cam")[0, 0]
     assert told.class_map == pytest.approx(wanted.numpy(), abs=1e-6)
     assert any("no routes" in note for note in told.notes)
     assert any("without concepts" in note for note in told.notes)
@@ -137,7 +138,7 @@ def test_an_unknown_method_is_refused(known: Explainer) -> None:
 
 def test_the_dictionary_survives_json_without_patients(known: Explainer) -> None:
     told = known.explain(IMAGE, name="this", truth="nevus", concept_truth={known.bundle.concepts[0]: True})
-    text = json.dumps(told.as_dict())
+    text = json.dumps(explanation_document(told))
     stored = json.loads(text)
     assert stored["probabilities"] == told.probabilities
     assert (stored["truth"], stored["concepts"][0]["truth"], stored["concepts"][1]["truth"]) == ("nevus", True, None)

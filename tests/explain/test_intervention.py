@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain.intervention import concept_reasoning, typical_presences
 from parsecaps.models import ParseCaps
+from parsecaps.prediction.bundle import Bundle
 from tests.explain.make import make_memory, make_reasoning
 
 

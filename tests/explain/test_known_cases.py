@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation, dequantise
 from parsecaps.data.sources import open_data
 from parsecaps.explain.case_memory import CaseMemory, remember, weights_digest
 from parsecaps.models import ParseCaps, PlainCNN
+from parsecaps.prediction.bundle import Bundle
 from tests.data.make import folder_of_pictures
 
 Setting = tuple[Bundle, DataSet, PreparedImages]

@@ -1,9 +1,5 @@
-import io
-
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from parsecaps.explain.traversal import traverse
 from parsecaps.explain.traversal_strip import STEPS, traversal_strips
@@ -17,12 +13,7 @@ def test_the_strip_holds_the_decoders_pictures_in_order() -> None:
     wanted = traverse(model, CAPSULE, steps=STEPS)
     for j, strip in enumerate(strips):
         assert strip.values == pytest.approx(wanted.values[j].tolist())
-        drawn = np.asarray(Image.open(io.BytesIO(strip.png)).convert("L")).astype(float) / 255
-        column = drawn.shape[1] // (STEPS + 1)
-        assert drawn.shape == (32, (STEPS + 1) * 36)
-        for i, picture in enumerate(torch.stack([wanted.picture, *wanted.pictures[j]]).clamp(0, 1)):
-            shown = drawn[:, i * column + 2 : i * column + 34]
-            assert np.abs(shown - picture[0].numpy()).max() < 0.01
+        assert torch.equal(strip.pictures, torch.stack([wanted.picture, *wanted.pictures[j]]))
     assert strips[0].sentence().startswith("The decoder's picture with a as it is (0.40), then set to 0.00, 0.17")
 
 

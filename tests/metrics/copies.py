@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parsecaps.metrics.scores import Scores, score
+from parsecaps.metrics import Scores, score
 from parsecaps.prediction.predictions import Predictions
 
 

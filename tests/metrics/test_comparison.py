@@ -5,8 +5,8 @@ from math import comb
 import numpy as np
 import pytest
 
-from parsecaps.metrics.comparison import COMPARED, Comparison, compare, mcnemar
-from parsecaps.metrics.scores import score
+from parsecaps.metrics import Comparison, compare, ensemble, paired_differences, score
+from parsecaps.metrics.comparison import COMPARED, mcnemar
 from parsecaps.prediction.predictions import Predictions
 from tests.metrics.make import make_predictions
 
@@ -115,3 +115,73 @@ def test_a_comparison_survives_json() -> None:
     assert Comparison.from_dict(json.loads(json.dumps(found.as_dict(), allow_nan=False))) == found
     with pytest.raises(ValueError, match="not a comparison of this version"):
         Comparison.from_dict({"n": 3})
+
+
+def test_a_score_of_concepts_is_compared_too() -> None:
+    first = make_predictions(90, ties=False)
+    second = replace(first, presence=np.clip(np.random.default_rng(2).normal(first.presence, 0.3), 0, 1))
+    found = paired_differences(first, second, ["mean_auroc", "explanation_error_l2"], resamples=40, seed=2)
+    random, group = np.random.default_rng(2), first.groups()
+    drawn: dict[str, list[float]] = {key: [] for key in found}
+    for _ in range(40):
+        rows = [i for p in random.integers(30, size=30) for i in np.flatnonzero(group == p)]
+        a, b = (score(each.subset(rows), resamples=0) for each in (first, second))
+        for key in found:
+            drawn[key].append((b[key].value or 0) - (a[key].value or 0))
+    for key, each in found.items():
+        assert each.second == score(second, resamples=0)[key].value
+        assert (each.low, each.high) == pytest.approx(np.percentile(drawn[key], (2.5, 97.5)), abs=1e-6)
+
+
+def others(first: Predictions, number: int) -> list[Predictions]:
+    """Models that err each in its own way, their cases in another order."""
+    random = np.random.default_rng(5)
+    noisy = (replace(first, logits=first.logits + 2 * random.normal(size=first.logits.shape)) for _ in range(number))
+    return [each.subset(random.permutation(len(each))) for each in noisy]
+
+
+def test_the_mean_of_models_and_what_all_get_wrong() -> None:
+    first = make_predictions(150, ties=False)
+    models = [first, *others(first, 3)]
+    found = ensemble(models, resamples=50)
+    known = np.flatnonzero(first.label >= 0)
+    matched = [each.subset([list(each.name).index(name) for name in first.name]).subset(known) for each in models]
+    label = first.label[known]
+    wrong = np.array([each.logits.argmax(1) != label for each in matched])
+    assert found.member_accuracy == pytest.approx(
+        np.mean([score(each, resamples=0)["accuracy"].value for each in models])
+    )
+    assert (found.models, found.n) == (4, len(known))
+    assert (found.all_wrong, found.any_wrong) == (wrong.all(0).sum(), wrong.any(0).sum())
+    assert 0 < found.all_wrong < found.any_wrong
+    mean = sum(each.probabilities() for each in matched)
+    assert found.scores["accuracy"].value == pytest.approx((mean.argmax(1) == label).mean())
+    assert found.scores["accuracy"].low is not None
+    assert found.patient_errors is not None
+    assert found.patient_errors.wrong == found.all_wrong
+    json.dumps(found.as_dict())
+
+
+def test_equal_models_are_as_good_as_one() -> None:
+    first = make_predictions(90, ties=False)
+    found = ensemble([first, first], resamples=20)
+    assert found.scores["balanced_accuracy"] == score(first, resamples=20)["balanced_accuracy"]
+    assert found.all_wrong == found.any_wrong
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_probabilities_of_any_sharpness_have_a_mean(scale: float) -> None:
+    first = make_predictions(60, unknown=0)
+    sharp = replace(first, logits=first.logits * scale)
+    assert ensemble([sharp, sharp], resamples=0).scores["accuracy"] == score(sharp, resamples=0)["accuracy"]
+
+
+def test_nothing_known_is_no_error() -> None:
+    unknown = replace(make_predictions(30), label=np.full(30, -1))
+    found = ensemble([unknown, unknown], resamples=10)
+    assert (found.n, found.member_accuracy, found.scores["accuracy"].value, found.patient_errors) == (
+        0,
+        None,
+        None,
+        None,
+    )

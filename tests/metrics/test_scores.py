@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from parsecaps.metrics.score import Score
-from parsecaps.metrics.scores import Scores, score
+from parsecaps.metrics import FoldScores, Score, Scores, score
+from parsecaps.metrics.scores import over_folds
 from parsecaps.prediction.predictions import Predictions
 from tests.metrics.copies import resampled_copies
 from tests.metrics.make import make_predictions
@@ -68,6 +68,26 @@ def test_values_by_hand() -> None:
     assert scores.by_concept == {}
 
 
+def test_n_counts_the_images_that_a_score_is_computed_from() -> None:
+    predictions = make_predictions(90, skill=0.5)
+    scores, known, named = score(predictions, resamples=0), predictions.label >= 0, predictions.logits.argmax(1)
+    for k, name in enumerate(predictions.classes):
+        truth, answered = predictions.label == k, known & (named == k)
+        wanted = {"precision": answered, "recall": truth, "f1": truth | answered, "specificity": known & ~truth}
+        counts = {key: int(mask.sum()) for key, mask in {**wanted, "auroc": known}.items()}
+        assert {key: each.n for key, each in scores.by_class[name].items()} == counts
+        assert len(set(counts.values())) == 5
+
+
+def test_auroc_has_an_interval_if_positives_and_negatives_are_of_several_patients() -> None:
+    predictions = replace(make_predictions(12, 2, unknown=0), label=np.array([1, 1] + [0] * 10))
+    scores = score(replace(predictions, patient=["ann", "ann"] + [f"p{i}" for i in range(10)]), resamples=30)
+    assert scores.by_class["class 1"]["auroc"].value is not None
+    assert (scores.by_class["class 1"]["auroc"].low, scores.by_class["class 0"]["auroc"].low) == (None, None)
+    others = score(replace(predictions, patient=["ann", "bob"] + [f"p{i}" for i in range(10)]), resamples=30)
+    assert others.by_class["class 1"]["auroc"].low is not None
+
+
 def test_the_interval_of_an_accuracy_is_that_of_the_binomial() -> None:
     interval = score(right_and_wrong(80, 20), resamples=4000)["accuracy"]
     assert interval.value == 0.8
@@ -102,13 +122,24 @@ def test_scores_survive_json() -> None:
     scores = score(make_predictions(), resamples=20)
     stored = json.loads(json.dumps(scores.as_dict(), allow_nan=False))
     assert Scores.from_dict(stored) == scores
-    assert set(stored) == {field.name for field in fields(Scores)} | {"over_folds"}
+    assert set(stored) == {field.name for field in fields(Scores)} - {"patient_errors"} | {"over_folds", "misread"}
+    assert stored["misread"]["wrong"] == (scores.patient_errors or pytest.fail("no errors")).wrong
     assert stored["overall"]["accuracy"]["n"] == scores.labelled
     for damage in ({"overall": 3}, {"overall": {"accuracy": {"value": 1}}}, {"extra": 1}):
         with pytest.raises(ValueError, match="not scores of this version"):
             Scores.from_dict({**stored, **damage})
     with pytest.raises(ValueError, match="classes"):
         Scores.from_dict({name: part for name, part in stored.items() if name != "classes"})
+
+
+def test_scores_of_other_views() -> None:
+    consistency = np.random.default_rng(0).integers(3, size=60) / 2
+    scores = score(replace(make_predictions(), consistency=consistency), resamples=20)
+    assert scores["consistency"].value == pytest.approx(consistency.mean())
+    assert (scores["consistency"].n, scores["consistency"].low is None) == (60, False)
+    stored = scores.as_dict()
+    stored["overall"]["steadiness"] = stored["overall"].pop("consistency")  # as version 0.1 wrote it
+    assert Scores.from_dict(stored) == scores
 
 
 def test_a_class_that_is_absent_is_not_made_up() -> None:
@@ -185,3 +216,15 @@ def test_a_thousand_resamples_take_seconds_at_most() -> None:
     start = time.process_time()
     score(predictions)
     assert time.process_time() - start < 4
+
+
+def fold(**values: float | None) -> FoldScores:
+    return FoldScores("fold", 10, 5, 1.0, {key: Score(value, None, None, 10) for key, value in values.items()})
+
+
+def test_mean_and_deviation_leave_out_what_is_not_defined() -> None:
+    found = over_folds([fold(accuracy=0.8, ece=0.1), fold(accuracy=0.9, ece=None), fold(accuracy=0.6, ece=None)])
+    assert found["accuracy"] == pytest.approx((np.mean([0.8, 0.9, 0.6]), np.std([0.8, 0.9, 0.6], ddof=1), 3))
+    assert found["ece"] == (0.1, None, 1)
+    assert over_folds([]) == {}
+    assert over_folds([fold(ece=None)]) == {}

@@ -14,27 +14,27 @@ import parsecaps
 from parsecaps.config import DataSection
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.sources import open_data
-from parsecaps.pipeline.cross_validate import CrossValidation
-from parsecaps.pipeline.evaluate_run import evaluate_run
-from parsecaps.training import watch
 from parsecaps.data.splits import fold_divisions
-from parsecaps.training.opening import Listeners
+from parsecaps.pipeline.evaluate import evaluate_run
+from parsecaps.run import Run
+from parsecaps.training import loop
+from parsecaps.training.callbacks import Callbacks, Progress
 
 SETTINGS = {"model.preset": "tiny", "training.epochs": 1, "training.batch_size": 8}
 DATA = "phantom:n=60,size=32"
-QUIET = Listeners()
+QUIET = Callbacks()
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> CrossValidation:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("cv") / "whole"
-    return parsecaps.cross_validate(DATA, folds=3, settings=SETTINGS, run_folder=folder, listeners=QUIET)
+    return parsecaps.cross_validate(DATA, folds=3, settings=SETTINGS, run_folder=folder, callbacks=QUIET)
 
 
-def test_every_patient_is_tested_once_and_never_by_a_model_that_saw_them(whole: CrossValidation) -> None:
+def test_every_patient_is_tested_once_and_never_by_a_model_that_saw_them(whole: Run) -> None:
     data, tested = open_data(DATA), list[int]()
-    for run in whole.runs:
-        division = run.folder.read_division(data)
+    for run in whole.folds:
+        division = run.division
         patients = {
             part: {c.patient for c, p in zip(data.cases, division, strict=True) if p == part} for part in division
         }
@@ -45,8 +45,8 @@ def test_every_patient_is_tested_once_and_never_by_a_model_that_saw_them(whole: 
     assert sorted(tested) == list(range(len(data)))
 
 
-def test_the_pooled_scores_are_those_of_all_cases(whole: CrossValidation) -> None:
-    parts = [evaluate_run(run.folder.path) for run in whole.runs]
+def test_the_pooled_scores_are_those_of_all_cases(whole: Run) -> None:
+    parts = [evaluate_run(run.folder) for run in whole.folds]
     right = np.concatenate([part.predictions.logits.argmax(1) == part.predictions.label for part in parts])
     assert whole.scores["accuracy"].value == pytest.approx(right.mean())
     assert (whole.scores["accuracy"].n, whole.scores.patients) == (60, len({c.patient for c in open_data(DATA).cases}))
@@ -63,46 +63,46 @@ def test_the_pooled_scores_are_those_of_all_cases(whole: CrossValidation) -> Non
         assert measured.coverage.value == pytest.approx(inside[np.arange(60), label].mean())
 
 
-def test_the_folder_shows_the_result(whole: CrossValidation) -> None:
-    stored = json.loads(whole.folder.scores.read_text(encoding="utf-8"))
+def test_the_folder_shows_the_result(whole: Run) -> None:
+    stored = json.loads(whole.scores_file.read_text(encoding="utf-8"))
     assert stored["overall"]["accuracy"]["value"] == whole.scores["accuracy"].value
     assert stored["over_folds"]["accuracy"]["folds"] == 3
-    page = whole.folder.page.read_text(encoding="utf-8")
+    page = whole.page_file.read_text(encoding="utf-8")
     assert all(f"fold-{i}" in page for i in (1, 2, 3))
     assert "± " in page
-    for i, run in enumerate(whole.runs, 1):
-        assert f"Fold {i} of 3" in run.folder.card.read_text(encoding="utf-8")
-        assert run.folder.scores.is_file()
+    for i, run in enumerate(whole.folds, 1):
+        assert f"Fold {i} of 3" in run.card_file.read_text(encoding="utf-8")
+        assert run.scores_file.is_file()
     assert "pooled" in repr(whole)
     assert parsecaps.evaluate(whole) == whole.scores
 
 
-def test_folds_may_be_trained_one_by_one(whole: CrossValidation, tmp_path: Path) -> None:
+def test_folds_may_be_trained_one_by_one(whole: Run, tmp_path: Path) -> None:
     settings = {**SETTINGS, "data.folds": 3, "data.fold": 2}
-    alone = parsecaps.fit(DATA, settings=settings, run_folder=tmp_path / "cv/fold-2", listeners=QUIET)
-    assert alone.scores == whole.runs[1].scores
+    alone = parsecaps.fit(DATA, settings=settings, run_folder=tmp_path / "cv/fold-2", callbacks=QUIET)
+    assert alone.scores == whole.folds[1].scores
     for name in ("fold-1", "fold-3"):
-        shutil.copytree(whole.folder.path / name, tmp_path / "cv" / name)
+        shutil.copytree(whole.folder / name, tmp_path / "cv" / name)
     with pytest.raises(ValueError, match=r"fold-1 was trained with training\.epochs=1, but 2 is wanted"):
         parsecaps.cross_validate(
-            DATA, folds=3, settings={**SETTINGS, "training.epochs": 2}, run_folder=tmp_path / "cv", listeners=QUIET
+            DATA, folds=3, settings={**SETTINGS, "training.epochs": 2}, run_folder=tmp_path / "cv", callbacks=QUIET
         )
     with pytest.raises(ValueError, match=r"fold-1 was trained with augmentation\.flip=True, but None is wanted"):
         parsecaps.cross_validate(
-            DATA, folds=3, settings={**SETTINGS, "augmentation": None}, run_folder=tmp_path / "cv", listeners=QUIET
+            DATA, folds=3, settings={**SETTINGS, "augmentation": None}, run_folder=tmp_path / "cv", callbacks=QUIET
         )
     lines: list[str] = []
     together = parsecaps.cross_validate(
-        DATA, folds=3, settings=SETTINGS, run_folder=tmp_path / "cv", listeners=Listeners(log=lines.append)
+        DATA, folds=3, settings=SETTINGS, run_folder=tmp_path / "cv", callbacks=Callbacks(log=lines.append)
     )
     assert together.scores == whole.scores
     assert not any(line.startswith("fold ") for line in lines)
 
 
 def test_stopped_and_resumed_it_ends_with_the_same_bits(
-    whole: CrossValidation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "_REPORT_SECONDS", 0.0)
     folder, fold = tmp_path / "stopped", [0]
 
     def note(line: str) -> None:
@@ -110,25 +110,25 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(
         if line == "fold 3 of 3":
             raise RuntimeError("the power went")
 
-    def press(progress: watch.Progress) -> None:
+    def press(progress: Progress) -> None:
         if fold[0] == 2 and progress.batch == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt, match=rf"stopped in fold 2 of 3; go on with .*--resume {folder}$"):
         parsecaps.cross_validate(
-            DATA, folds=3, settings=SETTINGS, run_folder=folder, listeners=Listeners(log=note, progress=press)
+            DATA, folds=3, settings=SETTINGS, run_folder=folder, callbacks=Callbacks(log=note, progress=press)
         )
     assert not (folder / "fold-2/bundle").exists()
     with pytest.raises(RuntimeError, match="the power went"):
-        parsecaps.cross_validate(resume=folder, listeners=Listeners(log=note))
+        parsecaps.cross_validate(resume=folder, callbacks=Callbacks(log=note))
     lines: list[str] = []
-    resumed = parsecaps.cross_validate(resume=folder, listeners=Listeners(log=lines.append))
+    resumed = parsecaps.cross_validate(resume=folder, callbacks=Callbacks(log=lines.append))
     assert lines[0] == "fold 3 of 3"
-    for mine, theirs in zip(whole.runs, resumed.runs, strict=True):
-        first, second = (run.folder.bundle / "model.safetensors" for run in (mine, theirs))
+    for mine, theirs in zip(whole.folds, resumed.folds, strict=True):
+        first, second = (run.bundle_folder / "model.safetensors" for run in (mine, theirs))
         assert first.read_bytes() == second.read_bytes()
     assert resumed.scores == whole.scores
-    parsecaps.cross_validate(resume=folder, listeners=Listeners(log=lines.append))
+    parsecaps.cross_validate(resume=folder, callbacks=Callbacks(log=lines.append))
     assert lines[-1].endswith("nothing is left to do")
 
 
@@ -158,20 +158,20 @@ def test_the_authors_folds_are_used_where_there_are_as_many() -> None:
 def test_wrong_settings_leave_no_folder(settings: dict[str, object], reason: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=reason):
         parsecaps.cross_validate(
-            DATA, folds=3, settings={**SETTINGS, **settings}, run_folder=tmp_path / "run", listeners=QUIET
+            DATA, folds=3, settings={**SETTINGS, **settings}, run_folder=tmp_path / "run", callbacks=QUIET
         )
     assert not (tmp_path / "run").exists()
 
 
-def test_what_needs_one_model_names_the_folds(whole: CrossValidation) -> None:
+def test_what_needs_one_model_names_the_folds(whole: Run) -> None:
     with pytest.raises(ValueError, match=r"a cross-validation of 3 models; give one of .*fold-1, .*fold-2, .*fold-3"):
         parsecaps.load(whole)
     with pytest.raises(ValueError, match=r"several models; for other cases give .*fold-1"):
         parsecaps.evaluate(whole, part="val")
-    assert parsecaps.load(whole.folder.path / "fold-2").bundle.classes == ("nevus", "melanoma")
+    assert parsecaps.load(whole.folder / "fold-2").bundle.classes == ("nevus", "melanoma")
     with pytest.raises(ValueError, match="use --folds or cross_validate"):
         parsecaps.fit(whole.config)
     with pytest.raises(ValueError, match=r"data\.fold is 4, but there are 3 folds"):
         parsecaps.fit(whole.config, settings={"data.fold": 4})
     with pytest.raises(ValueError, match="is no cross-validation"):
-        parsecaps.cross_validate(resume=whole.runs[0].folder.path)
+        parsecaps.cross_validate(resume=whole.folds[0].folder)

@@ -6,38 +6,38 @@ import numpy as np
 import pytest
 import torch
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.config import load_config
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of
 from parsecaps.explain.case_memory import CaseMemory, remember_run
 from parsecaps.explain.thumbnails import read_thumbnails
 from parsecaps.explain.traversal import trained_decoder, traverse, usual_ranges
-from parsecaps.training.fit import fit
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.training.fit import train_run
 from tests.training.make import PHANTOM, TINY, skewed_manifest
 
 ONCE = "training.epochs=1"
 
 
 def test_training_cases_are_remembered_beside_the_bundle(tmp_path: Path) -> None:
-    run = fit(load_config(None, [*PHANTOM, ONCE]), run_folder=tmp_path / "run")
-    made = remember_run(run.folder.path)
-    bundle = Bundle.load(run.folder.bundle)
-    memory = CaseMemory.load(run.folder.bundle, bundle)
+    run = train_run(load_config(None, [*PHANTOM, ONCE]), run_folder=tmp_path / "run")
+    made = remember_run(run.folder)
+    bundle = Bundle.load(run.bundle_folder)
+    memory = CaseMemory.load(run.bundle_folder, bundle)
     data = open_data(run.config.data.path)
-    rows = rows_of(run.folder.read_division(data), "train")
+    rows = rows_of(run.division, "train")
     assert memory.predictions.label.tolist() == [data.cases[row].label for row in rows]
     assert memory.presence == pytest.approx(made.presence, abs=1e-7)
-    assert len(read_thumbnails(run.folder.bundle / "thumbnails.zip", range(len(rows)))) == len(rows)
+    assert len(read_thumbnails(run.bundle_folder / "thumbnails.zip", range(len(rows)))) == len(rows)
     with pytest.raises(ValueError, match="the decoder was never trained"):  # all images have concepts
         trained_decoder(bundle.model)
 
 
 def test_images_without_concepts_train_the_decoder(tmp_path: Path) -> None:
     settings = [f"data.path={skewed_manifest(tmp_path)}", *TINY, ONCE]
-    run = fit(load_config(None, settings), run_folder=tmp_path / "run")
-    memory = remember_run(run.folder.path)
-    bundle = Bundle.load(run.folder.bundle)
+    run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
+    memory = remember_run(run.folder)
+    bundle = Bundle.load(run.bundle_folder)
     ranges = usual_ranges(memory)
     moved = traverse(bundle.model, torch.from_numpy(memory.global_capsule[0]), steps=3, ranges=ranges)
     assert moved.values[:, [0, -1]].numpy() == pytest.approx(ranges, abs=1e-6)

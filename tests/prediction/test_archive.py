@@ -4,18 +4,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.cli import app
 from parsecaps.data.preparation import Preparation
-from parsecaps.prediction.calibration import fit_temperature
 from parsecaps.models import ParseCaps
-from parsecaps.prediction.archive import Decision, find_items, predict_items, write_patients, write_rows
-from parsecaps.prediction.decision import CALIBRATION_FILE, decide
+from parsecaps.prediction.archive import write_patients, write_rows
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.calibration import VALIDATION_FILE, Calibration, fit_temperature
+from parsecaps.prediction.files import find_files
+from parsecaps.prediction.predict import predict_files
 from parsecaps.prediction.predictions import Predictions
 from tests.data.make import folder_of_pictures, picture
+from tests.prediction.make import predict_one
 
 
 @pytest.fixture
@@ -46,7 +49,7 @@ def images(path: Path) -> list[str]:
 
 def test_every_file_is_a_row_and_a_bad_one_an_error(bundle: Bundle, files: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    assert write_rows(out, bundle, find_items([files]), Decision()) == (12, 1)
+    assert write_rows(out, bundle, find_files([files])) == (12, 1)
     rows = rows_in(out)
     assert [row["frame"] for row in rows if row["image"].endswith("stack.tiff")] == ["0", "1", "2"]
     (bad,) = (row for row in rows if row["error"])
@@ -54,40 +57,42 @@ def test_every_file_is_a_row_and_a_bad_one_an_error(bundle: Bundle, files: Path,
     assert bad["class"] == bad["probability:nevus"] == ""
     for row in rows:
         if not row["error"]:
-            expected = bundle.predict(row["image"], int(row["frame"]) if row["frame"] else None)
-            assert float(row["probability:melanoma"]) == pytest.approx(expected["classes"]["melanoma"], abs=1e-5)
-            assert float(row["concept:veil"]) == pytest.approx(expected["concepts"]["veil"], abs=1e-5)
-            assert row["class"] == max(expected["classes"], key=expected["classes"].__getitem__)
+            image = bundle.read(row["image"], int(row["frame"]) if row["frame"] else None)
+            with torch.no_grad():
+                output = bundle.model.eval()(image.unsqueeze(0))
+            shares = output.logits[0].softmax(0)
+            assert float(row["probability:melanoma"]) == pytest.approx(float(shares[1]), abs=1e-5)
+            assert float(row["concept:veil"]) == pytest.approx(float(output.presence[0, 0]), abs=1e-5)
+            assert row["class"] == bundle.classes[int(shares.argmax())]
 
 
 def test_a_run_goes_on_where_it_stopped(bundle: Bundle, files: Path, tmp_path: Path) -> None:
     for suffix in (".csv", ".jsonl"):
         whole, cut = tmp_path / f"whole{suffix}", tmp_path / f"cut{suffix}"
-        write_rows(whole, bundle, find_items([files]), Decision())
+        write_rows(whole, bundle, find_files([files]))
         content = whole.read_bytes()
         for end in (len(content) // 2, len(content) - 1, len(content)):
             cut.write_bytes(content[:end])
-            write_rows(cut, bundle, find_items([files]), Decision())
+            write_rows(cut, bundle, find_files([files]))
             assert images(cut) == images(whole)
             assert len(images(cut)) == 12
 
 
 def test_other_inputs_do_not_go_into_the_same_file(bundle: Bundle, files: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    write_rows(out, bundle, find_items([files / "a"]), Decision())
+    write_rows(out, bundle, find_files([files / "a"]))
     before = out.read_bytes()
     with pytest.raises(ValueError, match="choose another file"):
-        write_rows(out, bundle, find_items([files / "b"]), Decision())
+        write_rows(out, bundle, find_files([files / "b"]))
     assert out.read_bytes() == before
 
 
 def test_a_row_is_the_same_whatever_comes_with_it(bundle: Bundle, files: Path) -> None:
-    items = [item for item in find_items([files]) if not item.error]
-    together = {str(row["image"]) + str(row["frame"]): row for row in predict_items(bundle, items, Decision())}
+    items = [item for item in find_files([files]) if not item.error]
+    among_others = dict(zip([item.name for item in items], predict_files(bundle, items), strict=True))
     for item in items[:3]:
-        (alone,) = predict_items(bundle, [item], Decision())
-        row = together[str(item.image) + str(item.frame)]
-        assert alone["probabilities"]["nevus"] == pytest.approx(row["probabilities"]["nevus"], abs=1e-6)
+        (alone,) = predict_files(bundle, [item])
+        assert alone.probabilities == pytest.approx(among_others[item.name].probabilities, abs=1e-6)
 
 
 def validation(count: int = 200) -> Predictions:
@@ -101,12 +106,12 @@ def validation(count: int = 200) -> Predictions:
 
 def test_a_smaller_risk_abstains_more() -> None:
     cases = validation()
-    thresholds = [decide(cases, risk)[0].threshold for risk in (0.05, 0.2, 0.4)]
+    calibration = Calibration.fit(cases)
+    thresholds = [calibration.threshold(risk).probability for risk in (0.05, 0.2, 0.4)]
     assert thresholds == sorted(thresholds)
-    decision, notes = decide(cases, None)
-    assert decision.threshold is None
-    assert decision.temperature == fit_temperature(cases.logits, cases.label).temperature
-    assert notes == []
+    assert thresholds[0] < thresholds[2]
+    assert calibration.temperature == fit_temperature(cases.logits, cases.label).temperature
+    assert calibration.note is None
 
 
 def test_the_command(bundle: Bundle, files: Path, tmp_path: Path) -> None:
@@ -120,8 +125,8 @@ def test_the_command(bundle: Bundle, files: Path, tmp_path: Path) -> None:
 
     code, _, error = predict("--risk", "0.1")
     assert code == 2
-    assert "calibration.npz is missing" in error
-    validation().save(run / "bundle" / CALIBRATION_FILE)
+    assert "the model has no calibration, so no risk can be promised" in error
+    validation().save(run / "bundle" / VALIDATION_FILE)  # as version 0.1 kept it
     code, text, _ = predict("--risk", "0.1")
     assert code == 0
     assert "12 new rows, 1 with an error" in text
@@ -133,7 +138,7 @@ def test_the_command(bundle: Bundle, files: Path, tmp_path: Path) -> None:
     assert "0 new rows" in text
     assert error == ""  # no trace of a progress bar where nobody looks
     (tmp_path / "empty").mkdir()
-    assert [item.error for item in find_items([tmp_path / "empty"])] == [
+    assert [item.error for item in find_files([tmp_path / "empty"])] == [
         f"{tmp_path / 'empty'} has no image in it; check its path"
     ]
     code, _, error = predict("--device", "gpu")
@@ -149,7 +154,7 @@ def test_images_of_a_patient_are_read_together(bundle: Bundle, files: Path, tmp_
     manifest.write_text("\n".join(lines) + "\n", encoding="utf-8")
     rows, out = tmp_path / f"rows{suffix}", tmp_path / "patients.csv"
     inputs = [manifest, files / "stack.tiff", files / "b" / "0.png", files / "a" / "broken.png"]
-    write_rows(rows, bundle, find_items(inputs), Decision())
+    write_rows(rows, bundle, find_files(inputs))
     assert write_patients(out, rows) == 5
     found = rows_in(out)
     assert [(row["patient"], Path(row["file"]).name, row["images"], row["errors"]) for row in found] == [
@@ -159,7 +164,7 @@ def test_images_of_a_patient_are_read_together(bundle: Bundle, files: Path, tmp_
         ("", "0.png", "1", "0"),
         ("", "broken.png", "0", "1"),
     ]
-    said = [bundle.predict(files / "a" / f"{i}.png")["classes"] for i in (1, 2, 3)]
+    said = [predict_one(bundle, files / "a" / f"{i}.png").probabilities for i in (1, 2, 3)]
     for name in bundle.classes:
         mean = float(np.mean([each[name] for each in said]))
         assert float(found[1][f"probability:{name}"]) == pytest.approx(mean, abs=1e-5)

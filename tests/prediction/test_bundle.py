@@ -5,12 +5,13 @@ import pytest
 import torch
 from PIL import Image
 
-from parsecaps.prediction.bundle import Bundle, find_device
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.preparation import Preparation
 from parsecaps.models import ParseCaps
+from parsecaps.prediction.bundle import Bundle, find_device
 from tests.data.make import folder_of_pictures, picture
+from tests.prediction.make import predict_one
 
 PREPARATION = Preparation(size=32, channels=3, square="crop", scaling="percentile")
 
@@ -26,7 +27,8 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     loaded = Bundle.load(tmp_path / "model")
     assert (loaded.preparation, loaded.classes, loaded.concepts) == (PREPARATION, saved.classes, saved.concepts)
     Image.fromarray(picture(0, 60)).save(tmp_path / "x.png")
-    assert loaded.predict(tmp_path / "x.png") == saved.predict(tmp_path / "x.png")
+    assert predict_one(loaded, tmp_path / "x.png") == predict_one(saved, tmp_path / "x.png")
+    assert loaded.folder == tmp_path / "model"
 
 
 def test_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,11 +54,13 @@ def test_training_and_prediction_see_the_same_pixels(tmp_path: Path) -> None:
 
 def test_names_reach_the_prediction(tmp_path: Path) -> None:
     Image.fromarray(picture(0, 60)).save(tmp_path / "x.png")
-    answer = bundle().predict(tmp_path / "x.png")
-    assert list(answer["classes"]) == ["nevus", "melanoma"]
-    assert sum(answer["classes"].values()) == pytest.approx(1)
-    assert list(answer["concepts"]) == ["a", "b", "c"]
-    assert all(0 <= presence < 1 for presence in answer["concepts"].values())
+    answer = predict_one(bundle(), tmp_path / "x.png")
+    assert answer.probabilities is not None
+    assert answer.concepts is not None
+    assert list(answer.probabilities) == ["nevus", "melanoma"]
+    assert sum(answer.probabilities.values()) == pytest.approx(1)
+    assert list(answer.concepts) == ["a", "b", "c"]
+    assert all(0 <= presence < 1 for presence in answer.concepts.values())
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -70,7 +74,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_a_damaged_folder_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"bundle\.json is missing"):
+    with pytest.raises(FileNotFoundError, match=r"has no bundle\.json"):
         Bundle.load(tmp_path)
     bundle().save(tmp_path)
     path = tmp_path / "bundle.json"

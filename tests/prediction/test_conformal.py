@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from parsecaps.prediction.conformal import abstain, calibrate, prediction_sets, set_summary
+from parsecaps.prediction.conformal import ConformalQuantiles, abstain, prediction_sets
 
 
 def cases(random: np.random.Generator, patients: int, images: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -26,7 +26,7 @@ def test_a_new_patient_is_covered_as_promised(images: int, risk: float) -> None:
     covered = []
     for _ in range(300):
         probabilities, label, patient = cases(random, 60, images)
-        threshold = calibrate(probabilities, label, risk, patient)
+        threshold = ConformalQuantiles.fit(probabilities, label, patient).threshold(risk)
         new, truth, who = cases(random, 50, images)
         one_each = np.unique(who, return_index=True)[1]
         held = prediction_sets(new, threshold.probability)[np.arange(len(truth)), truth]
@@ -51,7 +51,7 @@ def test_leaving_out_any_one_case_covers_the_rest(seed: int, count: int, risk: f
     held = []
     for new in range(count + 1):
         rest = np.delete(np.arange(count + 1), new)
-        threshold = calibrate(probabilities[rest], label[rest], risk)
+        threshold = ConformalQuantiles.fit(probabilities[rest], label[rest]).threshold(risk)
         held.append(prediction_sets(probabilities[[new]], threshold.probability)[0, label[new]])
     assert np.mean(held) >= 1 - risk - 1e-9
 
@@ -63,7 +63,7 @@ def test_leaving_out_any_one_patient_covers_its_images(seed: int, patients: int,
     held = []
     for new in range(patients + 1):
         mine = patient == new
-        threshold = calibrate(probabilities[~mine], label[~mine], risk, patient[~mine])
+        threshold = ConformalQuantiles.fit(probabilities[~mine], label[~mine], patient[~mine]).threshold(risk)
         sets = prediction_sets(probabilities[mine], threshold.probability)
         held.append(sets[np.arange(mine.sum()), label[mine]].mean())
     assert np.mean(held) >= 1 - risk - 1e-9
@@ -73,36 +73,33 @@ def test_the_threshold_by_hand() -> None:
     """Nine cases and a risk of 0.2: the 8th largest of 9 (0.8 x 10)."""
     of_truth = np.array([0.9, 0.1, 0.8, 0.3, 0.7, 0.6, 0.5, 0.4, 0.2])
     probabilities = np.stack([of_truth, 1 - of_truth], axis=1)
-    threshold = calibrate(probabilities, np.zeros(9, dtype=int), 0.2)
+    threshold = ConformalQuantiles.fit(probabilities, np.zeros(9, dtype=int)).threshold(0.2)
     assert (threshold.probability, threshold.patients, threshold.note) == (0.2, 9, None)
-    assert calibrate(probabilities, np.zeros(9, dtype=int), 0.1).probability == 0.1
-    assert calibrate(probabilities, np.zeros(9, dtype=int), 0.2, ["p"] * 9).note is not None
+    assert ConformalQuantiles.fit(probabilities, np.zeros(9, dtype=int)).threshold(0.1).probability == 0.1
+    assert ConformalQuantiles.fit(probabilities, np.zeros(9, dtype=int), ["p"] * 9).threshold(0.2).note is not None
 
 
 def test_too_few_cases_abstain_and_say_so() -> None:
     probabilities = np.full((18, 2), 0.5)
-    threshold = calibrate(probabilities, np.zeros(18, dtype=int), 0.05)
+    threshold = ConformalQuantiles.fit(probabilities, np.zeros(18, dtype=int)).threshold(0.05)
     assert threshold.probability == 0
     assert "18 patients are too few for a risk of 0.05" in (threshold.note or "")
     assert "calibrate on 19" in (threshold.note or "")
     certain = np.array([[1.0, 0.0]])
     assert abstain(prediction_sets(certain, threshold.probability)).all()
-    assert calibrate(np.full((19, 2), 0.5), np.zeros(19, dtype=int), 0.05).note is None
+    assert ConformalQuantiles.fit(np.full((19, 2), 0.5), np.zeros(19, dtype=int)).threshold(0.05).note is None
 
 
 def test_no_known_label_abstains() -> None:
-    threshold = calibrate(np.full((5, 2), 0.5), np.full(5, -1), 0.5, ["p"] * 5)
+    threshold = ConformalQuantiles.fit(np.full((5, 2), 0.5), np.full(5, -1), ["p"] * 5).threshold(0.5)
     assert (threshold.probability, threshold.patients) == (0, 0)
     assert threshold.note is not None
 
 
-def test_sets_are_measured_and_none_is_empty() -> None:
+def test_no_set_is_empty() -> None:
     sets = prediction_sets(np.array([[0.9, 0.1, 0.0], [0.4, 0.3, 0.3], [0.5, 0.5, 0.0]]), 0.5)
     assert sets.tolist() == [[True, False, False], [True, False, False], [True, True, False]]
     assert abstain(sets).tolist() == [False, False, True]
-    summary = set_summary(np.vstack([sets, sets[:1]]), np.array([0, 1, 1, -1]))
-    assert summary == (3, pytest.approx(2 / 3), pytest.approx(2 / 3), 0.5, pytest.approx(4 / 3))
-    assert set_summary(sets, np.full(3, -1)) == (0, None, None, None, None)
 
 
 @given(seed=st.integers(0, 10**6), accurate=st.booleans())
@@ -112,7 +109,10 @@ def test_who_takes_a_higher_risk_is_not_answered_less_often(seed: int, accurate:
     label = random.integers(3, size=120)
     logits = random.normal(size=(120, 3)) + (6 if accurate else 1) * np.eye(3)[label]
     probabilities = softmax(logits, axis=1)
-    thresholds = [calibrate(probabilities[:60], label[:60], risk).probability for risk in (0.05, 0.1, 0.2, 0.4)]
+    thresholds = [
+        ConformalQuantiles.fit(probabilities[:60], label[:60]).threshold(risk).probability
+        for risk in (0.05, 0.1, 0.2, 0.4)
+    ]
     answered = [(~abstain(prediction_sets(probabilities[60:], threshold))).mean() for threshold in thresholds]
     assert answered == sorted(answered)
 
@@ -120,4 +120,4 @@ def test_who_takes_a_higher_risk_is_not_answered_less_often(seed: int, accurate:
 @pytest.mark.parametrize("risk", [0.0, 1.0, -0.1, float("nan")])
 def test_a_risk_is_between_0_and_1(risk: float) -> None:
     with pytest.raises(ValueError, match="give a share between 0 and 1"):
-        calibrate(np.full((5, 2), 0.5), np.zeros(5, dtype=int), risk)
+        ConformalQuantiles.fit(np.full((5, 2), 0.5), np.zeros(5, dtype=int)).threshold(risk)

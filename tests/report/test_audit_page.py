@@ -7,7 +7,7 @@ import pytest
 
 from parsecaps.audit.maps import MapAudit
 from parsecaps.report.audit_page import audit_page
-from parsecaps.report.charts import line_chart
+from parsecaps.report.pages import line_chart
 from parsecaps.report.terminal_audit import audit_lines, audit_tables
 from tests.audit.make_audit import make_audit
 from tests.browser import needs_browser, page

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from parsecaps.audit.strict_cost import Strictness
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain.explainer import Explainer, explain
 from parsecaps.explain.explanation import Explanation
+from parsecaps.explain.strict_cost import Strictness
 from parsecaps.explain.traversal_strip import TraversalStrip
 from parsecaps.models import ParseCaps
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.case_page import case_page
-from parsecaps.report.pictures import overlay_png
 from tests.audit.make_audit import make_cost
 from tests.browser import needs_browser, page
 from tests.explain.told import make_folder
@@ -243,7 +242,7 @@ def test_strictness_is_said_and_traversals_unfold_and_print(
     opened: tuple[Any, list[str]], told: list[Explanation], tmp_path: Path
 ) -> None:
     strict = Strictness("<b>other</b>", 0.7, ("veil",), True, make_cost())
-    strips = (TraversalStrip("first & last", 0.25, (0.0, 0.5), overlay_png(told[0].image, None)),)
+    strips = (TraversalStrip("first & last", 0.25, (0.0, 0.5), torch.stack([told[0].image] * 3)),)
     case = replace(told[0], strict=strict, traversals=strips)
     (tmp_path / "strict.html").write_text(case_page([case]), encoding="utf-8")
     tab, errors = opened

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.preparation import Preparation
-from parsecaps.discovery.discover import discover
+from parsecaps.discovery.discover import discover_concepts
 from parsecaps.discovery.naming import name_concepts
 from parsecaps.discovery.stability import Stability
 from parsecaps.explain.case_memory import CaseMemory, weights_digest
 from parsecaps.explain.thumbnails import jpeg
 from parsecaps.models import ParseCaps
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.naming_page import naming_page
 from tests.browser import needs_browser, page
 from tests.explain.make import make_memory, make_reasoning
@@ -46,7 +46,9 @@ def html(memory: CaseMemory, maps: bool = True) -> str:
         heat[:, :, :8] = 1
         return heat
 
-    found = discover(memory, count=4, maps=left if maps else None, masks=lambda rows: left(rows, 0) if maps else None)
+    found = discover_concepts(
+        memory, count=4, maps=left if maps else None, masks=lambda rows: left(rows, 0) if maps else None
+    )
     return naming_page(memory, found, pictures, maps=left if maps else None, stability=STABILITY, notes={1: "8 < 9"})
 
 

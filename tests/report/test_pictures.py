@@ -5,7 +5,17 @@ import numpy as np
 import torch
 from PIL import Image
 
-from parsecaps.report.pictures import grey_png, map_png, overlay_png, picture_jpeg, png_as_jpeg, png_uri
+from parsecaps.explain.traversal_strip import TraversalStrip
+from parsecaps.report.pictures import (
+    data_uri,
+    grey_png,
+    jpeg_file,
+    map_png,
+    overlay_png,
+    picture_jpeg,
+    png_file,
+    traversal_picture,
+)
 
 
 def opened(file: bytes, mode: str) -> np.ndarray:
@@ -54,14 +64,25 @@ def test_pictures_and_addresses() -> None:
     picture = opened(picture_jpeg(image), "RGB")
     assert picture.shape == (320, 320, 3)
     assert np.abs(picture[100, 100] - [255, 0, 0]).max() < 8
-    assert base64.b64decode(png_uri(b"xyz").split(",")[1]) == b"xyz"
 
 
-def test_a_jpeg_of_a_png_is_smaller_and_shows_the_same() -> None:
-    noise = torch.rand(3, 96, 96, generator=torch.Generator().manual_seed(0))
+def test_an_address_holds_the_file_and_names_its_kind() -> None:
+    image = torch.zeros(1, 8, 8)
+    for file, kind in ((overlay_png(image, None), "png"), (picture_jpeg(image), "jpeg")):
+        start, text = data_uri(file).split(",")
+        assert start == f"data:image/{kind};base64"
+        assert base64.b64decode(text) == file
+
+
+def test_a_traversal_has_its_pictures_in_order_and_a_jpeg_of_it_is_smaller() -> None:
+    noise = torch.rand(3, 3, 96, 96, generator=torch.Generator().manual_seed(0))
     smooth = torch.nn.functional.avg_pool2d(noise, 15, 1, 7, count_include_pad=False)
-    png = overlay_png(smooth, None)
-    jpeg = png_as_jpeg(png)
+    strip = traversal_picture(TraversalStrip("a", 0.5, (0.0, 1.0), smooth))
+    assert strip.size == (3 * 100, 96)
+    drawn = np.asarray(strip).astype(float) / 255
+    for i, picture in enumerate(smooth):
+        shown = drawn[:, 100 * i + 2 : 100 * i + 98]
+        assert np.abs(shown - picture.permute(1, 2, 0).numpy()).max() < 0.003
+    png, jpeg = png_file(strip), jpeg_file(strip, quality=80)
     assert len(jpeg) < len(png) / 4
-    both = [np.asarray(Image.open(io.BytesIO(each)).convert("RGB")).astype(float) for each in (png, jpeg)]
-    assert np.abs(both[0] - both[1]).mean() < 2
+    assert np.abs(opened(png, "RGB") - opened(jpeg, "RGB")).mean() < 2

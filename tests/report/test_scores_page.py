@@ -5,11 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parsecaps.metrics.comparison import compare
-from parsecaps.metrics.conformal_scores import Sets, score_sets
-from parsecaps.metrics.ensemble import put_together
-from parsecaps.metrics.folds import FoldScores
-from parsecaps.metrics.scores import score
+from parsecaps.metrics import FoldScores, Sets, compare, ensemble, score, score_sets
 from parsecaps.prediction.predictions import Predictions
 from parsecaps.report.scores_page import scores_page
 from tests.browser import needs_browser, page
@@ -27,8 +23,8 @@ def two(predictions: Predictions) -> str:
     second = replace(predictions, logits=predictions.logits + noise)
     models = {name: score(each, resamples=100) for name, each in (("run a", predictions), ("run b", second))}
     comparison = compare(predictions, second, resamples=100)
-    together = put_together([predictions, second], resamples=100)
-    return scores_page(models, {("run a", "run b"): comparison}, together, title="run a and run b")
+    averaged = ensemble([predictions, second], resamples=100)
+    return scores_page(models, {("run a", "run b"): comparison}, averaged, title="run a and run b")
 
 
 def test_one_model(predictions: Predictions) -> None:
@@ -54,7 +50,7 @@ def test_folds_and_prediction_sets(predictions: Predictions) -> None:
     html = scores_page({"all": replace(scores, sets=sets, folds=folds, cases="two folds, pooled")})
     section = html.partition('<section class="sets">')[2].partition("</section>")[0]
     assert '<td class="name">5 %</td>' in section
-    assert f"{100 * (sets[0].answered.value or 0):.1f} %" in section
+    assert f"{100 * (sets[0]['answered'].value or 0):.1f} %" in section
     assert "too &lt;few&gt; patients" in section
     section = html.partition('<section class="folds">')[2].partition("</section>")[0]
     assert f"<td>{100 * (scores['accuracy'].value or 0):.1f} %<small>± 0.0</small></td>" in section
@@ -74,17 +70,17 @@ def test_two_models_and_their_comparison(two: str) -> None:
 
 def test_whose_images_are_wrong(predictions: Predictions, two: str) -> None:
     scores = score(replace(predictions, patient=[f"<p{i // 3}>" for i in range(150)]), resamples=0)
-    assert scores.misread is not None
+    assert scores.patient_errors is not None
     html = scores_page({"the model": scores})
-    section = html.partition('<section class="misread">')[2].partition("</section>")[0]
-    for each in scores.misread.worst:
+    section = html.partition('<section class="patient-errors">')[2].partition("</section>")[0]
+    for each in scores.patient_errors.worst:
         assert each.wrong > 0
         assert f"&lt;p{each.patient[2:-1]}&gt;" in section
     assert section.count("<tr>") == 1 + 10
-    assert f"And {scores.misread.patients - 10} more." in section
-    assert "misread" not in scores_page({"m": score(replace(predictions, patient=[""] * 150), resamples=0)})
-    section = two.partition('<section class="together">')[2].partition("</section>")[0]
-    assert "All 2 together" in section
+    assert f"And {scores.patient_errors.patients - 10} more." in section
+    assert "Errors by patient" not in scores_page({"m": score(replace(predictions, patient=[""] * 150), resamples=0)})
+    section = two.partition('<section class="ensemble">')[2].partition("</section>")[0]
+    assert "Ensemble of all 2" in section
     assert "By all models" in section
 
 
@@ -100,8 +96,8 @@ def test_whatever_is_missing_there_is_a_page(predictions: Predictions, case: str
     }[case]
     resamples = 0 if case == "no resamples" else 20
     scores, comparison = score(changed, resamples=resamples), compare(changed, changed, resamples=resamples)
-    together = put_together([changed, changed], resamples=resamples)
-    html = scores_page({"a": scores, "b": scores}, {("a", "b"): comparison}, together)
+    averaged = ensemble([changed, changed], resamples=resamples)
+    html = scores_page({"a": scores, "b": scores}, {("a", "b"): comparison}, averaged)
     assert html.count("</svg>") == html.count("<svg")
     assert "nan" not in re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL).lower()
     assert "None" not in html

@@ -1,35 +1,52 @@
-"""A share of the patients, for the learning curve: whole patients, of every class."""
+"""Every variant of the cell study builds, and its runs train on the folds that they are told."""
+
+import json
+import sys
+from pathlib import Path
 
 import pytest
-import torch
 
-from studies.cell_study import PLAIN, VARIANTS, build, some_patients
-from studies.cemri_slices import Slices
-
-
-def slices() -> Slices:
-    patients = [f"p{i // 4}" for i in range(96)]  # 24 patients of 4 slices, 8 of each class
-    label = torch.tensor([i // 4 % 3 for i in range(96)])
-    return Slices(torch.zeros(96, 1, 2, 2), label, torch.ones(96, dtype=torch.long), patients)
+from parsecaps.models import MODELS
+from parsecaps.run import Run
+from studies import cell_study
+from studies.cell_study import VARIANTS, variant_config
+from tests.studies.cemri import write_cemri
 
 
-def test_a_share_has_whole_patients_of_every_class() -> None:
-    data, rows = slices(), torch.arange(0, 80)  # 20 patients
-    half = some_patients(data, rows, 0.5, seed=0)
-    chosen = {data.patient[row] for row in half.tolist()}
-    assert len(half) == 4 * len(chosen)
-    assert [sum(int(name[1:]) % 3 == label for name in chosen) for label in range(3)] == [4, 4, 3]
-    assert set(half.tolist()) < set(rows.tolist())
-    assert not torch.equal(half, some_patients(data, rows, 0.5, seed=1))
-    assert torch.equal(some_patients(data, rows, 1.0, seed=0), rows)
-
-
-@pytest.mark.parametrize("share", [0.0, -0.5, 1.5])
-def test_a_share_is_between_nothing_and_all(share: float) -> None:
-    with pytest.raises(ValueError, match=r"give a number above 0, up to 1"):
-        some_patients(slices(), torch.arange(96), share, seed=0)
-
-
-@pytest.mark.parametrize("variant", [*PLAIN, *VARIANTS])
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_builds(variant: str) -> None:
-    assert build(variant, 112, {}).num_classes == 3
+    config = variant_config(variant, [])
+    assert (config == variant_config("tree", [])) == (variant == "tree")
+    settings = {"num_classes": 3, "num_concepts": 0, "image_size": 112} | config.model.settings
+    assert MODELS[config.model.kind].from_preset(config.model.preset, **settings).num_classes == 3
+
+
+def test_settings_of_the_network_stand_beside_those_of_the_variant() -> None:
+    config = variant_config("one_head", ["model.settings.dropout=0.2", "training.seed=3"])
+    assert config.model.settings == {"dropout": 0.2, "heads": [1, 1, 1]}
+    assert config.training.seed == 3
+
+
+@pytest.mark.parametrize("more", [[], ["--as-published"], ["--around-tumour"], ["--patients", "0.5"]])
+def test_runs_are_trained_on_folds(
+    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twelve patients of two slices in each of three folds; one of them is in folds 1 and 3."""
+    slices = [(f"MR{100 * fold + i // 2}", i // 2 % 3 + 1, fold) for fold in (1, 2, 3) for i in range(24)]
+    slices[-1] = ("MR100B", 1, 3)
+    data = write_cemri(tmp_path / "cemri", slices)
+    small = ["model.preset=tiny", "model.image_size=32", "training.epochs=1", "training.batch_size=8"]
+    settings = [word for line in small for word in ("--set", line)]
+    out = tmp_path / "out"
+    arguments = ["study", str(data), "--protocol", "test", "--threads", "1", "--out", str(out), *settings, *more]
+    monkeypatch.setattr(sys, "argv", arguments)
+    cell_study.main()
+    row = json.loads(capsys.readouterr().out.splitlines()[-1])
+    trained = {"--as-published": 48, "--patients": 24}.get("".join(more[:1]), 46)
+    assert (row["slices"], row["n"], row["test_folds"]) == (trained, 24, [3])
+    assert row["epochs"] == (2 if "--patients" in more else 1)
+    assert {"uniform", "strongest_1", "strongest_4"} <= set(row)
+    (folder,) = (path for path in out.iterdir() if Run(path).is_there)
+    assert Run(folder).data.source == ("manifest" if "--around-tumour" in more else "cemri")
+    cell_study.main()
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == row  # read, not trained

@@ -1,29 +1,40 @@
 """The contract of the routes on a small model: they carry the decision, and a few of them are enough."""
 
-import gzip
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
+from parsecaps.config import load_config
 from parsecaps.models import ParseCaps
-from parsecaps.training.schedule import Schedule
-from studies.route_tasks import RouteTask, parts_task, read_task
-from studies.routes import CONTENT_COSTS, RouteResult, measure_routes
+from parsecaps.nn.couplings import record_couplings
+from parsecaps.pipeline.train import fit
+from parsecaps.run import Run
+from parsecaps.training import Callbacks
+from studies.parts import write_parts
+from studies.routes import CONTENT_COSTS, RouteResult, measure_run, routes_config, train_with_twin, without_content
+from studies.routings import PLACE, SPARSE_ALONE
+from tests.training.make import PHANTOM
 
 
-@pytest.fixture
-def short_task() -> RouteTask:
-    """One epoch on a few images: enough to run, not to learn."""
-    task = parts_task(num_train=64, num_test=32)
-    return replace(task, schedule=Schedule(epochs=1, batch_size=32))
+def trained(folder: Path, *settings: str, twin: bool = False) -> Run:
+    config = load_config(None, [*PHANTOM, "training.epochs=2", *settings])
+    return fit(without_content(config) if twin else config, run_folder=folder, callbacks=Callbacks())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, `twin` without content, and `other` with another seed."""
+    root = tmp_path_factory.mktemp("runs")
+    trained(root / "run")
+    trained(root / "twin", twin=True)
+    trained(root / "other", "training.seed=1", twin=True)
+    return root
 
 
 def result(accuracy: float, prior_only: float | None, uniform: float, strongest: float) -> RouteResult:
     kept = {1: 0.0, 2: 0.0, 4: strongest}
-    return RouteResult("task", 0, 1, 10, 10, accuracy, prior_only, uniform, kept)
+    return RouteResult("run", 0, 1, 10, 10, accuracy, prior_only, uniform, kept)
 
 
 def test_criteria_are_judged_by_points_lost() -> None:
@@ -37,70 +48,84 @@ def test_a_twin_that_was_not_trained_is_not_judged() -> None:
     assert (content.points, content.holds) == (None, None)
 
 
-def test_both_twins_are_trained_and_reported(short_task: RouteTask) -> None:
+def test_as_it_is_the_accuracy_is_that_of_the_run(folder: Path) -> None:
     lines: list[str] = []
-    measured, model = measure_routes(short_task, seed=1, log=lines.append)
-    assert measured.prior_only is not None
-    assert (measured.num_train, measured.num_test, measured.epochs) == (64, 32, 1)
+    measured = measure_run(folder / "run", folder / "twin", log=lines.append)
+    scores, twin = (Run(folder / name).scores for name in ("run", "twin"))
+    assert scores is not None
+    assert twin is not None
+    assert measured.accuracy == pytest.approx(100 * (scores.overall["accuracy"].value or 0))
+    assert measured.prior_only == pytest.approx(100 * (twin.overall["accuracy"].value or 0))
+    assert (measured.num_test, measured.epochs, measured.seed) == (scores.images, 2, 0)
     assert set(measured.strongest) == {1, 2, 4}
-    assert isinstance(model, ParseCaps)
-    assert [line.split(",")[0] for line in lines] == ["with content", "testing with other couplings", "prior only"]
+    assert lines == ["testing with other couplings"]
+    assert measure_run(folder / "run").prior_only is None
 
 
-def test_a_seed_repeats(short_task: RouteTask) -> None:
-    first, second = (measure_routes(short_task, seed=2, prior_only=False)[0] for _ in range(2))
-    assert first == second
+def test_a_twin_differs_in_nothing_else(folder: Path) -> None:
+    for name in ("run", "other"):
+        with pytest.raises(ValueError, match=r"is no twin of .*run; train it alike, with model\.settings\."):
+            measure_run(folder / "run", folder / name)
 
 
-def test_the_schedule_of_a_task_can_be_shortened() -> None:
-    assert read_task(None, epochs=3).schedule.epochs == 3
-    with pytest.raises(ValueError, match="at least 1"):
-        read_task(None, epochs=0)
+def test_a_run_without_a_test_part_or_without_routes(tmp_path: Path) -> None:
+    trained(tmp_path / "untested", "data.test=0")
+    with pytest.raises(ValueError, match=r"untested has no test part"):
+        measure_run(tmp_path / "untested")
+    trained(tmp_path / "cnn", "model.kind=PlainCNN")
+    with pytest.raises(ValueError, match=r"PlainCNN has no couplings"):
+        measure_run(tmp_path / "cnn")
 
 
-def test_a_folder_is_known_by_its_files(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="neither CE-MRI"):
-        read_task(tmp_path)
-    with pytest.raises(FileNotFoundError, match="not a folder"):
-        read_task(tmp_path / "nothing")
+@torch.no_grad()
+def test_the_twin_chooses_by_place_alone() -> None:
+    image = torch.rand(2, 1, 32, 32)
+    for settings, same in ((PLACE, True), ({}, False)):
+        model = ParseCaps.from_preset("tiny", num_classes=2, **settings).eval()
+        with record_couplings(model) as couplings:
+            logits = model(image).logits
+        assert {each.branch for each in couplings} == {"sparse", "axial"}
+        assert all(torch.equal(*each.coupling) for each in couplings) == same
+        assert not torch.equal(*logits)
 
 
-def test_mnist_folder(tmp_path: Path) -> None:
-    for part, count in (("train", 5), ("t10k", 3)):
-        pixels, labels = bytes(28 * 28 * count), bytes(range(count))
-        header = b"\0\0\x08\x03" + b"".join(n.to_bytes(4, "big") for n in (count, 28, 28))
-        (tmp_path / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(header + pixels))
-        header = b"\0\0\x08\x01" + count.to_bytes(4, "big")
-        (tmp_path / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(header + labels))
-    task = read_task(tmp_path)
-    assert (task.preset, len(task.classes)) == ("digits", 10)
-    assert (task.split.train.tolist(), task.split.test.tolist()) == ([0, 1, 2, 3, 4], [5, 6, 7])
-    assert task.split.label.tolist() == [0, 1, 2, 3, 4, 0, 1, 2]
+@torch.no_grad()
+def test_without_the_axial_branch_the_sparse_one_is_left() -> None:
+    model = ParseCaps.from_preset("tiny", num_classes=2, **SPARSE_ALONE).eval()
+    with record_couplings(model) as couplings:
+        model(torch.rand(1, 1, 32, 32))
+    assert {each.branch for each in couplings} == {"sparse"}
 
 
-@pytest.mark.parametrize(("folds", "train", "test"), [([1, 2, 3, 4], [0, 1], [2]), ([2, 4, 4, 5], [0, 1, 2], [3])])
-def test_cemri_folder(folds: list[int], train: list[int], test: list[int], tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
-    for number in range(1, len(folds) + 1):
-        with h5py.File(tmp_path / f"{number}.mat", "w") as file:
-            data = file.create_group("cjdata")
-            data["image"] = np.eye(32, dtype=np.int16) * number
-            data["label"] = np.array([[1.0]])
-            data["PID"] = np.array([[48 + number]], np.uint16)
-    with h5py.File(tmp_path / "cvind.mat", "w") as file:
-        file["cvind"] = np.array([folds], float)
-    task = read_task(tmp_path)
-    assert (task.preset, task.schedule.epochs, task.split.image.shape[-1]) == ("medical", 40, 112)
-    assert (task.split.train.tolist(), task.split.test.tolist()) == (train, test)
+def test_parts_are_written_trained_and_not_trained_again(tmp_path: Path) -> None:
+    write_parts(tmp_path / "parts", num_train=96, num_test=36)
+    config = routes_config(None, tmp_path, settings=["training.epochs=1", "training.seed=2"])
+    run, twin = train_with_twin(config, tmp_path)
+    assert twin is not None
+    assert (len(run.rows("train")), len(run.rows("test")), run.config.training.seed) == (96, 36, 2)
+    assert run.bundle.model.standardise.mean.item() > 0  # the scaling of pixels is part of the saved model
+    written = run.scores_file.stat().st_mtime_ns
+    again, none = train_with_twin(config, tmp_path, twin=False)
+    assert (again.folder, none, run.scores_file.stat().st_mtime_ns) == (run.folder, None, written)
+    assert measure_run(run.folder, twin.folder).num_test == 36
+    with pytest.raises(ValueError, match=r"was trained with training.seed=2, but 3 is wanted; choose another folder"):
+        train_with_twin(config.change("training", seed=3), tmp_path)
 
 
-def test_routes_carry_the_decision() -> None:
-    task = parts_task()
+def test_settings_of_other_data_are_those_of_any_training(tmp_path: Path) -> None:
+    config = routes_config("phantom:n=72", tmp_path, config="mnist", settings=["training.epochs=3"])
+    assert (config.data.path, config.model.preset, config.training.epochs) == ("phantom:n=72", "digits", 3)
+    assert not list(tmp_path.iterdir())
+
+
+def test_routes_carry_the_decision(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        measured, _ = measure_routes(task, seed=0)
+        run, twin = train_with_twin(routes_config(None, tmp_path), tmp_path)
     finally:
         torch.set_num_threads(threads)
+    assert twin is not None
+    measured = measure_run(run.folder, twin.folder)
     assert measured.accuracy > 90
     assert [criterion.holds for criterion in measured.criteria] == [True, True, True], measured

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from studies.tumour_measures import MEASURES, measure, prepared_measures
+from studies.tumour_measures import MEASURES, measure
 
 
 def disc(size: int, y: float, x: float, radius: float) -> np.ndarray:
@@ -69,19 +69,3 @@ def test_any_image_and_any_outline_have_finite_measures(image: np.ndarray, mask:
 
 def test_without_an_outline_nothing_is_known() -> None:
     assert np.isnan(measure(head()[0], np.zeros((128, 128), bool))).all()
-
-
-def test_standard_scores_of_prepared_images() -> None:
-    pairs = [head(64, radius=0.05 + 0.01 * i, x=0.5 - 0.02 * i) for i in range(8)]
-    images = np.stack([[255 * image] * 3 for image, _ in pairs]).round().astype(np.uint8)
-    masks = np.stack([mask for _, mask in pairs]).astype(np.float32)
-    masks[2] = np.nan
-    found = prepared_measures(images, masks)
-    assert found.shape == (8, len(MEASURES))
-    assert np.isnan(found).any(1).nonzero()[0].tolist() == [2]
-    size = found[:, MEASURES.index("size")]
-    assert np.nanmean(size) == pytest.approx(0, abs=1e-5)
-    assert np.nanstd(size) == pytest.approx(1, abs=1e-4)
-    assert (np.diff(size[~np.isnan(size)]) > 0).all()
-    assert np.abs(found[~np.isnan(found)]).max() <= 3
-    assert np.isnan(prepared_measures(images, np.full_like(masks, np.nan))).all()

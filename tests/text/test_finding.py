@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from parsecaps.text.finding import Findings, find_concepts
 from parsecaps.text.lexicon import Lexicon
-from parsecaps.text.score import score
+from studies.text_scores import score
 
 SENTENCES = Path(__file__).with_name("sentences.yaml")
 DERMOSCOPY = Lexicon.shipped("dermoscopy")

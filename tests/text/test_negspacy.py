@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from parsecaps.text import score as scoring
 from parsecaps.text.clauses import clauses, stretches
-from parsecaps.text.cues import Role
 from parsecaps.text.finding import Findings, weigh
 from parsecaps.text.lexicon import Lexicon
-from parsecaps.text.pieces import PieceReader, blank_english
+from parsecaps.text.pieces import PieceReader, Role, blank_english
 from parsecaps.text.statements import statements
+from studies import text_scores as scoring
 
 SENTENCES = Path(__file__).with_name("sentences.yaml")
 MORE_TERMS = {

@@ -2,7 +2,7 @@
 
     python kill_and_resume.py FOLDER
 
-Each training is a process of its own, forked from this one so that torch and Lightning are imported only once. Prints
+Each training is a process of its own, forked from this one so that torch and Fabric are imported only once. Prints
 what happened as JSON.
 """
 
@@ -19,8 +19,9 @@ from pathlib import Path
 import torch
 
 from parsecaps.config import load_config
-from parsecaps.training import checkpoint, run_folder
-from parsecaps.training.fit import fit
+from parsecaps.training import checkpoint
+from parsecaps.training import fit as training_fit
+from parsecaps.training.fit import train_run
 
 SETTINGS = [
     "data.path=phantom:n=72,size=32",
@@ -60,23 +61,23 @@ def die_before_last_of_epoch(epoch: int) -> Callable[[], None]:
     """Die when the best weights of an epoch are written, but not the checkpoint that knows of them."""
 
     def arrange() -> None:
-        from parsecaps.training import watch
+        from parsecaps.training import loop
 
-        write = watch.write_tensors
+        write = loop.write_tensors
 
         def then_die(path: Path, content: dict) -> None:
             write(path, content)
             if path.name == f"best-{epoch:04}.pt":
                 die()
 
-        watch.write_tensors = then_die
+        loop.write_tensors = then_die
 
     return arrange
 
 
 def die_at_the_end() -> None:
     """Die when training is over and the model is about to be written."""
-    run_folder.RunFolder.save_bundle = lambda self, bundle: die()  # type: ignore[method-assign]
+    training_fit._save_bundle = lambda run, bundle: die()
 
 
 def start(folder: Path, arrange: Callable[[], None] = lambda: None) -> int:
@@ -87,9 +88,9 @@ def start(folder: Path, arrange: Callable[[], None] = lambda: None) -> int:
         arrange()
         torch.set_num_threads(1)
         if (folder / "config.yaml").exists():
-            fit(resume=folder)
+            train_run(resume=folder)
         else:
-            fit(load_config(None, SETTINGS), run_folder=folder)
+            train_run(load_config(None, SETTINGS), run_folder=folder)
         os._exit(0)
     except BaseException:
         traceback.print_exc()

@@ -128,14 +128,6 @@ def test_impossible_wishes_are_refused() -> None:
         settle(named, "model.num_concepts=3")
     with pytest.raises(ValueError, match=r"model\.preset is 'medcal'; choose one of medical"):
         settle(data, "model.preset=medcal")
-    with pytest.raises(
-        ValueError, match=r"training\.mask_weight is 2\.0, but no training image of /data has a mask; set it"
-    ):
-        settle(data, "training.mask_weight=2")
-    outlined = replace(data, cases=[replace(case, mask=case.image) for case in data.cases])
-    assert "losses: classification, reconstruction, diversity, mask" in settle(outlined, "training.mask_weight=2")[1]
-    with pytest.raises(ValueError, match="but PlainCNN has no capsules to learn masks by; set it to 0"):
-        settle(outlined, "training.mask_weight=2", "model.kind=PlainCNN")
     asked = "training.consistency_weight=2"
     assert "losses: classification, reconstruction, diversity, consistency" in settle(data, asked)[1]
     with pytest.raises(

@@ -1,68 +1,63 @@
 """`fit` from end to end on small data: what it leaves in the folder, and what it does when something is wrong."""
 
 import csv
-import json
 import re
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.config import load_config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of, split_hash
-from parsecaps.training import fit as fit_module
-from parsecaps.training.checkpoint import read_tensors
-from parsecaps.training.fit import Listeners, Run, fit
-from parsecaps.training.objective import Losses, Objective
-from parsecaps.training.run_folder import RunFolder
-from parsecaps.training.tally import Tally
-from parsecaps.training.watch import DivergedError
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.run import Run
+from parsecaps.training import objective as objective_module
+from parsecaps.training.callbacks import Callbacks
+from parsecaps.training.checkpoint import read_checkpoint, read_tensors
+from parsecaps.training.fit import train_run
+from parsecaps.training.loop import DivergedError
+from parsecaps.training.objective import EpochMeans
+from parsecaps.training.terms import TERMS, Loss, Term, TermContext
 from parsecaps.types import Batch, Output
 from tests.data.make import folder_of_pictures
+from tests.prediction.make import predict_one
 from tests.training.make import PHANTOM, TINY, skewed_manifest
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return fit(load_config(None, PHANTOM), run_folder=tmp_path_factory.mktemp("fit") / "run")
+    return train_run(load_config(None, PHANTOM), run_folder=tmp_path_factory.mktemp("fit") / "run")
 
 
 def test_the_folder_holds_everything(run: Run) -> None:
-    folder = run.folder
-    names = {path.name for path in folder.path.iterdir()} - {".lock"}
-    files = {"config.yaml", "split.csv", "run.json", "data.json", "history.csv", "curves.png"}
+    names = {path.name for path in run.folder.iterdir()} - {".lock"}
+    files = {"config.yaml", "split.csv", "run.json", "data.json", "history.csv"}
     assert names == files | {"logs", "checkpoints", "bundle"}
-    config = folder.read_config()
-    assert config == run.config
-    assert "auto" not in folder.config.read_text(encoding="utf-8")
-    about = folder.read_about()
+    again, about = Run(run.folder), run.about
+    assert again.config == run.config
+    assert "auto" not in run.config_file.read_text(encoding="utf-8")
     assert about["versions"]["torch"] == version("torch")
     assert about["seeds"] == {"split": 0, "training": 0}
-    data = open_data(config.data.path)
-    assert split_hash(data, folder.read_division(data)) == about["split_hash"]
-    assert json.loads(folder.data.read_text(encoding="utf-8"))["split_hash"] == about["split_hash"]
-    with folder.history.open(encoding="utf-8") as file:
+    assert split_hash(again.data, again.division) == about["split_hash"]
+    assert again.data_check["split_hash"] == about["split_hash"]
+    with run.history_file.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [row["epoch"] for row in rows] == ["1", "2"]
     assert float(rows[1]["train_loss"]) < float(rows[0]["train_loss"])
     assert about["validation"]["loss"] == pytest.approx(float(rows[run.best_epoch - 1]["val_loss"]))
-    with Image.open(folder.curves) as curves:
-        assert curves.width > 800
-    assert sorted(path.name for path in folder.checkpoints.iterdir()) == [f"best-{run.best_epoch:04}.pt", "last.pt"]
+    assert sorted(path.name for path in run.checkpoint_folder.iterdir()) == [f"best-{run.best_epoch:04}.pt", "last.pt"]
 
 
 def test_the_bundle_is_all_that_prediction_needs(run: Run) -> None:
     """Its validation accuracy, computed with nothing but the bundle, is the one that training wrote down."""
-    bundle = Bundle.load(run.folder.bundle)
+    bundle = Bundle.load(run.bundle_folder)
     data = open_data(run.config.data.path)
     assert (bundle.classes, bundle.concepts) == (data.classes, data.concepts)
     prepared = prepare_all(data, bundle.preparation)
-    rows = rows_of(run.folder.read_division(data), "val")
+    rows = rows_of(run.division, "val")
     image = torch.from_numpy(prepared.images[rows]).float() / 255
     label = torch.tensor([data.cases[i].label for i in rows])
     with torch.no_grad():
@@ -71,7 +66,7 @@ def test_the_bundle_is_all_that_prediction_needs(run: Run) -> None:
     best = run.history[run.best_epoch - 1]
     assert best["val_accuracy"] == pytest.approx(float((named == label).float().mean()))
     assert best["val_balanced_accuracy"] == pytest.approx(sum(recall) / len(recall))
-    train = torch.from_numpy(prepared.images[rows_of(run.folder.read_division(data), "train")]).float() / 255
+    train = torch.from_numpy(prepared.images[rows_of(run.division, "train")]).float() / 255
     assert torch.allclose(bundle.model.standardise.mean.flatten(), train.mean((0, 2, 3)), atol=1e-6)
     assert torch.allclose(bundle.model.standardise.std.flatten(), train.std((0, 2, 3)), atol=1e-4)
 
@@ -79,7 +74,7 @@ def test_the_bundle_is_all_that_prediction_needs(run: Run) -> None:
 def test_tensorboard_has_the_curves(run: Run) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(run.folder.logs))
+    events = EventAccumulator(str(run.log_folder))
     events.Reload()
     losses = [event.value for event in events.Scalars("val_loss")]
     assert losses == pytest.approx([row["val_loss"] for row in run.history])
@@ -87,10 +82,10 @@ def test_tensorboard_has_the_curves(run: Run) -> None:
 
 def test_the_same_seed_gives_the_same_run_and_another_does_not(run: Run, tmp_path: Path) -> None:
     state = torch.get_rng_state()
-    again = fit(load_config(run.folder.config), run_folder=tmp_path / "again")
+    again = train_run(load_config(run.config_file), run_folder=tmp_path / "again")
     assert torch.equal(torch.get_rng_state(), state)  # the user's own random numbers are left alone
-    other = fit(load_config(run.folder.config, ["training.seed=1"]), run_folder=tmp_path / "other")
-    weights = [each.load().model.state_dict() for each in (run, again, other)]
+    other = train_run(load_config(run.config_file, ["training.seed=1"]), run_folder=tmp_path / "other")
+    weights = [each.bundle.model.state_dict() for each in (run, again, other)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert not torch.equal(weights[0]["primary.project.weight"], weights[2]["primary.project.weight"])
 
@@ -100,12 +95,12 @@ def test_a_folder_of_images_without_concepts(tmp_path: Path) -> None:
     lines: list[str] = []
     settings = [*TINY, "training.epochs=1", "data.val=0", "training.precision=bf16"]
     config = load_config(None, settings).change("data", path=str(tmp_path / "pictures"), val=0)
-    run = fit(config, run_folder=tmp_path / "run", listeners=Listeners(log=lines.append))
+    run = train_run(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
     assert any(line.startswith("losses: classification, reconstruction") for line in lines)
     assert run.history[0]["train_reconstruction"] > 0
     assert "val_loss" not in run.history[0]  # nobody to validate on: the last epoch is kept
-    assert run.load().concepts[0] == "unnamed 1"
-    assert set(run.load().predict(tmp_path / "pictures/a/0.png")["classes"]) == {"a", "b"}
+    assert run.bundle.concepts[0] == "unnamed 1"
+    assert set(predict_one(run.bundle, tmp_path / "pictures/a/0.png").probabilities or {}) == {"a", "b"}
 
 
 def test_unsafe_data_are_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -114,86 +109,92 @@ def test_unsafe_data_are_refused_before_anything_is_written(tmp_path: Path) -> N
     config = load_config(None, [f"data.path={manifest}", *TINY, "training.epochs=1"])
     lines: list[str] = []
     with pytest.raises(ValueError, match=r"training would be unsafe: 1 problem in the files.*--skip-bad") as error:
-        fit(config, run_folder=tmp_path / "run", listeners=Listeners(log=lines.append))
+        train_run(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
     assert "\n" not in str(error.value)
     assert any("a/0.png" in line for line in lines)
     assert not (tmp_path / "run").exists()
-    run = fit(config.change("data", skip_bad=True), run_folder=tmp_path / "run")
+    run = train_run(config.change("data", skip_bad=True), run_folder=tmp_path / "run")
     data = open_data(str(manifest))
-    division = run.folder.read_division(data)
+    division = run.division
     assert [data.cases[i].image.name for i, part in enumerate(division) if part is None] == ["0.png"]
 
 
 def test_wrong_settings_leave_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="ParseCaps has no setting 'dropot'; did you mean 'dropout'"):
-        fit(load_config(None, [*PHANTOM, "model.settings.dropot=0"]), run_folder=tmp_path / "run")
+        train_run(load_config(None, [*PHANTOM, "model.settings.dropot=0"]), run_folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-class Poisoned(Objective):
+class Poison(Term):
     """Goes wrong in one training step: in the loss, or only in its gradient."""
 
-    def __init__(self, step: int, in_loss: bool, **settings: object) -> None:
-        super().__init__(**settings)  # type: ignore[arg-type]
-        self.step, self.in_loss, self.calls = step, in_loss, 0
-        self.label = torch.empty(0)
+    name = "poison"
+    in_loss = True
+    label = torch.empty(0)
 
-    def forward(self, output: Output, batch: Batch) -> Losses:
-        losses = super().forward(output, batch)
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    @classmethod
+    def build(cls, context: TermContext) -> "Poison":
+        return cls()
+
+    def forward(self, output: Output, batch: Batch) -> Loss:
         self.calls += self.training
-        if not (self.training and self.calls == self.step):
-            return losses
-        self.label = batch.label
-        poison = torch.tensor(torch.nan) if self.in_loss else (output.logits * 0).sum().sqrt()
-        return losses._replace(total=losses.total + poison)
+        poison = torch.zeros(())
+        if self.training and self.calls == 8:
+            type(self).label = batch.label
+            poison = torch.tensor(torch.nan) if self.in_loss else (output.logits * 0).sum().sqrt()
+        return Loss(poison, torch.ones(()))
 
 
 @pytest.mark.parametrize("in_loss", [True, False], ids=["loss", "gradient"])
 def test_a_loss_gone_wrong_names_the_batch(in_loss: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    objective = Poisoned(8, in_loss, num_concepts=7, concept_dim=8)
-    monkeypatch.setattr(fit_module, "build_objective", lambda *parts: objective)
+    monkeypatch.setattr(objective_module, "TERMS", [*TERMS, Poison])
+    monkeypatch.setattr(Poison, "in_loss", in_loss)
     settings = [*PHANTOM, "training.checkpoint_seconds=0"]
     with pytest.raises(
         DivergedError, match=r"in epoch 2, batch 3 \(.*\); the last good checkpoint is .*last\.pt"
     ) as error:
-        fit(load_config(None, settings), run_folder=tmp_path / "run")
+        train_run(load_config(None, settings), run_folder=tmp_path / "run")
     assert "\n" not in str(error.value)
     data = open_data("phantom:n=72,size=32")
     named = re.findall(r"\d{6}", str(error.value))
-    assert [data.cases[int(name)].label for name in named] == objective.label.tolist()
-    kept = read_tensors(RunFolder(tmp_path / "run").last)
-    assert kept["step"] == 7
-    assert all(bool(value.isfinite().all()) for value in kept["model"].values())
+    assert [data.cases[int(name)].label for name in named] == Poison.label.tolist()
+    kept = read_checkpoint(Run(tmp_path / "run").last_checkpoint)
+    assert kept["position"]["step"] == 7
+    assert all(bool(value.isfinite().all()) for value in kept["weights"].values())
 
 
 def test_a_diverging_loss_stops(tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match=r"in epoch 1, batch \d .*lower training\.learning_rate"):
-        fit(load_config(None, [*PHANTOM, "training.learning_rate=1e6"]), run_folder=tmp_path / "run")
+        train_run(load_config(None, [*PHANTOM, "training.learning_rate=1e6"]), run_folder=tmp_path / "run")
 
 
 def test_early_stopping_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Validation, which has 11 images, is made to say: good, better, worse, worse."""
-    scores, honest = iter([0.5, 0.7, 0.6, 0.6, 0.9]), Tally.values
+    scores, honest = iter([0.5, 0.7, 0.6, 0.6, 0.9]), EpochMeans.values
 
-    def values(tally: Tally, objective: Objective) -> dict[str, float]:
-        found = honest(tally, objective)
-        return found | {"balanced_accuracy": next(scores)} if tally.confusion.sum() == 11 else found
+    def values(means: EpochMeans) -> dict[str, float]:
+        found = honest(means)
+        return found | {"balanced_accuracy": next(scores)} if means.confusion.sum() == 11 else found
 
-    monkeypatch.setattr(Tally, "values", values)
+    monkeypatch.setattr(EpochMeans, "values", values)
     settings = [*PHANTOM, "training.epochs=9", "training.patience=2", "training.batch_size=23"]
-    run = fit(load_config(None, settings), run_folder=tmp_path / "run")
+    run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
     assert (len(run.history), run.best_epoch) == (4, 2)
-    best, last = read_tensors(run.folder.best(2)), read_tensors(run.folder.last)["model"]
-    kept = run.load().model.state_dict()
+    best, last = read_tensors(run.best_checkpoint(2)), read_checkpoint(run.last_checkpoint)["weights"]
+    kept = run.bundle.model.state_dict()
     assert all(torch.equal(kept[name], best[name]) for name in kept)
-    assert not all(torch.equal(kept[name], last[name]) for name in kept)
+    assert not all(torch.equal(kept[name], last[f"model.{name}"]) for name in kept)
 
 
 def test_the_last_epoch_is_kept_where_validation_shall_not_choose(tmp_path: Path) -> None:
     settings = [*PHANTOM, "training.keep=last", "training.epochs=3"]
     lines: list[str] = []
-    run = fit(load_config(None, settings), run_folder=tmp_path / "run", listeners=Listeners(log=lines.append))
+    run = train_run(load_config(None, settings), run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
     assert run.best_epoch == 3
     assert not [line for line in lines if "(best)" in line]
-    assert RunFolder(tmp_path / "run").best(3).is_file()
-    assert fit(resume=tmp_path / "run").best_epoch == 3
+    assert Run(tmp_path / "run").best_checkpoint(3).is_file()
+    assert train_run(resume=tmp_path / "run").best_epoch == 3

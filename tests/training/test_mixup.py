@@ -2,61 +2,17 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from parsecaps.config import load_config
-from parsecaps.data.batches import mix
 from parsecaps.functional import class_loss
-from parsecaps.training.fit import fit
-from parsecaps.training.objective import Objective
-from parsecaps.training.tally import Tally, count_images
+from parsecaps.training.fit import train_run
+from parsecaps.training.objective import EpochMeans, Objective
+from parsecaps.training.terms import Classification
 from parsecaps.types import Batch, Mixed, Output
 from tests.training.make import PHANTOM
-
-
-def batch(views: int = 1) -> Batch:
-    """Images that are their own number everywhere, the third without a label, concepts alike."""
-    number = torch.arange(6.0)
-    image = number.view(-1, 1, 1, 1).expand(6, 1, 4, 4)
-    concepts = torch.stack([number, torch.where(number == 1, torch.nan, 0.0)], 1)
-    label = torch.tensor([0, 1, -1, 2, 1, 0])
-    whole = Batch(image, label, concepts, image[:, 0], measures=image[:, 0, 0])
-    if views > 1:
-        whole = Batch(image.repeat(views, 1, 1, 1), label.repeat(views), concepts.repeat(views, 1), views=views)
-    return whole
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_image_concepts_mask_measures_and_label_are_mixed_alike(seed: int) -> None:
-    whole = batch()
-    found = mix(whole, 0.4, np.random.default_rng(seed))
-    assert found.mixed is not None
-    share = found.mixed.share
-    assert 0.5 <= share <= 1
-    mixture = found.image[:, 0, 0, 0]
-    other = ((mixture - share * torch.arange(6.0)) / (1 - share)).round().long()
-    torch.testing.assert_close(mixture, share * torch.arange(6.0) + (1 - share) * other)
-    assert found.mixed.label.tolist() == whole.label[other].tolist()
-    assert found.concepts is not None
-    assert found.mask is not None
-    torch.testing.assert_close(found.concepts[:, 0], mixture)
-    torch.testing.assert_close(found.mask, found.image[:, 0])
-    torch.testing.assert_close(found.measures, found.image[:, 0, 0])
-    assert found.concepts[:, 1].isnan().tolist() == [i == 1 or other[i].item() == 1 for i in range(6)]
-    assert found.label.equal(whole.label)
-    assert other[2] == 2  # no other is without a label
-    assert ((found.mixed.label < 0) == (whole.label < 0)).all()
-
-
-def test_all_views_of_an_image_are_mixed_with_the_same_one() -> None:
-    found = mix(batch(views=2), 0.4, np.random.default_rng(0))
-    assert found.image[:6].equal(found.image[6:])
-    assert found.image.std(0).max() > 0
-    assert found.mixed is not None
-    assert found.mixed.label[:6].equal(found.mixed.label[6:])
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -74,26 +30,26 @@ def test_the_loss_is_that_of_soft_labels(weight: torch.Tensor | None, smoothing:
     )
 
 
-def test_a_tally_of_mixtures_adds_up() -> None:
+def test_the_mean_over_mixtures_adds_up() -> None:
     """Two batches apart and together, by weights of classes that differ between label and other."""
     torch.manual_seed(0)
-    objective = Objective(class_weights=[0.5, 2.0, 3.0])
+    objective = Objective([Classification([0.5, 2.0, 3.0])])
     logits, label, other = torch.randn(4, 3), torch.tensor([0, 1, 2, 0]), torch.tensor([2, 0, 1, 0])
-    tally = Tally(3)
+    means = EpochMeans(objective, 3)
     for part in (slice(0, 1), slice(1, 4)):
         piece = Batch(torch.zeros(len(label[part]), 1, 4, 4), label[part], mixed=Mixed(other[part], 0.8))
-        output = Output(logits[part])
-        tally.add(output, objective(output, piece), count_images(piece, objective), piece)
+        means.add(logits[part], objective(Output(logits[part]), piece), label[part])
     whole = Batch(torch.zeros(4, 1, 4, 4), label, mixed=Mixed(other, 0.8))
-    expected = float(objective(Output(logits), whole).total)
-    assert tally.values(objective)["loss"] == pytest.approx(expected, rel=1e-6)
+    expected = float(objective.total(objective(Output(logits), whole)))
+    assert means.values()["loss"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_training_with_it_is_another_one_and_can_be_repeated(tmp_path: Path) -> None:
     settings = [*PHANTOM, "training.learning_rate=0.003", "training.epochs=6", "training.keep=last"]
-    plain = fit(load_config(None, settings), run_folder=tmp_path / "plain")
+    plain = train_run(load_config(None, settings), run_folder=tmp_path / "plain")
     mixed, again = (
-        fit(load_config(None, [*settings, "training.mixup=1.0"]), run_folder=tmp_path / name) for name in ("a", "b")
+        train_run(load_config(None, [*settings, "training.mixup=1.0"]), run_folder=tmp_path / name)
+        for name in ("a", "b")
     )
     losses = [[row["train_classification"] for row in run.history] for run in (plain, mixed, again)]
     assert losses[1] == losses[2]

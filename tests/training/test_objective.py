@@ -1,5 +1,7 @@
 """The objective: which image counts in which loss, and with which weight."""
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,10 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from parsecaps.config import load_config
 from parsecaps.functional import class_loss, diversity_loss, presentation_loss, reconstruction_loss, triplet_loss
 from parsecaps.models import ParseCaps, PlainCNN
-from parsecaps.training import Losses, Objective
+from parsecaps.training import objective as objective_module
+from parsecaps.training import terms
+from parsecaps.training.checkpoint import read_checkpoint
+from parsecaps.training.fit import train_run
+from parsecaps.training.objective import Objective
+from parsecaps.training.terms import (
+    Classification,
+    Diversity,
+    Loss,
+    Presentation,
+    Reconstruction,
+    Term,
+    TermContext,
+    Triplet,
+)
 from parsecaps.types import Batch, Output
+from tests.training.make import PHANTOM
 
 NAN = float("nan")
 M, DIM, CLASSES = 4, 5, 3
@@ -36,10 +54,39 @@ def some_batch(batch: int, concepts: Tensor | None = None, label: Tensor | None 
 
 
 def objective(**changes: Any) -> Objective:
-    return Objective(**{"num_concepts": M, "concept_dim": DIM, **changes})
+    """The paper's losses, and that for concepts without labels, with their weights."""
+    wanted = {
+        "class_weights": None,
+        "label_smoothing": 0.0,
+        "presentation_weight": 0.5,
+        "concept_weights": None,
+        "triplet_weight": 0.1,
+        "num_concepts": M,
+        "concept_dim": DIM,
+        "phrase_vectors": None,
+        "reconstruction_weight": 0.0005,
+        "diversity_weight": 0.3,
+    }
+    assert changes.keys() <= wanted.keys()
+    w = SimpleNamespace(**{**wanted, **changes})
+    phrases = {"num_concepts": w.num_concepts, "concept_dim": w.concept_dim, "phrase_vectors": w.phrase_vectors}
+    terms: list[Term] = [
+        Classification(w.class_weights, w.label_smoothing),
+        Presentation(w.presentation_weight, w.concept_weights),
+        Triplet(w.triplet_weight, **phrases),
+        Reconstruction(w.reconstruction_weight),
+        Diversity(w.diversity_weight),
+    ]
+    return Objective(terms)
 
 
-def add_up(losses: Losses) -> Tensor:
+def measured(joint: Objective, output: Output, batch: Batch) -> SimpleNamespace:
+    """The mean of each loss by name, and their total."""
+    losses = joint(output, batch)
+    return SimpleNamespace(total=joint.total(losses), **{name: loss.mean for name, loss in losses.items()})
+
+
+def add_up(losses: SimpleNamespace) -> Tensor:
     """The losses of the paper, and the one for concepts without labels, written out."""
     paper = losses.classification + 0.5 * losses.presentation + 0.1 * losses.triplet + 0.0005 * losses.reconstruction
     return paper + 0.3 * losses.diversity
@@ -48,10 +95,10 @@ def add_up(losses: Losses) -> Tensor:
 def test_with_concepts() -> None:
     output, batch = some_output(5), some_batch(5, torch.randint(0, 2, (5, M)).float())
     joint = objective()
-    losses = joint(output, batch)
+    losses = measured(joint, output, batch)
     torch.testing.assert_close(losses.classification, class_loss(output.logits, batch.label))
     torch.testing.assert_close(losses.presentation, presentation_loss(output.presence, batch.concepts))
-    embedded = joint.phrases(output.concept_capsules)
+    embedded = joint.terms["triplet"].phrases(output.concept_capsules)
     torch.testing.assert_close(losses.triplet, triplet_loss(*embedded, batch.concepts))
     assert losses.presentation > 0
     assert losses.triplet > 0
@@ -62,18 +109,18 @@ def test_with_concepts() -> None:
 @pytest.mark.parametrize("concepts", [None, torch.full((5, M), NAN)], ids=["none", "all unknown"])
 def test_without_concepts(concepts: Tensor | None) -> None:
     output, batch = some_output(5), some_batch(5, concepts)
-    losses = objective(diversity_weight=0)(output, batch)
+    losses = measured(objective(diversity_weight=0), output, batch)
     assert losses.presentation == 0
     assert losses.triplet == 0
     torch.testing.assert_close(losses.reconstruction, reconstruction_loss(output.reconstruction, batch.image))
-    assert torch.equal(losses.total, losses.classification + 0.0005 * losses.reconstruction)
+    torch.testing.assert_close(losses.total, losses.classification + 0.0005 * losses.reconstruction)
 
 
 def test_each_image_counts_where_its_labels_allow() -> None:
     concepts = torch.tensor([[1.0, 0, NAN, 1], [NAN] * 4, [NAN, NAN, 0, NAN], [NAN] * 4])
     output, batch = some_output(4), some_batch(4, concepts, torch.tensor([0, -1, -1, 2]))
     joint = objective()
-    losses = joint(output, batch)
+    losses = measured(joint, output, batch)
     known, unknown = [0, 2], [1, 3]
     torch.testing.assert_close(losses.presentation, presentation_loss(output.presence[known], concepts[known]))
     torch.testing.assert_close(
@@ -93,7 +140,7 @@ def test_each_image_counts_where_its_labels_allow() -> None:
 
 
 def test_no_reconstruction_was_asked_for() -> None:
-    losses = objective()(some_output(3, reconstruct=False), some_batch(3))
+    losses = measured(objective(), some_output(3, reconstruct=False), some_batch(3))
     assert losses.reconstruction == 0
     assert torch.equal(losses.total, losses.classification)
 
@@ -106,8 +153,8 @@ def test_any_batch_has_a_finite_loss_and_gradient(size: int, with_concepts: bool
     output = some_output(size, reconstruct=reconstruct)
     batch = some_batch(size, concepts if with_concepts else None, torch.randint(-1, CLASSES, (size,)))
     joint = objective()
-    losses = joint(output, batch)
-    assert all(loss.shape == () and loss.isfinite() and loss >= 0 for loss in losses)
+    losses = measured(joint, output, batch)
+    assert all(loss.shape == () and loss.isfinite() and loss >= 0 for loss in vars(losses).values())
     torch.testing.assert_close(losses.total, add_up(losses))
     losses.total.backward()
     parts = [output.logits, output.concept_capsules, *joint.parameters()]
@@ -116,25 +163,25 @@ def test_any_batch_has_a_finite_loss_and_gradient(size: int, with_concepts: bool
 
 def test_nothing_known_at_all_costs_nothing() -> None:
     output = some_output(3, reconstruct=False)
-    losses = objective()(output, some_batch(3, torch.full((3, M), NAN), torch.full((3,), -1)))
+    losses = measured(objective(), output, some_batch(3, torch.full((3, M), NAN), torch.full((3,), -1)))
     losses.total.backward()
-    assert [loss.item() for loss in losses] == [0] * 9
+    assert [loss.item() for loss in vars(losses).values()] == [0] * 6
     assert output.logits.grad is not None
     assert (output.logits.grad == 0).all()
 
 
 def test_a_model_without_concepts_learns_classes_from_any_batch() -> None:
     output = Output(torch.randn(3, CLASSES))
-    for joint in (Objective(), objective()):
+    for joint in (Objective([Classification()]), objective()):
         for concepts in (None, torch.ones(3, M)):
-            losses = joint(output, some_batch(3, concepts))
+            losses = measured(joint, output, some_batch(3, concepts))
             assert torch.equal(losses.total, losses.classification)
 
 
 def test_named_weights() -> None:
     output, batch = some_output(4), some_batch(4, torch.tensor([[1.0, 0, 1, 0], [NAN] * 4] * 2))
     joint = objective(presentation_weight=2.0, triplet_weight=0.0, reconstruction_weight=3.0)
-    losses = joint(output, batch)
+    losses = measured(joint, output, batch)
     expected = losses.classification + 2 * losses.presentation + 3 * losses.reconstruction
     torch.testing.assert_close(losses.total, expected)
     assert losses.triplet > 0
@@ -143,7 +190,7 @@ def test_named_weights() -> None:
 def test_concept_weights() -> None:
     output, batch = some_output(5), some_batch(5, torch.randint(0, 2, (5, M)).float())
     weights = torch.rand(2, M) + 0.5
-    losses = objective(concept_weights=weights.tolist())(output, batch)
+    losses = measured(objective(concept_weights=weights.tolist()), output, batch)
     want = presentation_loss(output.presence, batch.concepts, weights=weights)
     torch.testing.assert_close(losses.presentation, want)
     assert losses.presentation != presentation_loss(output.presence, batch.concepts)
@@ -151,7 +198,7 @@ def test_concept_weights() -> None:
 
 def test_class_weights_and_label_smoothing() -> None:
     output, batch = some_output(6), some_batch(6)
-    losses = objective(class_weights=[1, 2.0, 0.5], label_smoothing=0.1)(output, batch)
+    losses = measured(objective(class_weights=[1, 2.0, 0.5], label_smoothing=0.1), output, batch)
     expected = class_loss(output.logits, batch.label, torch.tensor([1.0, 2.0, 0.5]), 0.1)
     torch.testing.assert_close(losses.classification, expected)
 
@@ -159,27 +206,27 @@ def test_class_weights_and_label_smoothing() -> None:
 def test_phrases_are_learned_or_given() -> None:
     output, batch = some_output(4), some_batch(4, torch.ones(4, M))
     learned = objective()
-    learned(output, batch).total.backward()
+    learned.total(learned(output, batch)).backward()
     assert all(p.grad is not None and p.grad.abs().max() > 0 for p in learned.parameters())
     vectors = torch.randn(M, 7)
     given_ones = objective(phrase_vectors=vectors)
-    torch.testing.assert_close(given_ones.state_dict()["phrases.phrases"], vectors)
-    assert given_ones(output, batch).triplet > 0
+    torch.testing.assert_close(given_ones.state_dict()["terms.triplet.phrases.phrases"], vectors)
+    assert measured(given_ones, output, batch).triplet > 0
 
 
 def test_the_parts_are_in_float32_under_autocast() -> None:
     output, batch = some_output(4), some_batch(4, torch.tensor([[1.0, 0, 1, 0], [NAN] * 4] * 2))
     half = Output(*(None if part is None else part.detach().bfloat16() for part in output))
     with torch.autocast("cpu", torch.bfloat16):
-        losses = objective()(half, batch)
-    assert all(loss.dtype == torch.float32 and loss.isfinite() for loss in losses)
+        losses = measured(objective(), half, batch)
+    assert all(loss.dtype == torch.float32 and loss.isfinite() for loss in vars(losses).values())
 
 
 @pytest.mark.parametrize("head", ["parallel", "bottleneck"])
 def test_it_trains_a_model(head: str) -> None:
     """Mixed labels: half of the images know their concepts, the others are reconstructed."""
     model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=2, head=head, dropout=0.0)
-    joint = Objective(num_concepts=2, concept_dim=model.config["concept_dim"])
+    joint = objective(num_concepts=2, concept_dim=model.config["concept_dim"])
     image, label = 0.2 * torch.rand(8, 1, 32, 32), torch.arange(8) % 2
     image[label == 1, :, 8:24, 8:24] += 0.8
     concepts = torch.stack([label, 1 - label], 1).float()
@@ -188,7 +235,7 @@ def test_it_trains_a_model(head: str) -> None:
     optimizer = torch.optim.Adam([*model.parameters(), *joint.parameters()], lr=5e-3)
     totals = []
     for _ in range(20):
-        losses = joint(model(image, reconstruct=True), batch)
+        losses = measured(joint, model(image, reconstruct=True), batch)
         optimizer.zero_grad()
         losses.total.backward()
         optimizer.step()
@@ -201,7 +248,7 @@ def test_it_trains_a_model(head: str) -> None:
 def test_it_takes_the_output_of_the_plain_cnn() -> None:
     model = PlainCNN(num_classes=2, image_size=28, grid_width=14, stem_channels=(4, 4, 4, 4), channels=(4,))
     batch = Batch(torch.rand(2, 1, 28, 28), torch.tensor([0, 1]))
-    assert Objective()(model(batch.image), batch).total > 0
+    assert measured(Objective([Classification()]), model(batch.image), batch).total > 0
 
 
 @pytest.mark.parametrize(
@@ -227,7 +274,11 @@ def test_bad_arguments(changes: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("joint", "concepts", "message"),
     [
-        (Objective(), None, r"4 concept capsules of dimension 5, not 0 of 16; build .* num_concepts=4, concept_dim=5"),
+        (
+            objective(num_concepts=0),
+            None,
+            r"4 concept capsules of dimension 5, not 0 of 5; build .* num_concepts=4, concept_dim=5",
+        ),
         (objective(concept_dim=6), None, r"4 concept capsules of dimension 5, not 4 of 6; build"),
         (objective(), torch.ones(2, 3), r"batch.concepts has shape \(2, 3\); give \(2, 4\), NaN where unknown"),
         (objective(class_weights=[1, 1]), None, r"2 class_weights for 3 classes; give 3, one per class"),
@@ -243,11 +294,48 @@ def test_what_does_not_fit_together(joint: Objective, concepts: Tensor | None, m
 def test_diversity_counts_where_the_data_name_no_concepts(weight: float) -> None:
     output = some_output(8)
     joint = objective(diversity_weight=weight)
-    losses, plain = joint(output, some_batch(8)), objective(diversity_weight=0)(output, some_batch(8))
+    losses = measured(joint, output, some_batch(8))
+    plain = measured(objective(diversity_weight=0), output, some_batch(8))
     assert losses.diversity == (diversity_loss(output.presence) if weight else 0)
     labelled = some_batch(8, torch.full((8, M), NAN))  # unknown, but of data that name concepts
-    assert joint(output, labelled).diversity == 0
-    assert torch.equal(joint(output, labelled).total, objective(diversity_weight=0)(output, labelled).total)
+    assert measured(joint, output, labelled).diversity == 0
+    without = measured(objective(diversity_weight=0), output, labelled)
+    assert torch.equal(measured(joint, output, labelled).total, without.total)
     assert plain.diversity == 0
     rest = losses.classification + 0.0005 * losses.reconstruction
     torch.testing.assert_close(losses.total, rest + weight * losses.diversity)
+
+
+class Sparsity(Term):
+    """A loss of somebody else: the mean presence of the concepts."""
+
+    name = "sparsity"
+
+    @classmethod
+    def build(cls, context: TermContext) -> "Sparsity":
+        return cls(0.25)
+
+    def forward(self, output: Output, batch: Batch) -> Loss:
+        assert output.presence is not None
+        images = torch.tensor(float(len(batch.label)))
+        return Loss(output.presence.mean(1).sum(), images)
+
+
+def test_a_loss_from_outside_is_one_more_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the total, the history, the log and the checkpoint, and nothing else knows of it."""
+    monkeypatch.setattr(terms, "TERMS", [*terms.TERMS, Sparsity])
+    monkeypatch.setattr(objective_module, "TERMS", terms.TERMS)
+    run = train_run(load_config(None, PHANTOM), run_folder=tmp_path / "run")
+    known = {"classification": 1.0, "presentation": 0.5, "triplet": 0.1, "sparsity": 0.25}
+    for row in run.history:
+        assert row["train_sparsity"] > 0
+        total = sum(weight * row[f"val_{name}"] for name, weight in known.items())
+        assert row["val_loss"] == pytest.approx(total, rel=1e-6)
+    assert "sparsity" in read_checkpoint(run.last_checkpoint)["means"]["sums"]
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run.log_folder))
+    events.Reload()
+    assert [event.value for event in events.Scalars("val_sparsity")] == pytest.approx(
+        [row["val_sparsity"] for row in run.history]
+    )

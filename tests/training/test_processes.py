@@ -1,4 +1,4 @@
-"""Two processes train as one does with the same batches, started by torchrun or by Lightning."""
+"""Two processes train as one does with the same batches, started by torchrun or by Fabric."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from torch import nn
 
 from parsecaps.config import load_config
 from parsecaps.training.checkpoint import read_tensors
-from parsecaps.training.fit import fit
+from parsecaps.training.fit import train_run
 from parsecaps.training.processes import Processes, find_processes
 from tests.training.make import TINY, skewed_manifest
 from tests.training.without_batch_statistics import image_norm
@@ -41,14 +41,14 @@ def test_two_processes_reach_the_result_of_one(tmp_path: Path, monkeypatch: pyte
     """With weights of classes and with concepts that some images lack, whose number differs between the processes."""
     settings = [f"data.path={skewed_manifest(tmp_path)}", *TINY, *QUIET]
     monkeypatch.setattr(nn, "BatchNorm2d", image_norm)
-    one = fit(load_config(None, settings), run_folder=tmp_path / "one")
+    one = train_run(load_config(None, settings), run_folder=tmp_path / "one")
     assert one.config.training.class_balance == "weights"
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     run([*torchrun, str(SCRIPT), str(tmp_path / "two"), *settings], tmp_path)
     ours, theirs = (read_tensors(tmp_path / name / "checkpoints/last.pt") for name in ("one", "two"))
-    assert theirs["step"] == ours["step"] > 4
-    for name, weight in ours["model"].items():
-        assert torch.allclose(theirs["model"][name], weight, rtol=1e-4, atol=2e-5), name
+    assert theirs["position"]["step"] == ours["position"]["step"] > 4
+    for name, weight in ours["weights"].items():
+        assert torch.allclose(theirs["weights"][name], weight, rtol=1e-4, atol=2e-5), name
     for mine, other in zip(ours["position"]["history"], theirs["position"]["history"], strict=True):
         for name in mine.keys() - {"seconds"}:
             assert other[name] == pytest.approx(mine[name], rel=1e-4, abs=1e-6), name
@@ -76,4 +76,4 @@ def test_processes_are_found_in_the_environment(monkeypatch: pytest.MonkeyPatch)
     for name, value in {"TORCHELASTIC_RUN_ID": "x", "RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)
     found = find_processes(1)
-    assert (found.rank, found.count, found.machines, found.per_machine, found.is_main) == (5, 8, 2, 4, False)
+    assert (found.rank, found.count, found.machines, found.is_main) == (5, 8, 2, False)

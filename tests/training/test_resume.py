@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from parsecaps.config import load_config
-from parsecaps.training import watch
+from parsecaps.run import Run
+from parsecaps.training import loop
+from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.checkpoint import read_tensors
-from parsecaps.training.fit import Listeners, fit
-from parsecaps.training.run_folder import RunFolder
+from parsecaps.training.fit import train_run
 from tests.training.make import PHANTOM, TINY
 
 SCRIPT = Path(__file__).with_name("kill_and_resume.py")
@@ -33,9 +34,9 @@ def same(one: Any, other: Any) -> bool:
 
 
 def assert_same_run(one: Path, other: Path) -> None:
-    mine, theirs = (read_tensors(RunFolder(path).last) for path in (one, other))
+    mine, theirs = (read_tensors(Run(path).last_checkpoint) for path in (one, other))
     assert [key for key in mine if not same(mine[key], theirs[key])] == []
-    first, second = (RunFolder(path).bundle / "model.safetensors" for path in (one, other))
+    first, second = (Run(path).bundle_folder / "model.safetensors" for path in (one, other))
     assert first.read_bytes() == second.read_bytes()
 
 
@@ -64,11 +65,11 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "_REPORT_SECONDS", 0.0)
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    fit(load_config(None, PHANTOM), run_folder=whole)
+    train_run(load_config(None, PHANTOM), run_folder=whole)
 
-    def press(progress: watch.Progress) -> None:
+    def press(progress: Progress) -> None:
         if (progress.epoch, progress.batch) == (1, 3):
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -76,59 +77,59 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(
         KeyboardInterrupt, match=r"epoch 1, after batch 4; go on with parsecaps train --resume .*stopped"
     ):
-        fit(load_config(None, PHANTOM), run_folder=stopped, listeners=Listeners(progress=press))
+        train_run(load_config(None, PHANTOM), run_folder=stopped, callbacks=Callbacks(progress=press))
     assert signal.getsignal(signal.SIGINT) is before
-    assert not RunFolder(stopped).bundle.exists()
+    assert not Run(stopped).bundle_folder.exists()
     lines: list[str] = []
-    fit(resume=stopped, listeners=Listeners(log=lines.append))
+    train_run(resume=stopped, callbacks=Callbacks(log=lines.append))
     assert lines[0] == "going on with epoch 1, batch 5"
     assert_same_run(whole, stopped)
-    fit(resume=stopped, listeners=Listeners(log=lines.append))
+    train_run(resume=stopped, callbacks=Callbacks(log=lines.append))
     assert lines[-1] == f"{stopped} is trained to the end"
 
 
 def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"config\.yaml is missing; give the folder of a run"):
-        fit(resume=tmp_path)
+        train_run(resume=tmp_path)
     with pytest.raises(ValueError, match="either a configuration or a run"):
-        fit()
+        train_run()
     settings = ["data.path=phantom:n=72,size=32", *TINY, "training.epochs=1"]
-    fit(load_config(None, settings), run_folder=tmp_path / "run")
+    train_run(load_config(None, settings), run_folder=tmp_path / "run")
     with pytest.raises(ValueError, match="holds a run already; choose another folder, or go on with --resume"):
-        fit(load_config(None, settings), run_folder=tmp_path / "run")
-    folder = RunFolder(tmp_path / "run")
-    (folder.bundle / "bundle.json").unlink()
-    folder.bundle.rename(tmp_path / "gone")
-    folder.last.write_bytes(folder.last.read_bytes()[:1000])
+        train_run(load_config(None, settings), run_folder=tmp_path / "run")
+    run = Run(tmp_path / "run")
+    (run.bundle_folder / "bundle.json").unlink()
+    run.bundle_folder.rename(tmp_path / "gone")
+    run.last_checkpoint.write_bytes(run.last_checkpoint.read_bytes()[:1000])
     with pytest.raises(ValueError, match=r"last\.pt cannot be read .*; train again"):
-        fit(resume=tmp_path / "run")
-    rows = folder.split.read_text(encoding="utf-8")
-    folder.split.write_text(rows.replace(",train,", ",val,", 1), encoding="utf-8")
+        train_run(resume=tmp_path / "run")
+    rows = run.split_file.read_text(encoding="utf-8")
+    run.split_file.write_text(rows.replace(",train,", ",val,", 1), encoding="utf-8")
     with pytest.raises(ValueError, match=r"split\.csv has the hash \w+, but the run was started with"):
-        fit(resume=tmp_path / "run")
+        train_run(resume=tmp_path / "run")
 
 
 def test_a_run_from_before_there_was_a_choice_of_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its settings do not name one; it says which to write there, and then goes on."""
-    monkeypatch.setattr(watch, "_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "_REPORT_SECONDS", 0.0)
 
-    def stop(progress: watch.Progress) -> None:
+    def stop(progress: Progress) -> None:
         if (progress.epoch, progress.batch) == (1, 3):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        fit(
+        train_run(
             load_config(None, [*PHANTOM, "training.optimizer=adamw"]),
             run_folder=tmp_path / "run",
-            listeners=Listeners(progress=stop),
+            callbacks=Callbacks(progress=stop),
         )
-    folder = RunFolder(tmp_path / "run")
-    named = folder.config.read_text(encoding="utf-8")
-    folder.config.write_text(named.replace("  optimizer: adamw\n", ""), encoding="utf-8")
+    run = Run(tmp_path / "run")
+    named = run.config_file.read_text(encoding="utf-8")
+    run.config_file.write_text(named.replace("  optimizer: adamw\n", ""), encoding="utf-8")
     with pytest.raises(
         ValueError, match=r"another optimizer than training\.optimizer .*set it there as it was \(adamw"
     ):
-        fit(resume=folder.path)
-    folder.config.write_text(named, encoding="utf-8")
-    fit(resume=folder.path)
-    assert folder.bundle.is_dir()
+        train_run(resume=run.folder)
+    run.config_file.write_text(named, encoding="utf-8")
+    train_run(resume=run.folder)
+    assert run.bundle_folder.is_dir()

@@ -8,7 +8,7 @@ import sys
 from torch import nn
 
 from parsecaps.config import load_config
-from parsecaps.training.fit import fit
+from parsecaps.training.fit import train_run
 
 
 def image_norm(channels: int) -> nn.Module:
@@ -17,4 +17,4 @@ def image_norm(channels: int) -> nn.Module:
 
 if __name__ == "__main__":
     nn.BatchNorm2d = image_norm  # type: ignore[assignment,misc]
-    fit(load_config(None, sys.argv[2:]), run_folder=sys.argv[1])
+    train_run(load_config(None, sys.argv[2:]), run_folder=sys.argv[1])

@@ -1,33 +1,39 @@
-"""Does the decision rest on what a map shows? Deletion and insertion of image regions (after Petsiuk et al. 2018).
+"""Faithfulness: does the decision rest on what a map shows? Pixel flipping by regions, or deletion and insertion.
 
-The image is cut into a grid of squares. Deletion covers them one after the other, most relevant first: the more a map
-says what the model looks at, the sooner the probability or presence falls. Insertion begins with everything covered and
-uncovers them in the same order: the sooner it rises. Random orders show what any order would do.
+The image is cut into a grid of squares. Deletion (Samek et al. 2017; Petsiuk et al. 2018) covers them one after the
+other, most relevant first: the more a map says what the model looks at, the sooner the probability or presence falls.
+Insertion begins with everything covered and uncovers them in the same order: the sooner it rises. Random orders show
+what any order would do.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from parsecaps.explain.targets import About
-from parsecaps.metrics.means import means
-from parsecaps.metrics.score import Score
-from parsecaps.types import Output
+from parsecaps.audit.cases import Values
+from parsecaps.metrics import Score, means
 
 GRID = 8  # squares along a side
 STEPS = 16
 RANDOM_ORDERS = 4
 _BLUR = 0.1  # standard deviation of the Gaussian, as a share of the image's side
-_AT_ONCE = 64  # images in one forward pass
+_FORWARD = 64  # images in one forward pass
 
-Cover = Literal["blur", "mean"]
 
-Values = Callable[[Tensor], Tensor]  # images (B, channels, H, W) -> (B, K)
+class Curves(NamedTuple):
+    """The values of P orders after each step, for all K columns of what a model says.
+
+    Shapes:
+        - deletion, insertion: (P, steps + 1, K)
+    """
+
+    deletion: Tensor
+    insertion: Tensor
 
 
 class CurveMeasures(NamedTuple):
@@ -62,27 +68,8 @@ class Faithfulness:
     insertion_gain: Score
 
 
-def target_values(model: nn.Module, about: About) -> Values:
-    """What is watched while the image changes: the probability of each class, or the presence of each concept."""
-
-    @torch.no_grad()
-    def values(image: Tensor) -> Tensor:
-        output: Output = model(image)
-        if about == "classes":
-            return output.logits.softmax(-1)
-        if output.presence is None:
-            raise ValueError(f"{type(model).__name__} has no concepts; ask about its classes")
-        return output.presence
-
-    return values
-
-
-def cover(image: Tensor, how: Cover = "blur") -> Tensor:
-    """The image with its detail taken away: blurred, or its mean colour everywhere. (B, channels, H, W)."""
-    if how not in get_args(Cover):
-        raise ValueError(f"cover is {how!r}; choose one of {', '.join(get_args(Cover))}")
-    if how == "mean":
-        return image.mean((2, 3), keepdim=True).expand_as(image)
+def cover(image: Tensor) -> Tensor:
+    """The image with its detail taken away, blurred: (B, channels, H, W)."""
     sigma = _BLUR * image.shape[-1]
     reach = min(int(3 * sigma), image.shape[-1] - 1)
     x = torch.arange(-reach, reach + 1, dtype=image.dtype, device=image.device)
@@ -93,16 +80,16 @@ def cover(image: Tensor, how: Cover = "blur") -> Tensor:
     return F.conv2d(blurred, kernel.mT, groups=image.shape[1])
 
 
-def region_order(maps: Tensor, random: np.random.Generator, *, grid: int = GRID) -> Tensor:
+def region_order(maps: Tensor, chance: np.ndarray, *, grid: int = GRID) -> Tensor:
     """The regions of each map (P, H, W), the most relevant first: (P, grid * grid).
 
-    Where regions are equal, as all are in a blank map, chance decides; what is not a number counts as 0.
+    Where regions are equal, as all are in a blank map, `chance` decides: random numbers (P, grid * grid). What is not a
+    number counts as 0.
     """
     place = _region_of_pixel(maps, grid)
     flat = maps.detach().double().cpu().nan_to_num(0, 0, 0).flatten(1)
     sums = torch.zeros(len(maps), grid * grid, dtype=torch.float64)
     sums.scatter_add_(1, place.flatten().expand_as(flat), flat)
-    chance = random.random(tuple(sums.shape))
     return torch.from_numpy(np.lexsort((chance, -sums.numpy()), axis=1))
 
 
@@ -111,86 +98,73 @@ def random_order(count: int, random: np.random.Generator, *, grid: int = GRID) -
     return torch.from_numpy(random.random((count, grid * grid)).argsort(1))
 
 
-def region_curve(
-    values: Values, image: Tensor, other: Tensor, order: Tensor, *, grid: int = GRID, steps: int = STEPS
-) -> Tensor:
-    """The values as the regions of `image` become those of `other`, in this order and equal steps.
-
-    Shapes:
-        - image, other: (P, channels, H, W); order: (P, grid * grid)
-        - output: (P, steps + 1, K)
-    """
-    place = _region_of_pixel(image, grid).to(image.device)
-    rank = order.argsort(1).to(image.device)[:, place].unsqueeze(1)  # (P, 1, H, W)
-    done = torch.tensor([round(step * grid * grid / steps) for step in range(steps + 1)], device=image.device)
-    pair = torch.arange(len(image), device=image.device).repeat_interleave(steps + 1)
-    parts = []
-    for which, count in zip(torch.split(pair, _AT_ONCE), torch.split(done.repeat(len(image)), _AT_ONCE), strict=True):
-        replaced = rank[which] < count.view(-1, 1, 1, 1)
-        parts.append(values(torch.where(replaced, other[which], image[which])))
-    return torch.cat(parts).view(len(image), steps + 1, -1)
-
-
-def measure_curves(
+def region_curves(
     values: Values,
     image: Tensor,
-    maps: Tensor,
+    covered: Tensor,
     case: Sequence[int],
-    target: Sequence[int],
-    random: tuple[Tensor, Tensor],
-    generator: np.random.Generator,
+    order: Tensor,
     *,
-    how: Cover = "blur",
     grid: int = GRID,
     steps: int = STEPS,
-) -> CurveMeasures:
-    """The curves of P pairs: pair i is image `case[i]` with its map for `target[i]`.
+) -> Curves:
+    """Delete and insert the regions of P orders in equal steps; order i is of image `case[i]`.
 
-    `random` are the curves of random orders, from `random_curves`, which serve all targets and all methods.
+    Images with nothing, and with everything covered, are the ends of all their curves and are looked at once.
 
     Shapes:
-        - image: (B, channels, H, W); maps: (B, K, H, W)
+        - image, covered: (B, channels, H, W); order: (P, grid * grid)
     """
-    which, index = torch.as_tensor(case, dtype=torch.long), torch.as_tensor(target, dtype=torch.long)
-    chosen = image[which]
-    covered = cover(chosen, how)
-    order = region_order(maps[which, index], generator, grid=grid)
+    which = torch.as_tensor(case, dtype=torch.long, device=image.device)
+    region = _region_of_pixel(image, grid).to(image.device)
+    rank = order.argsort(1).to(image.device)  # (P, grid * grid): the turn of each region
+    done = torch.tensor([round(step * grid * grid / steps) for step in range(1, steps)], device=image.device)
+    pair, count = torch.arange(len(which), device=image.device).repeat_interleave(len(done)), done.repeat(len(which))
+    whole, nothing = (_in_batches(values, each)[which].unsqueeze(1) for each in (image, covered))
 
-    def of_target(curve: Tensor) -> np.ndarray:
-        picked = curve.gather(2, index.to(curve.device).view(-1, 1, 1).expand(-1, curve.shape[1], 1))
-        return np.asarray(picked[..., 0].double().cpu().numpy())
+    def between(before: Tensor, after: Tensor) -> Tensor:
+        parts = []
+        for some, now in zip(torch.split(pair, _FORWARD), torch.split(count, _FORWARD), strict=True):
+            changed = (rank[some] < now.unsqueeze(1))[:, region].unsqueeze(1)  # (n, 1, H, W)
+            parts.append(values(torch.where(changed, after[which[some]], before[which[some]])))
+        return torch.cat(parts).view(len(which), len(done), -1)
 
-    deleted = region_curve(values, chosen, covered, order, grid=grid, steps=steps)
-    inserted = region_curve(values, covered, chosen, order, grid=grid, steps=steps)
-    return CurveMeasures(*(of_target(curve) for curve in (deleted, inserted, random[0][which], random[1][which])))
+    deleted, inserted = between(image, covered), between(covered, image)
+    return Curves(torch.cat([whole, deleted, nothing], 1), torch.cat([nothing, inserted, whole], 1))
 
 
 def random_curves(
     values: Values,
     image: Tensor,
-    generator: np.random.Generator,
+    covered: Tensor,
+    random: np.random.Generator,
     *,
-    how: Cover = "blur",
     orders: int = RANDOM_ORDERS,
     grid: int = GRID,
     steps: int = STEPS,
-) -> tuple[Tensor, Tensor]:
-    """Deletion and insertion in random orders, the mean over several: each (B, steps + 1, K)."""
-    covered = cover(image, how)
-    curves = []
-    for _ in range(orders):
-        order = random_order(len(image), generator, grid=grid)
-        both = ((image, covered), (covered, image))
-        curves.append([region_curve(values, *pair, order, grid=grid, steps=steps) for pair in both])
-    deleted, inserted = (torch.stack(each).mean(0) for each in zip(*curves, strict=True))
-    return deleted, inserted
+) -> Curves:
+    """Curves of random orders, the mean over several for each image; they serve all targets and methods."""
+    drawn = torch.cat([random_order(len(image), random, grid=grid) for _ in range(orders)])
+    found = region_curves(values, image, covered, [*range(len(image))] * orders, drawn, grid=grid, steps=steps)
+    return Curves(*(torch.stack(curve.chunk(orders)).mean(0) for curve in found))
+
+
+def curves_of_targets(curves: Curves, random: Curves, case: Sequence[int], column: Sequence[int]) -> CurveMeasures:
+    """Of P curves those of one target each, beside the random ones of the same image and target."""
+    pair, which, index = (torch.as_tensor(each, dtype=torch.long) for each in (range(len(column)), case, column))
+    found = [curve[pair, :, index] for curve in curves] + [curve[which, :, index] for curve in random]
+    return CurveMeasures(*(np.asarray(each.double().cpu().numpy()) for each in found))
+
+
+def join_curves(parts: Sequence[CurveMeasures], pairs: Sequence[int]) -> CurveMeasures:
+    """The curves of all batches, and of these some pairs."""
+    return CurveMeasures(*(np.concatenate(each)[pairs] for each in zip(*parts, strict=True)))
 
 
 def summarise_curves(
-    parts: Sequence[CurveMeasures], group: np.ndarray, *, resamples: int = 1000, seed: int = 0
+    measured: CurveMeasures, group: np.ndarray, *, resamples: int = 1000, seed: int = 0
 ) -> Faithfulness:
     """Mean curves and areas over all pairs, with 95 % intervals over patients (`group`: (P,))."""
-    measured = CurveMeasures(*(np.concatenate(each) for each in zip(*parts, strict=True)))
     areas = CurveMeasures(*(area(curves) for curves in measured))
     columns = np.stack(
         [
@@ -209,6 +183,10 @@ def summarise_curves(
 def area(curves: np.ndarray) -> np.ndarray:
     """The area under curves (P, points) over [0, 1], by trapezoids: (P,)."""
     return np.asarray((curves[:, 1:] + curves[:, :-1]).mean(1) / 2)
+
+
+def _in_batches(values: Values, image: Tensor) -> Tensor:
+    return torch.cat([values(part) for part in torch.split(image, _FORWARD)])
 
 
 def _region_of_pixel(image: Tensor, grid: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Do presences carry more about the class than the concepts they stand for (concept leakage)?
+"""Concept leakage: do presences carry more about the class than the concepts they stand for (Mahinpei et al. 2021)?
 
 A presence of 0.62 instead of 0.58 hardly says more about whether the concept is there, but a head that reads it can
 learn to tell classes apart by it. If a classifier does much better with presences than with the same presences cut to 0
@@ -9,14 +9,13 @@ sure the model is of a concept.
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import log_softmax, softmax
 
+from parsecaps.metrics import THRESHOLD, Difference, Weighted, compare
 from parsecaps.metrics.calibration import nll
-from parsecaps.metrics.comparison import Difference, compare
-from parsecaps.metrics.weighted import THRESHOLD
+from parsecaps.metrics.classification import Classification
 from parsecaps.prediction.predictions import Predictions
 
-PENALTY = 1.0  # half of this times the squared weights is added to the summed loss
+_UNSEEN = 1e-6  # the probability of a class that no training case has
 
 
 @dataclass(frozen=True)
@@ -49,14 +48,14 @@ def leakage(train: Predictions, test: Predictions, *, resamples: int = 1000, see
             raise ValueError(f"none of the {what} cases has a label; leakage cannot be measured")
     assert train.presence is not None
     assert test.presence is not None
-    num_classes = len(train.classes)
-    said = []
-    for view in (_hard, _soft):
-        regression = fit_logistic(view(train.presence, train.presence), train.label, num_classes)
-        said.append(replace(test, logits=regression.logits(view(test.presence, train.presence))))
-    hard, soft = said
+    hard, soft = (
+        replace(
+            test, logits=class_logits(view(train.presence, train.presence), train, view(test.presence, train.presence))
+        )
+        for view in (_hard, _soft)
+    )
     difference = compare(hard, soft, resamples=resamples, seed=seed).differences["accuracy"]
-    hard_nll, soft_nll = (float(nll(each.logits, each.label).mean()) for each in said)
+    hard_nll, soft_nll = (float(nll(Weighted(Classification.of(each)))[0]) for each in (hard, soft))
     return Leakage(difference, hard_nll, soft_nll, len(test))
 
 
@@ -74,48 +73,22 @@ def _soft(presence: np.ndarray, known: np.ndarray) -> np.ndarray:
     return np.column_stack([hard, presence - np.where(hard, means[1], means[0])])
 
 
-@dataclass(frozen=True, eq=False)
-class LogisticRegression:
-    """Logits as a linear function of standardised features.
+def class_logits(features: np.ndarray, train: Predictions, others: np.ndarray) -> np.ndarray:
+    """What a logistic regression from the features (N, m) of training cases says of `others` (M, m): (M, classes).
 
-    Shapes:
-        - mean, scale: (m,); weight: (m, K); bias: (K,)
+    The features are standardised, the squared weights of all classes count half.
     """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
 
-    mean: np.ndarray
-    scale: np.ndarray
-    weight: np.ndarray
-    bias: np.ndarray
-
-    def logits(self, features: np.ndarray) -> np.ndarray:
-        """(N, m) -> (N, K)."""
-        return np.asarray((features - self.mean) / self.scale @ self.weight + self.bias)
-
-
-def fit_logistic(
-    features: np.ndarray, label: np.ndarray, num_classes: int, *, penalty: float = PENALTY
-) -> LogisticRegression:
-    """The least summed cross-entropy plus `penalty / 2` times the squared weights: convex, so there is one answer.
-
-    Shapes:
-        - features: (N, m); label: (N,) from 0 to num_classes - 1
-    """
-    from scipy.optimize import minimize
-
-    n, m = features.shape
-    mean, std = features.mean(0), features.std(0)
-    scale = np.where(std > 1e-9, std, 1.0)
-    x = (features - mean) / scale
-    truth = np.eye(num_classes)[label]
-
-    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-        weight, bias = flat[: m * num_classes].reshape(m, num_classes), flat[m * num_classes :]
-        logits = x @ weight + bias
-        error = softmax(logits, axis=1) - truth
-        value = -log_softmax(logits, axis=1)[np.arange(n), label].sum() + penalty / 2 * (weight**2).sum()
-        return float(value), np.append((x.T @ error + penalty * weight).ravel(), error.sum(0))
-
-    start = np.zeros((m + 1) * num_classes)
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-6})
-    weight, bias = found.x[: m * num_classes].reshape(m, num_classes), found.x[m * num_classes :]
-    return LogisticRegression(mean, scale, weight, bias)
+    seen = np.unique(train.label)
+    logits = np.full((len(others), len(train.classes)), np.log(_UNSEEN))
+    if len(seen) == 1:
+        logits[:, seen] = 0
+        return logits
+    scaler = StandardScaler().fit(features)
+    inverse_penalty = 2.0 if len(seen) == 2 else 1.0  # of two classes it fits the difference, with half the penalty
+    regression = LogisticRegression(C=inverse_penalty, tol=1e-10, max_iter=10_000)
+    regression.fit(scaler.transform(features), train.label)
+    logits[:, seen] = regression.predict_log_proba(scaler.transform(others))
+    return logits

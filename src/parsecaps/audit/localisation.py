@@ -1,4 +1,6 @@
-"""Is what a map shows where the thing is? Maps against masks, over the cases in which there is something to find.
+"""Localisation: is what a map shows where the thing is? Pointing game, relevance mass and IoU against masks.
+
+Measured over the cases in which there is something to find.
 
 Maps are of evidence: what is below 0 counts as nothing. A map that is blank (0 or the same everywhere, or not a number)
 shows nothing, so it misses and has no mass inside; it is counted, not left out.
@@ -10,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsecaps.metrics.means import Means, means
-from parsecaps.metrics.score import Score
+from parsecaps.metrics import Means, Score, means
 
 THRESHOLDS = np.linspace(0.02, 0.98, 49)  # of a map scaled to a maximum of 1
 
@@ -54,8 +55,8 @@ class TargetLocalisation:
 class Localisation:
     """Each target by itself, and the means over targets.
 
-    `needed` is the pointing game over the cases in which the model needs to see the target (`explain.hidden`), None if
-    that was not asked: where it decides by something else, a map that is true points elsewhere.
+    `needed` is the pointing game over the cases in which the model needs to see the target (`audit.inpainting`), None
+    if that was not asked: where it decides by something else, a map that is true points elsewhere.
     """
 
     targets: list[TargetLocalisation]
@@ -66,36 +67,31 @@ class Localisation:
     iou: Score
 
 
-def measure_maps(maps: np.ndarray, masks: np.ndarray, *, tolerance: float = 0.0) -> MapMeasures:
-    """Measure maps against masks; `tolerance` is how many pixels beside the mask still count as a hit.
-
-    Where several pixels share the maximum, the share of them that are inside counts.
+def measure_maps(maps: np.ndarray, masks: np.ndarray) -> MapMeasures:
+    """Measure maps against masks; where several pixels share the maximum, the share of them that are inside counts.
 
     Shapes:
-        - maps: (N, K, H, W); masks: the same, bool
+        - maps: (N, K, H, W), of which only those with a mask are looked at; masks: the same, bool
     """
     if maps.shape != masks.shape:
         raise ValueError(f"maps are {maps.shape} and masks {masks.shape}; give a mask of the same size for each map")
-    flat = np.nan_to_num(maps.reshape(*maps.shape[:2], -1).astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-    odd = ~np.isfinite(maps).reshape(flat.shape).all(-1)
-    evidence = np.where(odd[..., None], 0, np.maximum(flat, 0))
-    inside = masks.reshape(flat.shape).astype(bool)
-    near = inside if tolerance <= 0 else _widened(masks, tolerance).reshape(flat.shape)
-    present = np.asarray(inside.any(-1))
-    highest, total = evidence.max(-1), evidence.sum(-1)
-    blank = np.asarray(highest <= evidence.min(-1))
-    at_top = evidence == highest[..., None]
-    hit = np.where(blank, 0, (at_top & near).sum(-1) / at_top.sum(-1))
-    mass = (evidence * inside).sum(-1) / np.where(total > 0, total, 1)
-    overlap = _overlap(evidence / np.where(highest > 0, highest, 1)[..., None], inside)
+    present = np.asarray(masks.any((2, 3)))
+    inside = masks[present].reshape(-1, masks[0, 0].size)  # (n, pixels)
+    flat = maps[present].reshape(inside.shape).astype(np.float64)
+    evidence = np.where(np.isfinite(flat).all(1, keepdims=True), np.maximum(flat, 0), 0)
+    highest, total = evidence.max(1), evidence.sum(1)
+    blank = highest <= evidence.min(1)
+    at_top = evidence == highest[:, None]
+    hit = np.where(blank, 0, (at_top & inside).sum(1) / at_top.sum(1))
+    mass = np.where(blank, 0, (evidence * inside).sum(1) / np.where(total > 0, total, 1))
+    overlap = _overlap(evidence / np.where(highest > 0, highest, 1)[:, None], inside)
     overlap[blank] = 0
-    return MapMeasures(
-        pointing=np.where(present, hit, np.nan),
-        mass=np.where(present, np.where(blank, 0, mass), np.nan),
-        share=np.where(present, inside.mean(-1), np.nan),
-        blank=np.where(present, blank, np.nan),
-        overlap=np.where(present[..., None], overlap, np.nan),
-    )
+    found = []
+    for values in (hit, mass, inside.mean(1), blank, overlap):
+        everywhere = np.full((*present.shape, *values.shape[1:]), np.nan)
+        everywhere[present] = values
+        found.append(everywhere)
+    return MapMeasures(*found)
 
 
 def join(parts: Sequence[MapMeasures]) -> MapMeasures:
@@ -152,27 +148,16 @@ def _best_threshold(overlap: np.ndarray) -> int | None:
 
 
 def _overlap(scaled: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """Intersection over union of mask and map above each threshold: (N, K, pixels) -> (N, K, thresholds)."""
-    level = np.searchsorted(THRESHOLDS, scaled, side="right")  # how many thresholds each pixel reaches
+    """Intersection over union of mask and map above each threshold: (n, pixels) -> (n, thresholds)."""
     bins = len(THRESHOLDS) + 1
-    result = np.empty((*scaled.shape[:2], len(THRESHOLDS)))
-    for place in np.ndindex(scaled.shape[:2]):
-        reached = _reaching(level[place], bins)
-        both = _reaching(level[place][inside[place]], bins)
-        result[place] = both / np.maximum(inside[place].sum() + reached - both, 1)
+    level = np.searchsorted(THRESHOLDS, scaled, side="right")  # how many thresholds each pixel reaches
+    result = np.empty((len(scaled), len(THRESHOLDS)))
+    for i in range(len(scaled)):
+        reached, both = _reaching(level[i], bins), _reaching(level[i][inside[i]], bins)
+        result[i] = both / np.maximum(inside[i].sum() + reached - both, 1)
     return result
 
 
 def _reaching(level: np.ndarray, bins: int) -> np.ndarray:
     """How many pixels reach each threshold."""
     return np.bincount(level, minlength=bins)[::-1].cumsum()[::-1][1:]
-
-
-def _widened(masks: np.ndarray, tolerance: float) -> np.ndarray:
-    from scipy.ndimage import distance_transform_edt
-
-    wide = np.zeros(masks.shape, dtype=bool)
-    for place in np.ndindex(masks.shape[:2]):
-        if masks[place].any():
-            wide[place] = distance_transform_edt(~masks[place].astype(bool)) <= tolerance
-    return wide

@@ -2,45 +2,40 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from parsecaps.audit.cases import About, CaseMasks, Cases
 from parsecaps.audit.faithfulness import (
+    GRID,
     CurveMeasures,
+    Curves,
     Faithfulness,
-    measure_curves,
+    cover,
+    curves_of_targets,
+    join_curves,
     random_curves,
+    region_curves,
+    region_order,
     summarise_curves,
-    target_values,
 )
 from parsecaps.audit.localisation import Localisation, MapMeasures, join, localise, measure_maps
-from parsecaps.audit.masks import CaseMasks
-from parsecaps.audit.randomisation import CascadeMeasures, Randomised, cascade, summarise_cascade
-from parsecaps.audit.route_ablation import CutMeasures, RouteAblation, cut_routes, summarise_cuts
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.data.cache import PreparedImages
-from parsecaps.data.cases import DataSet
-from parsecaps.explain.targets import About
-from parsecaps.metrics.weighted import THRESHOLD
-from parsecaps.prediction.predictions import group_numbers
-from parsecaps.types import Output
+from parsecaps.audit.randomisation import Randomised, randomise_cascade, summarise_cascade
+from parsecaps.explain.attribution import Target, attribution_maps, has_routes
 
 DIAGNOSIS = "diagnosis"
-_AT_ONCE = 8  # images
+METHODS = {  # by the name that an audit gives it
+    "routes": "routes",
+    "grad-cam": "grad-cam",
+    "integrated gradients": "integrated-gradients",
+    "occlusion": "occlusion",
+}
 
-Progress = Callable[[int, int], None]
-RoutesOf = Callable[[nn.Module, Tensor, About, int], Sequence[Tensor]]
-
-
-class MapMaker(Protocol):
-    """A model and images (B, channels, size, size) to maps (B, K, size, size), of every concept or every class."""
-
-    def __call__(self, model: nn.Module, image: Tensor, *, about: About) -> Tensor:
-        """Explain."""
-        ...
+StageProgress = Callable[[str, int, int], None]  # a stage of the audit, how much of it is done, of all
+MapMaker = Callable[[nn.Module, Tensor, Sequence[Target]], Tensor]  # as `attribution_maps`
 
 
 @dataclass(frozen=True)
@@ -52,150 +47,130 @@ class MapAudit:
     randomised: Randomised | None
 
 
-@dataclass
-class _Measured:
-    """One method, while batches come in."""
-
-    found: list[MapMeasures] = field(default_factory=list)
-    curves: list[CurveMeasures] = field(default_factory=list)
-    cascades: list[CascadeMeasures] = field(default_factory=list)
-
-
-class Cases:
-    """Some cases of a data set as batches of images, each with what to explain in it.
-
-    About classes that is the diagnosis; about concepts, those that the case is known to have, or that the model sees
-    where that is not known.
-    """
-
-    def __init__(self, bundle: Bundle, data: DataSet, prepared: PreparedImages, rows: Sequence[int]) -> None:
-        self.bundle, self.data, self.prepared, self.rows = bundle, data, prepared, list(rows)
-        self.model = bundle.model.eval()
-        self.device = next(self.model.parameters()).device
-        self.group = group_numbers([data.cases[row].patient for row in self.rows])
-
-    def first(self, count: int) -> "Cases":
-        """The first few of the cases."""
-        return Cases(self.bundle, self.data, self.prepared, self.rows[:count])
-
-    def batches(self) -> list[range]:
-        return [range(i, min(i + _AT_ONCE, len(self.rows))) for i in range(0, len(self.rows), _AT_ONCE)]
-
-    def image(self, batch: range) -> Tensor:
-        levels = np.array(self.prepared.images[[self.rows[i] for i in batch]])
-        return torch.from_numpy(levels).float().div(255).to(self.device)
-
-    @torch.no_grad()
-    def asked(self, image: Tensor, batch: range, about: About) -> tuple[list[int], list[int]]:
-        """Pairs of an image of the batch and a target: their numbers, one list each."""
-        output: Output = self.model(image)
-        if about == "classes":
-            return list(range(len(batch))), output.logits.argmax(1).tolist()
-        if output.presence is None:
-            return [], []
-        seen = (output.presence > THRESHOLD).cpu().numpy()
-        truth = self.truth(batch)
-        wanted = np.where(np.isnan(truth), seen, truth == 1)
-        case, target = np.nonzero(wanted)
-        return case.tolist(), target.tolist()
-
-    def truth(self, batch: range) -> np.ndarray:
-        """The concepts of the model, as the data know them: (n, m), NaN = unknown."""
-        place = {name: j for j, name in enumerate(self.data.concepts)}
-        truth = np.full((len(batch), len(self.bundle.concepts)), np.nan)
-        for i, number in enumerate(batch):
-            concepts = self.data.cases[self.rows[number]].concepts
-            for j, name in enumerate(self.bundle.concepts):
-                if name in place:
-                    truth[i, j] = concepts[place[name]]
-        return truth
+def map_makers(model: nn.Module) -> dict[str, MapMaker]:
+    """The methods that an audit compares, by name; the routes first, where the model has any."""
+    return {
+        name: partial(attribution_maps, method=method)
+        for name, method in METHODS.items()
+        if method != "routes" or has_routes(model)
+    }
 
 
 def audit_maps(
     cases: Cases,
-    about: About,
-    maps: Mapping[str, MapMaker],
+    makers: Mapping[str, MapMaker],
     masks: CaseMasks,
     *,
     sanity_cases: int,
-    needed: np.ndarray | None = None,
+    needed: Mapping[About, np.ndarray],
     resamples: int = 1000,
     seed: int = 0,
-    progress: Progress = lambda done, total: None,
-) -> dict[str, MapAudit]:
-    """Measure the maps of each method, by name, over these cases; `needed` as in `localisation.localise`."""
-    values, generator = target_values(cases.model, about), np.random.default_rng(seed)
-    measured = {name: _Measured() for name in maps}
-    pairs: list[int] = []  # the case of each pair
-    sane: list[int] = []
-    for batch in cases.batches():
-        image = cases.image(batch)
-        case, target = cases.asked(image, batch, about)
-        truth = _masks_of(masks, about, [cases.rows[i] for i in batch])
-        random = random_curves(values, image, generator)
-        checked = [k for k, i in enumerate(case) if batch[i] < sanity_cases]
-        pairs += [batch[i] for i in case]
-        sane += [batch[case[k]] for k in checked]
-        for name, maker in maps.items():
-            made, mine = maker(cases.model, image, about=about), measured[name]
-            if truth is not None:
-                picked = _diagnosed(made, target) if about == "classes" else made
-                mine.found.append(measure_maps(picked.detach().double().cpu().numpy(), truth))
-            if case:
-                ties = np.random.default_rng([seed, batch.start])  # the same chance for every method
-                mine.curves.append(measure_curves(values, image, made, case, target, random, ties))
-            if checked:
-                chosen = [case[k] for k in checked], [target[k] for k in checked]
-                mine.cascades.append(cascade(cases.model, _about(maker, about), image, *chosen, seed=seed))
-        progress(batch.stop, len(cases.rows))
-    names = [DIAGNOSIS] if about == "classes" else list(cases.bundle.concepts)
+    progress: StageProgress = lambda stage, done, total: None,
+) -> dict[About, dict[str, MapAudit]]:
+    """Measure the maps of each method, by name, over these cases; `needed` as in `localisation.localise`.
+
+    A map is made where a case has the target, or a mask of it. The first `sanity_cases` are explained again by networks
+    made random.
+    """
+    kinds: list[About] = ["concepts", "classes"] if cases.bundle.concepts else ["classes"]
+    located: dict[tuple[About, str], list[MapMeasures]] = {(about, name): [] for about in kinds for name in makers}
+    curves: dict[str, list[CurveMeasures]] = {name: [] for name in makers}
+    pairs: list[tuple[int, Target]] = []  # of a case and a target
+    sanity = _Explained({name: [] for name in makers})
+    generator = np.random.default_rng(seed)
+    progress("maps", 0, len(cases.rows))
+    for batch, image in cases.batches():
+        targets = cases.targets(batch, cases.values(image))
+        truth = {about: masks.of(about, cases.rows_of(batch)) for about in kinds}
+        wanted = _with_masked(targets, truth.get("concepts"))
+        made = {name: _dense_maps(cases, maker, image, wanted) for name, maker in makers.items()}
+        diagnosis = [cases.column(each[-1]) for each in targets]
+        for about, mask in truth.items():
+            for name, maps in made.items():
+                if mask is not None:
+                    shown = maps[range(len(batch)), diagnosis, None] if about == "classes" else maps[:, : mask.shape[1]]
+                    located[about, name].append(measure_maps(shown.double().cpu().numpy(), mask))
+        case = [i for i, each in enumerate(targets) for _ in each]
+        column = [cases.column(target) for each in targets for target in each]
+        pairs += [(batch[i], target) for i, each in enumerate(targets) for target in each]
+        chance = _chance(targets, [seed, batch.start])
+        covered = cover(image)
+        random = random_curves(cases.values, image, covered, generator)
+        orders = torch.cat([region_order(maps[case, column], chance) for maps in made.values()])
+        found = region_curves(cases.values, image, covered, case * len(makers), orders)  # one call fills the batches
+        for name, *each in zip(makers, *(torch.split(curve, len(case)) for curve in found), strict=True):
+            curves[name].append(curves_of_targets(Curves(*each), random, case, column))
+        sanity.add(image, targets, {name: maps[case, column] for name, maps in made.items()}, sanity_cases)
+        progress("maps", batch.stop, len(cases.rows))
+    randomised = randomise_cascade(
+        cases.model,
+        {name: partial(sanity.maps_of, maker) for name, maker in makers.items()},
+        {name: torch.cat(maps) for name, maps in sanity.maps.items()},
+        seed=seed,
+        progress=partial(progress, "parameter randomisation"),
+    )
     options = {"resamples": resamples, "seed": seed}
-    return {
-        name: MapAudit(
-            localise(join(mine.found), cases.group, names, needed=needed, **options) if mine.found else None,
-            summarise_curves(mine.curves, cases.group[pairs], **options) if mine.curves else None,
-            summarise_cascade(mine.cascades, cases.group[sane], **options) if mine.cascades else None,
-        )
-        for name, mine in measured.items()
-    }
+    audits: dict[About, dict[str, MapAudit]] = {}
+    for about in kinds:
+        own = [i for i, (_, target) in enumerate(pairs) if target.about == about]
+        group = cases.group[[pairs[i][0] for i in own]]
+        checked = [i for i in own if pairs[i][0] < sanity_cases]
+        names = [DIAGNOSIS] if about == "classes" else list(cases.bundle.concepts)
+        located_by = {name: located[about, name] for name in makers}
+        audits[about] = {
+            name: MapAudit(
+                localise(join(found), cases.group, names, needed=needed.get(about), **options) if found else None,
+                summarise_curves(join_curves(curves[name], own), group, **options) if own else None,
+                summarise_cascade(randomised[name].of(checked), group[: len(checked)], **options) if checked else None,
+            )
+            for name, found in located_by.items()
+        }
+    return audits
 
 
-def audit_routes(
-    cases: Cases,
-    about: About,
-    routes: RoutesOf,
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
-    progress: Progress = lambda done, total: None,
-) -> RouteAblation | None:
-    """Cut the routes that explain each target of each case; None where there is nothing to explain."""
-    values, generator = target_values(cases.model, about), np.random.default_rng(seed)
-    parts: list[CutMeasures] = []
-    pairs: list[int] = []
-    for batch in cases.batches():
-        image = cases.image(batch)
-        case, target = cases.asked(image, batch, about)
-        for one in sorted(set(target)):
-            which = [i for i, t in zip(case, target, strict=True) if t == one]
-            relevance = routes(cases.model, image[which], about, one)
-            parts.append(cut_routes(cases.model, values, image[which], one, relevance, generator))
-            pairs += [batch[i] for i in which]
-        progress(batch.stop, len(cases.rows))
-    return summarise_cuts(parts, cases.group[pairs], resamples=resamples, seed=seed) if parts else None
+@dataclass
+class _Explained:
+    """The first cases with their targets, and the maps that each method made of them: lists of (P, H, W)."""
+
+    maps: dict[str, list[Tensor]]
+    image: list[Tensor] = field(default_factory=list)
+    targets: list[list[Target]] = field(default_factory=list)
+
+    def add(self, image: Tensor, targets: Sequence[list[Target]], maps: Mapping[str, Tensor], limit: int) -> None:
+        """Keep what belongs to the first `limit` cases."""
+        few = targets[: max(0, limit - len(self.image))]
+        self.image += list(torch.split(image[: len(few)], 1))
+        self.targets += few
+        for name, each in maps.items():
+            self.maps[name].append(each[: sum(map(len, few))])
+
+    def maps_of(self, maker: MapMaker, model: nn.Module) -> Tensor:
+        """The same maps by another model."""
+        return torch.cat([maker(model, *each)[0] for each in zip(self.image, self.targets, strict=True)])
 
 
-def _masks_of(masks: CaseMasks, about: About, rows: Sequence[int]) -> np.ndarray | None:
-    """(n, targets, size, size) bool; None where there are none."""
-    if about == "concepts":
-        return None if masks.concepts is None else masks.concepts(rows)
-    return None if masks.lesion is None else masks.lesion(rows)[:, None]
+def _dense_maps(cases: Cases, maker: MapMaker, image: Tensor, targets: Sequence[Sequence[Target]]) -> Tensor:
+    """The maps of each image's targets in their columns, 0 in all others: (n, columns, H, W)."""
+    columns = len(cases.bundle.concepts) + len(cases.bundle.classes)
+    maps = image.new_zeros(len(image), columns, *image.shape[2:])
+    for i, (single, asked) in enumerate(zip(torch.split(image, 1), targets, strict=True)):
+        maps[i, [cases.column(target) for target in asked]] = maker(cases.model, single, asked)[0].detach().to(maps)
+    return maps
 
 
-def _diagnosed(maps: Tensor, diagnosis: Sequence[int]) -> Tensor:
-    """The map of each case's own diagnosis: (B, classes, H, W) -> (B, 1, H, W)."""
-    return maps[torch.arange(len(maps)), torch.as_tensor(diagnosis)].unsqueeze(1)
+def _with_masked(targets: Sequence[list[Target]], masks: np.ndarray | None) -> list[list[Target]]:
+    """The targets of each image, and the concepts that have a mask in it besides."""
+    if masks is None:
+        return list(targets)
+    has = [[Target("concepts", int(j)) for j in np.flatnonzero(each)] for each in np.asarray(masks.any((2, 3)))]
+    return [[*own, *(each for each in masked if each not in own)] for own, masked in zip(targets, has, strict=True)]
 
 
-def _about(maker: MapMaker, about: About) -> Callable[[nn.Module, Tensor], Tensor]:
-    return lambda model, image: maker(model, image, about=about)
+def _chance(targets: Sequence[Sequence[Target]], seed: Sequence[int]) -> np.ndarray:
+    """What decides between equal regions of each map, for concepts and for classes from the same seed: (P, regions)."""
+    about = np.array([target.about for each in targets for target in each])
+    chance = np.empty((len(about), GRID**2))
+    for kind in np.unique(about):
+        own = about == kind
+        chance[own] = np.random.default_rng(seed).random((own.sum(), GRID**2))
+    return chance

@@ -1,11 +1,11 @@
-"""Do maps depend on what the model has learned? Weights are made random from the top down (after Adebayo et al. 2018).
+"""Parameter randomisation: do maps depend on what the model has learned (Adebayo et al. 2018)?
 
-Stage by stage, from the heads to the image, a model forgets what it knows, and its maps are compared with those of the
-whole model. Maps that stay alike show edges of the image, not reasons. A stage forgets by having the numbers of each of
-its parameters dealt anew at random: other places, the same sizes, so that no layer vanishes or saturates by that.
+Stage by stage, from the heads to the image, the weights of a model are made random, and its maps are compared with
+those of the trained model. Maps that stay alike show edges of the image, not reasons. The numbers of each parameter are
+put into a random order: other places, the same sizes, so that no layer vanishes or saturates by that.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,28 +14,34 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.metrics.means import means
-from parsecaps.metrics.score import Score
+from parsecaps.metrics import Score, means
 from parsecaps.nn.decoder import Decoder
 
-Maps = Callable[[nn.Module, Tensor], Tensor]  # a model and images (B, channels, H, W) -> (B, K, H, W)
+Maps = Callable[[nn.Module], Tensor]  # a model -> the maps of P pairs of a case and a target (P, H, W)
+Progress = Callable[[int, int], None]
+
+_C1, _C2 = 0.01**2, 0.03**2  # of the structural similarity
 
 
 class CascadeMeasures(NamedTuple):
-    """How alike maps are to those of the whole model, for P pairs of a case and a target, after each stage.
+    """How alike maps are to those of the trained model, for P pairs of a case and a target, after each stage.
 
     Shapes:
-        - spearman, ssim: (P, stages), NaN where the whole model's own map is blank
+        - spearman, ssim: (P, stages), NaN where the trained model's own map is blank
     """
 
     stages: list[str]
     spearman: np.ndarray
     ssim: np.ndarray
 
+    def of(self, pairs: Sequence[int]) -> "CascadeMeasures":
+        """Some of the pairs."""
+        return CascadeMeasures(self.stages, self.spearman[pairs], self.ssim[pairs])
+
 
 @dataclass(frozen=True)
 class Randomised:
-    """Mean likeness to the maps of the whole model after each stage was made random, from the top down.
+    """Mean likeness to the maps of the trained model after each stage was made random, from the top down.
 
     `spearman` is the rank correlation over the pixels, `ssim` the structural similarity of maps scaled to a maximum
     of 1. A map that has become blank is like no other: 0.
@@ -46,33 +52,45 @@ class Randomised:
     ssim: list[Score]
 
 
-def cascade(
-    model: nn.Module, maps: Maps, image: Tensor, case: Sequence[int], target: Sequence[int], *, seed: int = 0
-) -> CascadeMeasures:
-    """Make a copy of the model random, stage by stage, and compare the maps of P pairs; the model stays as it is."""
-    which, index = torch.as_tensor(case, dtype=torch.long), torch.as_tensor(target, dtype=torch.long)
-    forgetful = deepcopy(model)
+def randomise_cascade(
+    model: nn.Module,
+    maps: Mapping[str, Maps],
+    own: Mapping[str, Tensor],
+    *,
+    seed: int = 0,
+    progress: Progress = lambda done, total: None,
+) -> dict[str, CascadeMeasures]:
+    """Make a copy of the model random, stage by stage, and compare its maps with the model's `own`, for each method.
+
+    Each random network serves all methods; the model stays as it is.
+    """
+    randomised = deepcopy(model)
     generator = torch.Generator().manual_seed(seed)
-    own = _array(maps(model, image)[which, index])
-    stages, spearman, ssim = [], [], []
-    for name, stage in stages_from_top(forgetful):
-        deal_anew(stage, generator)
-        now = _array(maps(forgetful, image)[which, index])
-        stages.append(name)
-        spearman.append(rank_correlation(own, now))
-        ssim.append(structural_similarity(own, now))
-    return CascadeMeasures(stages, np.stack(spearman, axis=1), np.stack(ssim, axis=1))
+    stages = list(stages_from_top(randomised))
+    trained = {name: _array(each) for name, each in own.items()}
+    alike: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in maps}
+    progress(0, len(stages))
+    for i, (_, stage) in enumerate(stages):
+        randomise(stage, generator)
+        for name, make in maps.items():
+            now = _array(make(randomised))
+            alike[name].append((rank_correlation(trained[name], now), structural_similarity(trained[name], now)))
+        progress(i + 1, len(stages))
+    names = [name for name, _ in stages]
+    return {
+        name: CascadeMeasures(names, *(np.stack(each, axis=1) for each in zip(*found, strict=True)))
+        for name, found in alike.items()
+    }
 
 
 def summarise_cascade(
-    parts: Sequence[CascadeMeasures], group: np.ndarray, *, resamples: int = 1000, seed: int = 0
+    measured: CascadeMeasures, group: np.ndarray, *, resamples: int = 1000, seed: int = 0
 ) -> Randomised:
     """Means over all pairs, with 95 % intervals over patients (`group`: (P,))."""
     spearman, ssim = (
-        means(np.concatenate(each), group, resamples=resamples, seed=seed).scores()
-        for each in ([part.spearman for part in parts], [part.ssim for part in parts])
+        means(each, group, resamples=resamples, seed=seed).scores() for each in (measured.spearman, measured.ssim)
     )
-    return Randomised(parts[0].stages, spearman, ssim)
+    return Randomised(measured.stages, spearman, ssim)
 
 
 def stages_from_top(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -92,7 +110,7 @@ def stages_from_top(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 @torch.no_grad()
-def deal_anew(module: nn.Module, generator: torch.Generator) -> None:
+def randomise(module: nn.Module, generator: torch.Generator) -> None:
     """Put the numbers of each parameter into a random order."""
     for parameter in module.parameters():
         order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
@@ -111,15 +129,24 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def structural_similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """SSIM of maps scaled to a maximum of 1: (P, H, W) twice -> (P,); NaN where the first is blank, 0 the second."""
-    from torchmetrics.functional.image import structural_similarity_index_measure
+    """SSIM of maps scaled to a maximum of 1: (P, H, W) twice -> (P,); NaN where the first is blank, 0 the second.
 
-    if not len(first):
-        return np.empty(0)
-    a, b = (torch.from_numpy(_scaled(maps)).unsqueeze(1) for maps in (first, second))
-    alike = structural_similarity_index_measure(a, b, data_range=1.0, reduction="none")
-    assert isinstance(alike, Tensor)
-    return np.where(_blank(first), np.nan, np.where(_blank(second), 0, alike.view(-1).numpy()))
+    As torchmetrics has it (Wang et al. 2004, a Gaussian window of 11 pixels), but with a separable filter, which is
+    thirty times as fast.
+    """
+    a, b = _scaled(first), _scaled(second)
+    mean_a, mean_b, aa, bb, ab = (_smooth(each) for each in (a, b, a * a, b * b, a * b))
+    light = (2 * mean_a * mean_b + _C1) / (mean_a**2 + mean_b**2 + _C1)
+    spread = np.maximum(aa - mean_a**2, 0) + np.maximum(bb - mean_b**2, 0)
+    alike = (light * (2 * (ab - mean_a * mean_b) + _C2) / (spread + _C2)).mean((1, 2))
+    return np.where(_blank(first), np.nan, np.where(_blank(second), 0, alike))
+
+
+def _smooth(maps: np.ndarray) -> np.ndarray:
+    """The weighted mean around each pixel: (P, H, W)."""
+    from scipy.ndimage import gaussian_filter
+
+    return np.asarray(gaussian_filter(maps, 1.5, radius=5, axes=(1, 2), mode="mirror"))
 
 
 def _array(maps: Tensor) -> np.ndarray:

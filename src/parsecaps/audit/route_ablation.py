@@ -1,33 +1,38 @@
-"""Does the decision rest on the routes that an explanation shows? They are cut, and it must fall.
+"""Route ablation: does the decision rest on the routes that an explanation shows? They are cut, and it must fall.
 
 In every cell a share of the routes (couplings above 0) is set to 0: those that brought most to the target by the
 explanation; as many at random; and, as a harder rival, those with the strongest couplings, which know nothing of the
 target. The cells above choose anew from what is left.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.audit.faithfulness import Values
-from parsecaps.metrics.means import means
-from parsecaps.metrics.score import Score
+from parsecaps.audit.cases import About, Cases, Progress, Values
+from parsecaps.explain.attribution import Target
+from parsecaps.metrics import Score, means
 from parsecaps.nn.couplings import Coupling, Rule, record_couplings, replace_couplings
+from parsecaps.nn.initial import InitialBlock
+from parsecaps.nn.primary import PrimaryCaps
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 RANDOM_CUTS = 3
+_FORWARD = 64  # images in one forward pass
 
-# a model, images (B, channels, H, W), a target -> what each route of each cell brought, (B, heads, parents, children)
-RouteRelevance = Callable[[nn.Module, Tensor, int], Sequence[Tensor]]
+# as `explain.attribution.route_relevance`: for each target and each cell (B, heads, parents, children)
+RouteRelevance = Callable[[nn.Module, Tensor, Sequence[Target]], list[list[Tensor]]]
 
 
 class CutMeasures(NamedTuple):
-    """The value of the target for each of P cases, with all routes and after each share of them is cut.
+    """The value of the target of each of P pairs, with all routes and after each share of them is cut.
 
     Shapes:
         - each: (P, 1 + shares)
@@ -54,46 +59,144 @@ class RouteAblation:
     gain_on_strongest: Score
 
 
-@torch.no_grad()
-def cut_routes(
-    model: nn.Module,
-    values: Values,
-    image: Tensor,
-    target: int,
-    relevance: Sequence[Tensor],
-    generator: np.random.Generator,
+def audit_routes(
+    cases: Cases,
+    relevance: RouteRelevance,
     *,
-    shares: Sequence[float] = SHARES,
-) -> CutMeasures:
-    """Cut the routes of a few images (P, channels, H, W) and watch one target; `relevance` is of each cell's routes."""
-    modules = [module for module in model.modules() if isinstance(module, Coupling) and module.branch == "sparse"]
-    with record_couplings(model) as recorded:
-        model(image)
-    couplings = [each.coupling for each in recorded if each.branch == "sparse"]
-    if not len(modules) == len(couplings) == len(relevance):
-        raise ValueError(
-            f"{len(relevance)} cells have a relevance, but the model has {len(modules)}; give one for each"
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Progress = lambda done, total: None,
+) -> dict[About, RouteAblation]:
+    """Cut the routes that explain each target of each case, about concepts and about classes."""
+    generators: dict[About, np.random.Generator] = {
+        about: np.random.default_rng(seed) for about in ("concepts", "classes")
+    }
+    parts: dict[About, list[CutMeasures]] = {about: [] for about in generators}
+    pairs: dict[About, list[int]] = {about: [] for about in generators}  # the case of each
+    progress(0, len(cases.rows))
+    for batch, image in cases.batches():
+        targets = cases.targets(batch, cases.values(image))
+        cuts = RouteCuts(cases.model, cases.values, image)
+        brought = [relevance(cases.model, *each) for each in zip(torch.split(image, 1), targets, strict=True)]
+        for about, generator in generators.items():
+            asked = sorted(  # by target, then by case
+                (target.index, i, place)
+                for i, each in enumerate(targets)
+                for place, target in enumerate(each)
+                if target.about == about
+            )
+            if asked:
+                index, case, _ = zip(*asked, strict=True)
+                of_pairs = [torch.cat(cell) for cell in zip(*(brought[i][place] for _, i, place in asked), strict=True)]
+                column = [cases.column(Target(about, each)) for each in index]
+                parts[about].append(cuts.measure(case, column, of_pairs, generator))
+                pairs[about] += [batch[i] for i in case]
+        progress(batch.stop, len(cases.rows))
+    return {
+        about: summarise_cuts(found, cases.group[pairs[about]], resamples=resamples, seed=seed)
+        for about, found in parts.items()
+        if found
+    }
+
+
+class RouteCuts:
+    """Cuts of the routes of a few images (B, channels, H, W).
+
+    The couplings as they are, and the primary capsules, which no cut changes, are found once. `strongest` are the
+    values of each image with its strongest routes cut: (B, 1 + shares, K).
+    """
+
+    @torch.inference_mode()
+    def __init__(self, model: nn.Module, values: Values, image: Tensor, *, shares: Sequence[float] = SHARES) -> None:
+        self.model, self.values, self.image, self.shares = model, values, image, shares
+        self.modules = [each for each in model.modules() if isinstance(each, Coupling) and each.branch == "sparse"]
+        with record_couplings(model) as recorded, _outputs_of(model, PrimaryCaps) as primary:
+            self.whole = values(image)  # (B, K)
+        self.primary = primary[0]
+        self.couplings = [each.coupling for each in recorded if each.branch == "sparse"]
+        self.strongest = self._curves(list(range(len(image))), self._ranks(list(range(len(image))), self.couplings))
+
+    @torch.inference_mode()
+    def measure(
+        self, case: Sequence[int], column: Sequence[int], relevance: Sequence[Tensor], random: np.random.Generator
+    ) -> CutMeasures:
+        """Cut the routes of P pairs of an image and a column of its values.
+
+        `relevance` has for each cell what each route brought: (P, heads, parents, children). Random numbers are drawn
+        target by target, so pairs come ordered by their columns.
+        """
+        if not len(self.modules) == len(self.couplings) == len(relevance):
+            raise ValueError(
+                f"{len(relevance)} cells have a relevance, but the model has {len(self.modules)}; give one for each"
+            )
+        ranks = [self._ranks(case, relevance)]
+        drawn: list[list[list[Tensor]]] = [[] for _ in range(RANDOM_CUTS)]
+        for _, group in groupby(zip(column, case, strict=True), key=itemgetter(0)):
+            which = [i for _, i in group]
+            for parts in drawn:
+                chance = [random.random((len(which), *c.shape[1:]), np.float32) for c in self.couplings]
+                parts.append(self._ranks(which, [torch.from_numpy(each).to(self.image.device) for each in chance]))
+        ranks += [[torch.cat(cell) for cell in zip(*parts, strict=True)] for parts in drawn]
+        curves = self._curves([*case] * len(ranks), [torch.cat(cell) for cell in zip(*ranks, strict=True)])
+        shown, *chances = curves.chunk(len(ranks))
+
+        def of_target(curve: Tensor) -> np.ndarray:
+            return np.asarray(curve[range(len(column)), :, list(column)].double().cpu().numpy())
+
+        return CutMeasures(
+            of_target(shown),
+            np.mean([of_target(each) for each in chances], axis=0),
+            of_target(self.strongest[list(case)]),
         )
 
-    whole = values(image)[:, target]
+    def _ranks(self, case: Sequence[int], scores: Sequence[Tensor]) -> list[Tensor]:
+        """The place of each route in the order of its score, from 0, in the form that each cell keeps couplings in.
 
-    def curve(scores: Sequence[Tensor]) -> np.ndarray:
-        ranks = [_rank(score, c) for score, c in zip(scores, couplings, strict=True)]
-        points = [whole]
-        for share in shares:
-            cut: dict[nn.Module, Tensor] = {
-                module: module.kept((rank < _count(c, share)).to(c.dtype))
-                for module, rank, c in zip(modules, ranks, couplings, strict=True)
+        `scores` has (R, heads, parents, children) for each cell. Where there is no route the place is behind all
+        others; of equal routes the first in memory comes first.
+        """
+        result = []
+        for module, coupling, score in zip(self.modules, self.couplings, scores, strict=True):
+            ranks = []
+            for i, own in zip(case, score.to(coupling), strict=True):
+                there = (coupling[i].flatten() > 0).nonzero().squeeze(1)
+                rank = torch.full_like(coupling[i].flatten(), coupling[i].numel())
+                best = own.flatten()[there].argsort(descending=True, stable=True)
+                rank[there[best]] = torch.arange(len(there), device=rank.device, dtype=rank.dtype)
+                ranks.append(module.kept(rank.view_as(coupling[:1])))
+            result.append(torch.cat(ranks))
+        return result
+
+    def _curves(self, case: Sequence[int], ranks: Sequence[Tensor]) -> Tensor:
+        """What the model says of R images as more and more of their routes are cut: (R, 1 + shares, K)."""
+        which = torch.as_tensor(case, device=self.image.device)
+        count = [(coupling > 0).flatten(1).sum(1)[which] for coupling in self.couplings]
+        shares = torch.tensor(self.shares, device=self.image.device)
+        row = torch.arange(len(which) * len(shares), device=self.image.device)
+        parts = []
+        for some in torch.split(row, _FORWARD):
+            image, share = some // len(shares), shares[some % len(shares)]
+            kept: dict[nn.Module, Tensor] = {
+                module: rank[image] >= torch.ceil(share * n[image]).view(-1, *[1] * (rank.dim() - 1))
+                for module, rank, n in zip(self.modules, ranks, count, strict=True)
             }
-            with replace_couplings(model, _without(cut)):
-                points.append(values(image)[:, target])
-        return np.asarray(torch.stack(points, 1).double().cpu().numpy())
+            with replace_couplings(self.model, _only(kept)), self._same_primary(which[image]):
+                parts.append(self.values(self.image[which[image]]))
+        cut = torch.cat(parts).view(len(which), len(shares), -1)
+        return torch.cat([self.whole[which].unsqueeze(1), cut], 1)
 
-    random = []
-    for _ in range(RANDOM_CUTS):
-        chance = [torch.from_numpy(generator.random(tuple(c.shape), dtype=np.float32)).to(c.device) for c in couplings]
-        random.append(curve(chance))
-    return CutMeasures(curve(relevance), np.mean(random, axis=0), curve(couplings))
+    @contextmanager
+    def _same_primary(self, which: Tensor) -> Iterator[None]:
+        """Let the model take the primary capsules that it had, and not compute them."""
+        primary = self.primary[which]
+        skipped = [each for each in self.model.modules() if isinstance(each, InitialBlock | PrimaryCaps)]
+        try:
+            for module in skipped:
+                module.forward = lambda *_: primary  # type: ignore[method-assign]
+            yield
+        finally:
+            for module in skipped:
+                del module.forward
 
 
 def summarise_cuts(
@@ -112,17 +215,22 @@ def summarise_cuts(
     return RouteAblation([0.0, *shares], shown, random, strongest, gain, on_strongest)
 
 
-def _without(cut: dict[nn.Module, Tensor]) -> Rule:
-    """The rule by which the cells do without some routes: 1 where a coupling is cut, in the form it is kept in."""
-    return lambda module, c: c * (1 - cut[module]) if module in cut else c
+def _only(kept: dict[nn.Module, Tensor]) -> Rule:
+    """The rule by which the cells do without some routes: true where a coupling is kept."""
+    return lambda module, c: c * kept[module] if module in kept else c
 
 
-def _rank(score: Tensor, coupling: Tensor) -> Tensor:
-    """The place of each route of a case in the order of its score, from 0; those that are not there come last."""
-    there = torch.where(coupling > 0, score.to(coupling), -math.inf).flatten(1)
-    return there.argsort(dim=1, descending=True, stable=True).argsort(1).view_as(coupling)
+@contextmanager
+def _outputs_of(model: nn.Module, kind: type[nn.Module]) -> Iterator[list[Tensor]]:
+    """Collect what the modules of a kind give."""
+    outputs: list[Tensor] = []
 
+    def keep(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        outputs.append(output)
 
-def _count(coupling: Tensor, share: float) -> Tensor:
-    """How many routes of each case are cut, rounded up: (P, 1, 1, 1)."""
-    return torch.ceil(share * (coupling > 0).flatten(1).sum(1)).view(-1, 1, 1, 1)
+    handles = [each.register_forward_hook(keep) for each in model.modules() if isinstance(each, kind)]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()

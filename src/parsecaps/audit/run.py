@@ -1,20 +1,163 @@
-"""The audit of a trained run, or of a saved model, with everything it needs found from their folders."""
+"""How far the explanations of a model can be trusted, measured on a data set: maps of several methods side by side,
+lesions painted over, routes cut, concepts, what a strict tree costs, and how alike capsules are.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from parsecaps.audit.audit import LIMIT, Audit, Progress, audit
-from parsecaps.prediction.bundle import Bundle, find_bundle
-from parsecaps.data.cache import prepare_all
+import numpy as np
+from torch import Tensor
+
+from parsecaps.audit.cases import About, CaseMasks, Cases, find_masks
+from parsecaps.audit.concepts import ConceptAudit, audit_concepts
+from parsecaps.audit.inpainting import Inpainted, measure_inpainted, summarise_inpainted
+from parsecaps.audit.maps import MapAudit, MapMaker, StageProgress, audit_maps, map_makers
+from parsecaps.audit.redundancy import LayerSimilarity, capsule_similarity
+from parsecaps.audit.route_ablation import RouteAblation, RouteRelevance, audit_routes
+from parsecaps.audit.strict_cost import strict_cost
+from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.sources import open_data
+from parsecaps.explain.attribution import has_routes, route_relevance
 from parsecaps.explain.case_memory import weights_digest
-from parsecaps.explain.map_makers import map_makers, routes_of
+from parsecaps.explain.strict_cost import StrictCost
 from parsecaps.explain.strict_tree import load_statistics
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
-from parsecaps.training.choose import absolute
 from parsecaps.run import Run
+from parsecaps.training.choose import absolute
+
+LIMIT = 200  # cases with maps; fewer for what is slower still
+SANITY_CASES = 8
+ROUTE_CASES = 48
+INPAINTED_CASES = 600
+REDUNDANCY_CASES = 64
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All that was measured of a model's explanations.
+
+    `maps` and `routes` are by what is explained ("concepts", "classes"), `maps` then by method. `mapped` of the `cases`
+    were explained by maps. `masks` says what maps were compared with. `hidden` is what is still found with it painted
+    over, where there are masks. `strict` is what a strict tree costs, None without routes. `notes` say what to know,
+    what could not be measured, and why.
+    """
+
+    model: str
+    data: str
+    cases: int
+    patients: int
+    mapped: int
+    resamples: int
+    seed: int
+    masks: str
+    maps: dict[About, dict[str, MapAudit]]
+    hidden: dict[About, Inpainted]
+    routes: dict[About, RouteAblation]
+    concepts: ConceptAudit | None
+    strict: StrictCost | None
+    redundancy: list[LayerSimilarity]
+    notes: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        return asdict(self)
+
+
+def audit(
+    bundle: Bundle,
+    data: DataSet,
+    prepared: PreparedImages,
+    rows: Sequence[int],
+    *,
+    maps: Mapping[str, MapMaker] | None = None,
+    masks: CaseMasks | None = None,
+    routes: RouteRelevance | None = None,
+    train: Predictions | None = None,
+    statistics: Mapping[str, Tensor] | None = None,
+    limit: int = LIMIT,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: StageProgress = lambda stage, done, total: None,
+) -> Audit:
+    """Measure the explanations of a model on these cases of a data set, whose images were prepared as the bundle says.
+
+    `maps` are the methods to compare, by name, those of `map_makers` if left out; `routes` says what each route
+    brought, `route_relevance` if left out. `masks` are those of the data if left out. `statistics` are those of the
+    strict tree (`explain.strict_tree`). `train` are the predictions of the training cases (`predict_cases`). At most
+    `limit` cases, drawn at random, get maps. The same arguments give the same numbers.
+    """
+    if not rows:
+        raise ValueError(f"{data.root} has no cases to audit on; give at least one")
+    _check_limit(limit)
+    masks = find_masks(data, bundle) if masks is None else masks
+    progress("predictions", 0, len(rows))
+    predictions = predict_cases(bundle, data, prepared, rows, progress=partial(progress, "predictions"))
+    order = np.random.default_rng(seed).permutation(len(rows))
+    cases = Cases(bundle, data, prepared, [rows[i] for i in order[:limit]])
+    inpainted = Cases(bundle, data, prepared, [rows[i] for i in order[: max(limit, INPAINTED_CASES)]])
+    options = {"resamples": resamples, "seed": seed}
+    kinds: list[About] = ["concepts", "classes"] if bundle.concepts else ["classes"]
+    hidden: dict[About, Inpainted] = {}
+    needed: dict[About, np.ndarray] = {}
+    for about in kinds:
+        of_label, stage = predictions.label[order], partial(progress, f"inpainted {about}")
+        measured = measure_inpainted(inpainted, about, masks, of_label, seed=seed, progress=stage)
+        if measured is not None:
+            needed[about] = measured.needed[: len(cases.rows)]
+            if (found := summarise_inpainted(measured, inpainted, about, **options)) is not None:
+                hidden[about] = found
+    makers = map_makers(bundle.model) if maps is None else maps
+    found_maps = audit_maps(
+        cases, makers, masks, sanity_cases=SANITY_CASES, needed=needed, progress=progress, **options
+    )
+    ablations: dict[About, RouteAblation] = {}
+    strict = None
+    if has_routes(bundle.model):
+        few, stage = cases.first(ROUTE_CASES), partial(progress, "route ablation")
+        ablations = audit_routes(few, routes or route_relevance, progress=stage, **options)
+        strict = strict_cost(
+            bundle,
+            data,
+            prepared,
+            rows,
+            predictions,
+            statistics=statistics,
+            progress=partial(progress, "strict tree"),
+            **options,
+        )
+    progress("concepts", 0, 1)
+    concepts, notes = audit_concepts(bundle, data, prepared, rows, predictions, train, **options)
+    progress("concepts", 1, 1)
+    progress("redundancy", 0, 1)
+    redundancy = capsule_similarity(bundle.model, (image for _, image in cases.first(REDUNDANCY_CASES).batches()))
+    progress("redundancy", 1, 1)
+    if masks.concepts is None and masks.lesion is None:
+        notes.append("the data have no masks: whether maps point at the right place cannot be said")
+    if not has_routes(bundle.model):
+        notes.append(f"no routes were cut: none are known of this {type(bundle.model).__name__}")
+    return Audit(
+        model=type(bundle.model).__name__,
+        data=str(data.root),
+        cases=len(rows),
+        patients=len(np.unique(predictions.groups())),
+        mapped=len(cases.rows),
+        resamples=resamples,
+        seed=seed,
+        masks=masks.known,
+        maps=found_maps,
+        hidden=hidden,
+        routes=ablations,
+        concepts=concepts,
+        strict=strict,
+        redundancy=redundancy,
+        notes=notes,
+    )
 
 
 def audit_model(
@@ -24,38 +167,37 @@ def audit_model(
     limit: int = LIMIT,
     resamples: int = 1000,
     seed: int = 0,
-    progress: Progress = lambda what, done, total: None,
+    progress: StageProgress = lambda stage, done, total: None,
 ) -> Audit:
     """Audit the model of a run on the test part of its own data, or on all cases of other `data`.
 
     A saved model outside of a run needs `data`, and does without its training cases.
     """
-    run, bundle = Run(model), Bundle.load(model)
-    train: Predictions | None = None
-    tested: Sequence[int] | None = None
-    own: DataSet | None = None
-    if run.is_there:
-        own = run.data
-        train = _predict(bundle, own, run.rows("train"), progress)
-        if data is None or absolute(data) == run.config.data.path:
-            tested = run.rows("test")
-            if not tested:
-                raise ValueError(f"{model} has no test part to audit on; give other data")
-    elif data is None:
+    _check_limit(limit)
+    run, bundle = Run(model, reading=partial(progress, "reading images")), Bundle.load(model)
+    own = run.is_there and (data is None or absolute(data) == run.config.data.path)
+    if own and not run.rows("test"):
+        raise ValueError(f"{model} has no test part to audit on; give other data")
+    if not own and data is None:
         raise ValueError(f"{model} is not a run, so it has no data of its own; name the data to audit on")
-    cases = own if tested is not None and own is not None else open_data(str(data))
-    prepared = prepare_all(cases, bundle.preparation, skip_bad=True)
-    good = set(prepared.good)
-    rows = [row for row in (range(len(cases)) if tested is None else tested) if row in good]
+    cases = run.data if own else open_data(str(data))
+    train: Predictions | None = None
+    if run.is_there:
+        learned, stage = _readable(run.prepared, run.rows("train")), partial(progress, "training cases")
+        train = predict_cases(bundle, run.data, run.prepared, learned, progress=stage)
+    if own:
+        prepared, rows = run.prepared, run.rows("test")
+    else:
+        prepared = prepare_all(cases, bundle.preparation, skip_bad=True, progress=partial(progress, "reading images"))
+        rows = list(range(len(cases)))
+    assert bundle.folder is not None
     return audit(
         bundle,
         cases,
         prepared,
-        rows,
-        maps=map_makers(bundle.model),
-        routes=routes_of(bundle.model),
+        _readable(prepared, rows),
         train=train,
-        statistics=load_statistics(find_bundle(model), weights_digest(bundle.model)),
+        statistics=load_statistics(bundle.folder, weights_digest(bundle.model)),
         limit=limit,
         resamples=resamples,
         seed=seed,
@@ -63,10 +205,12 @@ def audit_model(
     )
 
 
-def _predict(bundle: Bundle, data: DataSet, rows: Sequence[int], progress: Progress) -> Predictions:
-    prepared = prepare_all(data, bundle.preparation, skip_bad=True)
+def _check_limit(limit: int) -> None:
+    if limit < 1:
+        raise ValueError(f"limit is {limit}; give at least 1 case")
+
+
+def _readable(prepared: PreparedImages, rows: Sequence[int]) -> list[int]:
+    """Those whose images could be prepared."""
     good = set(prepared.good)
-    usable = [row for row in rows if row in good]
-    return predict_cases(
-        bundle, data, prepared, usable, progress=lambda done, total: progress("training cases", done, total)
-    )
+    return [row for row in rows if row in good]

@@ -1,99 +1,19 @@
-"""What a strict tree costs, measured beside the ordinary network; and what an explanation by it has to say of that."""
+"""What a strict tree costs, measured beside the ordinary network."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 from torch import Tensor
 
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.audit.cases import Progress
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.case_memory import weights_digest
+from parsecaps.explain.strict_cost import Paired, StrictCost
 from parsecaps.explain.strict_tree import strict_network
-from parsecaps.metrics.bootstrap import resampled_weights
-from parsecaps.metrics.comparison import Difference, compare, paired_difference
-from parsecaps.metrics.score import Score
-from parsecaps.metrics.scores import score
-from parsecaps.metrics.weighted import WeightedConceptScores, macro
+from parsecaps.metrics import compare, paired_differences, score
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
-
-AUDIT_FILE = "audit.json"
-
-
-@dataclass(frozen=True)
-class Paired:
-    """A score of both networks on the same cases, each with its interval, and their difference with its own."""
-
-    ordinary: Score
-    strict: Score
-    difference: Difference
-
-
-@dataclass(frozen=True)
-class StrictCost:
-    """What the strict network scores beside the ordinary one; None where labels or concepts are not known.
-
-    `auroc` is the mean over the concepts. `adjusted` says that the strict network had batch statistics of its own,
-    `model` is the digest of the weights that were measured.
-    """
-
-    accuracy: Paired | None
-    auroc: Paired | None
-    adjusted: bool
-    model: str
-
-    def sentence(self) -> str:
-        """The cost in words."""
-        told = [
-            f"{name} {each.strict.value:{form}} instead of {each.ordinary.value:{form}}"
-            + _interval(each.difference, form)
-            for name, each, form in (("accuracy", self.accuracy, ".1%"), ("mean concept AUROC", self.auroc, ".3f"))
-            if each is not None and each.difference.difference is not None
-        ]
-        known = self.accuracy or self.auroc
-        if not told or known is None:
-            return "What strictness costs could not be measured: neither labels nor concepts are known."
-        return f"Measured on {known.strict.n:,} cases, the strict network has {' and '.join(told)}."
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> "StrictCost":
-        """What `dataclasses.asdict` gave, also after a journey through JSON."""
-        accuracy, auroc = (None if each is None else _paired(each) for each in (stored["accuracy"], stored["auroc"]))
-        return cls(accuracy, auroc, bool(stored["adjusted"]), str(stored["model"]))
-
-
-@dataclass(frozen=True)
-class Strictness:
-    """That an explanation is of the strict network, beside what the ordinary one says of the same image."""
-
-    diagnosis: str
-    probability: float
-    seen: tuple[str, ...]
-    adjusted: bool
-    cost: StrictCost | None
-
-    def sentences(self, diagnosis: str, seen: Sequence[str]) -> list[str]:
-        """What a reader must know, beside the `diagnosis` and the concepts that the strict network sees."""
-        same = "the same" if diagnosis == self.diagnosis else f"otherwise: {self.diagnosis}"
-        ordinary = f"The ordinary network says {same} ({self.probability:.1%})"
-        only = [name for name in self.seen if name not in seen]
-        extra = [name for name in seen if name not in self.seen]
-        if only:
-            ordinary += f", and also sees {', '.join(only)}"
-        if extra:
-            ordinary += f", and does not see {', '.join(extra)}"
-        lines = ["Strict tree: each capsule keeps the one parent that chose it most.", f"{ordinary}."]
-        if not self.adjusted:
-            lines.append(
-                "Its batch statistics are those of the ordinary network: `parsecaps remember RUN` adjusts them."
-            )
-        unknown = "What strictness costs was not measured for it: `parsecaps audit RUN` does."
-        return [*lines, unknown if self.cost is None else self.cost.sentence()]
 
 
 def strict_cost(
@@ -101,60 +21,24 @@ def strict_cost(
     data: DataSet,
     prepared: PreparedImages,
     rows: Sequence[int],
-    said: Predictions,
+    ordinary: Predictions,
     *,
     statistics: Mapping[str, Tensor] | None = None,
     resamples: int = 1000,
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> StrictCost:
-    """Run the strict network on these cases, of which the ordinary one has `said` what it saw, and score both."""
+    """Run the strict network on these cases, of which the `ordinary` one's predictions are known, and score both."""
+    progress(0, len(rows))
     with strict_network(bundle.model, statistics):
         strict = predict_cases(bundle, data, prepared, rows, progress=progress)
-    scores = [score(each, resamples=resamples, seed=seed) for each in (said, strict)]
+    scores = [score(each, resamples=resamples, seed=seed) for each in (ordinary, strict)]
     accuracy = auroc = None
-    if (said.label >= 0).any():
-        difference = compare(said, strict, resamples=resamples, seed=seed).differences["accuracy"]
+    if (ordinary.label >= 0).any():
+        difference = compare(ordinary, strict, resamples=resamples, seed=seed).differences["accuracy"]
         accuracy = Paired(scores[0]["accuracy"], scores[1]["accuracy"], difference)
-    if said.presence is not None and said.concepts is not None and "mean_auroc" in scores[0].concepts:
-        ordinary, other = (each.concepts["mean_auroc"] for each in scores)
-        auroc = Paired(ordinary, other, _auroc(said, strict, resamples, seed))
+    if ordinary.presence is not None and ordinary.concepts is not None and "mean_auroc" in scores[0].concepts:
+        first, second = (each.concepts["mean_auroc"] for each in scores)
+        found = paired_differences(ordinary, strict, ["mean_auroc"], resamples=resamples, seed=seed)
+        auroc = Paired(first, second, found["mean_auroc"])
     return StrictCost(accuracy, auroc, statistics is not None, weights_digest(bundle.model))
-
-
-def load_cost(folder: str | Path, bundle: Bundle, adjusted: bool) -> StrictCost | None:
-    """What an audit of this very model measured, from `audit.json` beside the model or in its run; None without one."""
-    for place in (Path(folder), Path(folder).parent):
-        try:
-            stored = json.loads((place / AUDIT_FILE).read_text(encoding="utf-8"))
-            cost = StrictCost.from_dict(stored["strict"])
-        except (OSError, KeyError, TypeError, ValueError):  # no audit, an older one, or of a model without routes
-            continue
-        if cost.model == weights_digest(bundle.model) and cost.adjusted == adjusted:
-            return cost
-    return None
-
-
-def _auroc(ordinary: Predictions, strict: Predictions, resamples: int, seed: int) -> Difference:
-    """The difference of the means over concepts, over resamples of patients."""
-    weigh = []
-    for each in (ordinary, strict):
-        assert each.presence is not None
-        assert each.concepts is not None
-        weigh.append(WeightedConceptScores(each.presence, each.concepts))
-    first, second = (float(macro(each(np.ones((len(ordinary), 1))))["auroc"][0]) for each in weigh)
-    drawn = [
-        macro(weigh[1](weights))["auroc"] - macro(weigh[0](weights))["auroc"]
-        for weights in resampled_weights(ordinary.groups(), resamples, seed)
-    ]
-    return paired_difference(first, second, np.concatenate(drawn) if drawn else np.empty(0))
-
-
-def _paired(stored: Mapping[str, Any]) -> Paired:
-    return Paired(Score(**stored["ordinary"]), Score(**stored["strict"]), Difference(**stored["difference"]))
-
-
-def _interval(difference: Difference, form: str) -> str:
-    if difference.low is None or difference.high is None:
-        return ""
-    return f" (95 % interval of the difference {difference.low:+{form}} to {difference.high:+{form}})"

@@ -8,16 +8,16 @@ from typing import Annotated
 import typer
 
 from parsecaps import __version__
-from parsecaps.cli import network
 from parsecaps.cli.audit import audit
+from parsecaps.cli.bench import bench
 from parsecaps.cli.concepts import concepts
 from parsecaps.cli.data import data_app
 from parsecaps.cli.demo import demo
 from parsecaps.cli.discover import discover, name
 from parsecaps.cli.evaluate import evaluate
-from parsecaps.cli.explain import explain, remember
+from parsecaps.cli.explain import explain, remember, removed_report
 from parsecaps.cli.predict import predict
-from parsecaps.cli.report import report
+from parsecaps.cli.summary import summary
 from parsecaps.cli.train import train
 
 app = typer.Typer(
@@ -47,14 +47,16 @@ def main(
 app.command()(train)
 app.command()(evaluate)
 app.command()(audit)
-app.command()(network.summary)
+app.command()(summary)
 app.command()(demo)
 app.command()(concepts)
 app.command()(predict)
 app.command()(explain)
-app.command()(report)
 app.command()(remember)
 app.command()(discover)
 app.command()(name)
-app.add_typer(network.bench_app, name="bench")
+app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
 app.add_typer(data_app, name="data")
+app.command("report", hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(
+    removed_report
+)

@@ -1,5 +1,9 @@
 """`parsecaps audit`: how far the explanations of a model can be trusted."""
 
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -42,12 +46,8 @@ def audit(
     from parsecaps.report.audit_page import audit_page
     from parsecaps.report.terminal_audit import audit_lines, audit_tables
 
-    with console(stderr=True).status("reading") as status:
-
-        def tell(what: str, done: int, total: int) -> None:
-            status.update(f"{what}: {done:,} of {total:,}")
-
-        found = audit_model(model, data, limit=limit, resamples=resamples, progress=tell)
+    with stage_progress() as progress:
+        found = audit_model(model, data, limit=limit, resamples=resamples, progress=progress)
     folder.mkdir(parents=True, exist_ok=True)
     page, stored = folder / "audit.html", folder / "audit.json"
     page.write_text(
@@ -60,3 +60,23 @@ def audit(
         printed.print(table)
     for line in [*audit_lines(found), f"numbers: {stored}", f"page: {page}"]:
         printed.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def stage_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """What shows how far a long command is: a line that changes on a terminal; a line for each stage in a log."""
+    if sys.stderr.isatty():
+        with console(stderr=True).status("reading") as status:
+            yield lambda stage, done, total: status.update(f"{stage}: {done:,} of {total:,}")
+        return
+    begun: dict[str, float] = {}
+
+    def log(stage: str, done: int, total: int) -> None:
+        if stage not in begun:
+            begun[stage] = time.monotonic()
+            print(f"{stage}: {done:,} of {total:,}", file=sys.stderr, flush=True)
+        elif done == total:
+            seconds = time.monotonic() - begun[stage]
+            print(f"{stage}: {done:,} of {total:,} in {seconds:.0f} s", file=sys.stderr, flush=True)
+
+    yield log

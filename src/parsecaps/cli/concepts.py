@@ -34,10 +34,8 @@ def concepts(
     `parsecaps concepts reports.csv --column findings --lexicon chest.yaml --out cases.csv`
     """
     check_writable(json_file)
-    from parsecaps.report.terminal import plain_table
-    from parsecaps.text.lexicon import Lexicon
-    from parsecaps.text.preview import highlight
-    from parsecaps.text.table import annotate_table
+    from parsecaps.report.terminal_data import concept_table, highlight
+    from parsecaps.text import Lexicon, annotate_table
 
     evidence = out.with_stem(f"{out.stem}-evidence") if evidence is None else evidence
     words = Lexicon.shipped("dermoscopy") if lexicon is None else Lexicon.load(lexicon)
@@ -48,10 +46,7 @@ def concepts(
     shown = console()
     for text, findings in summary.first:
         shown.print(highlight(text, findings))
-    table = plain_table(f"{summary.rows:,} rows", "concept", "present", "absent", "unknown")
-    for name, counts in summary.counts.items():
-        table.add_row(name, f"{counts.present:,}", f"{counts.absent:,}", f"{counts.unknown:,}")
-    shown.print(table)
+    shown.print(concept_table(summary))
     shown.print(f"table: {out}\nevidence, to be checked: {evidence}", highlight=False)
     counted = {name: asdict(counts) for name, counts in summary.counts.items()}
     write_json(json_file, {"rows": summary.rows, "concepts": counted})

@@ -62,15 +62,13 @@ def check(
     """
     for path in (page, fix_split, json_file):
         check_writable(path)
-    from rich.progress import Progress
-
     from parsecaps.data.cache import prepare_all
     from parsecaps.data.check import check_data
     from parsecaps.data.leaks import find_leaks, move_to_one_side, unsafe
     from parsecaps.data.preparation import Preparation
     from parsecaps.data.sources import open_data
     from parsecaps.data.splits import divide, write_split
-    from parsecaps.report.terminal_data import check_lines, check_tables
+    from parsecaps.report.terminal_data import check_lines, check_tables, reading_bar
 
     opened = open_data(data, source)
     if not len(opened):
@@ -79,15 +77,8 @@ def check(
     division, problems = divide(
         opened, file=split, test_fold=test_fold or (), test_part=test_part, val=val, test=test, seed=seed
     )
-    err = console(stderr=True)
-    with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
-        task = progress.add_task("reading images", total=len(opened))
-        prepared = prepare_all(
-            opened,
-            Preparation(size=size, channels=3),
-            skip_bad=True,
-            progress=lambda done, total: progress.update(task, completed=done),
-        )
+    with reading_bar(console(stderr=True), len(opened)) as progress:
+        prepared = prepare_all(opened, Preparation(size=size, channels=3), skip_bad=True, progress=progress)
     result = check_data(opened, prepared, division, problems=problems, skip_bad=skip_bad, allow_leaks=allow_leaks)
     out = console()
     for table in check_tables(result):
@@ -137,7 +128,8 @@ def split(
     `parsecaps data split cases.csv --folds 5 --out split.csv` (split-1.csv to split-5.csv)
     """
     from parsecaps.data.sources import open_data
-    from parsecaps.data.splits import divide, k_folds, split_hash, write_split
+    from parsecaps.data.splits import divide, k_folds, write_split
+    from parsecaps.report.terminal_data import split_line
 
     check_writable(out)
     opened = open_data(data, source)
@@ -151,9 +143,7 @@ def split(
         divisions = {out.with_stem(f"{out.stem}-{i + 1}"): division for i, division in enumerate(made)}
     for path, division in divisions.items():
         write_split(path, opened, division)
-        counts = ", ".join(f"{part} {division.count(part):,}" for part in ("train", "val", "test"))
-        unused = f", unused {division.count(None):,}" if None in division else ""
-        console().print(f"{path}: {counts}{unused}; hash {split_hash(opened, division)}", highlight=False)
+        console().print(split_line(path, opened, division), highlight=False)
     for problem in opened.problems:
         console(stderr=True).print(f"left out: {problem}", highlight=False)
 

@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import (
+    ConfigFile,
+    JsonFile,
+    Settings,
+    check_writable,
+    console,
+    next_free,
+    one_line_errors,
+    write_json,
+)
 from parsecaps.cli.train import INTERRUPTED, show_run, showing_progress
 
 FOLDER = "parsecaps-demo"
@@ -21,6 +30,8 @@ def demo(
     json_file: JsonFile = None,
 ) -> None:
     """Draw skin lesions, train on them, score the network on patients it never saw, and leave a page to open.
+
+    The page has the scores, and unseen cases with their maps, parse trees and the most similar training cases.
 
     Takes two to three minutes on two cores. The lesions, their seven concepts and the diagnosis are drawn by rule
     (docs/phantom.md), so nothing has to be downloaded and everything about them is known.
@@ -38,18 +49,9 @@ def demo(
     chosen = demo_config(config, settings)
     try:
         with showing_progress() as callbacks:
-            result = run_demo(chosen, out or _free(), callbacks)
+            result = run_demo(chosen, out or next_free(Path(FOLDER)), callbacks)
     except KeyboardInterrupt as stopped:
         console(stderr=True).print(str(stopped), highlight=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     write_json(json_file, show_run(result.run))
     console().print(f"open this first: {result.page}", highlight=False, soft_wrap=True)
-
-
-def _free() -> Path:
-    """A folder that is not there yet."""
-    number, folder = 1, Path(FOLDER)
-    while folder.exists():
-        number += 1
-        folder = Path(f"{FOLDER}-{number}")
-    return folder

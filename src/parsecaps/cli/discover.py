@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from parsecaps.cli.audit import stage_progress
 from parsecaps.cli.explain import ModelFolder
 from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
 
@@ -40,18 +41,14 @@ def discover(
     check_writable(json_file)
     if out is not None:
         check_writable(out)
-    from parsecaps.pipeline.discover import discover_run
     from parsecaps.data.files import write_text
+    from parsecaps.pipeline.discover import discover_run, naming_sheet
     from parsecaps.report.terminal_discovery import discovery_lines, discovery_table
 
-    with console(stderr=True).status("reading") as status:
-
-        def tell(what: str, done: int, total: int) -> None:
-            status.update(f"{what}: {done:,} of {total:,}")
-
-        found = discover_run(run, others or (), progress=tell)
-        status.update("drawing the sheet")
-        write_text(sheet, found.sheet())
+    with stage_progress() as progress:
+        found = discover_run(run, others or (), progress=progress)
+        progress("naming sheet", 0, 1)
+        write_text(sheet, naming_sheet(found))
     write_json(json_file, found.as_dict())
     console().print(discovery_table(found))
     lines = list(discovery_lines(found))

@@ -18,9 +18,7 @@ from parsecaps.cli.output import (
 
 if TYPE_CHECKING:
     from parsecaps.config import EvaluateConfig
-    from parsecaps.metrics.comparison import Comparison
-    from parsecaps.metrics.ensemble import Together
-    from parsecaps.metrics.scores import Scores
+    from parsecaps.metrics import Comparison, Ensemble, Scores
 
 
 @one_line_errors
@@ -78,10 +76,9 @@ def evaluate(
     if len({run.resolve() for run in runs}) < len(runs):
         raise ValueError("the same run is given twice; give each once")
     from parsecaps.config import EvaluateConfig, load_settings
-    from parsecaps.metrics.comparison import compare
-    from parsecaps.metrics.ensemble import put_together
-    from parsecaps.pipeline.evaluate import evaluate_run, write_results
     from parsecaps.data.files import write_text
+    from parsecaps.metrics import compare, ensemble
+    from parsecaps.pipeline.evaluate import evaluate_run, write_results
     from parsecaps.report.scores_page import scores_page
     from parsecaps.run import Run
 
@@ -95,18 +92,15 @@ def evaluate(
             (first, other): compare(results[first].predictions, results[other].predictions, resamples=chosen.resamples)
             for other in others
         }
-        together = (
-            put_together([each.predictions for each in results.values()], resamples=chosen.resamples)
-            if others
-            else None
-        )
+        members = [each.predictions for each in results.values()]
+        averaged = ensemble(members, resamples=chosen.resamples) if others else None
     scores = {name: result.scores for name, result in results.items()}
     stored = {
         "runs": {name: each.as_dict() for name, each in scores.items()},
         "comparisons": [
             {"first": one, "second": other, **each.as_dict()} for (one, other), each in comparisons.items()
         ],
-        "together": together and together.as_dict(),
+        "ensemble": averaged and averaged.as_dict(),
     }
     own = Run(runs[0])
     if not others and chosen.data is None and chosen.part in ("auto", "test") and chosen.views == 1:
@@ -118,15 +112,15 @@ def evaluate(
         write_json(numbers, stored)
     if page is not None or written != own.page_file:
         written = written if page is None else page
-        write_text(written, scores_page(scores, comparisons, together, title=f"Scores: {', '.join(scores)}"))
+        write_text(written, scores_page(scores, comparisons, averaged, title=f"Scores: {', '.join(scores)}"))
     write_json(json_file, stored)
-    _show(scores, comparisons, together)
+    _show(scores, comparisons, averaged)
     console().print(f"scores: {numbers}\npage: {written}", highlight=False, soft_wrap=True)
 
 
 def _stem(settings: "EvaluateConfig", runs: int) -> str:
     """What to call the files of scores that are not a run's own."""
-    from parsecaps.training.opening import plain_name
+    from parsecaps.data.files import plain_name
 
     what = settings.part if settings.data is None else plain_name(settings.data)
     parts = ["scores" if runs == 1 else "comparison", *([] if what in ("auto", "test") else [what])]
@@ -134,15 +128,15 @@ def _stem(settings: "EvaluateConfig", runs: int) -> str:
 
 
 def _show(
-    scores: "dict[str, Scores]", comparisons: "dict[tuple[str, str], Comparison]", together: "Together | None"
+    scores: "dict[str, Scores]", comparisons: "dict[tuple[str, str], Comparison]", ensemble: "Ensemble | None"
 ) -> None:
     from parsecaps.report.terminal_scores import (
         comparison_lines,
         comparison_table,
+        ensemble_tables,
         score_lines,
         score_tables,
         set_lines,
-        together_tables,
     )
 
     out = console()
@@ -160,6 +154,6 @@ def _show(
     for (one, other), comparison in comparisons.items():
         out.print(comparison_table(comparison, one, other))
         lines(comparison_lines(comparison, one, other))
-    if together is not None:
-        for table in together_tables(together):
+    if ensemble is not None:
+        for table in ensemble_tables(ensemble):
             out.print(table)

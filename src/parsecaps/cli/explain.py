@@ -1,94 +1,129 @@
 """`parsecaps explain`: the reasons for what a model says of images; `parsecaps remember`: the cases to compare with."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import (
+    ConfigFile,
+    JsonFile,
+    Settings,
+    check_writable,
+    console,
+    fail,
+    next_free,
+    one_line_errors,
+    write_json,
+)
 
-if TYPE_CHECKING:
-    from rich.table import Table
+PAGE = "explanation.html"
 
-    from parsecaps.explain.explanation import Explanation
-
-Method = Annotated[
-    str | None,
-    typer.Option(help="How maps are made: routes (if left out), grad-cam, integrated-gradients or occlusion."),
-]
-RiskLimit = Annotated[
-    float | None, typer.Option(help="Abstain so that at most this share of the sets leaves out the truth.")
-]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Explain the strict network, in which each capsule has a single parent.")
-]
-Traversals = Annotated[
-    int | None, typer.Option(help="Draw what the decoder makes of so many numbers of the global capsule as they move.")
-]
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a run, or of a saved model.")]
 
 
 @one_line_errors
 def explain(
     model: ModelFolder,
-    inputs: Annotated[list[str], typer.Argument(metavar="IMAGES", help="Images, DICOM files, folders, or data sets.")],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Write overlays, trees and numbers of each image here.")
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="IMAGES", help="Images, folders, or data sets; the run's test part if left out."),
     ] = None,
-    method: Method = None,
-    risk: RiskLimit = None,
-    strict: Strict = False,
-    traversals: Traversals = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="PAGE.html", help=f"Where to write the page; the next free {PAGE} if left out."),
+    ] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write overlays, trees and numbers of each image here, too."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many images; 100 if left out.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="How maps are made: routes (if left out), grad-cam, integrated-gradients or occlusion."),
+    ] = None,
+    risk: Annotated[
+        float | None, typer.Option(help="Abstain so that at most this share of the sets leaves out the truth.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Explain the strict network, in which each capsule has a single parent.")
+    ] = False,
+    traversals: Annotated[
+        int | None,
+        typer.Option(help="Draw what the decoder makes of so many numbers of the global capsule as they move."),
+    ] = None,
     config: ConfigFile = None,
     settings: Settings = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Explain what a model says of images: its concepts and where it saw them, its parse tree, and known cases.
+    """Explain what a model says of images: concepts and where it saw them, parse trees, similar cases, and what-if.
 
-    With `--out`, each image gets a folder with an overlay for the diagnosis and for each concept, the parse trees as
-    SVG, strips of traversals, and `explanation.json`. `parsecaps report` makes a page of the same. docs/explain.md says
-    what the parts mean.
+    Leaves a page to open, which needs nothing but itself: no network, no server. It holds the images and, where the
+    model remembers its training cases (`parsecaps remember`), pictures of some of these: give it only to people who may
+    see them. With `--files`, each image gets a folder with an overlay for the diagnosis and for each concept, the parse
+    trees as SVG, strips of traversals, and `explanation.json`. docs/explain.md says what the parts mean.
 
     **Examples**
 
-    `parsecaps explain runs/cases-1 image.png --out why`
+    `parsecaps explain runs/cases-1` (the run's own test part, with what is known of each case)
+
+    `parsecaps explain runs/cases-1 image.png --out image.html --files why`
 
     `parsecaps explain runs/cases-1 image.dcm --risk 0.1 --method grad-cam --json why.json`
 
-    A YAML file and `--set` have the keys `risk`, `method`, `strict`, `traversals` and `trees` (how many parse trees an
-    image gets).
+    `parsecaps explain runs/cases-1 other-hospital.csv --limit 40`
+
+    A YAML file and `--set` have the keys `risk`, `method`, `strict`, `traversals`, `trees` (how many parse trees an
+    image gets) and `limit`.
     """
+    if out is not None and not out.is_dir() and out.suffix not in {".html", ".htm"}:
+        raise ValueError(f"--out is {out}; give a page, such as {out}.html, or --files {out} for a folder of pictures")
+    page = next_free(Path(PAGE)) if out is None else out
+    check_writable(page)
     check_writable(json_file)
     from parsecaps.config import ExplainConfig, load_settings
+    from parsecaps.data.files import plain_name, write_text
     from parsecaps.explain.explainer import Explainer
     from parsecaps.pipeline.explain import explain_series
+    from parsecaps.report.case_page import case_page
+    from parsecaps.report.explanation_json import explanation_document, write_explanation
+    from parsecaps.report.terminal_explanation import explanation_summary
 
-    given = {"method": method, "risk": risk, "strict": strict or None, "traversals": traversals}
+    given = {"method": method, "risk": risk, "strict": strict or None, "traversals": traversals, "limit": limit}
     values = {key: value for key, value in given.items() if value is not None}
     chosen = load_settings(ExplainConfig, config, settings or [], values=values)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-    with console(stderr=True).status("explaining") as status:
-        explained, errors = explain_series(
+    if files is not None:
+        files.mkdir(parents=True, exist_ok=True)
+    screen, errors = console(), console(stderr=True)
+    with errors.status("explaining") as status:
+        explained = explain_series(
             Explainer.load(model, risk=chosen.risk),
-            inputs,
+            inputs or [],
             chosen,
-            progress=lambda done: status.update(f"explaining: {done:,} images"),
+            run=model,
+            progress=lambda done, total: status.update(f"explaining: {done:,} of {total:,} images"),
         )
-    for number, each in enumerate(explained, 1):
-        console().print(_table(each))
-        if each.reasons is not None:
-            console().print(each.reasons.sentence(), highlight=False, markup=False)
-        for line in each.strict_lines:
-            console().print(line, highlight=False, markup=False)
-        if out is not None:
-            folder = out / f"{number:03d}-{_plain(each.name)}"
-            _write(each, folder)
-            console().print(f"written: {folder}", highlight=False, markup=False, soft_wrap=True)
-    for line in [*dict.fromkeys(note for each in explained for note in each.notes), *errors]:
-        console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
-    write_json(json_file, {"images": [each.as_dict() for each in explained], "errors": errors})
+    cases = explained.cases
+    for line in explanation_summary(cases):
+        screen.print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str))
+    for line in [*dict.fromkeys(note for each in cases for note in each.notes), *explained.errors]:
+        errors.print(line, highlight=False, markup=False, soft_wrap=True)
+    if explained.limited:
+        errors.print(f"there are more than {chosen.limit:,} images; --limit explains more of them", highlight=False)
+    write_json(json_file, {"images": [explanation_document(each) for each in cases], "errors": explained.errors})
+    if files is not None:
+        for number, each in enumerate(cases, 1):
+            write_explanation(each, files / f"{number:03d}-{plain_name(each.name)}")
+        screen.print(f"pictures and numbers of each image: {files}", highlight=False, markup=False, soft_wrap=True)
+    title = f"{model.resolve().name}: {cases[0].name if len(cases) == 1 else f'{len(cases):,} cases'}"
+    write_text(page, case_page(cases, title=title, errors=explained.errors))
+    size = f"{page.stat().st_size / 1e6:.1f} MB"
+    screen.print(f"open this page ({size}): {page}", highlight=False, markup=False, soft_wrap=True)
+
+
+def removed_report() -> None:
+    """Say what took the place of a command that is gone."""
+    fail("parsecaps report is now parsecaps explain MODEL [IMAGES] --out PAGE.html")
 
 
 @one_line_errors
@@ -114,51 +149,3 @@ def remember(
     files = " and ".join(str(Run(run).bundle_folder / name) for name in (MEMORY_FILE, THUMBNAILS_FILE))
     warning = "they hold pictures and patient ids: do not give them away with the model"
     console().print(f"{len(memory):,} training cases in {files}; {warning}", highlight=False, soft_wrap=True)
-
-
-def _write(told: "Explanation", folder: Path) -> None:
-    """Overlays, trees and numbers of one image."""
-    from parsecaps.report.pictures import overlay_png
-
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "image.png").write_bytes(overlay_png(told.image, None))
-    (folder / f"diagnosis-{_plain(told.diagnosis)}.png").write_bytes(overlay_png(told.image, told.class_map))
-    for j, concept in enumerate(told.concepts, 1):
-        (folder / f"concept-{j}-{_plain(concept.name)}.png").write_bytes(overlay_png(told.image, concept.map))
-    for tree in told.trees:
-        kind = "diagnosis" if tree.about == "classes" else f"concept-{tree.index + 1}"
-        (folder / f"tree-{kind}-{_plain(tree.name)}.svg").write_text(tree.to_svg(told.image), encoding="utf-8")
-    for each in told.traversals:
-        (folder / f"traversal-{_plain(each.name)}.png").write_bytes(each.png)
-    text = json.dumps(told.as_dict(), indent=2) + "\n"
-    (folder / "explanation.json").write_text(text, encoding="utf-8")
-
-
-def _plain(name: str) -> str:
-    from parsecaps.training.opening import plain_name
-
-    return plain_name(name)
-
-
-def _table(told: "Explanation") -> "Table":
-    from rich.markup import escape
-    from rich.table import Table
-
-    answer = f"{told.diagnosis} {told.probability:.1%}"
-    if told.abstain:
-        answer += f"; abstains: {' or '.join(told.possible or ['nothing'])} cannot be ruled out"
-    if told.truth is not None:
-        answer += f" (known to be {told.truth})"
-    table = Table(title=escape(f"{told.name}: {answer}"), title_justify="left")
-    table.add_column("concept")
-    table.add_column("presence", justify="right")
-    table.add_column("seen")
-    if told.reasons:
-        table.add_column(f"to {escape(told.diagnosis)}", justify="right")
-    best = list(told.probabilities).index(told.diagnosis)
-    order = sorted(range(len(told.concepts)), key=lambda j: -told.concepts[j].presence)
-    for j in order:
-        each = told.concepts[j]
-        adds = [f"{told.reasons.contributions[best, j]:+.2f}"] if told.reasons else []
-        table.add_row(escape(each.name), f"{each.presence:.2f}", "yes" if each.seen else "no", *adds)
-    return table

@@ -60,6 +60,15 @@ def check_writable(path: Path | None) -> None:
         raise OSError(f"{path} cannot be written; choose another place")
 
 
+def next_free(path: Path) -> Path:
+    """A path that nothing is at yet: this one, or `-2`, `-3` and so on after its name."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_stem(f"{path.stem}-{number}")
+    return free
+
+
 def write_json(path: Path | None, content: dict[str, Any]) -> None:
     """Write `content` where a file was asked for."""
     if path is not None:

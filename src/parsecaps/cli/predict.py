@@ -60,9 +60,9 @@ def predict(
     check_writable(json_file)
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from parsecaps.prediction.bundle import Bundle
     from parsecaps.config import PredictConfig, load_settings
     from parsecaps.prediction.archive import write_patients, write_rows
+    from parsecaps.prediction.bundle import Bundle
     from parsecaps.prediction.files import find_files
 
     given = {"risk": risk, "device": device}

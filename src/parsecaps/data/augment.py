@@ -36,11 +36,6 @@ class Augmentation:
     resampling: Resampling = "bilinear"
 
     def __call__(self, image: Tensor, generator: Generator) -> Tensor:
-        return self.with_masks(image, None, generator)[0]
-
-    def with_masks(self, image: Tensor, mask: Tensor | None, generator: Generator) -> tuple[Tensor, Tensor | None]:
-        """The same, and masks (B, H, W) moved along with their images; what comes in from outside is not masked."""
-
         def draw(*shape: int) -> Tensor:  # uniform in [-1, 1]
             return torch.rand(len(image), *shape, generator=generator).to(image.device) * 2 - 1
 
@@ -60,8 +55,6 @@ class Augmentation:
         image = F.grid_sample(image, grid, mode=self.resampling, align_corners=False)
         if self.resampling == "bicubic":
             image = image.clamp(0, 1)  # it overshoots at edges
-        if mask is not None:
-            mask = F.grid_sample(mask.unsqueeze(1), grid, align_corners=False).squeeze(1)
         if self.gamma:
             image = image.clamp(min=1e-4) ** torch.exp(draw(1, 1, 1) * self.gamma)
-        return image * (1 + draw(1, 1, 1) * self.contrast) + draw(1, 1, 1) * self.brightness, mask
+        return image * (1 + draw(1, 1, 1) * self.contrast) + draw(1, 1, 1) * self.brightness

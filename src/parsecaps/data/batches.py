@@ -23,17 +23,14 @@ class Batches:
     Order and augmentation follow from the seed, the epoch and the number of the batch alone, so an epoch can be taken
     up in its middle. With `weights`, one per row, an epoch draws its rows with replacement, each as often as its weight
     says. With several processes, each takes its share of every batch: `batch_size` is that of all of them together.
-    `masks` and `measures` are those of the rows, in their order. With several `views`, a batch holds its rows that
-    many times, one set after the other, each changed in its own way. With `mixup`, every image is mixed with another
-    one of its batch, its own share of at least a half being drawn for each batch from Beta(mixup, mixup) (Zhang et al.,
-    2018); in all views with the same one. A thread of its own keeps a few batches ready.
+    With several `views`, a batch holds its rows that many times, one set after the other, each changed in its own way.
+    With `mixup`, every image is mixed with another one of its batch, its own share of at least a half being drawn for
+    each batch from Beta(mixup, mixup) (Zhang et al., 2018); in all views with the same one. A thread of its own keeps
+    a few batches ready.
 
     Shapes of a batch:
         - B: images of the batch, times `views`
         - image: (B, channels, size, size) float32; label: (B,) int64; concepts: (B, m), None without concepts
-        - mask: (B, size, size) float32, None without `masks`; measures: (B, k) float32, None without `measures`
-    Shapes:
-        - masks: (rows, size, size); measures: (rows, k); NaN where a case has none
     """
 
     def __init__(
@@ -47,8 +44,6 @@ class Batches:
         shuffle: bool = False,
         weights: Sequence[float] | None = None,
         augmentation: Augmentation | None = None,
-        masks: np.ndarray | None = None,
-        measures: np.ndarray | None = None,
         views: int = 1,
         mixup: float = 0.0,
         process: int = 0,
@@ -64,9 +59,7 @@ class Batches:
         self.concepts = concepts if data.concepts else None
         self.batch_size, self.seed, self.shuffle, self.ahead = batch_size, seed, shuffle, ahead
         self.share = None if weights is None else np.asarray(weights, dtype=np.float64) / np.sum(weights)
-        self.augmentation = augmentation
-        self.masks, self.measures, self.views, self.mixup = masks, measures, views, mixup
-        self.place = {row: i for i, row in enumerate(self.rows.tolist())}
+        self.augmentation, self.views, self.mixup = augmentation, views, mixup
         self.process, self.processes = process, processes
 
     def __len__(self) -> int:
@@ -82,7 +75,7 @@ class Batches:
             for i in range(start, len(self)):
                 yield self._batch(self._slice(order, i)[self.process :: self.processes], number, i)
 
-        return ahead_of(batches, self.ahead)
+        return prefetch(batches, self.ahead)
 
     def rows_in(self, number: int, i: int) -> list[int]:
         """The rows of the data set in batch `i` of an epoch, those of all processes."""
@@ -103,20 +96,13 @@ class Batches:
     def _batch(self, rows: np.ndarray, epoch: int, i: int) -> Batch:
         rows = np.tile(rows, self.views)
         image = torch.from_numpy(self.images[rows]).float() / 255
-        places = [self.place[row] for row in rows.tolist()]
-        mask, measures = (
-            None if each is None else torch.from_numpy(each[places]) for each in (self.masks, self.measures)
-        )
         if self.augmentation is not None:
             seed = np.random.SeedSequence([self.seed, epoch, i, self.process]).generate_state(1, np.uint64)
             generator = torch.Generator().manual_seed(int(seed[0] >> np.uint64(1)))
-            unknown = None if mask is None else mask.isnan().flatten(1).any(1)
-            image, mask = self.augmentation.with_masks(image, mask, generator)
-            if mask is not None and unknown is not None:
-                mask[unknown] = torch.nan
+            image = self.augmentation(image, generator)
         index = torch.from_numpy(rows)
         concepts = None if self.concepts is None else self.concepts[index]
-        batch = Batch(image, self.label[index], concepts, mask, self.views, measures=measures)
+        batch = Batch(image, self.label[index], concepts, self.views)
         if self.mixup:
             batch = mix(batch, self.mixup, np.random.default_rng([self.seed, epoch, i, self.process]))
         return batch
@@ -136,19 +122,18 @@ def mix(batch: Batch, mixup: float, random: np.random.Generator) -> Batch:
     alone = (batch.label < 0) != (batch.label[other] < 0)
     other = torch.where(alone, torch.arange(len(other)), other)
 
-    def blend(x: Tensor | None) -> Tensor | None:
-        return None if x is None else share * x + (1 - share) * x[other]
+    def blend(x: Tensor) -> Tensor:
+        return share * x + (1 - share) * x[other]
 
-    image = share * batch.image + (1 - share) * batch.image[other]
-    concepts, mask, measures = (blend(each) for each in (batch.concepts, batch.mask, batch.measures))
+    concepts = None if batch.concepts is None else blend(batch.concepts)
     mixed = Mixed(batch.label[other], share)
-    return batch._replace(image=image, concepts=concepts, mask=mask, measures=measures, mixed=mixed)
+    return batch._replace(image=blend(batch.image), concepts=concepts, mixed=mixed)
 
 
-def ahead_of(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:
+def prefetch(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:
     """What `make` yields, made by a thread that runs up to `count` ahead; its errors come out where they belong.
 
-    >>> list(ahead_of(lambda: iter("abc"), 2))
+    >>> list(prefetch(lambda: iter("abc"), 2))
     ['a', 'b', 'c']
     """
     ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(max(1, count))

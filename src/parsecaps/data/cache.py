@@ -21,7 +21,7 @@ from parsecaps.data.cases import Case, DataSet, Problem
 from parsecaps.data.files import write_atomically
 from parsecaps.data.leaks import Fingerprints, fingerprint
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.reading import RawImage, read_image
+from parsecaps.data.reading import RawImage, read_image, read_mask
 
 _FORMAT = 1  # another number for another layout of the files below
 _CHUNK = 64  # images prepared between two writes
@@ -91,6 +91,16 @@ def prepare_all(
     if prepared.problems and not skip_bad:
         raise BadDataError(prepared.problems)
     return prepared
+
+
+def prepared_masks(data: DataSet, preparation: Preparation, rows: Sequence[int]) -> np.ndarray:
+    """How much of each pixel of these cases the mask covers: (n, size, size), float32; zeros where a case has none."""
+    masks = np.zeros((len(rows), preparation.size, preparation.size), np.float32)
+    for i, row in enumerate(rows):
+        case = data.cases[row]
+        if case.mask is not None:
+            masks[i] = preparation.prepare_mask(read_mask(case.mask, case.frame)).numpy()
+    return masks
 
 
 def _is_whole(data: DataSet, folder: Path, key: str) -> bool:

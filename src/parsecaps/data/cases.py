@@ -1,10 +1,10 @@
-"""What every source of data gives: cases with their labels, and the problems found on the way.
+"""What a source of data is and gives: cases with their labels, and the problems found on the way.
 
-A source is one file in `data/sources`. It reads tables and folders, never pixels: those are read by `data.reading`,
-the same for training, prediction and serving.
+A source is one file in `data/sources`. It lists cases from tables and folders, never pixels: those are read by
+`data.reading`, the same for training, prediction and serving.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -13,7 +13,29 @@ import numpy as np
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
+SPLIT_WORDS: dict[str, Split] = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "test": "test",
+    "testing": "test",
+}
 UNKNOWN = float("nan")
+
+# What the sources of skin images share: the classes of the task and the concepts, in one order.
+SKIN_CLASSES = ("nevus", "melanoma")
+SKIN_CONCEPTS = (
+    "typical pigment network",
+    "atypical pigment network",
+    "blue-whitish veil",
+    "regular streaks",
+    "irregular streaks",
+    "regular dots and globules",
+    "irregular dots and globules",
+)
 
 
 class Problem(NamedTuple):
@@ -89,3 +111,25 @@ class DataSet:
         drawn = None if draw is None else lambda indices: draw([rows[i] for i in indices])
         masked = None if masks is None else lambda indices, size: masks([rows[i] for i in indices], size)
         return replace(self, cases=[self.cases[row] for row in rows], draw=drawn, concept_masks=masked)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A layout of data: how it is recognised, and how its cases are listed.
+
+    `layout` says in a few words which files it looks for. `recognise` looks at names only; a source that is chosen by
+    its name alone recognises nothing. `read` takes the path, or what stands after `name:`; a source that draws its
+    images may do without (`needs_path=False`).
+    """
+
+    name: str
+    summary: str
+    layout: str
+    recognise: Callable[[Path], bool]
+    read: Callable[[str], DataSet]
+    needs_path: bool = True
+
+
+def skin_concept_values(present: Mapping[str, float]) -> tuple[float, ...]:
+    """The values in the order of `SKIN_CONCEPTS`; what is not given is unknown."""
+    return tuple(present.get(concept, UNKNOWN) for concept in SKIN_CONCEPTS)

@@ -29,8 +29,8 @@ class ConceptCount:
 class DataCheck:
     """Everything that `parsecaps data check` prints.
 
-    `by_class` and `by_concept` are counts for each part of the split; `together[i][j]` counts the cases in which the
-    concepts i and j are both present; `ceiling` is the accuracy of the best possible reader of the concepts alone.
+    `by_class` and `by_concept` are counts for each part of the split; `co_occurrence[i][j]` counts the cases in which
+    the concepts i and j are both present; `ceiling` is the accuracy of the best possible reader of the concepts alone.
     `reasons` say why training would be unsafe.
     """
 
@@ -45,7 +45,7 @@ class DataCheck:
     patients_by_part: dict[str, int]
     by_concept: dict[str, dict[str, ConceptCount]]
     sizes: dict[str, int]
-    together: list[list[int]]
+    co_occurrence: list[list[int]]
     ceiling: float | None
     ceiling_cases: int
     split_hash: str
@@ -107,7 +107,7 @@ def check_data(
         },
         by_concept=_by_concept(data, division, good),
         sizes=_sizes(prepared, good),
-        together=_together(data, good),
+        co_occurrence=_co_occurrence(data, good),
         ceiling=ceiling,
         ceiling_cases=ceiling_cases,
         split_hash=split_hash(data, division),
@@ -216,7 +216,7 @@ def _sizes(prepared: PreparedImages, good: Sequence[int]) -> dict[str, int]:
     return {f"{width} x {height}": count for (height, width), count in counts.most_common()}
 
 
-def _together(data: DataSet, good: Sequence[int]) -> list[list[int]]:
+def _co_occurrence(data: DataSet, good: Sequence[int]) -> list[list[int]]:
     rows = [data.cases[i].concepts for i in good]
     present = (np.asarray(rows, dtype=float).reshape(len(rows), len(data.concepts)) == 1).astype(int)
     return (present.T @ present).tolist()  # type: ignore[no-any-return]

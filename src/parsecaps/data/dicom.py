@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parsecaps.data.raw_image import DefectError, RawImage, Version, check_size, pick_frame, version
+from parsecaps.data.raw_image import DefectError, Format, RawImage, Version, check_size, pick_frame, version
 
 # The first that can decode a file does, so that the pixels do not depend on what else is installed. Not GDCM: a damaged
 # file makes it end the process. pydicom comes before pylibjpeg, whose RLE decoder panics on one.
@@ -35,9 +35,9 @@ def read(path: Path, frame: int | None) -> RawImage:
         return RawImage(stored, (0.0, 2.0 ** int(data.BitsStored) - 1))
     if data.PhotometricInterpretation == "PALETTE COLOR":
         return _coloured(data, stored)
-    places = list(_places(data, index))
-    values = _rescaled(data, places, stored)
-    values, full_range = _windowed(data, places, values)
+    headers = list(_headers(data, index))
+    values = _rescaled(data, headers, stored)
+    values, full_range = _windowed(data, headers, values)
     if full_range is None and values is stored and stored.dtype == np.uint8:
         full_range = (0.0, 2.0 ** int(data.BitsStored) - 1)
     if data.PhotometricInterpretation == "MONOCHROME1":
@@ -111,7 +111,7 @@ def _decode(data: Any, index: int) -> NDArray[Any]:
     return stored
 
 
-def _places(data: Any, index: int) -> Iterator[Any]:
+def _headers(data: Any, index: int) -> Iterator[Any]:
     """Where rescaling and window may stand: in the data set, or in what it says of one frame or of all frames."""
     yield data
     for name, item in (("PerFrameFunctionalGroupsSequence", index), ("SharedFunctionalGroupsSequence", 0)):
@@ -121,10 +121,10 @@ def _places(data: Any, index: int) -> Iterator[Any]:
                 yield from (groups[item].get(group) or [])[:1]
 
 
-def _number(places: Sequence[Any], keyword: str) -> float | None:
+def _number(headers: Sequence[Any], keyword: str) -> float | None:
     """The first of the values of an attribute, where it stands first."""
-    for place in places:
-        value = place.get(keyword)
+    for header in headers:
+        value = header.get(keyword)
         if isinstance(value, Sequence) and not isinstance(value, str):
             value = value[0] if len(value) else None
         if value not in (None, ""):
@@ -132,10 +132,10 @@ def _number(places: Sequence[Any], keyword: str) -> float | None:
     return None
 
 
-def _rescaled(data: Any, places: Sequence[Any], stored: NDArray[Any]) -> NDArray[Any]:
+def _rescaled(data: Any, headers: Sequence[Any], stored: NDArray[Any]) -> NDArray[Any]:
     if data.get("ModalityLUTSequence"):
         return _looked_up(data, data.ModalityLUTSequence[0], stored)[0]
-    slope, intercept = _number(places, "RescaleSlope"), _number(places, "RescaleIntercept")
+    slope, intercept = _number(headers, "RescaleSlope"), _number(headers, "RescaleIntercept")
     if (slope in (None, 1)) and (intercept in (None, 0)):
         return stored
     values = stored.astype(np.float64) * (1 if slope is None else slope) + (intercept or 0)
@@ -143,12 +143,12 @@ def _rescaled(data: Any, places: Sequence[Any], stored: NDArray[Any]) -> NDArray
 
 
 def _windowed(
-    data: Any, places: Sequence[Any], values: NDArray[Any]
+    data: Any, headers: Sequence[Any], values: NDArray[Any]
 ) -> tuple[NDArray[Any], tuple[float, float] | None]:
     """The first window as a range (PS3.3 C.11.2.1.2); without one, a lookup table."""
-    center, width = _number(places, "WindowCenter"), _number(places, "WindowWidth")
+    center, width = _number(headers, "WindowCenter"), _number(headers, "WindowWidth")
     if center is not None and width is not None and width > 0:
-        function = next((place.VOILUTFunction for place in places if place.get("VOILUTFunction")), "LINEAR")
+        function = next((header.VOILUTFunction for header in headers if header.get("VOILUTFunction")), "LINEAR")
         if function == "SIGMOID":
             return (1 / (1 + np.exp(-4 * (values.astype(np.float64) - center) / width))).astype(np.float32), (0.0, 1.0)
         if function != "LINEAR_EXACT":
@@ -175,3 +175,11 @@ def _coloured(data: Any, stored: NDArray[Any]) -> RawImage:
 
     bits = int(data.RedPaletteColorLookupTableDescriptor[2])
     return RawImage(apply_color_lut(stored, data)[:, :, :3], (0.0, 2.0**bits - 1))
+
+
+def _recognise(head: bytes) -> bool:
+    """The mark after the preamble; a file without a preamble begins with a tag of group 2 or 8."""
+    return head[128:132] == b"DICM" or (head[:2] in (b"\x02\0", b"\x08\0") and head[3:4] == b"\0")
+
+
+FORMAT = Format("DICOM", (".dcm", ".dicom"), _recognise, read, count_frames, image_size, patient_id)

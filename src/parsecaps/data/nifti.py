@@ -12,7 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from parsecaps.data.raw_image import DefectError, RawImage, Version, check_bytes, check_size, pick_frame, version
+from parsecaps.data.raw_image import (
+    EIGHT_BIT,
+    DefectError,
+    Format,
+    RawImage,
+    Version,
+    check_bytes,
+    check_size,
+    pick_frame,
+    version,
+)
 
 
 class _Volume(NamedTuple):
@@ -32,7 +42,7 @@ def read(path: Path, frame: int | None) -> RawImage:
     if (volume.slope, volume.intercept) != (1, 0):
         plane = plane.astype(np.float32) * np.float32(volume.slope) + np.float32(volume.intercept)
     elif plane.dtype == np.uint8:
-        full_range = (0.0, 255.0)
+        full_range = EIGHT_BIT
     return RawImage(_as_seen(plane, volume.affine), full_range)
 
 
@@ -99,3 +109,14 @@ def _as_seen(plane: NDArray[Any], affine: NDArray[np.float64]) -> NDArray[Any]:
     if second[1]:
         plane = plane[:, ::-1]
     return plane if first[0] > second[0] else plane.T
+
+
+FORMAT = Format(
+    name="NIfTI",
+    suffixes=(".nii", ".nii.gz"),
+    recognise=lambda head: head[344:348] == b"n+1\0" or head[4:8] == b"n+2\0",
+    read=read,
+    count=count_frames,
+    size=image_size,
+    packed=True,
+)

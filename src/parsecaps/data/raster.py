@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, TiffImagePlugin
 
-from parsecaps.data.raw_image import MAX_PIXELS, DefectError, RawImage, check_size, pick_frame
+from parsecaps.data.raw_image import EIGHT_BIT, MAX_PIXELS, DefectError, Format, RawImage, check_size, pick_frame
 
-_FORMATS = ("PNG", "JPEG", "BMP", "TIFF")
+_PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "TIFF")
 _ORIENTATION = 0x0112
 _BITS_PER_SAMPLE = 258
 _UPRIGHT = {
@@ -26,7 +26,6 @@ _UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 _LYING = {5, 6, 7, 8}  # orientations that swap height and width
-_EIGHT_BIT = (0.0, 255.0)
 
 
 def read(path: Path, frame: int | None) -> RawImage:
@@ -61,7 +60,7 @@ def _open(path: Path) -> Image.Image:
     from monai.data.image_reader import PILReader
 
     try:
-        image: Image.Image = PILReader().read(path, formats=_FORMATS)
+        image: Image.Image = PILReader().read(path, formats=_PILLOW_FORMATS)
     except Image.DecompressionBombError:
         raise DefectError(f"has more than {MAX_PIXELS // 1_000_000} million pixels; scale it down") from None
     if isinstance(image, TiffImagePlugin.TiffImageFile):
@@ -94,9 +93,9 @@ def _pixels(image: Image.Image, opened: Image.Image) -> RawImage:
         return RawImage(np.array(image), None)
     if image.has_transparency_data:
         grey = image.mode in {"1", "L", "LA", "La"}
-        return RawImage(_over_black(np.array(image.convert("LA" if grey else "RGBA"))), _EIGHT_BIT)
+        return RawImage(_over_black(np.array(image.convert("LA" if grey else "RGBA"))), EIGHT_BIT)
     mode = "L" if image.mode in {"1", "L"} else "RGB"
-    return RawImage(np.array(image if image.mode == mode else image.convert(mode)), _EIGHT_BIT)
+    return RawImage(np.array(image if image.mode == mode else image.convert(mode)), EIGHT_BIT)
 
 
 def _bits(image: Image.Image) -> int:
@@ -111,3 +110,15 @@ def _over_black(pixels: NDArray[Any]) -> NDArray[Any]:
     colour, opacity = pixels[:, :, :-1].astype(np.uint16), pixels[:, :, -1:]
     laid: NDArray[Any] = ((colour * opacity + 127) // 255).astype(np.uint8)
     return laid[:, :, 0] if laid.shape[2] == 1 else laid
+
+
+def _format(name: str, suffixes: tuple[str, ...], starts: tuple[bytes, ...], black: int = 0) -> Format:
+    return Format(name, suffixes, lambda head: head.startswith(starts), read, count_frames, image_size, black=black)
+
+
+FORMATS = (
+    _format("PNG", (".png",), (b"\x89PNG\r\n\x1a\n",)),
+    _format("JPEG", (".jpg", ".jpeg"), (b"\xff\xd8\xff",), black=127),  # the black of a JPEG is noisy
+    _format("BMP", (".bmp",), (b"BM",)),
+    _format("TIFF", (".tif", ".tiff"), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+)

@@ -1,6 +1,6 @@
-"""What a file gives before it is prepared, and the checks that every format shares."""
+"""What a file gives before it is prepared, what a format is, and the checks that every format shares."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from logging import getLogger
 from pathlib import Path
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 MAX_PIXELS = 120_000_000
 # A file of many images is decoded as a whole; a larger one is refused from its header.
 MAX_CONTAINER_BYTES = 2**31
+EIGHT_BIT = (0.0, 255.0)  # the full range of bytes
 
 
 class RawImage(NamedTuple):
@@ -28,6 +29,26 @@ class RawImage(NamedTuple):
 
     pixels: NDArray[Any]
     full_range: tuple[float, float] | None
+
+
+class Format(NamedTuple):
+    """A file format: what to call it, how its files are named, and how to read a frame, their number and their size.
+
+    `recognise` takes the first bytes of a file, unpacked where a `packed` format comes as gzip. `patient` reads who it
+    is about, where a format can say that. `read_mask` reads the mask that a file holds beside its image; where that is
+    None, an image is read as a mask, and values up to `black` are outside it.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    recognise: Callable[[bytes], bool]
+    read: Callable[[Path, int | None], RawImage]
+    count: Callable[[Path], int]
+    size: Callable[[Path], tuple[int, int]]
+    patient: Callable[[Path], str] = lambda path: ""
+    read_mask: Callable[[Path], NDArray[Any]] | None = None
+    black: int = 0
+    packed: bool = False
 
 
 class DefectError(Exception):

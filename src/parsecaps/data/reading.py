@@ -6,16 +6,17 @@ MONAI, whose readers open the files, takes some seconds to import and is importe
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parsecaps.data import containers, dicom, nifti, raster
-from parsecaps.data.raw_image import DefectError, RawImage, silence
+from parsecaps.data import dicom, nifti, raster
+from parsecaps.data.raw_image import DefectError, Format, RawImage, silence
+from parsecaps.data.sources import affnist, cemri, mnist
 
 __all__ = [
     "FORMATS",
@@ -32,36 +33,8 @@ _HEAD_BYTES = 4096
 _UNPACKED_BYTES = 400
 
 
-class Format(NamedTuple):
-    """A format: what to call it, how its files are named, and how to read a frame, their number and their size.
-
-    `patient` reads who it is about, where a format can say that.
-    """
-
-    name: str
-    suffixes: tuple[str, ...]
-    read: Callable[[Path, int | None], RawImage]
-    count: Callable[[Path], int]
-    size: Callable[[Path], tuple[int, int]]
-    patient: Callable[[Path], str] = lambda path: ""
-
-
-def _raster(name: str, *suffixes: str) -> Format:
-    return Format(name, suffixes, raster.read, raster.count_frames, raster.image_size)
-
-
-_PNG = _raster("PNG", ".png")
-_JPEG = _raster("JPEG", ".jpg", ".jpeg")
-_BMP = _raster("BMP", ".bmp")
-_TIFF = _raster("TIFF", ".tif", ".tiff")
-_DICOM = Format("DICOM", (".dcm", ".dicom"), dicom.read, dicom.count_frames, dicom.image_size, dicom.patient_id)
-_NIFTI = Format("NIfTI", (".nii", ".nii.gz"), nifti.read, nifti.count_frames, nifti.image_size)
-_CEMRI = Format(
-    "CE-MRI .mat", (".mat",), containers.read_cemri, lambda path: 1, containers.cemri_size, containers.cemri_patient
-)
-_IDX = Format("IDX", ("ubyte", "ubyte.gz"), containers.read_idx, containers.count_idx, containers.idx_size)
-_AFFNIST = Format("affNIST .mat", (".mat",), containers.read_affnist, containers.count_affnist, containers.affnist_size)
-FORMATS = (_PNG, _JPEG, _BMP, _TIFF, _DICOM, _NIFTI, _CEMRI, _IDX, _AFFNIST)
+# In the order in which they are tried: before the mark of a DICOM there may be anything, a TIFF's header too.
+FORMATS: tuple[Format, ...] = (dicom.FORMAT, *raster.FORMATS, nifti.FORMAT, cemri.FORMAT, mnist.FORMAT, affnist.FORMAT)
 
 
 def read_image(path: str | Path, frame: int | None = None) -> RawImage:
@@ -77,11 +50,9 @@ def read_mask(path: str | Path, frame: int | None = None) -> NDArray[np.bool_]:
     Of a CE-MRI file it is the tumour.
     """
     with _named(path) as (file, form):
-        if form is _CEMRI:
-            return _checked(containers.read_cemri_mask(file)) > 0
-        pixels = _checked(form.read(file, frame).pixels)
+        pixels = _checked(form.read_mask(file) if form.read_mask else form.read(file, frame).pixels)
         brightest = pixels.max(axis=2) if pixels.ndim == 3 else pixels
-        return brightest > (127 if form is _JPEG else 0)
+        return brightest > form.black
 
 
 def count_frames(path: str | Path) -> int:
@@ -139,42 +110,13 @@ def _recognise(path: Path) -> Format:
         head = file.read(_HEAD_BYTES)
     if not head:
         raise DefectError("is empty; replace the file")
-    form = _unpacked_format(head) if head.startswith(b"\x1f\x8b") else _format(head)
-    if form is None:
-        names = ", ".join(form.name for form in FORMATS)
-        raise DefectError(f"is not an image of a known format (it begins with {head[:12]!r}); give one of {names}")
-    return form
-
-
-def _unpacked_format(head: bytes) -> Format | None:
-    form = _format(zlib.decompressobj(wbits=31).decompress(head, _UNPACKED_BYTES))
-    return form if form in (_NIFTI, _IDX) else None
-
-
-def _format(head: bytes) -> Format | None:
-    if head[128:132] == b"DICM":  # first: the 128 bytes before may be anything, a TIFF's header too
-        return _DICOM
-    starts = {
-        b"\x89PNG\r\n\x1a\n": _PNG,
-        b"\xff\xd8\xff": _JPEG,
-        b"BM": _BMP,
-        b"II*\0": _TIFF,
-        b"MM\0*": _TIFF,
-        b"II+\0": _TIFF,
-        b"MM\0+": _TIFF,
-        b"\0\0\x08\x03": _IDX,
-        b"MATLAB 5.0 MAT-file": _AFFNIST,
-        b"\x89HDF\r\n\x1a\n": _CEMRI,
-    }
-    for start, form in starts.items():
-        if head.startswith(start):
+    packed = head.startswith(b"\x1f\x8b")
+    unpacked = zlib.decompressobj(wbits=31).decompress(head, _UNPACKED_BYTES) if packed else head
+    for form in FORMATS:
+        if form.recognise(unpacked) and (form.packed or not packed):
             return form
-    if head[512:520] == b"\x89HDF\r\n\x1a\n":  # MATLAB writes 512 bytes of its own first
-        return _CEMRI
-    if head[344:348] == b"n+1\0" or head[4:8] == b"n+2\0":
-        return _NIFTI
-    # a DICOM without its preamble begins with a tag of group 2 or 8
-    return _DICOM if head[:2] in (b"\x02\0", b"\x08\0") and head[3:4] == b"\0" else None
+    names = ", ".join(form.name for form in FORMATS)
+    raise DefectError(f"is not an image of a known format (it begins with {head[:12]!r}); give one of {names}")
 
 
 def _checked(pixels: NDArray[Any]) -> NDArray[Any]:

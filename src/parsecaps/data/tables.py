@@ -1,4 +1,4 @@
-"""Read a table as people and spreadsheets really write it, and say what is wrong with it.
+"""Read a table as people and spreadsheets really write it, make cases of its rows, and say what is wrong with it.
 
 Rows are numbered as a spreadsheet counts: the header is row 1, a blank line counts, a cell with line breaks is in one
 row, and the line `sep=;` that some spreadsheets write and hide is not counted.
@@ -8,11 +8,12 @@ import csv
 import difflib
 import io
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from parsecaps.data.cases import Problem
+from parsecaps.data.cases import Case, Problem
 
 NOTE = "note:"  # before the name of a column that is for people only
 _SEPARATORS = (",", ";", "\t")
@@ -82,6 +83,61 @@ def read_table(
     return Table(path, tuple(columns.values()), rows, problems, len(body))
 
 
+class CaseList:
+    """The cases and problems of one table while its rows are read.
+
+    A row is a case or has problems, never both, never neither: `add` refuses an image that is already there.
+    """
+
+    def __init__(self, table: Path, problems: Sequence[Problem] = ()) -> None:
+        self.table = table
+        self.cases: list[Case] = []
+        self.problems: list[Problem] = list(problems)
+        self._rows: dict[tuple[Path, int | None], int | None] = {}
+
+    def refuse(self, row: int | None, reason: str) -> None:
+        """Say what is wrong with a row."""
+        self.problems.append(Problem(str(self.table), row, reason))
+
+    def add(self, case: Case) -> None:
+        """Take a case, or refuse it where its image is there already."""
+        key = (case.image, case.frame)
+        if key in self._rows:
+            self.refuse(case.row, f"image {case.name} is already in row {self._rows[key]}; remove one of the rows")
+        else:
+            self._rows[key] = case.row
+            self.cases.append(case)
+
+
+class Spelling(NamedTuple):
+    """The spellings to use, and for each other one what is wrong with it."""
+
+    right: set[str]
+    wrong: dict[str, str]
+
+
+def settle_spelling(labels: Sequence[str]) -> Spelling:
+    """Of labels that differ only in case or in spaces around them, keep the most frequent, else the first.
+
+    >>> settle_spelling(["nevus", "Nevus", "nevus", "melanoma "]).wrong["Nevus"]
+    "'Nevus' and 'nevus' differ only in case; write 'nevus'"
+    """
+    groups: dict[str, Counter[str]] = {}
+    for label in labels:
+        groups.setdefault(label.strip().casefold(), Counter())[label] += 1
+    right, wrong = set(), {}
+    for spellings in groups.values():
+        clean = Counter({label: count for label, count in spellings.items() if label == label.strip()})
+        best = (clean or spellings).most_common(1)[0][0].strip()
+        right.add(best)
+        for label in spellings.keys() - {best}:
+            if label.strip() == best:
+                wrong[label] = f"{label!r} has spaces around it; write {best!r}"
+            else:
+                wrong[label] = f"{label!r} and {best!r} differ only in case; write {best!r}"
+    return Spelling(right, wrong)
+
+
 def _columns(
     path: Path,
     header_row: int,
@@ -95,12 +151,12 @@ def _columns(
     columns: dict[int, str] = {}
     problems = []
     names = [_tidy(cell) for cell in header]
-    places: dict[str, list[int]] = {}
+    columns_named: dict[str, list[int]] = {}
     for place, name in enumerate(names):
-        places.setdefault(_plain(name), []).append(place)
-    missing = [name for name in known if name not in places]
+        columns_named.setdefault(_plain(name), []).append(place)
+    missing = [name for name in known if name not in columns_named]
     for place, name in enumerate(names):
-        letter, same = _letter(place), places[_plain(name)]
+        letter, same = _letter(place), columns_named[_plain(name)]
         prefixed = bool(prefix and re.match(rf"{re.escape(prefix)}\S", name))
         match = name if prefixed else known.get(_plain(name))
         if match is not None and len(same) == 1:
@@ -142,8 +198,8 @@ def _records(path: Path, known: dict[str, str]) -> list[list[str]]:
     """All lines of the table, blank ones too, each as its cells."""
     text = _text(path)
     first, _, rest = text.partition("\n")
-    if said := re.fullmatch(r'"?sep=([,;|\t])"?\r?', first, re.IGNORECASE):
-        separator, text = said.group(1), rest
+    if declared := re.fullmatch(r'"?sep=([,;|\t])"?\r?', first, re.IGNORECASE):
+        separator, text = declared.group(1), rest
     else:
         line = next((line for line in re.split(r"[\r\n]", text) if line.strip()), "")
         separator = max(_SEPARATORS, key=lambda separator: _header_score(line, separator, known))

@@ -6,14 +6,14 @@ them to vary over images or to differ from each other, so that is measured first
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from parsecaps.discovery.stability import correlation
-from parsecaps.explain.case_memory import CaseMemory
-from parsecaps.explain.case_memory import Prototype, first_of_patients, prototypes
+from parsecaps.discovery.stability import Stability, correlation
+from parsecaps.explain.case_memory import CaseMemory, Prototype, first_of_patients, prototypes
 
 DEAD = 0.01  # a presence whose standard deviation over the cases is below this says nothing
 DUPLICATE = 0.95  # correlation beyond which two concepts say the same, or the exact opposite
@@ -71,7 +71,37 @@ class DiscoveredConcept:
     prototypes: list[Prototype]
 
 
-def discover(
+@dataclass(frozen=True, eq=False)
+class Discovery:
+    """The concepts of a run with the memory of its training cases, which show them.
+
+    `effective` is as how many unrelated concepts they vary. `stability` is over the run and the `others`, None without
+    any. `remembered` says whether the memory was made now, or was there.
+    """
+
+    run: Path
+    memory: CaseMemory
+    concepts: list[DiscoveredConcept]
+    effective: float
+    maps: Maps
+    others: tuple[Path, ...] = ()
+    stability: Stability | None = None
+    remembered: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """All numbers, for JSON; of the prototypes the file names, but no patients."""
+        return {
+            "run": str(self.run),
+            "others": [str(each) for each in self.others],
+            "cases": len(self.memory),
+            "patients": len(np.unique(self.memory.group)),
+            "effective_concepts": self.effective,
+            "stability": None if self.stability is None else _stability_dict(self.stability),
+            "concepts": [_concept_dict(each, self.stability) for each in self.concepts],
+        }
+
+
+def discover_concepts(
     memory: CaseMemory, *, count: int = 9, maps: Maps | None = None, masks: Masks | None = None
 ) -> list[DiscoveredConcept]:
     """Each concept of a model with its prototypes and what can be said of them."""
@@ -150,6 +180,33 @@ def mask_overlap(maps: np.ndarray, masks: np.ndarray) -> MaskOverlap | None:
     highest = maps.reshape(n, -1).argmax(1)
     pointing = masks.reshape(n, -1)[np.arange(n), highest] >= 0.5
     return MaskOverlap(float(inside.mean()), float(masks.mean()), float(pointing.mean()), n)
+
+
+def _concept_dict(concept: DiscoveredConcept, found: Stability | None) -> dict[str, Any]:
+    numbers: dict[str, Any] = asdict(concept) | {
+        "purity": None if concept.purity is None else concept.purity._asdict(),
+        "overlap": None if concept.overlap is None else concept.overlap._asdict(),
+        "prototypes": [
+            {"image": each.case.name, "label": each.case.label, "presence": each.presence}
+            for each in concept.prototypes
+        ],
+    }
+    if found is not None:
+        numbers["found_again"] = found.by_concept[concept.index]
+        numbers["chance"] = found.chances[concept.index]
+        numbers["class_chance"] = None if found.class_chances is None else found.class_chances[concept.index]
+    return numbers
+
+
+def _stability_dict(found: Stability) -> dict[str, Any]:
+    return {
+        "mean": found.mean,
+        "chance": found.chance,
+        "pairs_of_runs": [
+            {"runs": list(runs), "mean": match.mean, "chance": match.chance, "p_value": match.p_value}
+            for runs, match in found.matches.items()
+        ],
+    }
 
 
 def _closest(between: np.ndarray, j: int) -> tuple[int, float] | None:

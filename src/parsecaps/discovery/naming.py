@@ -8,10 +8,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from parsecaps.prediction.bundle import BUNDLE_FILE, Bundle, find_bundle
 from parsecaps.data.files import write_atomically
 from parsecaps.data.tables import read_table
 from parsecaps.explain.case_memory import weights_digest
+from parsecaps.prediction.bundle import BUNDLE_FILE, Bundle, find_bundle
 
 SHEET_FILE = "concept-names.csv"
 LONGEST = 60  # characters of a name

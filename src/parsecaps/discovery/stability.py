@@ -43,7 +43,7 @@ class Stability:
     class_chances: list[float] | None
 
 
-def stability(
+def concept_stability(
     presences: Sequence[np.ndarray],
     group: np.ndarray,
     label: np.ndarray | None = None,

@@ -184,12 +184,18 @@ def training_cases(folder: str | Path) -> TrainingCases:
     return TrainingCases(run.bundle, run.data, run.prepared, [row for row in run.rows("train") if row in good])
 
 
-def remember_run(folder: str | Path, *, progress: Progress = lambda done, total: None) -> CaseMemory:
+def remember_run(
+    folder: str | Path, *, limit: int | None = None, progress: Progress = lambda done, total: None
+) -> CaseMemory:
     """Remember the training cases of a finished run, and write the memory and its pictures beside the bundle.
 
-    A model that routes also gets the batch statistics of its strict tree, from some of these cases.
+    With a `limit`, so many of them, spread over all. A model that routes also gets the batch statistics of its strict
+    tree, from some of these cases.
     """
     cases, place = training_cases(folder), Run(folder).bundle_folder
+    if limit is not None and len(cases.rows) > limit:
+        spread = np.linspace(0, len(cases.rows) - 1, limit).round().astype(int)
+        cases = cases._replace(rows=[cases.rows[i] for i in spread])
     model, rows = cases.bundle.model, cases.rows
     memory = remember(*cases, progress=progress)
     write_thumbnails(place / THUMBNAILS_FILE, cases.prepared.images, rows)

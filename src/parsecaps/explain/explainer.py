@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from parsecaps.audit.strict_cost import StrictCost, Strictness, load_cost
 from parsecaps.data.reading import read_image
 from parsecaps.explain.attribution import MAP_METHODS, ROUTES, check_method
 from parsecaps.explain.attribution_path import AttributionPath
@@ -28,12 +27,13 @@ from parsecaps.explain.explanation import Explanation, Reasons, SeenConcept
 from parsecaps.explain.intervention import ConceptReasoning, bottleneck_of, concept_reasoning
 from parsecaps.explain.parse_tree import ParseTree, tree_of_path
 from parsecaps.explain.route_maps import route_maps
+from parsecaps.explain.strict_cost import StrictCost, Strictness, load_cost
 from parsecaps.explain.strict_tree import load_statistics, strict_network
 from parsecaps.explain.targets import Target
 from parsecaps.explain.thumbnails import read_thumbnails
 from parsecaps.explain.trace import Trace, has_routes, trace
 from parsecaps.explain.traversal_strip import TraversalStrip, traversal_strips
-from parsecaps.metrics.weighted import THRESHOLD
+from parsecaps.metrics import THRESHOLD
 from parsecaps.prediction.bundle import Bundle, find_bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import Prediction, answer, each_image, of_output, predict_files

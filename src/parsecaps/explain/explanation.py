@@ -1,21 +1,16 @@
-"""What a model says of one image, with its reasons: all that a page, a file or a person needs of them."""
+"""What a model says of one image, with its reasons: all that a page, a file or a person needs."""
 
-import base64
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
-from parsecaps.audit.strict_cost import Strictness
-from parsecaps.explain.case_memory import KnownCase, Prototype, SimilarCase
+from parsecaps.explain.case_memory import Prototype, SimilarCase
 from parsecaps.explain.counterfactual import Counterfactual
 from parsecaps.explain.intervention import ConceptReasoning
 from parsecaps.explain.parse_tree import ParseTree
+from parsecaps.explain.strict_cost import Strictness
 from parsecaps.explain.traversal_strip import TraversalStrip
-from parsecaps.report.pictures import grey_png
-
-VERSION = 2  # 1 knew neither strict trees nor traversals
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,70 +112,3 @@ class Explanation:
             lines.append(f"  {self.reasons.sentence()}")
         lines += [f"  {line}" for line in self.strict_lines]
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; `version` changes when the fields do.
-
-        A map is a grey PNG of at most 64 pixels in base64, with the value `max` that its 255 stands for. Pictures and
-        patients of known cases are left out.
-        """
-        return {
-            "version": VERSION,
-            "name": self.name,
-            "diagnosis": self.diagnosis,
-            "probabilities": self.probabilities,
-            "possible": self.possible,
-            "abstain": self.abstain,
-            "truth": self.truth,
-            "method": self.method,
-            "class_map": _map(self.class_map),
-            "concepts": [
-                {
-                    "name": each.name,
-                    "presence": each.presence,
-                    "seen": each.seen,
-                    "truth": each.truth,
-                    "map": _map(each.map),
-                    "prototypes": [{**_case(p.case), "presence": p.presence, "has": p.truth} for p in each.prototypes],
-                }
-                for each in self.concepts
-            ],
-            "trees": [tree.to_dict() for tree in self.trees],
-            "similar": [{**_case(each.case), "distance": each.distance} for each in self.similar],
-            "reasons": None if self.reasons is None else _reasons(self.reasons),
-            "strict": None if self.strict is None else asdict(self.strict),
-            "traversals": [
-                {"name": each.name, "value": each.value, "values": list(each.values), "png": _text(each.png)}
-                for each in self.traversals
-            ],
-            "notes": list(self.notes),
-        }
-
-
-def _map(found: np.ndarray) -> dict[str, Any]:
-    return {"png": _text(grey_png(found)), "max": float(found.max())}
-
-
-def _text(file: bytes) -> str:
-    return base64.b64encode(file).decode()
-
-
-def _case(case: KnownCase) -> dict[str, Any]:
-    return {key: value for key, value in case._asdict().items() if key != "patient"}
-
-
-def _reasons(reasons: Reasons) -> dict[str, Any]:
-    flip = None
-    if reasons.flip is not None:
-        flip = {key: _plain(value) for key, value in asdict(reasons.flip).items()}
-    return {
-        "reasoning": reasons.reasoning.as_dict(),
-        "presence": reasons.presence.tolist(),
-        "contributions": reasons.contributions.tolist(),
-        "counterfactual": flip,
-        "sentence": reasons.sentence(),
-    }
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value

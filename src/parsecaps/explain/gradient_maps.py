@@ -8,22 +8,25 @@ targets share the forward pass, which makes an audit several times as fast.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.explain.targets import Target, neutral_image
+from parsecaps.explain.path import neutral
 from parsecaps.nn.primary import PrimaryCaps
 from parsecaps.types import Output
+
+if TYPE_CHECKING:
+    from parsecaps.explain.attribution import Target
 
 IG_STEPS = 16
 _WINDOWS = 8  # strides of the occluding window along one side of the image
 
 
-def integrated_gradients(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
+def integrated_gradients(model: nn.Module, image: Tensor, targets: "Sequence[Target]") -> Tensor:
     """What each pixel brought on the way from a neutral picture to this one (Sundararajan et al. 2017).
 
     The integral over the way is that of Gauss and Legendre, with 16 points.
@@ -31,8 +34,8 @@ def integrated_gradients(model: nn.Module, image: Tensor, targets: Sequence[Targ
     points, weights = np.polynomial.legendre.leggauss(IG_STEPS)
     along, weight = (torch.from_numpy(each).to(image).view(-1, 1, 1, 1) / 2 for each in (points + 1, weights))
     maps = []
-    for single in image.detach().split(1):  # (1, channels, size, size)
-        start = neutral_image(single)
+    for single in torch.split(image.detach(), 1):  # (1, channels, size, size)
+        start = neutral(single)
         difference = single - start
         with torch.enable_grad():
             way = (start + along * difference).requires_grad_()  # (steps, channels, size, size)
@@ -42,7 +45,7 @@ def integrated_gradients(model: nn.Module, image: Tensor, targets: Sequence[Targ
     return torch.stack(maps).clamp_min(0)
 
 
-def grad_cam(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
+def grad_cam(model: nn.Module, image: Tensor, targets: "Sequence[Target]") -> Tensor:
     """Grad-CAM (Selvaraju et al. 2017) on the primary capsules before their squash, or on the last feature map."""
     kept: list[Tensor] = []
 
@@ -63,7 +66,7 @@ def grad_cam(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tens
 
 
 @torch.no_grad()
-def occlusion(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
+def occlusion(model: nn.Module, image: Tensor, targets: "Sequence[Target]") -> Tensor:
     """What is lost when a window of a quarter of the image's side is covered (Zeiler and Fergus 2014).
 
     A pixel's value is the mean over the windows that cover it.
@@ -75,16 +78,17 @@ def occlusion(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Ten
     pixel = torch.arange(size, device=image.device)
     along = (pixel >= starts) & (pixel < starts + side)  # (positions, size)
     covered = (along[:, None, :, None] & along[None, :, None, :]).flatten(0, 1)  # (windows, size, size)
-    share = covered.to(image) / covered.sum(0)
+    corner = covered[:, ::stride, ::stride].to(image)  # all pixels of a square are covered by the same windows
+    squares = (pixel // stride).unsqueeze(1), pixel // stride
     maps = []
-    for single in image.split(1):
-        hidden = torch.where(covered.unsqueeze(1), neutral_image(single), single)
-        values = _values(model, torch.cat([single, hidden]), targets)
-        maps.append(torch.einsum("wt,wyx->tyx", values[:1] - values[1:], share))
+    for single in torch.split(image, 1):
+        hidden = torch.where(covered.unsqueeze(1), neutral(single), single)
+        lost = _values(model, single, targets) - _values(model, hidden, targets)  # (windows, T)
+        maps.append((torch.einsum("wt,wyx->tyx", lost, corner) / corner.sum(0))[:, *squares])
     return torch.stack(maps).clamp_min(0)
 
 
-def _values(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
+def _values(model: nn.Module, image: Tensor, targets: "Sequence[Target]") -> Tensor:
     """The presence or the logit of each target: (B, T)."""
     output: Output = model(image)
     columns = []
@@ -98,7 +102,9 @@ def _values(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tenso
 
 def _gradients(values: Tensor, at: Tensor) -> list[Tensor]:
     """The gradient of each column of values (B, T), all by one graph."""
-    return [torch.autograd.grad(column.sum(), at, retain_graph=True)[0] for column in values.unbind(1)]
+    with torch.enable_grad():
+        sums = values.sum(0).unbind()
+    return [torch.autograd.grad(each, at, retain_graph=True)[0] for each in sums]
 
 
 def _feature_map(model: nn.Module) -> nn.Module:

@@ -18,7 +18,7 @@ from scipy.special import softmax
 from torch import nn
 
 from parsecaps.explain.case_memory import CaseMemory
-from parsecaps.metrics.weighted import THRESHOLD
+from parsecaps.metrics import THRESHOLD
 from parsecaps.nn.heads import Bottleneck
 from parsecaps.prediction.bundle import Bundle
 

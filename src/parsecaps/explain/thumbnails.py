@@ -1,6 +1,5 @@
 """Small pictures of cases in one file, so that a page can show them where the images themselves are not at hand."""
 
-import base64
 import io
 import os
 import zipfile
@@ -59,12 +58,3 @@ def jpeg(image: np.ndarray) -> bytes:
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=_QUALITY)
     return file.getvalue()
-
-
-def jpeg_uri(file: bytes) -> str:
-    """A JPEG file as an address that holds it, for a page that needs nothing but itself.
-
-    >>> jpeg_uri(b"abc")
-    'data:image/jpeg;base64,YWJj'
-    """
-    return f"data:image/jpeg;base64,{base64.b64encode(file).decode()}"

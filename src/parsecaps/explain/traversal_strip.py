@@ -1,30 +1,29 @@
-"""Traversals of one image as strips of pictures: what the decoder draws as a number of the global capsule moves."""
+"""Traversals of one image: what the decoder draws as a number of the global capsule moves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.explain.traversal import traverse, usual_ranges
-from parsecaps.report.pictures import picture_of, png_file
 
 STEPS = 7
-_SIDE = 96  # pixels of a picture in a strip, at most
-_GAP = 4
 
 
 @dataclass(frozen=True, eq=False)
 class TraversalStrip:
-    """One number of the global capsule: what it is, what it is set to from left to right, and the pictures as a PNG.
+    """One number of the global capsule: what it is, what it is set to from left to right, and the pictures.
 
-    The first picture, before the `values`, is for the global capsule as it is.
+    Shapes:
+        - pictures: (1 + steps, channels, size, size); the first is for the global capsule as it is
     """
 
     name: str
     value: float
     values: tuple[float, ...]
-    png: bytes
+    pictures: Tensor
 
     def sentence(self) -> str:
         """What the strip shows, for those who do not see it."""
@@ -47,19 +46,7 @@ def traversal_strips(
             names[j],
             float(capsule[j]),
             tuple(found.values[j].tolist()),
-            _strip([found.picture, *found.pictures[j]]),
+            torch.cat([found.picture[None], found.pictures[j]]),
         )
         for j in capsule.argsort(descending=True, stable=True)[:count].tolist()
     )
-
-
-def _strip(pictures: Sequence[Tensor]) -> bytes:
-    """Pictures (C, H, W) beside each other, in columns of the same width."""
-    from PIL import Image
-
-    drawn = [picture_of(each) for each in pictures]
-    side = min(_SIDE, drawn[0].width)
-    strip = Image.new("RGB", (len(drawn) * (side + _GAP), side), "white")
-    for i, each in enumerate(drawn):
-        strip.paste(each.resize((side, side), Image.Resampling.BILINEAR), (i * (side + _GAP) + _GAP // 2, 0))
-    return png_file(strip)

@@ -1,9 +1,12 @@
-"""Whether a probability means what it says: reliability bins, Brier score, NLL."""
+"""Whether a probability means what it says: calibration error, Brier score, NLL, reliability bins."""
 
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import log_softmax
+
+from parsecaps.metrics.bootstrap import divide
+from parsecaps.metrics.metric import Weighted
 
 NUM_BINS = 15
 
@@ -21,14 +24,38 @@ class ReliabilityBin(NamedTuple):
     accuracy: float | None
 
 
-def brier(probabilities: np.ndarray, label: np.ndarray) -> np.ndarray:
-    """The squared distance between the probabilities and the truth, over all classes, from 0 to 2: (N,)."""
-    return np.asarray(((probabilities - np.eye(probabilities.shape[1])[label]) ** 2).sum(1))
+def ece(cases: Weighted) -> np.ndarray:
+    """The expected calibration error: how far confidence and accuracy lie apart, in the mean over bins: (R,).
+
+    >>> from parsecaps.metrics.classification import Classification
+    >>> ece(Weighted(Classification(np.log([[0.9, 0.1], [0.9, 0.1]]), np.array([0, 1])))).round(3)
+    array([0.4])
+    """
+    confidence, right = cases.cases.probabilities.max(1), cases.cases.named == cases.cases.label
+    in_bin = bin_of(confidence)[:, None] == np.arange(NUM_BINS)
+    excess = cases.sum(in_bin * (confidence - right)[:, None])
+    return divide(np.abs(excess).sum(0), cases.weights.sum(0))
 
 
-def nll(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
-    """Minus the logarithm of the probability of the truth: (N,)."""
-    return np.asarray(-log_softmax(logits, axis=1)[np.arange(len(label)), label])
+def brier(cases: Weighted) -> np.ndarray:
+    """The squared distance between the probabilities and the truth, over all classes, from 0 to 2: (R,).
+
+    >>> from parsecaps.metrics.classification import Classification
+    >>> brier(Weighted(Classification(np.log([[0.9, 0.1], [0.5, 0.5]]), np.array([0, 1])))).round(3)
+    array([0.26])
+    """
+    return cases.mean(((cases.cases.probabilities - cases.cases.positive) ** 2).sum(1))
+
+
+def nll(cases: Weighted) -> np.ndarray:
+    """The mean negative log-likelihood: (R,).
+
+    >>> from parsecaps.metrics.classification import Classification
+    >>> nll(Weighted(Classification(np.log([[0.9, 0.1], [0.5, 0.5]]), np.array([0, 1])))).round(3)
+    array([0.399])
+    """
+    label = cases.cases.label
+    return cases.mean(-log_softmax(cases.cases.logits, axis=1)[np.arange(len(label)), label])
 
 
 def bin_of(confidence: np.ndarray) -> np.ndarray:
@@ -42,12 +69,11 @@ def bin_of(confidence: np.ndarray) -> np.ndarray:
 
 
 def reliability_bins(probabilities: np.ndarray, label: np.ndarray) -> list[ReliabilityBin]:
-    """Confidence, the probability of the class that is named, against how often it is right; unknown labels left out.
+    """Confidence, the probability of the class that is named, against how often it is right.
 
     Shapes:
-        - probabilities: (N, K); label: (N,), -1 = unknown
+        - probabilities: (N, K); label: (N,) all known
     """
-    probabilities, label = probabilities[label >= 0], label[label >= 0]
     confidence, right = probabilities.max(1), probabilities.argmax(1) == label
     where = bin_of(confidence)
     bins = []

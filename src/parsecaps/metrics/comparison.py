@@ -1,18 +1,22 @@
-"""Two models on the same cases: is one better, or is it chance?"""
+"""Several models on the same cases: is one better, or is it chance; and what their mean says, the ensemble."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest
 
-from parsecaps.metrics.bootstrap import percentile_interval, resampled_weights, spread_over_patients
-from parsecaps.metrics.weighted import WeightedClassScores, macro
+from parsecaps.metrics.bootstrap import Score, percentile_interval
+from parsecaps.metrics.metric import Weighted, compute, resample
+from parsecaps.metrics.patients import PatientErrors, patient_errors
+from parsecaps.metrics.scores import score
+from parsecaps.metrics.table import find_metric
 from parsecaps.prediction.predictions import Predictions
 
 COMPARED = ("accuracy", "balanced_accuracy", "macro_auroc")
+_OF_ENSEMBLE = ("accuracy", "balanced_accuracy", "patient_accuracy", "pooled_accuracy")
 _SHOWN = 5  # cases that an error names
 
 
@@ -66,6 +70,29 @@ class Comparison:
             raise ValueError(f"this is not a comparison of this version ({error}); evaluate again") from None
 
 
+@dataclass(frozen=True)
+class Ensemble:
+    """The mean of the probabilities of several models, on `n` images with known labels.
+
+    `scores` has its accuracy and balanced_accuracy, and those by patient where there are such; `member_accuracy` is the
+    mean of the accuracies that each model has alone. If models err by chance, their mean errs less; if they err alike,
+    it does not, and more training of the same kind will not either. `all_wrong` and `any_wrong` count the images that
+    all get wrong, and at least one; `patient_errors` says whose the former are.
+    """
+
+    models: int
+    n: int
+    member_accuracy: float | None
+    scores: dict[str, Score]
+    all_wrong: int
+    any_wrong: int
+    patient_errors: PatientErrors | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        return asdict(self)
+
+
 def compare(first: Predictions, second: Predictions, *, resamples: int = 1000, seed: int = 0) -> Comparison:
     """Compare two models on the same cases, matched by name; those with unknown labels are left out.
 
@@ -73,32 +100,65 @@ def compare(first: Predictions, second: Predictions, *, resamples: int = 1000, s
     counted on it, so that it is never 0: 2 / (resamples + 1) is the least. It agrees with the interval.
     """
     second = match(first, second)
-    labelled = first.label >= 0
-    first, second = (each.subset(np.flatnonzero(labelled)) for each in (first, second))
+    first, second = (each.subset(np.flatnonzero(first.label >= 0)) for each in (first, second))
     right = [each.logits.argmax(1) == first.label for each in (first, second)]
     only_first, only_second = int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())
-    group = first.groups()
-    weigh = [WeightedClassScores(each.logits, first.label) for each in (first, second)]
-    once = [_compared(each(np.ones((len(first), 1)))) for each in weigh]
-    blocks = [[_compared(each(weights)) for each in weigh] for weights in resampled_weights(group, resamples, seed)]
-    spread = spread_over_patients(group, np.ones(len(first), dtype=bool))
-    differences = {}
-    for name in COMPARED:
-        a, b = (float(values[name][0]) for values in once)
-        drawn = [pair[1][name] - pair[0][name] for pair in blocks]
-        differences[name] = paired_difference(a, b, np.concatenate(drawn) if drawn and spread else np.empty(0))
     return Comparison(
         n=len(first),
-        patients=len(np.unique(group)),
+        patients=len(np.unique(first.groups())),
         both_right=int((right[0] & right[1]).sum()),
         only_first=only_first,
         only_second=only_second,
         both_wrong=int((~right[0] & ~right[1]).sum()),
         mcnemar_p=mcnemar(only_first, only_second),
-        differences=differences,
+        differences=paired_differences(first, second, COMPARED, resamples=resamples, seed=seed),
         resamples=resamples,
         seed=seed,
     )
+
+
+def ensemble(models: Sequence[Predictions], *, resamples: int = 1000, seed: int = 0) -> Ensemble:
+    """The mean of models on the same cases, matched by name; each has its temperature applied already."""
+    first = models[0]
+    labelled = np.flatnonzero(first.label >= 0)
+    members = [each.subset(labelled) for each in (first, *(match(first, other) for other in models[1:]))]
+    label = members[0].label
+    mean = np.mean([each.probabilities() for each in members], axis=0)
+    averaged = replace(members[0], logits=np.log(np.maximum(mean, np.finfo(mean.dtype).tiny)))
+    wrong = np.array([each.logits.argmax(1) != label for each in members])
+    all_wrong = np.asarray(wrong.all(0))
+    scores = score(averaged, resamples=resamples, seed=seed)
+    return Ensemble(
+        models=len(models),
+        n=len(label),
+        member_accuracy=float(1 - wrong.mean()) if len(label) else None,
+        scores={key: scores[key] for key in _OF_ENSEMBLE if key in scores.single},
+        all_wrong=int(all_wrong.sum()),
+        any_wrong=int(wrong.any(0).sum()),
+        patient_errors=patient_errors(members[0], all_wrong),
+    )
+
+
+def paired_differences(
+    first: Predictions, second: Predictions, names: Sequence[str], *, resamples: int = 1000, seed: int = 0
+) -> dict[str, Difference]:
+    """Single numbers of two models on the same cases in the same order, by the names of their metrics, all of a kind.
+
+    Both models are scored on the same resamples of patients.
+    """
+    metrics = [find_metric(name) for name in names]
+    functions = [metric.function for metric in metrics]
+    cases = [made for each in (first, second) if (made := metrics[0].cases.of(each)) is not None]
+    values = [compute(Weighted(each), functions) for each in cases]
+    pairs = zip(*(resample(each, resamples, seed) for each in cases), strict=True)
+    drawn = [[compute(each, functions) for each in pair] for pair in pairs]
+    found = {}
+    for i, metric in enumerate(metrics):
+        a, b = (float(each[i][0, 0]) for each in values)
+        several = cases[0].several_patients(metric.counted(cases[0]))
+        blocks = [(pair[1][i] - pair[0][i])[0] for pair in drawn] if several else []
+        found[metric.name] = _difference(a, b, np.concatenate(blocks) if blocks else np.empty(0))
+    return found
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -139,12 +199,7 @@ def _named(names: list[str]) -> str:
     return f"{listed}{more} {'is' if len(names) == 1 else 'are'}"
 
 
-def _compared(scores: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    means = macro(scores)
-    return {"accuracy": scores["accuracy"], "balanced_accuracy": means["recall"], "macro_auroc": means["auroc"]}
-
-
-def paired_difference(first: float, second: float, drawn: np.ndarray) -> Difference:
+def _difference(first: float, second: float, drawn: np.ndarray) -> Difference:
     """Two scores of the same cases, with their differences in resamples of the patients: (R,), NaN where undefined."""
     if np.isnan(first) or np.isnan(second):
         return Difference(None, None, None, None, None, None)

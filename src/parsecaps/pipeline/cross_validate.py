@@ -13,8 +13,8 @@ from parsecaps.pipeline.train import fit, settled
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.choose import absolute
-from parsecaps.training.opening import new_folder
 from parsecaps.training.processes import find_processes
+from parsecaps.training.start import new_run
 
 FOLDS = 5
 _MAY_DIFFER = ("training.batch_size", "training.devices")  # the first is lowered where there are fewer images
@@ -74,7 +74,7 @@ def _begin(config: Config, run_folder: str | Path | None, callbacks: Callbacks) 
         )
     _, whose = fold_divisions(config.data, open_data(config.data.path, config.data.source))
     callbacks.log(f"folds: {config.data.folds} ({whose})")
-    run = new_folder(run_folder, config, processes)
+    run = new_run(run_folder, config, processes)
     for number in range(1, config.data.folds + 1):
         if run.fold(number).is_there:
             _check_same(run.fold(number), config.change("data", fold=number))

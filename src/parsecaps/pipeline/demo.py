@@ -1,22 +1,24 @@
-"""The demonstration: draw lesions, train, score on patients never seen, and leave pages to open."""
+"""The demonstration: draw lesions, train, score on patients never seen, explain some of them, and leave a page."""
 
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-import numpy as np
-
-from parsecaps.config import Config, load_config
+from parsecaps.config import Config, ExplainConfig, load_config
 from parsecaps.data.cases import DataSet
 from parsecaps.data.files import write_text
+from parsecaps.explain.case_memory import remember_run
+from parsecaps.explain.explainer import Explainer
+from parsecaps.pipeline.explain import explain_series
 from parsecaps.pipeline.train import fit
-from parsecaps.prediction.predict import predict_cases
-from parsecaps.report.demo_page import demo_page
+from parsecaps.report.case_page import demo_page
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 
 RUN = "run"
+PAGE = "index.html"
 _SHOWN = 12
+_KNOWN = 1500  # training cases to compare with: a quarter of them, for time
 
 
 @dataclass(frozen=True)
@@ -34,15 +36,21 @@ def demo_config(path: str | Path | None = None, overrides: list[str] | None = No
 
 def demo(config: Config, folder: str | Path, callbacks: Callbacks | None = None) -> Demo:
     """Train and score in `folder/run`, and leave a page with unseen cases, `folder/index.html`."""
-    folder = Path(folder)
+    folder, callbacks = Path(folder), callbacks or Callbacks()
     run = fit(config, run_folder=folder / RUN, callbacks=callbacks)
+    callbacks.log("keeping the training cases to compare with, and explaining unseen ones")
+    return Demo(run, write_demo_page(run, folder / PAGE))
+
+
+def write_demo_page(run: Run, page: Path) -> Path:
+    """Explain some cases of the test part beside the training cases, and write the page."""
     if run.scores is None:
         raise ValueError(f"the demonstration shows scores; {run.failure or 'give data.test a share above 0'}")
-    rows = _some(run.data, run.rows("test"))
-    shown = predict_cases(run.bundle, run.data, run.prepared, rows)
-    page = folder / "index.html"
-    write_text(page, demo_page(run, run.scores, shown, np.asarray(run.prepared.images[rows]), RUN))
-    return Demo(run, page)
+    remember_run(run.folder, limit=_KNOWN)
+    shown = run.data.subset(_some(run.data, run.rows("test")))
+    explained = explain_series(Explainer.load(run.folder), [shown], ExplainConfig(limit=_SHOWN))
+    write_text(page, demo_page(run, run.scores, explained.cases, RUN))
+    return page
 
 
 def _some(data: DataSet, rows: list[int]) -> list[int]:

@@ -14,9 +14,7 @@ from parsecaps.data.cases import DataSet, Split
 from parsecaps.data.files import write_text
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import Division
-from parsecaps.metrics.conformal_scores import Sets, score_sets
-from parsecaps.metrics.folds import FoldScores
-from parsecaps.metrics.scores import Scores, score
+from parsecaps.metrics import FoldScores, Scores, Sets, score, score_sets
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.calibration import Calibration
 from parsecaps.prediction.conformal import prediction_sets
@@ -113,9 +111,7 @@ def _evaluate_one(run: Run, settings: EvaluateConfig) -> Evaluation:
             flattering = f"there is no test part; these are {flattering}"
     else:
         other = open_data(settings.data)
-        others = prepare_all(
-            other, bundle.preparation, skip_bad=run.config.data.skip_bad, progress=run.reading
-        )
+        others = prepare_all(other, bundle.preparation, skip_bad=run.config.data.skip_bad, progress=run.reading)
         predictions = _predict(bundle, other, others, range(len(other)), changes, settings.views)
         learned = {run.prepared.digests[row] for row in run.rows("train")}
         cases, flattering = f"all of {settings.data}", _trained_on(sum(each in learned for each in others.digests))
@@ -138,7 +134,9 @@ def _evaluate_folds(run: Run, settings: EvaluateConfig) -> Evaluation:
     """All folds together: each case by the model that did not see it, at that model's temperature."""
     folds = run.folds
     if settings.data is not None or settings.part not in ("auto", "test"):
-        raise ValueError(f"{run.folder} is a cross-validation of several models; for other cases give {folds[0].folder}")
+        raise ValueError(
+            f"{run.folder} is a cross-validation of several models; for other cases give {folds[0].folder}"
+        )
     for fold in folds:
         if not fold.is_trained:
             raise FileNotFoundError(f"{fold.folder} is not finished; go on with train --resume {run.folder}")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,75 +16,63 @@ from parsecaps.data.sources import SOURCES, open_data
 from parsecaps.data.splits import relative_name
 from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
-from parsecaps.prediction.files import find_files
+from parsecaps.prediction.files import ImageFile, find_files
 from parsecaps.run import Run
 
-Outcome = Explanation | str  # or why there is none, in one line
+
+class Explanations(NamedTuple):
+    """What was explained, a line for each image that could not be read, and whether the limit left any out."""
+
+    cases: list[Explanation]
+    errors: list[str]
+    limited: bool
+
+
+class _DataCase(NamedTuple):
+    """A case of a data set."""
+
+    data: DataSet
+    row: int
 
 
 def explain_series(
     explainer: Explainer,
-    inputs: Sequence[str],
+    inputs: Sequence[str | DataSet],
     settings: ExplainConfig,
     *,
     run: Path | None = None,
-    limit: int | None = None,
-    progress: Callable[[int], None] = lambda done: None,
-) -> tuple[list[Explanation], list[str]]:
-    """Explain images, folders, manifests and data sets; and one line for each image that cannot be read.
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Explanations:
+    """Explain images, folders, manifests and data sets.
 
-    Of a data set, `limit` cases spread over all of it are taken, with what is known of them; of files, the first ones.
-    Without inputs, the test part of the `run` is explained (validation without one).
+    Of a data set, `settings.limit` cases spread over all of it are taken, with what is known of them; of files, the
+    first ones. Without inputs, the test part of the `run` is explained (validation without one).
     """
-    found: list[Explanation] = []
+    opened = [_open(each) for each in inputs] if inputs else [_unseen(run)]
+    limit = settings.limit
+    found = list(islice(_found(opened, limit), limit + 1))
+    limited = len(found) > limit or any(isinstance(each, DataSet) and len(each) > limit for each in opened)
+    cases: list[Explanation] = []
     errors: list[str] = []
-    for number, outcome in enumerate(islice(_outcomes(explainer, inputs, settings, run, limit), limit), 1):
-        if isinstance(outcome, Explanation):
-            found.append(outcome)
-        else:
-            errors.append(outcome)
-        progress(number)
-    if not found:
-        raise ValueError(errors[0] if errors else f"{', '.join(inputs)}: there is no image; give at least one")
-    return found, errors
+    for number, each in enumerate(found[:limit], 1):
+        try:
+            cases.append(_explain(explainer, each, settings))
+        except (OSError, ValueError) as error:
+            errors.append(str(error))
+        progress(number, min(len(found), limit))
+    if not cases:
+        raise ValueError(errors[0] if errors else "there is no image to explain; give at least one")
+    return Explanations(cases, errors, limited)
 
 
-def _outcomes(
-    explainer: Explainer, inputs: Sequence[str], settings: ExplainConfig, run: Path | None, limit: int | None
-) -> Iterator[Outcome]:
-    if not inputs:
-        data = _unseen(run)
-        yield from _cases(explainer, data, settings, limit)
-    for text in inputs:
-        if (opened := _open(text)) is not None:
-            yield from _cases(explainer, opened, settings, limit)
-            continue
-        for file in find_files([text]):
-            if file.error:
-                yield file.error
-                continue
-            try:
-                yield explainer.explain_file(file.path, file.frame, **_wanted(settings))
-            except (OSError, ValueError) as error:
-                yield str(error)
-
-
-def _wanted(settings: ExplainConfig) -> dict[str, Any]:
-    """The settings as arguments of an explainer."""
-    return {
-        "method": settings.method,
-        "num_trees": settings.trees,
-        "strict": settings.strict,
-        "traversals": settings.traversals,
-    }
-
-
-def _open(text: str) -> DataSet | None:
+def _open(given: str | DataSet) -> str | DataSet:
     """A data set, where it is one and not images alone."""
-    place = Path(text)
+    if isinstance(given, DataSet):
+        return given
+    place = Path(given)
     if place.exists() and not any(known.recognise(place) for known in SOURCES.values()):
-        return None
-    return open_data(text)
+        return given
+    return open_data(given)
 
 
 def _unseen(path: Path | None) -> DataSet:
@@ -98,25 +86,40 @@ def _unseen(path: Path | None) -> DataSet:
     return run.data.subset(rows)
 
 
-def _cases(explainer: Explainer, data: DataSet, settings: ExplainConfig, limit: int | None) -> Iterator[Outcome]:
-    count = len(data) if limit is None else min(limit, len(data))
-    for row in np.linspace(0, len(data) - 1, count).round().astype(int).tolist():
-        case = data.cases[row]
-        label = data.classes[case.label] if case.label >= 0 else None
-        concepts = zip(data.concepts, case.concepts, strict=False)
-        try:
-            raw = _read(data, row, case)
-            height, width = raw.pixels.shape[:2]
-            yield explainer.explain(
-                explainer.bundle.preparation.prepare(raw),
-                name=relative_name(data, case) if case.frame is None else f"{relative_name(data, case)}#{case.frame}",
-                **_wanted(settings),
-                truth=label if label in explainer.bundle.classes else None,
-                concept_truth={name: value == 1 for name, value in concepts if not math.isnan(value)},
-                original_shape=(height, width),
-            )
-        except (OSError, ValueError) as error:
-            yield str(error)
+def _found(opened: Sequence[str | DataSet], limit: int) -> Iterator[ImageFile | _DataCase]:
+    for each in opened:
+        if isinstance(each, DataSet):
+            rows = np.linspace(0, len(each) - 1, min(limit, len(each))).round().astype(int)
+            yield from (_DataCase(each, row) for row in rows.tolist())
+        else:
+            yield from find_files([each])
+
+
+def _explain(explainer: Explainer, found: ImageFile | _DataCase, settings: ExplainConfig) -> Explanation:
+    wanted: dict[str, Any] = {
+        "method": settings.method,
+        "num_trees": settings.trees,
+        "strict": settings.strict,
+        "traversals": settings.traversals,
+    }
+    if isinstance(found, ImageFile):
+        if found.error:
+            raise ValueError(found.error)
+        return explainer.explain_file(found.path, found.frame, **wanted)
+    data, case = found.data, found.data.cases[found.row]
+    raw = _read(data, found.row, case)
+    label = data.classes[case.label] if case.label >= 0 else None
+    height, width = raw.pixels.shape[:2]
+    return explainer.explain(
+        explainer.bundle.preparation.prepare(raw),
+        name=relative_name(data, case) if case.frame is None else f"{relative_name(data, case)}#{case.frame}",
+        **wanted,
+        truth=label if label in explainer.bundle.classes else None,
+        concept_truth={
+            name: value == 1 for name, value in zip(data.concepts, case.concepts, strict=False) if not math.isnan(value)
+        },
+        original_shape=(height, width),
+    )
 
 
 def _read(data: DataSet, row: int, case: Case) -> RawImage:

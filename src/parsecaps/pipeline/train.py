@@ -6,6 +6,7 @@ from typing import Any
 
 from parsecaps.config import Config, load_settings
 from parsecaps.pipeline.evaluate import calibrate_run, evaluate_run, write_card, write_results
+from parsecaps.report.curves import draw_curves
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.fit import train_run
@@ -39,6 +40,7 @@ def fit(
     if finished:
         callbacks.log("it has its scores; nothing is left to do")
     elif run.is_main:
+        draw_curves(run.curves_file, run.history, run.best_epoch - 1)
         run.failure = _score(run, callbacks)
     return run
 

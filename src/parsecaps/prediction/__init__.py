@@ -1,1 +1,19 @@
 """The one way from files or cases to probabilities, with the stored temperature and conformal sets."""
+
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.calibration import Calibration
+from parsecaps.prediction.files import ImageFile, find_files
+from parsecaps.prediction.predict import Prediction, predict_cases, predict_files, predict_images
+from parsecaps.prediction.predictions import Predictions
+
+__all__ = [
+    "Bundle",
+    "Calibration",
+    "ImageFile",
+    "Prediction",
+    "Predictions",
+    "find_files",
+    "predict_cases",
+    "predict_files",
+    "predict_images",
+]

@@ -72,7 +72,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 def write_patients(path: Path, rows: Path) -> int:
     """Write a `.csv` file with a row for each patient of a file of `write_rows`: what all their images say together.
 
-    As in `metrics.by_patient`, that is the class with the highest mean probability. Images of which nobody says
+    As in `metrics.patients`, that is the class with the highest mean probability. Images of which nobody says
     whose they are are read together if they are of one file. Gives the number of patients.
     """
     sums: dict[tuple[str, str], dict[str, float]] = {}

@@ -6,7 +6,7 @@ they cannot drift apart.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -33,7 +33,7 @@ class Bundle:
     preparation: Preparation
     classes: tuple[str, ...]
     concepts: tuple[str, ...]
-    calibration: Calibration = Calibration()
+    calibration: Calibration = field(default_factory=Calibration)
     folder: Path | None = None
 
     def __post_init__(self) -> None:

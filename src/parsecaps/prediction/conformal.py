@@ -2,7 +2,7 @@
 
 Calibrated on validation cases, never on those that trained. If validation and future patients are exchangeable, the
 set of a new image holds its class with a probability of at least 1 - risk, whatever the model: on average over
-patients, not for each kind of patient, and not among the answered images alone (`set_summary` measures those).
+patients, not for each kind of patient, and not among the answered images alone (`metrics.conformal` measures those).
 
 Images of one patient are alike, so images are not exchangeable; patients are. A calibration that counted forty slices
 of one patient as forty cases would be surer than it may. To keep one image of each patient would be right but throw
@@ -29,20 +29,6 @@ class ConformalThreshold(NamedTuple):
     risk: float
     patients: int
     note: str | None = None
-
-
-class SetSummary(NamedTuple):
-    """What prediction sets do on cases with known labels; a share is None where there are no cases.
-
-    `coverage`: sets that hold the class. `answered`: sets of one class. `accuracy_answered`: how many of those are
-    right. `mean_size`: classes in a set.
-    """
-
-    n: int
-    coverage: float | None
-    answered: float | None
-    accuracy_answered: float | None
-    mean_size: float | None
 
 
 @dataclass(frozen=True)
@@ -83,9 +69,7 @@ class ConformalQuantiles:
         if self.patients < needed:
             least = math.ceil((1 - 1e-9) / risk) - 1
             few = f"{self.patients} patients are too few for a risk of {risk:g}"
-            return ConformalThreshold(
-                0.0, risk, self.patients, f"{few}: every image abstains; calibrate on {least}"
-            )
+            return ConformalThreshold(0.0, risk, self.patients, f"{few}: every image abstains; calibrate on {least}")
         place = min(int(np.searchsorted(self.votes, needed)), len(self.votes) - 1)
         return ConformalThreshold(self.probabilities[place], risk, self.patients)
 
@@ -114,18 +98,3 @@ def prediction_sets(probabilities: np.ndarray, threshold: float) -> np.ndarray:
 def abstain(sets: np.ndarray) -> np.ndarray:
     """Where the set does not name exactly one class, someone else should look: (N, K) bool -> (N,) bool."""
     return np.asarray(sets.sum(1) != 1)
-
-
-def set_summary(sets: np.ndarray, label: np.ndarray) -> SetSummary:
-    """How often sets hold the truth and how often they answer; unknown labels are left out.
-
-    Shapes:
-        - sets: (N, K) bool; label: (N,), -1 = unknown
-    """
-    sets, label = sets[label >= 0], label[label >= 0]
-    n = len(label)
-    if not n:
-        return SetSummary(0, None, None, None, None)
-    held, answered = sets[np.arange(n), label], ~abstain(sets)
-    accuracy = float(held[answered].mean()) if answered.any() else None
-    return SetSummary(n, float(held.mean()), float(answered.mean()), accuracy, float(sets.sum(1).mean()))

@@ -1,4 +1,4 @@
-"""Which images are asked for: files, folders with all below them, and manifests; of a file with several frames, each."""
+"""Which images are asked for: files, folders with all below them, and manifests; each frame of a file with several."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -82,8 +82,8 @@ def predict_files(
         images = [image for image in read if isinstance(image, Tensor)]
         told = iter(each_image(bundle, predict_images(bundle, torch.stack(images)), risk) if images else ())
         for file, image in zip(batch, read, strict=True):
-            place = {"image": str(file.path), "frame": file.frame, "patient": file.patient}
-            yield Prediction(**place, error=image) if isinstance(image, str) else Prediction(**place, **next(told))
+            answered = {"error": image} if isinstance(image, str) else next(told)
+            yield Prediction(str(file.path), file.frame, file.patient, **answered)
 
 
 def predict_cases(
@@ -115,7 +115,7 @@ def predict_cases(
             named = np.stack([each.logits.argmax(1) for each in said])
             consistency.append((named[1:] == named[0]).mean(0))
         if bundle.concepts:
-            presence.append(np.mean([each.presence for each in said], axis=0))
+            presence.append(np.mean([each.presence for each in said if each.presence is not None], axis=0))
         progress(sum(map(len, logits)), len(rows))
     known = bool(set(bundle.concepts) & set(data.concepts)) and len(rows) > 0
     return Predictions(
@@ -127,7 +127,7 @@ def predict_cases(
         presence=np.concatenate(presence) if known else None,
         concepts=_concepts(bundle, data, rows) if known else None,
         concept_names=bundle.concepts if known else (),
-        steadiness=np.concatenate(consistency) if len(consistency) > 1 else None,
+        consistency=np.concatenate(consistency) if len(consistency) > 1 else None,
     )
 
 

@@ -1,17 +1,20 @@
 """What a model said about cases, beside what is true of them: all that scores are computed from."""
 
 import json
-import os
 import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 
-_ARRAYS = ("logits", "label", "presence", "concepts", "steadiness")
+from parsecaps.data.files import write_atomically
+
+_ARRAYS = ("logits", "label", "presence", "concepts", "consistency")
+_RENAMED = {"steadiness": "consistency"}  # files of version 0.1
 _NAMES = ("patient", "name", "classes", "concept_names")
 
 
@@ -21,12 +24,12 @@ class Predictions:
 
     `patient` groups the images of one person; a blank one means that the image stands for itself. `name` tells the
     cases apart. A model without concepts has no `presence`, a data set without them no `concepts`.
-    `steadiness` is the share of changed views of an image that get the answer the image itself gets; None without any.
+    `consistency` is the share of changed views of an image that get the answer the image itself gets; None without any.
 
     Shapes:
         - logits: (N, K); label: (N,) int64, -1 = unknown
         - presence: (N, m) in [0, 1], or None; concepts: (N, m), 1, 0 or NaN = unknown, or None
-        - steadiness: (N,) in [0, 1], or None
+        - consistency: (N,) in [0, 1], or None
     """
 
     logits: np.ndarray
@@ -37,11 +40,11 @@ class Predictions:
     presence: np.ndarray | None = None
     concepts: np.ndarray | None = None
     concept_names: tuple[str, ...] = ()
-    steadiness: np.ndarray | None = None
+    consistency: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         count, num_classes, num_concepts = len(self.name), len(self.classes), len(self.concept_names)
-        wanted = {"logits": (count, num_classes), "label": (count,), "steadiness": (count,)} | dict.fromkeys(
+        wanted = {"logits": (count, num_classes), "label": (count,), "consistency": (count,)} | dict.fromkeys(
             ("presence", "concepts"), (count, num_concepts)
         )
         for field, shape in wanted.items():
@@ -94,29 +97,18 @@ class Predictions:
     def subset(self, rows: Sequence[int] | np.ndarray) -> "Predictions":
         """Only these cases, in this order; a row that is given twice is there twice."""
         index = np.asarray(rows, dtype=np.int64)
-        return replace(
-            self,
-            logits=self.logits[index],
-            label=self.label[index],
-            presence=None if self.presence is None else self.presence[index],
-            concepts=None if self.concepts is None else self.concepts[index],
-            steadiness=None if self.steadiness is None else self.steadiness[index],
-            patient=[self.patient[i] for i in index],
-            name=[self.name[i] for i in index],
-        )
+        patient, name = ([names[i] for i in index] for names in (self.patient, self.name))
+        arrays: dict[str, Any] = {field: array[index] for field, array in self._arrays().items()}
+        return replace(self, patient=patient, name=name, **arrays)
+
+    def _arrays(self) -> dict[str, Any]:
+        return {field: array for field in _ARRAYS if (array := getattr(self, field)) is not None}
 
     def save(self, path: str | Path) -> None:
         """Write an .npz file: arrays, and the names as JSON in bytes, so that nothing needs pickle to be read."""
-        path = Path(path)
-        arrays = {field: getattr(self, field) for field in _ARRAYS if getattr(self, field) is not None}
         names = json.dumps({field: list(getattr(self, field)) for field in _NAMES}).encode()
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            with open(unfinished, "wb") as file:
-                np.savez_compressed(file, names=np.frombuffer(names, dtype=np.uint8), **arrays)
-            os.replace(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with write_atomically(path) as file:
+            np.savez_compressed(file.buffer, names=np.frombuffer(names, dtype=np.uint8), **self._arrays())
 
     @classmethod
     def load(cls, path: str | Path) -> "Predictions":
@@ -126,7 +118,7 @@ class Predictions:
             raise FileNotFoundError(f"{path} is missing; give a file written by Predictions.save")
         try:
             with np.load(path, allow_pickle=False) as stored:
-                arrays = {field: stored[field] for field in _ARRAYS if field in stored}
+                arrays = {_RENAMED.get(field, field): stored[field] for field in stored if field != "names"}
                 names = json.loads(stored["names"].tobytes().decode())
             patient, name, classes, concept_names = ([str(text) for text in names[field]] for field in _NAMES)
             return cls(patient=patient, name=name, classes=tuple(classes), concept_names=tuple(concept_names), **arrays)
@@ -158,25 +150,12 @@ def concatenate(parts: Sequence[Predictions]) -> Predictions:
         for field in ("classes", "concept_names"):
             if getattr(part, field) != getattr(first, field):
                 raise ValueError(f"{field} differ: {getattr(first, field)} and {getattr(part, field)}")
-        for field in ("presence", "concepts", "steadiness"):
-            if (getattr(part, field) is None) != (getattr(first, field) is None):
-                raise ValueError(f"only some of the predictions have {field}; give all of them or none")
+        for field in part._arrays().keys() ^ first._arrays().keys():
+            raise ValueError(f"only some of the predictions have {field}; give all of them or none")
     names = [name for part in parts for name in part.name]
     if len(set(names)) != len(names):
         twice = Counter(names).most_common(1)[0][0]
         raise ValueError(f"{twice} is in two of the predictions; each case may be tested once")
-    return replace(
-        first,
-        logits=np.concatenate([part.logits for part in parts]),
-        label=np.concatenate([part.label for part in parts]),
-        presence=None if first.presence is None else np.concatenate([_given(part.presence) for part in parts]),
-        concepts=None if first.concepts is None else np.concatenate([_given(part.concepts) for part in parts]),
-        steadiness=None if first.steadiness is None else np.concatenate([_given(part.steadiness) for part in parts]),
-        patient=[patient for part in parts for patient in part.patient],
-        name=names,
-    )
-
-
-def _given(array: np.ndarray | None) -> np.ndarray:
-    assert array is not None
-    return array
+    arrays = [part._arrays() for part in parts]
+    joined: dict[str, Any] = {field: np.concatenate([each[field] for each in arrays]) for field in arrays[0]}
+    return replace(first, patient=[patient for part in parts for patient in part.patient], name=names, **joined)

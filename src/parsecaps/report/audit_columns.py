@@ -1,67 +1,124 @@
-"""The columns of the table that sets methods side by side, the same in the terminal and on the page."""
+"""The one table of what an audit measures of maps, for the terminal and the page."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from parsecaps.audit.maps import MapAudit
-from parsecaps.metrics.score import Score
+from parsecaps.metrics import Score
+
+WHERE, WHETHER = "is it where the thing is", "does the decision rest on it"
 
 
 class Column(NamedTuple):
-    """A number of a method: its name, what it is, and whether a low one is good."""
+    """A number of a method: its name, what it is, the question it answers, where an audit has it, and whether a low
+    one is good.
+    """
 
     key: str
     title: str
     about: str
+    question: str
+    score: Callable[[MapAudit], Score | None]
     low: bool = False
     sign: bool = False
 
 
+def _located(name: str) -> Callable[[MapAudit], Score | None]:
+    return lambda audit: None if audit.localisation is None else getattr(audit.localisation, name)
+
+
+def _faithful(name: str) -> Callable[[MapAudit], Score | None]:
+    return lambda audit: None if audit.faithfulness is None else getattr(audit.faithfulness, name)
+
+
+def _randomised(audit: MapAudit) -> Score | None:
+    return audit.randomised.spearman[-1] if audit.randomised is not None and audit.randomised.spearman else None
+
+
 COLUMNS = (
-    Column("pointing", "pointing game", "how often the highest point is inside the mask"),
-    Column("needed", "where needed", "the same where the answer changes if what the mask covers is painted over"),
-    Column("mass", "mass inside", "share of the map inside the mask"),
-    Column("ratio", "times share", "mass inside over the mask's share of the image; a map without a clue has 1"),
-    Column("iou", "IoU", "overlap with the mask at one threshold for all cases of a target, the best one"),
-    Column("deletion_area", "deletion", "area under the curve as the most relevant regions are covered", low=True),
-    Column("deletion_gain", "gain", "how much lower than with regions in random order", sign=True),
-    Column("insertion_area", "insertion", "area under the curve as the most relevant regions are uncovered"),
-    Column("insertion_gain", "gain", "how much higher than with regions in random order", sign=True),
-    Column("spearman", "random weights", "rank correlation with the maps of the model made random", low=True),
+    Column(
+        "pointing",
+        "pointing game",
+        "how often the highest point is inside the mask",
+        WHERE,
+        _located("pointing"),
+    ),
+    Column(
+        "needed",
+        "where needed",
+        "the same where the answer changes if what the mask covers is painted over",
+        WHERE,
+        _located("needed"),
+    ),
+    Column("mass", "relevance mass", "share of the map inside the mask", WHERE, _located("mass")),
+    Column(
+        "ratio",
+        "times share",
+        "relevance mass over the mask's share of the image; a map without a clue has 1",
+        WHERE,
+        _located("ratio"),
+    ),
+    Column(
+        "iou",
+        "IoU",
+        "overlap with the mask at one threshold for all cases of a target, the best one",
+        WHERE,
+        _located("iou"),
+    ),
+    Column(
+        "deletion_area",
+        "deletion",
+        "area under the curve as the most relevant regions are covered",
+        WHETHER,
+        _faithful("deletion_area"),
+        low=True,
+    ),
+    Column(
+        "deletion_gain",
+        "gain",
+        "how much lower than with regions in random order",
+        WHETHER,
+        _faithful("deletion_gain"),
+        sign=True,
+    ),
+    Column(
+        "insertion_area",
+        "insertion",
+        "area under the curve as the most relevant regions are uncovered",
+        WHETHER,
+        _faithful("insertion_area"),
+    ),
+    Column(
+        "insertion_gain",
+        "gain",
+        "how much higher than with regions in random order",
+        WHETHER,
+        _faithful("insertion_gain"),
+        sign=True,
+    ),
+    Column(
+        "spearman",
+        "random weights",
+        "rank correlation with the maps of the model after parameter randomisation",
+        WHETHER,
+        _randomised,
+        low=True,
+    ),
 )
-
-
-_LOCALISATION = ("pointing", "needed", "mass", "ratio", "iou")
 
 
 def grouped(columns: Iterable[Column]) -> dict[str, list[Column]]:
     """The columns by the question they answer, so that no table is too wide; questions without columns are left out."""
     groups: dict[str, list[Column]] = {}
     for column in columns:
-        where = column.key in _LOCALISATION
-        groups.setdefault("is it where the thing is" if where else "does the decision rest on it", []).append(column)
+        groups.setdefault(column.question, []).append(column)
     return groups
 
 
 def map_scores(audit: MapAudit) -> dict[str, Score]:
     """The scores of one method by the key of their column; those that were not measured are left out."""
-    scores: dict[str, Score] = {}
-    if audit.localisation is not None:
-        found = audit.localisation
-        scores |= {"pointing": found.pointing, "mass": found.mass, "ratio": found.ratio, "iou": found.iou}
-        if found.needed is not None:
-            scores["needed"] = found.needed
-    if audit.faithfulness is not None:
-        faithful = audit.faithfulness
-        scores |= {
-            "deletion_area": faithful.deletion_area,
-            "deletion_gain": faithful.deletion_gain,
-            "insertion_area": faithful.insertion_area,
-            "insertion_gain": faithful.insertion_gain,
-        }
-    if audit.randomised is not None and audit.randomised.spearman:
-        scores["spearman"] = audit.randomised.spearman[-1]
-    return scores
+    scores = {column.key: column.score(audit) for column in COLUMNS}
+    return {key: score for key, score in scores.items() if score is not None}
 
 
 def number(column: Column, value: float | None) -> str:

@@ -3,18 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from parsecaps.audit.audit import REDUNDANCY_CASES, Audit
 from parsecaps.audit.concepts import ConceptAudit
 from parsecaps.audit.localisation import TargetLocalisation
 from parsecaps.audit.maps import MapAudit
 from parsecaps.audit.redundancy import LayerSimilarity
 from parsecaps.audit.route_ablation import RouteAblation
-from parsecaps.metrics.score import Score
+from parsecaps.audit.run import REDUNDANCY_CASES, Audit
+from parsecaps.metrics import Score, find_metric
 from parsecaps.report import audit_columns as map_columns
-from parsecaps.report import score_text
 from parsecaps.report.audit_columns import COLUMNS, Column, map_scores
-from parsecaps.report.charts import Chart, line_chart
-from parsecaps.report.pages import render
+from parsecaps.report.pages import Chart, line_chart, render
 from parsecaps.report.scores_page import COLOURS
 
 _RANDOM = "random order"
@@ -37,7 +35,7 @@ def audit_page(audit: Audit, *, title: str = "How far the explanations can be tr
         colours=COLOURS,
         columns_text=map_columns,
         redundancy_cases=REDUNDANCY_CASES,
-        text=score_text,
+        find_metric=find_metric,
     )
 
 

@@ -4,14 +4,11 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from parsecaps.prediction.bundle import Bundle, is_unnamed
 from parsecaps.config import Config
-from parsecaps.metrics.conformal_scores import KEYS
-from parsecaps.metrics.scores import Scores
-from parsecaps.report import score_text
+from parsecaps.metrics import Scores, find_metric
+from parsecaps.prediction.bundle import Bundle, is_unnamed
 from parsecaps.report.pages import render
 
-_BY_CLASS = ("precision", "recall", "specificity", "auroc")
 _PARTS = {"train": "training", "val": "validation", "test": "test"}
 
 
@@ -33,7 +30,5 @@ def model_card(
         name=config.data.path if data["source"] == "phantom" else PurePath(config.data.path).name,
         parts={part: title for part, title in _PARTS.items() if data["patients_by_part"][part]},
         scores=scores,
-        by_class=_BY_CLASS,
-        of_sets=KEYS,
-        text=score_text,
+        find_metric=find_metric,
     )

@@ -5,14 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from parsecaps.prediction.bundle import is_unnamed
 from parsecaps.discovery.discover import DiscoveredConcept, Maps, effective_concepts
 from parsecaps.discovery.naming import LONGEST, SHEET_FILE
 from parsecaps.discovery.stability import Stability
 from parsecaps.explain.case_memory import CaseMemory
-from parsecaps.explain.thumbnails import jpeg_uri
+from parsecaps.prediction.bundle import is_unnamed
 from parsecaps.report.pages import render
-from parsecaps.report.pictures import map_png
+from parsecaps.report.pictures import data_uri, map_png
 
 Pictures = Callable[[Sequence[int]], list[bytes]]  # rows of the memory -> JPEG files
 
@@ -40,9 +39,9 @@ def naming_page(
         files = pictures(rows)
         heat = None if maps is None else maps(rows, concept.index)
         overlays = (
-            [""] * len(rows) if heat is None else [jpeg_uri(_overlay(*pair)) for pair in zip(files, heat, strict=True)]
+            [""] * len(rows) if heat is None else [data_uri(_overlay(*pair)) for pair in zip(files, heat, strict=True)]
         )
-        images = zip(concept.prototypes, map(jpeg_uri, files), overlays, strict=True)
+        images = zip(concept.prototypes, map(data_uri, files), overlays, strict=True)
         shown.append(
             {
                 "concept": concept,

@@ -1,4 +1,4 @@
-"""Maps as pictures: in few bytes for pages and JSON, or in colour over the image."""
+"""Images, maps and traversals as picture files, and picture files as text that a page or JSON can hold."""
 
 import base64
 import io
@@ -10,14 +10,17 @@ from torch import Tensor
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from parsecaps.explain.traversal_strip import TraversalStrip
+
 MAP_SIDE = 64  # pixels of a map that is stored
-SHOWN_SIDE = 32  # pixels of a map that is shown, about as many as places on the primary grid; a browser enlarges it
+SHOWN_SIDE = 32  # pixels of a map that is shown, about as many as the primary grid has; a browser enlarges it
 _LEVELS = 32
 _LOW, _HIGH = (
     np.array([0.0, 210.0, 255.0]),
     np.array([255.0, 240.0, 40.0]),
 )  # blue to yellow, for all eyes to tell apart
 _LARGE = 448  # pixels of an overlay, at least
+_STRIP_SIDE, _STRIP_GAP = 96, 4  # pixels of a picture in a strip, at most, and between two of them
 
 
 def map_png(found: np.ndarray) -> bytes:
@@ -64,18 +67,20 @@ def picture_jpeg(image: Tensor, largest: int = 320) -> bytes:
 
     picture = picture_of(image)
     picture.thumbnail((largest, largest), Image.Resampling.LANCZOS)
-    file = io.BytesIO()
-    picture.save(file, "JPEG", quality=85)
-    return file.getvalue()
+    return jpeg_file(picture, quality=85)
 
 
-def png_as_jpeg(png: bytes) -> bytes:
-    """A PNG file as a smaller JPEG file, for a page of many."""
+def traversal_picture(strip: "TraversalStrip") -> "Image":
+    """The decoder's pictures beside each other, in columns of the same width."""
     from PIL import Image
 
-    file = io.BytesIO()
-    Image.open(io.BytesIO(png)).convert("RGB").save(file, "JPEG", quality=80)
-    return file.getvalue()
+    drawn = [picture_of(each) for each in strip.pictures]
+    side = min(_STRIP_SIDE, drawn[0].width)
+    column = side + _STRIP_GAP
+    picture = Image.new("RGB", (len(drawn) * column, side), "white")
+    for i, each in enumerate(drawn):
+        picture.paste(each.resize((side, side), Image.Resampling.BILINEAR), (i * column + _STRIP_GAP // 2, 0))
+    return picture
 
 
 def picture_of(image: Tensor) -> "Image":
@@ -86,13 +91,37 @@ def picture_of(image: Tensor) -> "Image":
     return Image.fromarray(levels[:, :, 0] if levels.shape[2] == 1 else levels)
 
 
-def png_uri(file: bytes) -> str:
-    """A PNG file as an address that holds it.
+def png_file(picture: "Image", **settings: bytes) -> bytes:
+    """A picture of Pillow as a PNG file."""
+    file = io.BytesIO()
+    picture.save(file, "PNG", optimize=True, **settings)
+    return file.getvalue()
 
-    >>> png_uri(b"abc")
-    'data:image/png;base64,YWJj'
+
+def jpeg_file(picture: "Image", *, quality: int) -> bytes:
+    """A picture of Pillow as a JPEG file."""
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=quality)
+    return file.getvalue()
+
+
+def base64_text(file: bytes) -> str:
+    """A file in base64.
+
+    >>> base64_text(b"abc")
+    'YWJj'
     """
-    return "data:image/png;base64," + base64.b64encode(file).decode()
+    return base64.b64encode(file).decode()
+
+
+def data_uri(file: bytes) -> str:
+    r"""A PNG or JPEG file as an address that holds it, for a page that needs nothing but itself.
+
+    >>> data_uri(b"\xff\xd8abc")
+    'data:image/jpeg;base64,/9hhYmM='
+    """
+    kind = "jpeg" if file.startswith(b"\xff\xd8") else "png"
+    return f"data:image/{kind};base64,{base64_text(file)}"
 
 
 def _scaled(found: np.ndarray) -> np.ndarray:
@@ -116,10 +145,3 @@ def _colours() -> tuple[np.ndarray, np.ndarray]:
     value = np.linspace(0, 1, _LEVELS)[:, None]
     colours = (_LOW + (_HIGH - _LOW) * value).round().astype(np.uint8)
     return colours, (255 * np.sqrt(value[:, 0])).round().astype(np.uint8)
-
-
-def png_file(picture: "Image", **settings: bytes) -> bytes:
-    """A picture of Pillow as a PNG file."""
-    file = io.BytesIO()
-    picture.save(file, "PNG", optimize=True, **settings)
-    return file.getvalue()

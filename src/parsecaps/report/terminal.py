@@ -4,14 +4,9 @@ rich draws random numbers when it is imported, so it is imported where it is use
 """
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING
 
-from benchmarks.entmax_speed import EntmaxTime
-from benchmarks.memory import Memory
-from benchmarks.throughput import Throughput
 from parsecaps.models.summary import LayerRow
-from studies.routes import RouteResult
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,84 +21,6 @@ def layer_table(rows: Sequence[LayerRow], title: str) -> "Table":
         style = "bold" if i >= first_total else None
         table.add_row(row.name, *numbers, style=style, end_section=i == first_total - 1)
     return table
-
-
-def entmax_table(rows: Sequence[EntmaxTime]) -> "Table":
-    """Times of entmax and its peers, one section per shape."""
-    table = plain_table("entmax, forward and backward, over the last axis", "shape", "function", "ms", "times ours")
-    table.columns[1].justify = "left"
-    for shape, group in groupby(rows, key=lambda row: row.shape):
-        for i, row in enumerate(sorted(group, key=lambda row: row.seconds)):
-            label = " x ".join(map(str, shape)) if i == 0 else ""
-            table.add_row(label, row.name, f"{1000 * row.seconds:.2f}", f"{row.ratio:.2f}")
-        table.add_section()
-    return table
-
-
-def throughput_table(rows: Sequence[Throughput], peak: float) -> "Table":
-    """Each preset beside its CNN: images per second, their ratio, and both as a share of the peak in FLOP/s."""
-    columns = ("preset", "phase", "batch", "mode", "ParseCaps", "CNN", "ratio", "of peak", "CNN of peak")
-    table = plain_table("images per second, beside a plain CNN of equal FLOPs", *columns)
-    for column in (1, 3):
-        table.columns[column].justify = "left"
-    by_key = {(row.preset, row.phase, row.batch_size, row.mode, row.model): row for row in rows}
-    last = ""
-    for row in rows:
-        if row.model != "ParseCaps":
-            continue
-        cnn = by_key[row.preset, row.phase, row.batch_size, row.mode, "PlainCNN"]
-        if last and row.preset != last:
-            table.add_section()
-        table.add_row(
-            "" if row.preset == last else row.preset,
-            row.phase,
-            str(row.batch_size),
-            row.mode,
-            f"{row.images_per_second:,.1f}",
-            f"{cnn.images_per_second:,.1f}",
-            f"{row.images_per_second / cnn.images_per_second:.2f}",
-            f"{row.flops_per_second / peak:.1%}",
-            f"{cnn.flops_per_second / peak:.1%}",
-        )
-        last = row.preset
-    return table
-
-
-def memory_table(rows: Sequence[Memory], title: str) -> "Table":
-    """Resident memory before and at the height of a training step."""
-    table = plain_table(title, "model", "batch", "before, MB", "peak, MB", "growth, MB")
-    for row in rows:
-        sizes = (f"{size / 1e6:,.0f}" for size in (row.before, row.peak, row.growth))
-        table.add_row(row.model, str(row.batch_size), *sizes)
-    return table
-
-
-def routes_table(result: RouteResult) -> "Table":
-    """Accuracy with the couplings as they are and with others."""
-    table = plain_table(f"{result.task}: {result.num_test} test images", "couplings", "accuracy, %", "difference")
-    table.add_row("as they are", f"{result.accuracy:.2f}", "")
-    others: dict[str, float | None] = {
-        "trained without content (prior only)": result.prior_only,
-        "uniform at test time": result.uniform,
-    }
-    for count, score in result.strongest.items():
-        others[f"strongest {count} per parent"] = score
-    for name, other in others.items():
-        if other is None:
-            table.add_row(name, "not measured", "")
-        else:
-            table.add_row(name, f"{other:.2f}", f"{other - result.accuracy:+.2f}")
-    return table
-
-
-def criteria_lines(result: RouteResult) -> list[str]:
-    """A verdict for each criterion."""
-    words = {True: "holds", False: "DOES NOT HOLD", None: "not measured"}
-    lines = []
-    for criterion in result.criteria:
-        points = "" if criterion.points is None else f" ({criterion.points:.2f})"
-        lines.append(f"{words[criterion.holds]}: {criterion.name}{points}")
-    return lines
 
 
 def plain_table(title: str, *columns: str) -> "Table":

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from parsecaps.audit.audit import Audit
-from parsecaps.metrics.score import Score
+from parsecaps.audit.run import Audit
+from parsecaps.metrics import Score
 from parsecaps.report.audit_columns import COLUMNS, Column, grouped, interval, map_scores, number
 from parsecaps.report.terminal import plain_table
 

@@ -1,14 +1,35 @@
-"""What the data commands print: tables and lines for the terminal."""
+"""What `parsecaps data` and `parsecaps concepts` print: tables, lines and coloured texts for the terminal."""
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parsecaps.data.cases import SPLITS, DataSet, Source
 from parsecaps.data.check import PARTS, DataCheck
-from parsecaps.data.sources import Source
+from parsecaps.data.splits import Division, split_hash
 from parsecaps.report.terminal import plain_table
+from parsecaps.text.finding import Findings
+from parsecaps.text.table import TableSummary
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
+
+_STYLES = {1.0: "bold green", 0.0: "bold red"}
+_UNKNOWN_STYLE = "bold yellow"
+
+
+@contextmanager
+def reading_bar(console: "Console", total: int) -> Iterator[Callable[[int, int], None]]:
+    """A bar that shows how many images are read, where somebody looks; call what it gives with the number so far."""
+    from rich.progress import Progress
+
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("reading images", total=total)
+        yield lambda done, total: bar.update(task, completed=done)
 
 
 def check_tables(check: DataCheck) -> "Iterator[Table]":
@@ -60,3 +81,47 @@ def source_table(sources: Mapping[str, Source]) -> "Table":
     for name, source in sources.items():
         table.add_row(name, source.summary)
     return table
+
+
+def split_line(path: Path, data: DataSet, division: Division) -> str:
+    """How many cases a split file has in each part, and the hash of the split."""
+    counts = ", ".join(f"{part} {division.count(part):,}" for part in SPLITS)
+    unused = f", unused {division.count(None):,}" if None in division else ""
+    return f"{path}: {counts}{unused}; hash {split_hash(data, division)}"
+
+
+def concept_table(summary: TableSummary) -> "Table":
+    """In how many rows of a table each concept is present, absent and unknown."""
+    table = plain_table(f"{summary.rows:,} rows", "concept", "present", "absent", "unknown")
+    for name, counts in summary.counts.items():
+        table.add_row(name, f"{counts.present:,}", f"{counts.absent:,}", f"{counts.unknown:,}")
+    return table
+
+
+def highlight(text: str, findings: Findings) -> "Text":
+    r"""The text with what it asserts in green, what it denies in red and what stays open in yellow, then the concepts.
+
+    >>> from parsecaps.text import Finding
+    >>> no_veil = Findings({"veil": 0.0}, (Finding("veil", 0.0, 0, 7, "No veil", "negated"),))
+    >>> highlight("No veil.", no_veil).plain
+    'No veil.\n  absent: veil'
+    """
+    from rich.text import Text
+
+    shown = Text(text)
+    for finding in sorted(findings.evidence, key=lambda finding: finding.start - finding.end):  # the longest first
+        if finding.reason != "another kind is stated":
+            shown.stylize(_STYLES.get(finding.value, _UNKNOWN_STYLE), finding.start, finding.end)
+    named = {name for name in findings.values if any(finding.concept == name for finding in findings.evidence)}
+    for label, style, names in (
+        ("present", _STYLES[1.0], [name for name, value in findings.values.items() if value == 1]),
+        ("absent", _STYLES[0.0], [name for name, value in findings.values.items() if value == 0]),
+        (
+            "unknown",
+            _UNKNOWN_STYLE,
+            [name for name, value in findings.values.items() if math.isnan(value) and name in named],
+        ),
+    ):
+        if names:
+            shown.append(f"\n  {label}: ", style).append(", ".join(names))
+    return shown

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from parsecaps.discovery.discover import DiscoveredConcept
-from parsecaps.pipeline.discover import Discovery
+from parsecaps.discovery.discover import DiscoveredConcept, Discovery
 from parsecaps.discovery.stability import Stability
 from parsecaps.report.terminal import plain_table
 

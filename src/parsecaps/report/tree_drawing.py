@@ -1,11 +1,11 @@
 """A parse tree as a drawing: layers from the diagnosis or concept at the top to the image at the bottom."""
 
-import base64
-import io
 from html import escape
 from typing import TYPE_CHECKING
 
 from torch import Tensor
+
+from parsecaps.report.pictures import data_uri, picture_of, png_file
 
 if TYPE_CHECKING:
     from parsecaps.explain.parse_tree import ParseTree, TreeNode
@@ -33,7 +33,7 @@ _STYLE = """
 """
 
 
-def draw_tree(tree: "ParseTree", image: Tensor | None) -> str:
+def draw_tree(tree: "ParseTree", image: Tensor | None = None) -> str:
     """The SVG of a parse tree, above the prepared image (channels, size, size) in [0, 1] or its empty frame."""
     levels = sorted({node.level for node in tree.nodes}, reverse=True)
     rows = {level: _TOP + _ROW * (i + 1) for i, level in enumerate(levels)}
@@ -54,12 +54,12 @@ def draw_tree(tree: "ParseTree", image: Tensor | None) -> str:
     ]
     height = image_top + _IMAGE + _FOOT
     key = f"pt-{tree.about}-{tree.index}"
-    opening = (
+    start = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="pt" viewBox="0 0 {_WIDTH} {height}" role="img" '
         f'aria-labelledby="{key}-title {key}-desc">'
     )
     described = f'<title id="{key}-title">Parse tree: {escape(tree.name)}</title>{_description(tree, key)}'
-    return "\n".join([opening, described, f"<style>{_STYLE}</style>", *parts, "</svg>"]) + "\n"
+    return "\n".join([start, described, f"<style>{_STYLE}</style>", *parts, "</svg>"]) + "\n"
 
 
 def _positions(tree: "ParseTree") -> dict[str, float]:
@@ -138,7 +138,7 @@ def _picture(image: Tensor | None, left: float, top: float) -> list[str]:
     frame = f'x="{left:.1f}" y="{top}" width="{_IMAGE}" height="{_IMAGE}"'
     drawn = [f'<rect class="frame" {frame}/>']
     if image is not None:
-        drawn.insert(0, f'<image {frame} href="{_png(image)}" preserveAspectRatio="none"/>')
+        drawn.insert(0, f'<image {frame} href="{data_uri(png_file(picture_of(image)))}" preserveAspectRatio="none"/>')
     return drawn
 
 
@@ -150,13 +150,3 @@ def _place(tree: "ParseTree", node: "TreeNode", at: tuple[float, float], left: f
     line = f"M{at[0]:.1f} {at[1]}L{left + (x0 + x1) / 2:.1f} {top + y0:.1f}"
     opacity = 0.15 + 0.4 * node.share / most
     return f'<path class="fall" d="{line}"/><rect class="place" {box} fill-opacity="{opacity:.2f}"/>'
-
-
-def _png(image: Tensor) -> str:
-    """The image as a data address."""
-    from PIL import Image
-
-    levels = (image.detach().clamp(0, 1) * 255).round().byte().permute(1, 2, 0).cpu().numpy()
-    stream = io.BytesIO()
-    Image.fromarray(levels[:, :, 0] if levels.shape[2] == 1 else levels).save(stream, "PNG")
-    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()

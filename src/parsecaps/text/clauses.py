@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from parsecaps.text.cues import Role
-from parsecaps.text.pieces import Meaning, Piece
+from parsecaps.text.pieces import Meaning, Piece, Role
 
 Link = Literal["start", "and", "or", "comma"]
 
-_SEPARATOR = Role.AND | Role.OR | Role.COMMA
+_PLURAL = ("they", "these", "those", "both", "which")
+SEPARATOR = Role.AND | Role.OR | Role.COMMA
 _BEFORE = Role.NO | Role.NEG | Role.NOT | Role.DOUBT_BEFORE | Role.ELSEWHERE | Role.PAST | Role.NOW
 _PREDICATE = (
     Role.BE | Role.VERB | Role.STATE | Role.NEG_AFTER | Role.GONE | Role.DOUBT | Role.DOUBT_AFTER | Role.MODAL
-    | Role.WOULD | Role.WORD | Role.COLON | Role.NOT | Role.NO | Role.RELATIVE
+    | Role.WOULD | Role.MODIFIER | Role.COLON | Role.NOT | Role.NO | Role.RELATIVE
 )  # fmt: skip
 _FRESH = (
     _BEFORE | Role.DOUBT | Role.SURE | Role.MODAL | Role.BE | Role.VERB | Role.NEG_AFTER | Role.PREPOSITION | Role.PLACE
@@ -64,12 +64,9 @@ def _speaks_of_last(stretch: Sequence[Piece], text: str) -> bool:
     if not stretch or any(piece.role & Role.MENTION for piece in stretch):
         return False
     word = text[stretch[0].start : stretch[0].end].lower()
-    decides = any(piece.role & Role.WORD for piece in stretch)
+    decides = any(piece.role & Role.MODIFIER for piece in stretch)
     doubts = any(piece.role & (Role.DOUBT | Role.DOUBT_AFTER) for piece in stretch)
     return (word in _PLURAL and (decides or doubts)) or (word == "this" and doubts and not decides)
-
-
-_PLURAL = ("they", "these", "those", "both", "which")
 
 
 def _cut(pieces: Sequence[Piece], text: str) -> Iterator[list[Piece]]:
@@ -94,7 +91,7 @@ def _cut(pieces: Sequence[Piece], text: str) -> Iterator[list[Piece]]:
 
 
 def _brackets(pieces: Sequence[Piece]) -> set[int]:
-    """The places of brackets around a mention."""
+    """The positions of brackets around a mention."""
     found: set[int] = set()
     opened = None
     for index, piece in enumerate(pieces):
@@ -109,43 +106,43 @@ def _brackets(pieces: Sequence[Piece]) -> set[int]:
 
 def clauses(stretch: Sequence[Piece]) -> list[Clause]:
     """The lists of mentions in a stretch, each piece between two mentions given to one of them."""
-    places = [index for index, piece in enumerate(stretch) if piece.role & Role.MENTION]
+    positions = [index for index, piece in enumerate(stretch) if piece.role & Role.MENTION]
     found: list[Clause] = []
     start = 0
     link: Link | None = None
-    for number, place in enumerate(places):
-        piece = stretch[place]
+    for number, position in enumerate(positions):
+        piece = stretch[position]
         assert piece.meaning is not None  # a mention always comes from the lexicon
-        mention = Mention(piece, piece.meaning, link or "start", stretch[start:place])
+        mention = Mention(piece, piece.meaning, link or "start", stretch[start:position])
         if link is None:
             found.append(Clause())
         found[-1].mentions.append(mention)
-        if number + 1 == len(places):
-            mention.after = stretch[place + 1 :]
+        if number + 1 == len(positions):
+            mention.after = stretch[position + 1 :]
             break
-        gap = stretch[place + 1 : places[number + 1]]
+        gap = stretch[position + 1 : positions[number + 1]]
         left, right, link = _divide(gap)
         mention.after = gap[:left]
-        start = place + 1 + right
+        start = position + 1 + right
     _pass_on(found)
     return found
 
 
 def _divide(gap: Sequence[Piece]) -> tuple[int, int, Link | None]:
     """Where the words of the first mention end and those of the second begin, and the link if they are one list."""
-    separators = [index for index, piece in enumerate(gap) if piece.role & _SEPARATOR]
+    separators = [index for index, piece in enumerate(gap) if piece.role & SEPARATOR]
     if not separators:
         return (*_divide_plain(gap), None)
     last = separators[-1]
     if (
         len(separators) > 1
         and gap[last].role & Role.COMMA
-        and gap[last - 1].role & Role.WORD
+        and gap[last - 1].role & Role.MODIFIER
         and gap[separators[-2]].role & Role.AND
     ):
         last = separators[-2]  # "... and regular, brown globules"
     left = last
-    while left and gap[left - 1].role & _SEPARATOR:
+    while left and gap[left - 1].role & SEPARATOR:
         left -= 1
     joined = gap[left : last + 1]
     own, next_one = gap[:left], gap[last + 1 :]
@@ -166,7 +163,7 @@ def _divide(gap: Sequence[Piece]) -> tuple[int, int, Link | None]:
 
 
 def _foreign_denial(own: Sequence[Piece]) -> int | None:
-    """The place of a "no" that begins a list with an unknown noun: "... there are no vessels, streaks or dots"."""
+    """The position of a "no" that begins a list with an unknown noun: "... there are no vessels, streaks or dots"."""
     for index, piece in enumerate(own[:-1]):
         if piece.role & Role.NO and not own[index + 1].role:
             return index

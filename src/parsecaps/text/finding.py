@@ -42,13 +42,13 @@ def find_concepts(texts: Iterable[str], lexicon: Lexicon) -> Iterator[Findings]:
     """
     reader = _reader(lexicon)
     for text in texts:
-        said = [
+        found = [
             statement
             for stretch in stretches(reader.read(text), text)
             for clause in clauses(stretch)
             for statement in statements(clause)
         ]
-        yield weigh(said, text, lexicon)
+        yield weigh(found, text, lexicon)
 
 
 @lru_cache(maxsize=4)
@@ -57,18 +57,18 @@ def _reader(lexicon: Lexicon) -> PieceReader:
     return PieceReader(lexicon)
 
 
-def weigh(said: Sequence[Statement], text: str, lexicon: Lexicon) -> Findings:
+def weigh(stated: Sequence[Statement], text: str, lexicon: Lexicon) -> Findings:
     """The value of each concept from all statements of a text (docs/concepts.md, "What is decided how")."""
     values = {concept.name: UNKNOWN for concept in lexicon.concepts}
-    if not said:
+    if not stated:
         return Findings(values, ())
     evidence: list[Finding] = []
     present: dict[str, Statement] = {}
     open_ones: list[tuple[Concept, bool]] = []
     for concept in lexicon.concepts:
-        about = [s for s in said if _is_about(s, concept)]
+        about = [s for s in stated if _is_about(s, concept)]
         asserted = [s for s in about if s.value == 1 and _names(s, concept)]
-        denied = [s for s in about if s.value == 0 and not _only_a_part(s, said)]
+        denied = [s for s in about if s.value == 0 and not _only_a_part(s, stated)]
         unkinded = [s for s in about if s.value == 1 and not _names(s, concept) and not s.heading]
         wholly_denied = [s for s in denied if not _names(s, concept)]
         contradicted = bool(denied) and (bool(asserted) or bool(wholly_denied and unkinded))
@@ -102,10 +102,10 @@ def _names(statement: Statement, concept: Concept) -> bool:
     return concept.name in (statement.kind, statement.meaning.concept)
 
 
-def _only_a_part(denied: Statement, said: Sequence[Statement]) -> bool:
+def _only_a_part(denied: Statement, stated: Sequence[Statement]) -> bool:
     """A part is denied while another part, or the whole, is asserted: the thing itself is not denied."""
     part, noun = denied.meaning.part, denied.meaning.noun
-    return part is not None and any(s.value == 1 and s.meaning.noun == noun and s.meaning.part != part for s in said)
+    return part is not None and any(s.value == 1 and s.meaning.noun == noun and s.meaning.part != part for s in stated)
 
 
 def _rivals(name: str, lexicon: Lexicon) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The lexicon: which phrases, nouns and deciding words stand for which concept, read from a YAML file."""
+"""The lexicon: which phrases, nouns and modifiers stand for which concept, read from a YAML file."""
 
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -6,9 +6,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from parsecaps.text.extra import missing
+import yaml
 
 SHIPPED = ("dermoscopy",)
+_CONCEPT_KEYS = ("phrases", "noun", "words")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class Noun:
 
 @dataclass(frozen=True, slots=True)
 class Concept:
-    """A concept: phrases that state it on their own, or a noun together with one of the deciding words, or both."""
+    """A concept: phrases that state it on their own, or a noun together with one of the modifiers, or both."""
 
     name: str
     phrases: tuple[str, ...] = ()
@@ -75,10 +76,6 @@ class Lexicon:
     def parse(cls, text: str, file: str) -> "Lexicon":
         """A lexicon from the text of its file; `file` is named in errors."""
         try:
-            import yaml
-        except ModuleNotFoundError:
-            raise missing("yaml") from None
-        try:
             content = yaml.safe_load(text)
         except yaml.MarkedYAMLError as error:
             line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
@@ -122,9 +119,6 @@ def _concept(name: str, value: Any, file: str, nouns: tuple[Noun, ...]) -> Conce
     return Concept(name, phrases, noun, words)
 
 
-_CONCEPT_KEYS = ("phrases", "noun", "words")
-
-
 def _exclusive(value: Any, file: str, names: list[str]) -> tuple[tuple[str, ...], ...]:
     if value is None:
         return ()
@@ -150,10 +144,10 @@ def _check_unique(lexicon: Lexicon, file: str) -> None:
             other = owners.setdefault(text.lower(), owner)
             if other != owner:
                 raise ValueError(f"{file}: {text!r} stands for both {other} and {owner}; remove one")
-    deciding: dict[tuple[str | None, str], str] = {}
+    owner_of: dict[tuple[str | None, str], str] = {}
     for concept in lexicon.concepts:
         for word in concept.words:
-            name = deciding.setdefault((concept.noun, word.lower()), concept.name)
+            name = owner_of.setdefault((concept.noun, word.lower()), concept.name)
             if name != concept.name:
                 raise ValueError(
                     f"{file}: the word {word!r} decides for both {name!r} and {concept.name!r}; remove one"

@@ -1,5 +1,8 @@
-"""What a model learns from: the objective, which joins the losses of Sec. 3.3."""
+"""Training: the objective as a list of terms, the loop, and the choice of what is `auto`."""
 
-from parsecaps.training.objective import Losses, Objective
+from parsecaps.training.callbacks import Callbacks, Progress
+from parsecaps.training.loop import DivergedError
+from parsecaps.training.objective import Objective
+from parsecaps.training.terms import TERMS, Loss, Term, TermContext
 
-__all__ = ["Losses", "Objective"]
+__all__ = ["TERMS", "Callbacks", "DivergedError", "Loss", "Objective", "Progress", "Term", "TermContext"]

@@ -1,148 +1,77 @@
-"""The parts of a training run, made from a configuration without `auto` and a data set."""
+"""The parts of a training run, made from its settings and its data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from parsecaps.config import Config
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
-from parsecaps.data.cache import PreparedImages
-from parsecaps.data.cases import DataSet, Split
-from parsecaps.data.masks import prepared_masks
-from parsecaps.data.preparation import Preparation
-from parsecaps.data.splits import Division, rows_of
-from parsecaps.models import MODELS, ParseCaps, PretrainedModel
-from parsecaps.training.mask_guide import MaskGuide
-from parsecaps.training.measure_guide import MeasureGuide
+from parsecaps.data.cases import Split
+from parsecaps.models import MODELS, PretrainedModel
+from parsecaps.run import Run
+from parsecaps.training.choose import reconstructs
+from parsecaps.training.loop import TrainingStep
 from parsecaps.training.objective import Objective
 from parsecaps.training.processes import Processes
-from parsecaps.training.schedule import Schedule
-from studies.tumour_measures import prepared_measures
+from parsecaps.training.terms import TermContext
 
 _CHUNK = 256  # images counted at a time
 _LEAST_STD = 1 / 255  # of images that are all alike
 
 
-@dataclass(frozen=True)
-class Material:
-    """What to train on: a data set, its prepared images, and who trains, chooses and tests."""
-
-    data: DataSet
-    prepared: PreparedImages
-    division: Division
-
-    def rows(self, part: Split) -> list[int]:
-        return rows_of(self.division, part)
-
-
-def build_preparation(config: Config) -> Preparation:
-    """How images are prepared: the settings of the section, with the model's size."""
-    size, channels = config.model.image_size, config.preparation.channels
-    assert size != "auto"
-    assert channels != "auto"
-    how = config.preparation
-    return Preparation(size, channels, how.square, how.scaling, how.centre)
-
-
-def build_model(config: Config, material: Material) -> PretrainedModel:
+def build_model(run: Run) -> PretrainedModel:
     """The network with new weights, and the mean and standard deviation of the training pixels in it."""
-    section = config.model
+    section = run.config.model
     model = MODELS[section.kind].from_preset(
         section.preset,
         **{
-            "num_classes": len(material.data.classes),
+            "num_classes": len(run.data.classes),
             "num_concepts": section.num_concepts,
-            "in_channels": config.preparation.channels,
+            "in_channels": run.config.preparation.channels,
             "image_size": section.image_size,
             "head": section.head,
             **section.settings,
         },
     )
-    model.standardise.use(*pixel_statistics(material.prepared.images, material.rows("train")))
+    model.standardise.use(*pixel_statistics(run.prepared.images, run.rows("train")))
     return model
 
 
-def build_objective(config: Config, material: Material, model: PretrainedModel) -> Objective:
-    """The losses with their weights, and those of the classes where they are to be balanced."""
-    training = config.training
-    weights = rare = guide = measure_guide = None
-    if training.mask_weight:
-        assert isinstance(model, ParseCaps)
-        guide = MaskGuide(model)
-    if training.measure_weight:
-        assert isinstance(model, ParseCaps)
-        measure_guide = MeasureGuide(model)
+def build_step(run: Run) -> TrainingStep:
+    """The model and the objective, with the weights of the classes and concepts where they are to be balanced."""
+    training, cases = run.config.training, [run.data.cases[i] for i in run.rows("train")]
+    model = build_model(run)
+    weights = rare = None
     if training.class_balance == "weights":
-        weights = class_weights([material.data.cases[i].label for i in material.rows("train")], model.num_classes)
-    if training.concept_balance and material.data.concepts and model.num_concepts:
-        truth = [material.data.cases[i].concepts for i in material.rows("train")]
-        rare = concept_weights(np.array(truth), training.concept_balance)
-    return Objective(
-        num_concepts=model.num_concepts,
-        concept_dim=model.config["concept_dim"] if model.has_capsules else None,
-        presentation_weight=training.presentation_weight,
-        triplet_weight=training.triplet_weight,
-        reconstruction_weight=training.reconstruction_weight,
-        diversity_weight=training.diversity_weight,
-        class_weights=weights,
-        concept_weights=rare,
-        label_smoothing=training.label_smoothing,
-        mask_weight=training.mask_weight,
-        consistency_weight=training.consistency_weight,
-        guide=guide,
-        measure_weight=training.measure_weight,
-        measure_guide=measure_guide,
-    )
+        weights = class_weights([case.label for case in cases], model.num_classes)
+    if training.concept_balance and run.data.concepts and model.num_concepts:
+        rare = concept_weights(np.array([case.concepts for case in cases]), training.concept_balance)
+    objective = Objective.build(TermContext(training, model, weights, rare))
+    reconstruct = reconstructs(run.data, run.rows("train"), run.config)
+    return TrainingStep(model, objective, reconstruct=reconstruct, compiled=training.compile)
 
 
-def build_schedule(config: Config) -> Schedule:
-    """How fast to learn."""
-    training = config.training
-    assert training.epochs != "auto"
-    assert training.batch_size != "auto"
-    return Schedule(
-        epochs=training.epochs,
-        batch_size=training.batch_size,
-        optimizer=training.optimizer,
-        learning_rate=training.learning_rate,
-        weight_decay=training.weight_decay,
-        warm_up_epochs=training.warm_up_epochs,
-        max_grad_norm=training.max_grad_norm,
-    )
-
-
-def build_batches(config: Config, material: Material, part: Split, processes: Processes) -> Batches | None:
+def build_batches(run: Run, part: Split, processes: Processes) -> Batches | None:
     """The batches of a part for this process, shuffled and augmented where they are for training; None without any."""
-    rows = material.rows(part)
+    rows, training, chosen = run.rows(part), run.config.training, run.config.augmentation
     if not rows:
         return None
-    training, chosen = config.training, config.augmentation
     assert training.batch_size != "auto"
     trains = part == "train"
     weights = None
     if trains and training.class_balance == "sampling":
-        labels = [material.data.cases[i].label for i in rows]
-        each = [*class_weights(labels, len(material.data.classes)), 1.0]  # the last for -1, unknown
+        labels = [run.data.cases[i].label for i in rows]
+        each = [*class_weights(labels, len(run.data.classes)), 1.0]  # the last for -1, unknown
         weights = [each[label] for label in labels]
-    masks = measures = None
-    if trains and (training.mask_weight or training.measure_weight):
-        masks = prepared_masks(material.data, build_preparation(config), rows)
-        masks[[material.data.cases[row].mask is None for row in rows]] = np.nan
-    if masks is not None and training.measure_weight:
-        measures = prepared_measures(material.prepared.images[rows], masks)
     return Batches(
-        material.data,
-        material.prepared,
+        run.data,
+        run.prepared,
         rows,
         batch_size=training.batch_size,
         seed=training.seed,
         shuffle=trains,
         weights=weights,
         augmentation=Augmentation(**chosen.model_dump()) if trains and chosen is not None else None,
-        masks=masks if training.mask_weight else None,
-        measures=measures,
         views=2 if trains and training.consistency_weight else 1,
         mixup=training.mixup if trains else 0.0,
         process=processes.rank,

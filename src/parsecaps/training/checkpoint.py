@@ -2,20 +2,18 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from parsecaps.training.module import TrainingModule
-
-_FORMAT = 5  # another number for another layout
+FORMAT = 6  # another number for another layout
 
 
 @dataclass
 class Position:
-    """Where a run stands: the epoch and the batch to come, and what came of the epochs before.
+    """Where a run stands: the epoch, batch and step to come, and what came of the epochs before.
 
     `history` has a row per finished epoch. Which epoch is best, and how long there has been no better one, follow
     from it alone. Unless validation `chooses`, the last epoch counts as the best.
@@ -23,6 +21,7 @@ class Position:
 
     epoch: int = 0
     batch: int = 0
+    step: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
     done: bool = False
     chooses: bool = True
@@ -36,49 +35,12 @@ class Position:
         return max(range(len(scores)), key=scores.__getitem__)
 
 
-def save_checkpoint(path: Path, module: TrainingModule, optimizer: torch.optim.Optimizer, position: Position) -> None:
-    """Write everything; a reader finds the file before or the file after, never half of one."""
-    sums = module.train_tally.summed() if position.batch else module.train_tally
-    if module.global_rank != 0:
-        return
-    write_tensors(
-        path,
-        {
-            "format": _FORMAT,
-            "position": asdict(position),
-            "step": module.step,
-            "first_loss": module.first_loss,
-            "model": module.model.state_dict(),
-            "objective": module.objective.state_dict(),
-            "average": module.average,
-            "optimizer": optimizer.state_dict(),
-            "sums": [sums.sums, sums.confusion],
-        },
-    )
-
-
-def load_checkpoint(path: Path, module: TrainingModule) -> tuple[Position, dict[str, Any]]:
-    """Put the weights and counters back; gives the position, and the optimizer's state for when there is one."""
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """What a run wrote into its last checkpoint; that of another version is refused."""
     stored = read_tensors(path)
-    if stored.get("format") != _FORMAT:
+    if stored.get("format") != FORMAT:
         raise ValueError(f"{path} was written by another version of parsecaps; train again")
-    module.model.load_state_dict(stored["model"])
-    module.objective.load_state_dict(stored["objective"])
-    module.average = stored["average"]
-    module.step, module.first_loss = stored["step"], stored["first_loss"]
-    return Position(**stored["position"]), {"optimizer": stored["optimizer"], "sums": stored["sums"]}
-
-
-def restore_running(module: TrainingModule, optimizer: torch.optim.Optimizer, running: Mapping[str, Any]) -> None:
-    """Put back what Lightning makes anew: the optimizer's state, and what the epoch has added up so far."""
-    if len(running["optimizer"]["param_groups"]) != len(optimizer.param_groups):
-        raise ValueError(
-            "the checkpoint was written with another optimizer than training.optimizer in the run's config.yaml; "
-            "set it there as it was (adamw, if the run is older than that setting)"
-        )
-    optimizer.load_state_dict(running["optimizer"])
-    if module.global_rank == 0:  # which has the sums of all processes
-        module.train_tally.sums, module.train_tally.confusion = running["sums"]
+    return stored
 
 
 def write_tensors(path: Path, content: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ import torch
 from parsecaps.config import AugmentationSection, Config
 from parsecaps.data.cases import DataSet
 from parsecaps.data.reading import read_image
-from parsecaps.data.splits import Division, rows_of, split_hash
+from parsecaps.data.splits import Division, rows_of
 from parsecaps.models import MODELS
 
 T = TypeVar("T")
@@ -101,12 +101,6 @@ def choose(config: Config, data: DataSet, division: Division, *, processes: int 
     chosen = chosen.change("data", path=absolute(config.data.path))
     settled = {"epochs": epochs, "batch_size": batch_size, "class_balance": balance, "patience": patience}
     return chosen.change("training", **settled, precision=precision), choices
-
-
-def split_choice(data: DataSet, division: Division) -> Choice:
-    """Who trains, chooses and tests."""
-    parts = ", ".join(f"{part} {division.count(part):,}" for part in ("train", "val", "test"))
-    return Choice("split", parts, f"by patient, hash {split_hash(data, division)}")
 
 
 def look_at(data: DataSet, rows: Sequence[int]) -> Look:
@@ -200,21 +194,10 @@ def _losses(config: Config, data: DataSet, train: Sequence[int], num_concepts: i
         losses.append("reconstruction")
     if num_concepts and config.training.diversity_weight and not data.concepts:
         losses.append("diversity")
-    for name in ("mask", "measure"):
-        if weight := getattr(config.training, f"{name}_weight"):
-            _check_masks(f"training.{name}_weight is {weight}", config, data, train)
-            losses.append(name)
     if config.training.consistency_weight:
         _check_changes(config)
         losses.append("consistency")
     return Choice("losses", ", ".join(losses), f"{with_concepts:,} of {len(train):,} training images have concepts")
-
-
-def _check_masks(asked: str, config: Config, data: DataSet, train: Sequence[int]) -> None:
-    if not MODELS[config.model.kind].has_capsules:
-        raise ValueError(f"{asked}, but {config.model.kind} has no capsules to learn masks by; set it to 0")
-    if all(data.cases[row].mask is None for row in train):
-        raise ValueError(f"{asked}, but no training image of {data.root} has a mask; set it to 0")
 
 
 def _check_changes(config: Config) -> None:

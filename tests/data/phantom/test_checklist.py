@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from parsecaps.data.phantom import CLASSES, CONCEPTS, case_table, diagnose, score
+from parsecaps.data.phantom.canvas import Randomness
 from parsecaps.data.phantom.checklist import EXCLUSIVE, PRIOR, draw_cases
-from parsecaps.data.phantom.randomness import Randomness
 
 MANY = 20_000
 GOLDEN_PATIENTS = [0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 4, 4]

@@ -142,7 +142,7 @@ def test_mnist_with_a_part_missing_or_broken(tmp_path: Path) -> None:
         open_data(root)
     (root / "t10k-images-idx3-ubyte.gz").write_bytes(b"something else")
     write_idx(root / "t10k-labels-idx1-ubyte.gz", np.arange(4))
-    with pytest.raises(ValueError, match="is not an IDX file of images"):
+    with pytest.raises(ValueError, match="is not an IDX file of bytes"):
         open_data(root)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parsecaps.data.skin import CONCEPTS
+from parsecaps.data.cases import SKIN_CONCEPTS
 from parsecaps.data.sources import open_data
 from tests.data.sources.layouts import (
     PH2_ROWS,
@@ -37,7 +37,7 @@ def same(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 def test_the_order_of_the_concepts_is_fixed() -> None:
-    assert [concept.split()[0] for concept in CONCEPTS] == [
+    assert [concept.split()[0] for concept in SKIN_CONCEPTS] == [
         *("typical", "atypical", "blue-whitish", "regular", "irregular", "regular", "irregular")
     ]
 
@@ -47,7 +47,12 @@ def test_the_order_of_the_concepts_is_fixed() -> None:
 def test_ph2(write: Callable[[Path], Path], first_row: int, inside: bool, tmp_path: Path) -> None:
     root = write(tmp_path / "PH2Dataset")
     data = open_data(tmp_path if inside else root)
-    assert (data.source, data.classes, data.concepts, data.problems) == ("ph2", ("nevus", "melanoma"), CONCEPTS, [])
+    assert (data.source, data.classes, data.concepts, data.problems) == (
+        "ph2",
+        ("nevus", "melanoma"),
+        SKIN_CONCEPTS,
+        [],
+    )
     assert [case.patient for case in data.cases] == list(PH2_TRUTH)
     for row, case in enumerate(data.cases, first_row):
         label, concepts = PH2_TRUTH[case.patient]
@@ -115,7 +120,12 @@ def test_ph2_table_without_a_header_or_no_spreadsheet(tmp_path: Path) -> None:
 def test_derm7pt(inside: bool, tmp_path: Path) -> None:
     root = write_derm7pt(tmp_path / "release_v0")
     data = open_data(tmp_path if inside else root)
-    assert (data.source, data.classes, data.concepts, data.problems) == ("derm7pt", ("nevus", "melanoma"), CONCEPTS, [])
+    assert (data.source, data.classes, data.concepts, data.problems) == (
+        "derm7pt",
+        ("nevus", "melanoma"),
+        SKIN_CONCEPTS,
+        [],
+    )
     assert [str(case.image.relative_to(root / "images")) for case in data.cases] == list(DERM7PT_TRUTH)
     for case in data.cases:
         label, concepts, split, row = DERM7PT_TRUTH[str(case.image.relative_to(root / "images"))]
@@ -176,7 +186,7 @@ def test_derm7pt_cases_with_one_image_are_one_patient(tmp_path: Path) -> None:
 def test_ph2d7_joins_both_without_mixing_patients(tmp_path: Path) -> None:
     ph2, derm7pt = write_ph2_txt(tmp_path / "both" / "PH2Dataset"), write_derm7pt(tmp_path / "both" / "release_v0")
     for data in (open_data(tmp_path / "both"), open_data(f"ph2d7:{ph2},{derm7pt}")):
-        assert (data.source, data.concepts, data.problems) == ("ph2d7", CONCEPTS, [])
+        assert (data.source, data.concepts, data.problems) == ("ph2d7", SKIN_CONCEPTS, [])
         assert [case.patient for case in data.cases] == [
             *("ph2:IMD003", "ph2:IMD009", "ph2:IMD063", "derm7pt:1", "derm7pt:2", "derm7pt:5")
         ]

@@ -6,15 +6,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parsecaps.data.phantom.canvas import Canvas, column, smoothstep
+from parsecaps.data.phantom.canvas import Canvas, Flags, Floats, Integers, Randomness, column, smoothstep
 from parsecaps.data.phantom.checklist import CONCEPTS, draw_cases
-from parsecaps.data.phantom.globules import irregular_globules, regular_globules
-from parsecaps.data.phantom.network import atypical_network, typical_network
-from parsecaps.data.phantom.randomness import Flags, Floats, Integers, Randomness
-from parsecaps.data.phantom.shapes import Lesion, lesion, pigmentation
-from parsecaps.data.phantom.skin import hair, skin_relief, skin_tone
-from parsecaps.data.phantom.streaks import irregular_streaks, regular_streaks
-from parsecaps.data.phantom.veil import veil
+from parsecaps.data.phantom.lesion import Lesion, hair, lesion, pigmentation, skin_relief, skin_tone
+from parsecaps.data.phantom.structures import (
+    atypical_network,
+    irregular_globules,
+    irregular_streaks,
+    regular_globules,
+    regular_streaks,
+    typical_network,
+    veil,
+)
 
 SMALLEST, LARGEST = 32, 512
 

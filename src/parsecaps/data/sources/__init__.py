@@ -1,27 +1,30 @@
-"""The sources of data: one file each, listed here in the order in which they are tried."""
+"""The sources of data: one file each, listed here in the order in which they are tried.
+
+A source and the format of its files need nothing of `data.reading`, which imports them.
+"""
 
 from pathlib import Path
 
-from parsecaps.data.cases import DataSet
-from parsecaps.data.sources import (
-    affnist,
-    affnist_like,
-    cemri,
-    derm7pt,
-    folder,
-    manifest,
-    mnist,
-    ph2,
-    ph2d7,
-    phantom,
-    wbcatt,
-)
-from parsecaps.data.sources.source import Source
+from parsecaps.data import phantom
+from parsecaps.data.cases import DataSet, Source
+from parsecaps.data.sources import affnist, affnist_like, cemri, derm7pt, folder, manifest, mnist, ph2, wbcatt
 
 __all__ = ["SOURCES", "Source", "open_data"]
 
-_MODULES = (phantom, cemri, wbcatt, mnist, affnist, affnist_like, ph2d7, ph2, derm7pt, manifest, folder)
-SOURCES: dict[str, Source] = {module.SOURCE.name: module.SOURCE for module in _MODULES}
+_LISTED = (
+    phantom.SOURCE,
+    cemri.SOURCE,
+    wbcatt.SOURCE,
+    mnist.SOURCE,
+    affnist.SOURCE,
+    affnist_like.SOURCE,
+    ph2.PH2D7,
+    ph2.SOURCE,
+    derm7pt.SOURCE,
+    manifest.SOURCE,
+    folder.SOURCE,
+)
+SOURCES: dict[str, Source] = {source.name: source for source in _LISTED}
 
 
 def open_data(path: str | Path, source: str | None = None) -> DataSet:
@@ -38,13 +41,15 @@ def open_data(path: str | Path, source: str | None = None) -> DataSet:
         if source not in SOURCES:
             raise ValueError(f"source {source!r} is not known; choose one of {', '.join(SOURCES)}")
         return SOURCES[source].read(text)
-    place = Path(text)
-    if not place.exists():
+    location = Path(text)
+    if not location.exists():
         raise FileNotFoundError(
-            f"{place} is not there; give a folder, a table, or one of {', '.join(SOURCES)} as NAME:PATH"
+            f"{location} is not there; give a folder, a table, or one of {', '.join(SOURCES)} as NAME:PATH"
         )
     for known in SOURCES.values():
-        if known.recognise(place):
+        if known.recognise(location):
             return known.read(text)
     own = " and for ".join(known.layout for known in (folder.SOURCE, manifest.SOURCE))
-    raise ValueError(f"{place} fits no source; looked for {own}, and for the published sets of parsecaps data sources")
+    raise ValueError(
+        f"{location} fits no source; looked for {own}, and for the published sets of parsecaps data sources"
+    )

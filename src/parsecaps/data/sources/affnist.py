@@ -1,21 +1,26 @@
 """affNIST in its original MATLAB files: MNIST digits under small affine changes, 40 x 40."""
 
+import zlib
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from parsecaps.data.cases import Case, DataSet, Problem, Split
-from parsecaps.data.sources.source import Source
+from parsecaps.data.cases import Case, DataSet, Problem, Source, Split
+from parsecaps.data.raw_image import EIGHT_BIT, DefectError, Format, RawImage, Version, check_bytes, pick_frame, version
 
 CLASSES = tuple(map(str, range(10)))
-PIXELS = 40 * 40
+SIDE = 40
 _PARTS: dict[str, Split] = {
     "training": "train",
     "training_and_validation": "train",
     "validation": "val",
     "test": "test",
 }
-_MAGIC = b"MATLAB 5.0"  # CE-MRI's files say 7.3
+_MAGIC = b"MATLAB 5.0 MAT-file"  # CE-MRI's files say 7.3
+_HEADER_BYTES = 128
+_COMPRESSED = 15
 
 
 def recognise(path: Path) -> bool:
@@ -59,7 +64,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _split(file: Path) -> Split | None:
-    """The part of MNIST that the digits come from, told by the original names of the files and folders."""
+    """The part of MNIST that the digits come from, by the original names of files and folders."""
     names = (file.stem, file.parent.name.removesuffix("_batches"))
     return next((_PARTS[name] for name in names if name in _PARTS), None)
 
@@ -72,13 +77,57 @@ def _labels(path: Path) -> list[int]:
         labels, image = np.asarray(data["label_int"]).ravel(), data["image"]
     except Exception:  # the parser fails in many ways on a file that is not its own
         raise ValueError("the file has no affNISTdata with image and label_int; download it again") from None
-    if image.shape != (PIXELS, len(labels)):
-        raise ValueError(f"image is {image.shape} for {len(labels)} labels, not ({PIXELS}, {len(labels)}); download it")
+    if image.shape != (SIDE**2, len(labels)):
+        raise ValueError(
+            f"image is {image.shape} for {len(labels)} labels, not ({SIDE**2}, {len(labels)}); download it"
+        )
     if not np.isin(labels, range(10)).all():
         raise ValueError("label_int is not 0 to 9 everywhere; download it again")
     return [int(label) for label in labels]
 
 
+def _read_image(path: Path, frame: int | None) -> RawImage:
+    images = _images(version(path))
+    return RawImage(images[pick_frame(frame, len(images))].copy(), EIGHT_BIT)
+
+
+@lru_cache(maxsize=2)  # a file is decoded as a whole, so that its next image costs next to nothing
+def _images(file: Version) -> NDArray[np.uint8]:
+    """(N, 40, 40) of `affNISTdata.image` (1600, N), whose columns are digits stored row by row."""
+    from scipy.io import loadmat
+
+    _check_unpacked(file)
+    data = loadmat(file.path, variable_names=["affNISTdata"]).get("affNISTdata")
+    if data is None or "image" not in (data.dtype.names or ()) or data.size != 1:
+        raise DefectError("has no affNISTdata.image; of the MATLAB 5 files only those of affNIST are known")
+    image = data["image"].item()
+    if image.dtype != np.uint8 or image.ndim != 2 or len(image) != SIDE**2:
+        raise DefectError(f"has an affNISTdata.image of {image.dtype} {image.shape}; give uint8 ({SIDE**2}, N)")
+    return np.ascontiguousarray(image.T).reshape(-1, SIDE, SIDE)
+
+
+def _check_unpacked(file: Version) -> None:
+    """Refuse a file whose compressed variables say that they unpack to too much."""
+    position = _HEADER_BYTES
+    with file.path.open("rb") as opened:
+        little = opened.read(_HEADER_BYTES)[126:128] == b"IM"
+        while position + 8 <= file.num_bytes:
+            opened.seek(position)
+            kind, length = np.frombuffer(opened.read(8), "<u4" if little else ">u4").tolist()
+            if kind == _COMPRESSED:
+                inner = zlib.decompressobj().decompress(opened.read(64), 8)
+                check_bytes(int.from_bytes(inner[4:8], "little" if little else "big"))
+            position += 8 + length
+
+
+FORMAT = Format(
+    name="affNIST .mat",
+    suffixes=(".mat",),
+    recognise=lambda head: head.startswith(_MAGIC),
+    read=_read_image,
+    count=lambda path: len(_images(version(path))),  # the format gives it only with the pixels
+    size=lambda path: _images(version(path)).shape[1:],
+)
 SOURCE = Source(
     name="affnist",
     summary="affNIST digits, original MATLAB files",

@@ -17,10 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from parsecaps.data.cases import Case, DataSet
-from parsecaps.data.mnist import image_file, read_idx
-from parsecaps.data.sources.mnist import CLASSES, read_labels
-from parsecaps.data.sources.source import Source
+from parsecaps.data.cases import Case, DataSet, Source
+from parsecaps.data.sources.mnist import CLASSES, image_file, read_idx, read_labels
 
 CANVAS = 40
 PER_DIGIT = 32

@@ -3,11 +3,9 @@
 from collections import Counter
 from pathlib import Path
 
-from parsecaps.data.cases import Case, DataSet, Problem, Split
-from parsecaps.data.listing import Listing
-from parsecaps.data.skin import CLASSES, CONCEPTS, concept_values
-from parsecaps.data.sources.source import Gathered, Source
-from parsecaps.data.tables import Row, Table, read_table
+from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, Problem, Source, Split, skin_concept_values
+from parsecaps.data.files import Listing
+from parsecaps.data.tables import CaseList, Row, Table, read_table
 
 _INDEX_FILES: dict[str, Split] = {
     "train_indexes.csv": "train",
@@ -30,8 +28,8 @@ def recognise(path: Path) -> bool:
 
 def find_root(path: Path) -> Path | None:
     """The folder of the release."""
-    places = (path, path / "release_v0")
-    return next((place for place in places if (place / "meta" / "meta.csv").is_file()), None)
+    folders = (path, path / "release_v0")
+    return next((folder for folder in folders if (folder / "meta" / "meta.csv").is_file()), None)
 
 
 def read(path: str) -> DataSet:
@@ -42,7 +40,7 @@ def read(path: str) -> DataSet:
     file = root / "meta" / "meta.csv"
     table = read_table(file, required=("case_num", "diagnosis", *_MEANING, "derm"), others=True)
     splits, problems = _splits(root / "meta", table)
-    found, listing = Gathered(file, [*table.problems, *problems]), Listing()
+    found, listing = CaseList(file, [*table.problems, *problems]), Listing()
     twice = {problem.row for problem in problems if problem.file == str(file)}
     patients: dict[Path, str] = {}
     left_out: Counter[str] = Counter()
@@ -78,7 +76,7 @@ def read(path: str) -> DataSet:
         notes.append(f"{repeated} cases have the image of another case and count as the same patient")
     if unplaced := sum(case.split is None for case in found.cases):
         notes.append(f"{unplaced} cases are in none of {', '.join(_INDEX_FILES)}: they have no official split")
-    return DataSet("derm7pt", root, CLASSES, CONCEPTS, found.cases, found.problems, notes)
+    return DataSet("derm7pt", root, SKIN_CLASSES, SKIN_CONCEPTS, found.cases, found.problems, notes)
 
 
 def _label(diagnosis: str) -> int | None:
@@ -103,7 +101,7 @@ def _annotation(row: Row) -> tuple[tuple[float, ...], list[str]]:
             present |= {concept: float(value == word) for word, concept in meaning.items()}
         elif value:
             wrong.append(f"{column} is {row.cells[column]!r}; known are absent, {', '.join(meaning)}")
-    return concept_values(present), wrong
+    return skin_concept_values(present), wrong
 
 
 def _splits(folder: Path, meta: Table) -> tuple[dict[int, Split], list[Problem]]:

@@ -4,11 +4,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from parsecaps.data.cases import UNKNOWN, Case, DataSet
-from parsecaps.data.listing import Listing
-from parsecaps.data.sources.labels import settle_spelling
-from parsecaps.data.sources.source import SPLIT_WORDS, Gathered, Source
-from parsecaps.data.tables import Row, read_table
+from parsecaps.data.cases import SPLIT_WORDS, UNKNOWN, Case, DataSet, Source
+from parsecaps.data.files import Listing
+from parsecaps.data.tables import CaseList, Row, read_table, settle_spelling
 
 REQUIRED = ("image", "label")
 OPTIONAL = ("patient", "split", "mask", "frame")
@@ -27,7 +25,7 @@ def read(path: str) -> DataSet:
     table = read_table(file, required=REQUIRED, optional=OPTIONAL, prefix=CONCEPT)
     columns = tuple(column for column in table.columns if column.startswith(CONCEPT))
     spelling = settle_spelling([row.cells["label"] for row in table.rows if row.cells["label"].strip()])
-    found, rows = Gathered(file, table.problems), _Rows(str(file.parent), columns)
+    found, rows = CaseList(file, table.problems), _Rows(str(file.parent), columns)
     for row in table.rows:
         case, wrong = rows.read(row)
         if row.cells["label"] in spelling.wrong:

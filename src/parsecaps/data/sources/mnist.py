@@ -1,13 +1,37 @@
-"""MNIST in its four original files, with its own training and test part."""
+"""MNIST in its four original files of the IDX format, with its own training and test part."""
 
 import gzip
+import math
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
+from typing import IO, Literal, cast
 
-from parsecaps.data.cases import Case, DataSet
-from parsecaps.data.mnist import PARTS, Part, image_file, label_file, read_idx
-from parsecaps.data.sources.source import Source
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
+from parsecaps.data.cases import Case, DataSet, Source
+from parsecaps.data.raw_image import (
+    EIGHT_BIT,
+    DefectError,
+    Format,
+    RawImage,
+    Version,
+    check_bytes,
+    check_size,
+    pick_frame,
+    version,
+)
+
+Part = Literal["train", "test"]
+PARTS: tuple[Part, ...] = ("train", "test")
 CLASSES = tuple(map(str, range(10)))
+_PREFIX = {"train": "train", "test": "t10k"}
+_IMAGE_AXES = 3
 
 
 def recognise(path: Path) -> bool:
@@ -33,29 +57,116 @@ def read(path: str) -> DataSet:
     return DataSet("mnist", root, CLASSES, (), cases, (), notes, look_alikes=True)
 
 
+def image_file(folder: Path, part: Part) -> Path:
+    """The file with the digits of a part."""
+    return folder / f"{_PREFIX[part]}-images-idx3-ubyte.gz"
+
+
+def label_file(folder: Path, part: Part) -> Path:
+    """The file with the labels of a part."""
+    return folder / f"{_PREFIX[part]}-labels-idx1-ubyte.gz"
+
+
+def read_mnist(folder: str | Path, part: Part) -> tuple[Tensor, Tensor]:
+    """Read digits `(N, 1, 28, 28)` in [0, 1] and their labels `(N,)`."""
+    folder = Path(folder)
+    images, labels = read_idx(image_file(folder, part)), read_labels(folder, part)
+    return torch.from_numpy(images).unsqueeze(1).float() / 255, torch.tensor(labels)
+
+
 def read_labels(root: Path, part: Part) -> list[int]:
     """The labels of a part, checked against the number of its digits."""
     labels: list[int] = read_idx(label_file(root, part)).tolist()
     if odd := [label for label in labels if label > 9]:
         raise ValueError(f"{label_file(root, part)} has label {odd[0]}; only 0 to 9 are digits, download it again")
-    count = _count(image_file(root, part))
+    images = image_file(root, part)
+    with _named(images):
+        count = _image_shape(images)[0]
     if count != len(labels):
         raise ValueError(f"{root} has {count} {part} digits but {len(labels)} labels; download it again")
     return labels
 
 
-def _count(path: Path) -> int:
-    """The number of digits of an IDX file, from its first bytes."""
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """All values of an IDX file, in its shape."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; give the folder with the four original gz files of MNIST")
+    with _named(path):
+        return _values(path)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Whatever is wrong with the file becomes an error that names it."""
     try:
-        with gzip.open(path) as file:
-            header = file.read(8)
-    except (EOFError, OSError):
-        header = b""
-    if len(header) < 8 or header[:4] != b"\x00\x00\x08\x03":
-        raise ValueError(f"{path} is not an IDX file of images; download it again")
-    return int.from_bytes(header[4:], "big")
+        yield
+    except DefectError as defect:
+        raise ValueError(f"{path} {defect}") from None
+    except (EOFError, OSError, zlib.error):
+        raise ValueError(f"{path} is damaged; download it again") from None
 
 
+def _read_image(path: Path, frame: int | None) -> RawImage:
+    images = _images(version(path))
+    return RawImage(images[pick_frame(frame, len(images))].copy(), EIGHT_BIT)
+
+
+@lru_cache(maxsize=2)  # a file is decoded as a whole, so that its next image costs next to nothing
+def _images(file: Version) -> NDArray[np.uint8]:
+    _image_shape(file.path)
+    return _values(file.path)
+
+
+def _image_shape(path: Path) -> tuple[int, int, int]:
+    """Number, height and width of the images of a file, from its header."""
+    shape = _shape(path)
+    if len(shape) != _IMAGE_AXES:
+        raise DefectError("is not an IDX file of images; download it again")
+    count, height, width = shape
+    check_size(height, width)
+    return count, height, width
+
+
+def _shape(path: Path) -> tuple[int, ...]:
+    """Two zero bytes, the type (8: unsigned bytes), the number of axes, then their lengths."""
+    with _open(path) as file:
+        start = file.read(4)
+        if len(start) < 4 or start[:3] != b"\0\0\x08":
+            raise DefectError("is not an IDX file of bytes; download it again")
+        lengths = file.read(4 * start[3])
+    if len(lengths) < 4 * start[3]:
+        raise DefectError("ends within its header; download it again")
+    shape = tuple(np.frombuffer(lengths, ">u4").tolist())
+    check_bytes(math.prod(shape))
+    return shape
+
+
+def _values(path: Path) -> NDArray[np.uint8]:
+    shape = _shape(path)
+    header, expected = 4 + 4 * len(shape), math.prod(shape)
+    with _open(path) as file:
+        raw = file.read(header + expected + 1)[header:]
+    if len(raw) != expected:
+        found = "ends early" if len(raw) < expected else "has more"
+        raise DefectError(f"should hold {expected} values but {found}; download it again")
+    return np.frombuffer(raw, np.uint8).reshape(shape).copy()
+
+
+def _open(path: Path) -> IO[bytes]:
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return cast("IO[bytes]", gzip.open(path)) if packed else path.open("rb")
+
+
+FORMAT = Format(
+    name="IDX",
+    suffixes=("ubyte", "ubyte.gz"),
+    recognise=lambda head: head.startswith(b"\0\0\x08\x03"),
+    read=_read_image,
+    count=lambda path: _image_shape(path)[0],
+    size=lambda path: _image_shape(path)[1:],
+    packed=True,
+)
 SOURCE = Source(
     name="mnist",
     summary="MNIST digits",

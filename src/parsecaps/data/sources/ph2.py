@@ -1,13 +1,17 @@
-"""PH2: 200 dermoscopic images with lesion masks; nevus (common or atypical) against melanoma."""
+"""PH2: 200 dermoscopic images with lesion masks; nevus (common or atypical) against melanoma.
+
+PH2D7 is PH2 and Derm7pt together, with one vocabulary of concepts.
+"""
 
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
-from parsecaps.data.cases import Case, DataSet
-from parsecaps.data.listing import Listing
-from parsecaps.data.skin import CLASSES, CONCEPTS, concept_values
-from parsecaps.data.sources.source import Gathered, Source
+from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, Source, skin_concept_values
+from parsecaps.data.files import Listing
+from parsecaps.data.sources import derm7pt
+from parsecaps.data.tables import CaseList
 
 TABLES = ("PH2_dataset.xlsx", "PH2_dataset.txt")
 IMAGES = "PH2 Dataset images"
@@ -33,8 +37,8 @@ def recognise(path: Path) -> bool:
 
 def find_table(path: Path) -> Path | None:
     """The table of annotations, the spreadsheet before the text."""
-    places = (folder / name for folder in (path, path / "PH2Dataset") for name in TABLES)
-    return next((place for place in places if place.is_file()), None)
+    tables = (folder / name for folder in (path, path / "PH2Dataset") for name in TABLES)
+    return next((table for table in tables if table.is_file()), None)
 
 
 def read(path: str) -> DataSet:
@@ -43,7 +47,7 @@ def read(path: str) -> DataSet:
     if table is None:
         raise FileNotFoundError(f"{path} has no {' or '.join(TABLES)}; give the folder PH2Dataset")
     header, rows = _split_header(table, _spreadsheet(table) if table.suffix == ".xlsx" else _text(table))
-    found, listing, unmasked = Gathered(table), Listing(), 0
+    found, listing, unmasked = CaseList(table), Listing(), 0
     for number, cells in rows:
         if len(cells) != len(header):
             found.refuse(number, f"the row has {len(cells)} cells and the header {len(header)}; correct the row")
@@ -69,7 +73,7 @@ def read(path: str) -> DataSet:
     notes = ["PH2 does not name patients: each image counts as its own patient"]
     if unmasked:
         notes.append(f"{unmasked} images have no lesion mask")
-    return DataSet("ph2", table.parent, CLASSES, CONCEPTS, found.cases, found.problems, notes)
+    return DataSet("ph2", table.parent, SKIN_CLASSES, SKIN_CONCEPTS, found.cases, found.problems, notes)
 
 
 def _annotation(values: dict[str, str]) -> tuple[int, tuple[float, ...], list[str]]:
@@ -96,7 +100,7 @@ def _annotation(values: dict[str, str]) -> tuple[int, tuple[float, ...], list[st
             wrong.append(f"{criterion} is {value!r}; known are {known}")
         elif value:
             present |= zip(concepts, meaning[value.casefold()], strict=False)
-    return int(marked == [2]), concept_values(present), wrong
+    return int(marked == [2]), skin_concept_values(present), wrong
 
 
 def _split_header(table: Path, records: Records) -> tuple[list[str], Records]:
@@ -141,10 +145,52 @@ def _text(table: Path) -> Records:
     return [(number, [cell.strip() for cell in re.split(r"\|\|?", line.strip("|"))]) for number, line in rows]
 
 
+def recognise_both(path: Path) -> bool:
+    """Whether one folder holds PH2 and Derm7pt."""
+    return all(_find_both(str(path)))
+
+
+def read_both(path: str) -> DataSet:
+    """Join PH2 and Derm7pt; `path` is a folder that holds both, or the two folders with a comma between them."""
+    of_ph2, of_derm7pt = _find_both(path)
+    if of_ph2 is None or of_derm7pt is None:
+        missing = "PH2 (PH2_dataset.xlsx or .txt)" if of_ph2 is None else "Derm7pt (meta/meta.csv)"
+        advice = "give a folder that holds both, or both folders with a comma between them"
+        raise FileNotFoundError(f"{path} does not hold {missing}; {advice}")
+    parts = [read(str(of_ph2)), derm7pt.read(str(of_derm7pt))]
+    cases = [replace(case, patient=f"{part.source}:{case.patient}") for part in parts for case in part.cases]
+    return DataSet(
+        "ph2d7",
+        Path(path) if Path(path).is_dir() else parts[0].root,
+        SKIN_CLASSES,
+        SKIN_CONCEPTS,
+        cases,
+        [problem for part in parts for problem in part.problems],
+        [f"{part.source}: {note}" for part in parts for note in part.notes],
+    )
+
+
+def _find_both(path: str) -> tuple[Path | None, Path | None]:
+    """Where PH2 and Derm7pt are, among the given folders and the folders directly in them."""
+    given = [Path(path)] if Path(path).is_dir() else [Path(part.strip()) for part in path.split(",")]
+    folders = [folder for folder in given if folder.is_dir()]
+    folders += [child for folder in list(folders) for child in sorted(folder.iterdir()) if child.is_dir()]
+    first = next((folder for folder in folders if recognise(folder)), None)
+    second = next((folder for folder in folders if derm7pt.recognise(folder)), None)
+    return first, second
+
+
 SOURCE = Source(
     name="ph2",
     summary="PH2 dermoscopy: nevus against melanoma, seven concepts, lesion masks",
     layout=f"a folder with PH2_dataset.xlsx or PH2_dataset.txt and {IMAGES!r}",
     recognise=recognise,
     read=read,
+)
+PH2D7 = Source(
+    name="ph2d7",
+    summary="PH2 and Derm7pt together",
+    layout="a folder that holds PH2 and Derm7pt, or ph2d7:PATH_TO_PH2,PATH_TO_DERM7PT",
+    recognise=recognise_both,
+    read=read_both,
 )

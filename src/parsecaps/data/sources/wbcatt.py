@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from parsecaps.data.cases import SPLITS, Case, DataSet, Problem
-from parsecaps.data.listing import Listing
-from parsecaps.data.sources.source import Gathered, Source
-from parsecaps.data.tables import Row, read_table
+from parsecaps.data.cases import SPLITS, Case, DataSet, Problem, Source
+from parsecaps.data.files import Listing
+from parsecaps.data.tables import CaseList, Row, read_table
 
 CLASSES = ("Basophil", "Eosinophil", "Lymphocyte", "Monocyte", "Neutrophil")
 ATTRIBUTES: dict[str, tuple[str, ...]] = {
@@ -52,7 +51,7 @@ def read(path: str) -> DataSet:
             notes.append(f"{file.name} is not here: there are no {split} cases")
             continue
         table = read_table(file, required=("label", *ATTRIBUTES, "path"), others=True)
-        found = Gathered(file, table.problems)
+        found = CaseList(file, table.problems)
         for row in table.rows:
             wrong = _wrong(row)
             written = row.cells["path"].strip()

@@ -122,9 +122,9 @@ function addUp(article) {
   fill(part.querySelector("[data-sum]"), k => signed(logits[k]));
   fill(part.querySelector("[data-chance]"), k => percent(chances[k]));
   const best = chances.indexOf(Math.max(...chances)), any = wanted.some(to => to);
-  const told = part.querySelector(".what-if");
-  told.dataset.probabilities = JSON.stringify(chances);
-  told.textContent = any ? `With these settings: ${reasoning.classes[best]}, ${percent(chances[best])}.` : "";
+  const shown = part.querySelector(".what-if");
+  shown.dataset.probabilities = JSON.stringify(chances);
+  shown.textContent = any ? `With these settings: ${reasoning.classes[best]}, ${percent(chances[best])}.` : "";
   part.querySelector(".reset").disabled = !any;
 }
 

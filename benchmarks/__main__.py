@@ -1,0 +1,231 @@
+"""The benchmarks on the command line: `python -m benchmarks NAME`, or `parsecaps bench NAME` in a checkout."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
+
+app = typer.Typer(
+    help="What parsecaps costs, and whether its routes matter, measured on the machine at hand.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_show_locals=False,
+)
+
+
+@app.command()
+@one_line_errors
+def speed(
+    preset: Annotated[list[str] | None, typer.Option(help="Only this preset; may be repeated.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few turns, not compiled: a minute or so, and noisy.")] = False,
+    no_compile: Annotated[
+        bool, typer.Option("--no-compile", help="Leave out torch.compile, which takes minutes.")
+    ] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure the speed and memory of the layers on this machine.
+
+    Prints entmax against its peers, images per second of each preset beside a plain CNN of equal FLOPs, both as a share
+    of the fastest matrix product measured, and the peak memory of a training step. Competitors take turns and the best
+    turn counts; look at the ratios, for the times are those of this machine, now.
+
+    **Examples**
+
+    `parsecaps bench speed --quick`
+
+    `parsecaps bench speed --preset medical --json speed.json`
+    """
+    check_writable(json_file)
+    from benchmarks.speed import PRESETS, SpeedBench
+    from benchmarks.tables import entmax_table, memory_table, throughput_table
+
+    out, notes = console(), console(stderr=True)
+    bench = SpeedBench(preset or PRESETS, quick=quick, compiled=not (quick or no_compile))
+    out.print(bench.machine, highlight=False)
+    with notes.status("entmax"):
+        entmax = bench.entmax()
+    out.print(entmax_table(entmax))
+    with notes.status("throughput") as status:
+        rows = bench.throughput(log=status.update)
+    out.print(throughput_table(rows, bench.peak.flops_per_second))
+    out.print(
+        f"peak: {bench.peak.flops_per_second / 1e9:.1f} GFLOP/s, float32 product of {bench.peak.width} x "
+        f"{bench.peak.width} matrices; a training step counts as three forward passes",
+        highlight=False,
+    )
+    with notes.status("memory of a training step"):
+        memory = bench.memory()
+    out.print(memory_table(memory, f"peak memory of a training step, {bench.presets[0]}"))
+    for line in bench.remarks:
+        out.print(line, highlight=False)
+    write_json(json_file, bench.as_dict(entmax, rows, memory))
+
+
+@app.command()
+@one_line_errors
+def data(
+    preset: Annotated[str, typer.Option(help="The network that is fed.")] = "medical",
+    images: Annotated[
+        int, typer.Option(help="Phantom images to prepare and go through for the memory; 0 for none.")
+    ] = 5000,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure whether training waits for data, and how much memory many images need.
+
+    Prints images per second of the loader, with augmentation, beside those of a training step; and the peak memory of
+    preparing a phantom of so many images and going through it once.
+
+    **Example**
+
+    `parsecaps bench data --images 50000 --json loading.json`
+    """
+    check_writable(json_file)
+    from benchmarks.data import measure_loading_memory, time_loading
+    from benchmarks.timing import Effort
+
+    out = console()
+    with console(stderr=True).status("loader and training step"):
+        speed = time_loading(preset, Effort())
+    out.print(
+        f"{preset}, {speed.image_size} px: the loader gives {speed.loader:,.0f} images/s, a training step takes "
+        f"{speed.training:,.0f}: {speed.ratio:.1f} x",
+        highlight=False,
+    )
+    result = {"speed": {**asdict(speed), "ratio": speed.ratio}}
+    if images:
+        with console(stderr=True).status(f"{images:,} phantom images"):
+            memory = measure_loading_memory(f"phantom:n={images}", 64)
+        out.print(
+            f"{images:,} phantom images at 64 px: prepared in {memory.prepare_seconds:.0f} s, one epoch in "
+            f"{memory.epoch_seconds:.0f} s, peak memory {memory.peak / 1e6:,.0f} MB",
+            highlight=False,
+        )
+        result["memory"] = asdict(memory)
+    write_json(json_file, result)
+
+
+@app.command()
+@one_line_errors
+def training(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="What to train on, as for parsecaps train.")],
+    epochs: Annotated[int, typer.Option(help="Epochs to train; between them, bare steps are measured.")] = 4,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure what training costs beside the model: steps of a real run against bare steps, in turns.
+
+    A bare step is model, losses, gradients and the optimizer on a batch that lies ready. The run adds the loader with
+    its augmentation, progress, logs and checkpoints. Nothing of the run is kept.
+
+    **Example**
+
+    `parsecaps bench training data/cemri --epochs 4 --json training.json`
+    """
+    check_writable(json_file)
+    from benchmarks.training import time_training
+    from parsecaps.config import load_config
+
+    with console(stderr=True).status("training") as status:
+        speed = time_training(
+            load_config(config, settings or []).change("data", path=data), epochs=epochs, log=status.update
+        )
+    console().print(
+        f"{speed.preset}, {speed.image_size} px, batch {speed.batch_size}: a step takes {1000 * speed.in_run:.0f} ms "
+        f"in the run ({speed.steps_in_run:,} steps) and {1000 * speed.bare:.0f} ms bare ({speed.bare_steps:,}): "
+        f"{speed.share:.0%} of the bare throughput",
+        highlight=False,
+    )
+    write_json(json_file, {**asdict(speed), "share": speed.share})
+
+
+@app.command()
+@one_line_errors
+def routes(
+    data: Annotated[
+        str | None, typer.Argument(metavar="[DATA]", help="As for parsecaps train; synthetic images if left out.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where to train: the run and its twin are made in it.")
+    ] = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    no_twin: Annotated[bool, typer.Option("--no-twin", help="Leave out the twin: half the time.")] = False,
+    run: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Train nothing; test this run, on its own test part.")
+    ] = None,
+    twin: Annotated[Path | None, typer.Option(metavar="RUN", help="The twin of that run.")] = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Test whether the routes carry the decision.
+
+    Trains a run, and its twin whose couplings follow from place alone (no content), with the same data, order, schedule
+    and seed. Then replaces the couplings of the first on its test part: by uniform ones, and by each parent's strongest
+    1, 2 and 4 children. A verdict per criterion; the exit code does not depend on it. What is trained already in FOLDER
+    is not trained again.
+
+    **Examples**
+
+    `parsecaps bench routes --out runs/parts` (synthetic images, a minute or two)
+
+    `parsecaps bench routes data/mnist --config mnist --set training.seed=1 --out runs/mnist --json routes.json`
+
+    `parsecaps bench routes --run runs/mnist/run --twin runs/mnist/twin` (the second one may be left out)
+    """
+    check_writable(json_file)
+    if twin is not None and run is None:
+        raise ValueError("--twin stands beside --run; give the run that it is the twin of")
+    if run is not None and (data is not None or out is not None or config or settings or no_twin):
+        raise ValueError("--run tests a run on its own data; give nothing beside it but --twin and --json")
+    if run is None and out is None:
+        raise ValueError("there is no folder to train in; give --out, or a trained run with --run")
+    from benchmarks.tables import criteria_lines, routes_table
+    from parsecaps.cli.train import showing_progress
+    from studies.routes import measure_run, routes_config, train_with_twin
+
+    if run is None:
+        assert out is not None
+        chosen = routes_config(data, out, config=config, settings=settings or [])
+        with showing_progress() as callbacks:
+            trained, other = train_with_twin(chosen, out, twin=not no_twin, callbacks=callbacks)
+        run, twin = trained.folder, None if other is None else other.folder
+    with console(stderr=True).status("reading the images") as status:
+        result = measure_run(run, twin, log=status.update)
+    console().print(routes_table(result))
+    for line in criteria_lines(result):
+        console().print(line, highlight=False)
+    write_json(json_file, {**asdict(result), "criteria": [asdict(criterion) for criterion in result.criteria]})
+
+
+@app.command()
+@one_line_errors
+def house(
+    root: Annotated[Path, typer.Argument(help="The folder of a checkout.")] = Path(__file__).parents[1],
+    json_file: JsonFile = None,
+) -> None:
+    """Print how large the code is and how many modules an image passes through, each beside its bar.
+
+    **Example**
+
+    `parsecaps bench house --json house.json`
+    """
+    check_writable(json_file)
+    from benchmarks.house import measure_house
+    from benchmarks.tables import bars_table
+
+    with console(stderr=True).status("training and explaining"):
+        measured = measure_house(root)
+    out = console()
+    out.print(bars_table(measured.bars))
+    for file in measured.lonely:
+        out.print(f"single importer: {file}", highlight=False)
+    for file, lines in measured.largest.items():
+        out.print(f"{lines:4} lines: {file}", highlight=False)
+    write_json(json_file, asdict(measured))
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m benchmarks")

@@ -1,0 +1,150 @@
+"""The cases of an audit: their images, what is to be explained in each, and where that truly is."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from parsecaps.data.cache import PreparedImages, prepared_masks
+from parsecaps.data.cases import DataSet
+from parsecaps.explain.attribution import Target
+from parsecaps.metrics import THRESHOLD
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.predictions import group_numbers
+from parsecaps.types import Output
+
+About = Literal["concepts", "classes"]
+Masks = Callable[[Sequence[int]], np.ndarray]
+Progress = Callable[[int, int], None]  # cases done, of how many
+Values = Callable[[Tensor], Tensor]  # images (B, channels, H, W) -> (B, columns)
+
+_BATCH = 8  # images
+
+
+@dataclass(frozen=True)
+class CaseMasks:
+    """Masks of what maps should find, None where the data have none; an empty mask is of a case without.
+
+    `concepts`: indices of cases to (n, concepts of the model, size, size) bool. `lesion`: to (n, size, size) bool, what
+    the diagnosis is about. `known` says in a few words what the masks of the concepts are.
+    """
+
+    concepts: Masks | None = None
+    lesion: Masks | None = None
+    known: str = ""
+
+    def of(self, about: About, rows: Sequence[int]) -> np.ndarray | None:
+        """Of each concept, or of the diagnosis: (n, targets, size, size) bool; None where there are none."""
+        if about == "concepts":
+            return None if self.concepts is None else self.concepts(rows)
+        return None if self.lesion is None else self.lesion(rows)[:, None]
+
+
+def find_masks(data: DataSet, bundle: Bundle) -> CaseMasks:
+    """The masks that a data set has for a model.
+
+    Where it is drawn, the pixels of each concept. Where a lesion or tumour is outlined, that is where the reasons for
+    the diagnosis should be, and each concept that the case is known to have.
+    """
+    size = bundle.preparation.size
+    place = {name: j for j, name in enumerate(data.concepts)}
+    columns = [place.get(name) for name in bundle.concepts]
+    drawn = data.concept_masks
+    named = any(column is not None for column in columns)
+
+    def of_concepts(rows: Sequence[int]) -> np.ndarray:
+        assert drawn is not None
+        return _pick(drawn(rows, size), columns)
+
+    def lesion(rows: Sequence[int]) -> np.ndarray:
+        return np.asarray(prepared_masks(data, bundle.preparation, rows) >= 0.5)
+
+    def within_lesion(rows: Sequence[int]) -> np.ndarray:
+        has = np.array([[value == 1 for value in data.cases[row].concepts] for row in rows], dtype=bool)
+        return np.asarray(lesion(rows)[:, None] & _pick(has[..., None, None], columns))
+
+    if drawn is not None:
+        return CaseMasks(of_concepts if named else None, known="the pixels of each concept")
+    if any(case.mask is not None for case in data.cases):
+        return CaseMasks(within_lesion if named else None, lesion, known="the whole lesion, for each concept it has")
+    return CaseMasks()
+
+
+class Cases:
+    """Some cases of a data set as batches of images, each with what to explain in it.
+
+    That is the diagnosis, and the concepts that the case is known to have, or that the model sees where that is not
+    known. `values` gives all that a model says of images at once; `column` finds a target in it.
+    """
+
+    def __init__(self, bundle: Bundle, data: DataSet, prepared: PreparedImages, rows: Sequence[int]) -> None:
+        self.bundle, self.data, self.prepared, self.rows = bundle, data, prepared, list(rows)
+        self.model = bundle.model.eval()
+        self.values = model_values(self.model)
+        self.group = group_numbers([data.cases[row].patient for row in self.rows])
+
+    def first(self, count: int) -> "Cases":
+        """The first few of the cases."""
+        return Cases(self.bundle, self.data, self.prepared, self.rows[:count])
+
+    def batches(self) -> Iterator[tuple[range, Tensor]]:
+        """The numbers of a few cases at a time, and their images (n, channels, size, size)."""
+        for start in range(0, len(self.rows), _BATCH):
+            batch = range(start, min(start + _BATCH, len(self.rows)))
+            levels = np.array(self.prepared.images[self.rows_of(batch)])
+            yield batch, torch.from_numpy(levels).float().div(255).to(self.bundle.device)
+
+    def rows_of(self, batch: range) -> list[int]:
+        """The rows of the data set that these cases are."""
+        return [self.rows[i] for i in batch]
+
+    def names(self, about: About) -> tuple[str, ...]:
+        """Of the concepts or the classes."""
+        return self.bundle.concepts if about == "concepts" else self.bundle.classes
+
+    def column(self, target: Target) -> int:
+        """Where `values` has a target: the concepts come first, then the classes."""
+        return target.index + (len(self.bundle.concepts) if target.about == "classes" else 0)
+
+    def targets(self, batch: range, values: Tensor) -> list[list[Target]]:
+        """What to explain in each image, by what the model says of it (n, columns): concepts, then the diagnosis."""
+        count = len(self.bundle.concepts)
+        seen, diagnosis = (values[:, :count] > THRESHOLD).cpu().numpy(), values[:, count:].argmax(1).tolist()
+        truth = self.truth(batch)
+        wanted = np.where(np.isnan(truth), seen, truth == 1)
+        return [
+            [*(Target("concepts", int(j)) for j in np.flatnonzero(has)), Target("classes", named)]
+            for has, named in zip(wanted, diagnosis, strict=True)
+        ]
+
+    def truth(self, batch: range) -> np.ndarray:
+        """The concepts of the model, as the data know them: (n, m), NaN = unknown."""
+        place = {name: j for j, name in enumerate(self.data.concepts)}
+        truth = np.full((len(batch), len(self.bundle.concepts)), np.nan)
+        for i, row in enumerate(self.rows_of(batch)):
+            for j, name in enumerate(self.bundle.concepts):
+                if name in place:
+                    truth[i, j] = self.data.cases[row].concepts[place[name]]
+        return truth
+
+
+def model_values(model: nn.Module) -> Values:
+    """What a model says of images: the presence of each concept, then the probability of each class."""
+
+    @torch.inference_mode()
+    def values(image: Tensor) -> Tensor:
+        output: Output = model(image)
+        probability = output.logits.softmax(-1)
+        return probability if output.presence is None else torch.cat([output.presence, probability], 1)
+
+    return values
+
+
+def _pick(masks: np.ndarray, columns: Sequence[int | None]) -> np.ndarray:
+    """Put the concepts of the data into the order of the model; those that the data lack have nothing to find."""
+    none = np.zeros_like(masks[:, :1])
+    picked = [none if column is None else masks[:, column : column + 1] for column in columns]
+    return np.concatenate(picked, axis=1)

@@ -1,0 +1,166 @@
+"""What a metric is: a function of cases that count as often as their weights say, and how its numbers are written.
+
+With weights of one a metric is the plain score; with the weights of resamples it gives the bootstrap, for many
+resamples at once. In exact arithmetic a case of weight k scores as k copies of it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypeVar
+
+import numpy as np
+
+from parsecaps.metrics.bootstrap import Score, divide, resampled_weights, several_patients
+from parsecaps.prediction.predictions import Predictions
+
+UNDEFINED = "-"
+Part = Literal["overall", "by_class", "concepts", "by_concept", "by_attribute", "sets"]
+Value = TypeVar("Value")
+
+
+class Cases:
+    """N cases that some metrics are computed from, each of a patient of its own until `of_patients` says otherwise."""
+
+    def __init__(self, count: int) -> None:
+        self.group, self.rows = np.arange(count), np.arange(count)
+
+    @classmethod
+    def of(cls, predictions: Predictions) -> "Cases | None":
+        """Those of a model; None where it has none of this kind."""
+        raise NotImplementedError
+
+    def of_patients(self, group: np.ndarray, rows: np.ndarray | None = None) -> Self:
+        """The same, by patient: group (I,), of I images that are resampled, of which `rows` (N,) are these cases."""
+        self.group, self.rows = group, np.arange(len(group)) if rows is None else rows
+        return self
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def counted(self) -> np.ndarray:
+        """The cases behind a single number: (N,) bool."""
+        return np.ones(len(self), dtype=bool)
+
+    def several_patients(self, masks: Sequence[np.ndarray]) -> bool:
+        """Whether the cases of each mask (N,) come from several patients."""
+        patient = self.group[self.rows]
+        return all(several_patients(patient, mask) for mask in masks)
+
+
+class Weighted:
+    """Cases, each counting as often as its weight says: once, if no weights are given.
+
+    Shapes:
+        - weights: (N, R), a column for each resample
+
+    >>> cases = Weighted(Cases(3), np.array([[1.0, 2.0], [1.0, 0.0], [1.0, 1.0]]))
+    >>> cases.mean(np.array([0.0, 3.0, 3.0]))
+    array([2., 1.])
+    """
+
+    def __init__(self, cases: Any, weights: np.ndarray | None = None) -> None:
+        self.cases = cases
+        self.weights = np.ones((len(cases), 1)) if weights is None else weights
+        self._computed: dict[Callable[[Weighted], Any], Any] = {}
+
+    def of(self, function: "Callable[[Weighted], Value]") -> Value:
+        """What a function gives for these cases, computed once for all that ask."""
+        if function not in self._computed:
+            self._computed[function] = function(self)
+        value: Value = self._computed[function]
+        return value
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        """The sum over cases: (N,) -> (R,), (N, C) -> (C, R)."""
+        return np.asarray(values.T.astype(np.float64) @ self.weights)
+
+    def mean(self, values: np.ndarray, counted: np.ndarray | None = None) -> np.ndarray:
+        """The mean over cases, or over those of a mask (N,); NaN where there are none: (N,) -> (R,)."""
+        mask = np.ones(len(values)) if counted is None else counted
+        return divide(self.sum(values * mask), self.sum(mask))
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A row of `METRICS`: where its scores stand, what they are called, and how they are computed and written.
+
+    `part` and `name` are its keys in scores.json. `function` gives (R,), or (C, R) for each class, concept or attribute
+    of the cases, NaN where not defined; `cases` is what it is given. `counted` gives the masks of the cases that it is
+    computed from, (N,) or (N, C): the first counts its `n`, and there is an interval if each of them has several
+    patients. A `share` is written in per cent. Metrics with a `short` title are the main ones, shown first.
+    """
+
+    part: Part
+    name: str
+    title: str
+    cases: type[Cases]
+    function: Callable[[Weighted], np.ndarray]
+    counted: Callable[[Any], Sequence[np.ndarray]] = lambda cases: (cases.counted,)
+    share: bool = False
+    lower_is_better: bool = False
+    short: str = ""
+
+    def number(self, value: float | None) -> str:
+        """A share in per cent, everything else with three digits."""
+        if value is None:
+            return UNDEFINED
+        return f"{100 * value:.1f} %" if self.share else f"{value:.3f}"
+
+    def interval(self, score: Score) -> str:
+        """The 95 % interval."""
+        if score.low is None or score.high is None:
+            return UNDEFINED
+        return f"{self.number(score.low)} to {self.number(score.high)}".replace(" %", "")
+
+    def with_interval(self, score: Score) -> str:
+        """The number, with its interval in brackets where there is one."""
+        text = self.number(score.value)
+        return text if score.low is None else f"{text} ({self.interval(score)})"
+
+    def with_deviation(self, mean: float, std: float | None) -> str:
+        """Mean and standard deviation."""
+        text = self.number(mean)
+        return text if std is None else f"{text} ± {self.number(std)}".removesuffix(" %")
+
+    def difference(self, value: float | None) -> str:
+        """A difference with its sign; shares in points of per cent."""
+        if value is None:
+            return UNDEFINED
+        return f"{100 * value:+.1f}" if self.share else f"{value:+.3f}"
+
+    def difference_interval(self, low: float | None, high: float | None) -> str:
+        """The 95 % interval of a difference."""
+        return UNDEFINED if low is None else f"{self.difference(low)} to {self.difference(high)}"
+
+
+def measure(cases: Cases, metrics: Sequence[Metric], *, resamples: int, seed: int) -> dict[Metric, list[Score]]:
+    """The scores of each metric, one for each class, concept or attribute, or one alone; all by the same resamples."""
+    functions = [metric.function for metric in metrics]
+    values = compute(Weighted(cases), functions)
+    blocks = [compute(each, functions) for each in resample(cases, resamples, seed)]
+    found = {}
+    for i, metric in enumerate(metrics):
+        masks = metric.counted(cases)
+        columns = [[mask if mask.ndim == 1 else mask[:, c] for mask in masks] for c in range(len(values[i]))]
+        found[metric] = [
+            Score.of(
+                value[0],
+                np.concatenate([block[i][c] for block in blocks]) if blocks else np.empty(0),
+                int(columns[c][0].sum()),
+                several=cases.several_patients(columns[c]),
+            )
+            for c, value in enumerate(values[i])
+        ]
+    return found
+
+
+def resample(cases: Cases, resamples: int, seed: int) -> Iterator[Weighted]:
+    """The cases with the weights of resamples of the patients, in blocks."""
+    for weights in resampled_weights(cases.group, resamples, seed):
+        yield Weighted(cases, weights if len(cases) == len(weights) else weights[cases.rows])
+
+
+def compute(cases: Weighted, functions: Sequence[Callable[[Weighted], np.ndarray]]) -> list[np.ndarray]:
+    """What each function gives, as (C, R); a single number is one row."""
+    return [np.atleast_2d(cases.of(function)) for function in functions]

@@ -1,0 +1,158 @@
+"""Patients with several images: one answer to all of them, whose images are named wrongly, and answers to other views.
+
+The answer to a patient is the class with the highest mean probability, as a reader of whole examinations goes by.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parsecaps.metrics.bootstrap import without_gaps
+from parsecaps.metrics.metric import Cases, Weighted
+from parsecaps.prediction.predictions import Predictions
+
+_LISTED = 10  # patients
+
+
+class PatientAnswers(Cases):
+    """The labelled images of patients, and whether the answer to all images of the patient is right.
+
+    Only the patients with a labelled image are resampled.
+
+    Shapes:
+        - right: (N,) bool; group: (N,) the patient of each image
+    """
+
+    def __init__(self, right: np.ndarray, group: np.ndarray) -> None:
+        super().__init__(len(right))
+        self.of_patients(without_gaps(group))
+        self.right = right
+        self.first = np.zeros(len(group), dtype=bool)  # one image of each patient, which stands for all
+        self.first[np.unique(group, return_index=True)[1]] = True
+
+    @classmethod
+    def of(cls, predictions: Predictions) -> "PatientAnswers | None":
+        """Those of a model; images without label help to find the answer.
+
+        None where no patient has several images, and where the images of some patient have several classes: there, one
+        answer cannot be right.
+        """
+        group, label = predictions.groups(), predictions.label
+        rows = np.flatnonzero(label >= 0)
+        one_class = len(set(zip(group[rows], label[rows], strict=True))) == len(set(group[rows]))
+        if len(np.unique(group)) == len(group) or not len(rows) or not one_class:
+            return None
+        return cls((patient_probabilities(predictions).argmax(1) == label)[rows], group[rows])
+
+
+class OtherViews(Cases):
+    """All images, and the share of changed views of each that get the answer of the image itself.
+
+    Shapes:
+        - consistency: (N,) in [0, 1]
+    """
+
+    def __init__(self, consistency: np.ndarray) -> None:
+        super().__init__(len(consistency))
+        self.consistency = consistency
+
+    @classmethod
+    def of(cls, predictions: Predictions) -> "OtherViews | None":
+        """Those of a model; None where it looked at the images alone."""
+        if predictions.consistency is None:
+            return None
+        return cls(predictions.consistency).of_patients(predictions.groups())
+
+
+def patient_probabilities(predictions: Predictions) -> np.ndarray:
+    """The mean probabilities over all images of the patient of each image: (N, K), the same for all of a patient."""
+    group, probabilities = predictions.groups(), predictions.probabilities()
+    sums = np.zeros((group.max(initial=-1) + 1, probabilities.shape[1]))
+    np.add.at(sums, group, probabilities)
+    return np.asarray(sums[group] / sums[group].sum(1, keepdims=True))
+
+
+def patient_accuracy(cases: Weighted) -> np.ndarray:
+    """The share of patients whose answer is right: (R,).
+
+    >>> patient_accuracy(Weighted(PatientAnswers(np.array([True, True, True, False]), np.array([0, 0, 0, 1]))))
+    array([0.5])
+    """
+    return cases.mean(cases.cases.right, cases.cases.first)
+
+
+def pooled_accuracy(cases: Weighted) -> np.ndarray:
+    """The share of images for which the answer to the patient is right: (R,).
+
+    >>> pooled_accuracy(Weighted(PatientAnswers(np.array([True, True, True, False]), np.array([0, 0, 0, 1]))))
+    array([0.75])
+    """
+    return cases.mean(cases.cases.right)
+
+
+def consistency(cases: Weighted) -> np.ndarray:
+    """The share of changed views that get the answer of the image itself, right or wrong: (R,).
+
+    >>> consistency(Weighted(OtherViews(np.array([1.0, 0.5]))))
+    array([0.75])
+    """
+    return cases.mean(cases.cases.consistency)
+
+
+@dataclass(frozen=True)
+class PatientError:
+    """A patient, their labelled images and how many are wrong; of those, the most frequent truth and answer."""
+
+    patient: str
+    images: int
+    wrong: int
+    truth: str
+    named: str
+
+
+@dataclass(frozen=True)
+class PatientErrors:
+    """How many images are wrong, of how many patients, and the fewest patients who have at least half of them.
+
+    `worst` are the ten patients with the most, in falling order.
+    """
+
+    wrong: int
+    patients: int
+    half: int
+    worst: list[PatientError]
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "PatientErrors":
+        """Read what `dataclasses.asdict` gave."""
+        return cls(**{**stored, "worst": [PatientError(**each) for each in stored["worst"]]})
+
+
+def patient_errors(predictions: Predictions, wrong: np.ndarray | None = None) -> PatientErrors | None:
+    """Whose the errors are, or the images of a mask (N,): spread over patients, or all of a few of them.
+
+    None where no patient has several labelled images.
+    """
+    labelled = predictions.label >= 0
+    answer = predictions.logits.argmax(1)
+    wrong = labelled & (answer != predictions.label if wrong is None else wrong)
+    group = predictions.groups()
+    images, errors = (np.bincount(group[mask], minlength=group.max(initial=-1) + 1) for mask in (labelled, wrong))
+    if images.max(initial=0) < 2:
+        return None
+    falling = np.argsort(-errors, kind="stable")
+    sums = errors[falling].cumsum()
+    worst = []
+    for who in falling[:_LISTED]:
+        rows = np.flatnonzero(wrong & (group == who))
+        if not len(rows):
+            break
+        confused = zip(predictions.label[rows].tolist(), answer[rows].tolist(), strict=True)
+        truth, named = (predictions.classes[k] for k in Counter(confused).most_common(1)[0][0])
+        patient = predictions.patient[rows[0]] or predictions.name[rows[0]]
+        worst.append(PatientError(patient, int(images[who]), int(errors[who]), truth, named))
+    half = int(np.searchsorted(2 * sums, sums[-1])) + 1 if sums[-1] else 0
+    return PatientErrors(int(sums[-1]), int((errors > 0).sum()), half, worst)

@@ -1,0 +1,98 @@
+"""`METRICS`: every score by its name. JSON, terminal, pages and model card loop over this table.
+
+A new metric is a function and a row here; it may also be appended from outside.
+"""
+
+from parsecaps.metrics.calibration import brier, ece, nll
+from parsecaps.metrics.classification import (
+    Classification,
+    accuracy,
+    auroc,
+    f1,
+    macro,
+    precision,
+    recall,
+    specificity,
+)
+from parsecaps.metrics.concepts import (
+    Attributes,
+    Concepts,
+    attribute_accuracy,
+    attribute_f1,
+    explanation_error_l2,
+    explanation_error_l2_squared,
+    over_attributes,
+)
+from parsecaps.metrics.conformal import LabelledSets, accuracy_answered, answered, coverage, mean_size
+from parsecaps.metrics.metric import Metric
+from parsecaps.metrics.patients import OtherViews, PatientAnswers, consistency, patient_accuracy, pooled_accuracy
+
+# fmt: off
+METRICS: list[Metric] = [
+    Metric("overall", "accuracy", "accuracy", Classification, accuracy, share=True, short="accuracy"),
+    Metric("overall", "balanced_accuracy", "balanced accuracy", Classification, macro(recall), share=True,
+           short="balanced\naccuracy"),
+    Metric("overall", "patient_accuracy", "patients, all images read together", PatientAnswers, patient_accuracy,
+           counted=lambda cases: [cases.first], share=True, short="by\npatient"),
+    Metric("overall", "pooled_accuracy", "images, by the patient's answer", PatientAnswers, pooled_accuracy,
+           share=True),
+    Metric("overall", "macro_precision", "precision, macro", Classification, macro(precision), share=True),
+    Metric("overall", "macro_recall", "recall, macro", Classification, macro(recall), share=True),
+    Metric("overall", "macro_f1", "F1, macro", Classification, macro(f1)),
+    Metric("overall", "macro_specificity", "specificity, macro", Classification, macro(specificity), share=True),
+    Metric("overall", "macro_auroc", "AUROC, macro", Classification, macro(auroc), short="AUROC\nmacro"),
+    Metric("overall", "ece", "calibration error (ECE)", Classification, ece, lower_is_better=True, short="ECE"),
+    Metric("overall", "brier", "Brier score", Classification, brier, lower_is_better=True),
+    Metric("overall", "nll", "NLL", Classification, nll, lower_is_better=True),
+    Metric("overall", "consistency", "same answer to changed views", OtherViews, consistency, share=True),
+    Metric("by_class", "precision", "precision", Classification, precision,
+           counted=lambda cases: [cases.answered], share=True),
+    Metric("by_class", "recall", "recall", Classification, recall, counted=lambda cases: [cases.positive], share=True),
+    Metric("by_class", "f1", "F1", Classification, f1, counted=lambda cases: [cases.positive | cases.answered]),
+    Metric("by_class", "specificity", "specificity", Classification, specificity,
+           counted=lambda cases: [cases.negative], share=True),
+    Metric("by_class", "auroc", "AUROC", Classification, auroc,
+           counted=lambda cases: [cases.known, cases.positive, cases.negative]),
+    Metric("concepts", "mean_auroc", "concept AUROC, mean", Concepts, macro(auroc), short="concept\nAUROC"),
+    Metric("concepts", "mean_f1", "concept F1, mean", Concepts, macro(f1)),
+    Metric("concepts", "mean_attribute_f1", "attribute F1, mean of macro", Attributes, over_attributes(attribute_f1),
+           short="attribute\nF1"),
+    Metric("concepts", "mean_attribute_accuracy", "attribute accuracy, mean", Attributes,
+           over_attributes(attribute_accuracy), share=True),
+    Metric("concepts", "explanation_error_l2", "explanation error (L2)", Concepts, explanation_error_l2,
+           lower_is_better=True, short="L2\nerror"),
+    Metric("concepts", "explanation_error_l2_squared", "explanation error (L2, squared)", Concepts,
+           explanation_error_l2_squared, lower_is_better=True),
+    Metric("by_concept", "auroc", "AUROC", Concepts, auroc,
+           counted=lambda cases: [cases.known, cases.positive, cases.negative]),
+    Metric("by_concept", "f1", "F1", Concepts, f1, counted=lambda cases: [cases.known]),
+    Metric("by_attribute", "attribute_f1", "F1, macro", Attributes, attribute_f1, counted=lambda cases: [cases.known]),
+    Metric("by_attribute", "attribute_accuracy", "accuracy", Attributes, attribute_accuracy,
+           counted=lambda cases: [cases.known], share=True),
+    Metric("sets", "coverage", "sets with the truth", LabelledSets, coverage, share=True),
+    Metric("sets", "answered", "answered", LabelledSets, answered, share=True),
+    Metric("sets", "accuracy_answered", "right if answered", LabelledSets, accuracy_answered,
+           counted=lambda cases: [cases.single], share=True),
+    Metric("sets", "mean_size", "classes in a set", LabelledSets, mean_size, lower_is_better=True),
+]
+# fmt: on
+
+
+def find_metric(name: str) -> Metric:
+    """The metric that is one number for the whole model by its name.
+
+    >>> from parsecaps.metrics.bootstrap import Score
+    >>> metric = find_metric("accuracy")
+    >>> metric.title, metric.number(0.9534), metric.number(None), find_metric("macro_auroc").number(0.9534)
+    ('accuracy', '95.3 %', '-', '0.953')
+    >>> metric.interval(Score(0.95, 0.9, 0.99, 100)), metric.interval(Score(0.95, None, None, 1))
+    ('90.0 to 99.0', '-')
+    >>> metric.with_interval(Score(0.95, 0.9, 0.99, 100)), metric.with_deviation(0.9, 0.02)
+    ('95.0 % (90.0 to 99.0)', '90.0 % ± 2.0')
+    >>> metric.difference(0.0123), metric.difference_interval(-0.01, 0.11)
+    ('+1.2', '-1.0 to +11.0')
+    """
+    for metric in METRICS:
+        if metric.name == name and metric.part in ("overall", "concepts"):
+            return metric
+    raise KeyError(f"there is no metric {name!r}; METRICS lists all")

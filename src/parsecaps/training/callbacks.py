@@ -1,0 +1,30 @@
+"""Who is told what while a run trains."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Progress(NamedTuple):
+    """How a run is doing: both counts start at 1, loss and accuracy are those of the epoch so far."""
+
+    epoch: int
+    epochs: int
+    batch: int
+    batches: int
+    loss: float
+    accuracy: float
+    learning_rate: float
+    seconds_left: float
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Functions to call: `log` with a line of text, `reading` with images read and of how many, `progress` with both.
+
+    Those that are left out do nothing.
+    """
+
+    log: Callable[[str], None] = lambda line: None
+    reading: Callable[[int, int], None] = lambda done, total: None
+    progress: Callable[[Progress], None] = lambda progress: None

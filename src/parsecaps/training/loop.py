@@ -1,0 +1,353 @@
+"""The training loop: epochs of steps, a validation after each, and a run that is safe at every moment.
+
+Lightning Fabric places the model, chooses the precision and joins the processes; everything else is here to be read.
+The learning rate and all random numbers of a step (dropout) follow from the seed and the number of the step. So the
+weights and the optimizer are all that has to be kept to go on as if nothing had happened.
+"""
+
+import csv
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, distributed, nn
+
+from parsecaps.data.batches import Batches
+from parsecaps.data.files import write_atomically
+from parsecaps.data.splits import relative_name
+from parsecaps.models import PretrainedModel
+from parsecaps.run import Run
+from parsecaps.training.callbacks import Callbacks, Progress
+from parsecaps.training.checkpoint import FORMAT, Position, read_checkpoint, write_tensors
+from parsecaps.training.objective import EpochMeans, Objective
+from parsecaps.training.optimizer import Schedule
+from parsecaps.training.terms import Loss
+from parsecaps.types import Batch, Output
+
+_DIVERGED = 100.0  # times the first loss
+_REPORT_SECONDS = 0.5  # between two reports of progress
+_LOG_STEPS = 50  # between two points in TensorBoard
+_AGREE_STEPS = 10  # between two talks of several processes, and two looks at a GPU
+
+
+class DivergedError(ValueError):
+    """The loss is not a number any more, or far larger than it was."""
+
+
+class StoppedError(Exception):
+    """Ctrl-C was pressed; a checkpoint has been written."""
+
+
+class TrainingStep(nn.Module):
+    """A model with its objective, as one module: a batch in, logits (B, num_classes) and losses out."""
+
+    def __init__(self, model: PretrainedModel, objective: Objective, *, reconstruct: bool, compiled: bool) -> None:
+        super().__init__()
+        self.model, self.objective, self.reconstruct = model, objective, reconstruct
+        self._network = [torch.compile(model) if compiled else model]  # in a list: not a second owner of the weights
+
+    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Loss]]:
+        return self.judge(self._network[0], batch)
+
+    def judge(self, network: Callable[..., Output], batch: Batch) -> tuple[Tensor, dict[str, Loss]]:
+        """The same with another network in place of the model."""
+        output = network(batch.image, reconstruct=self.reconstruct)
+        return output.logits, self.objective(output, batch)
+
+
+class MovingAverage:
+    """A second model whose weights follow those of a first: an exponential moving average, for steadier answers.
+
+    The decay grows to its highest over the first steps. `torch.optim.swa_utils.AveragedModel` averages every buffer,
+    also constants that are not saved; some of ours are minus infinity, whose average with itself is no number.
+    """
+
+    def __init__(self, model: PretrainedModel, highest_decay: float) -> None:
+        self.model, self.highest_decay, self.steps = deepcopy(model), highest_decay, 0
+
+    @torch.no_grad()
+    def update(self, model: PretrainedModel) -> None:
+        """Take a step towards the weights of a model."""
+        self.steps += 1
+        decay = min(self.highest_decay, self.steps / (self.steps + 10))  # the first weights are soon forgotten
+        values = model.state_dict()
+        for name, average in self.model.state_dict().items():
+            if average.is_floating_point():
+                average.lerp_(values[name], 1 - decay)
+            else:
+                average.copy_(values[name])
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "weights": self.model.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.steps = state["steps"]
+        self.model.load_state_dict(state["weights"])
+
+
+class TrainingLoop:
+    """Trains what is left of a run. `train` returns when it is done; Ctrl-C and a loss gone wrong raise.
+
+    With `training.ema`, an exponential moving average of the weights is validated and kept instead of the weights.
+    With several processes, all of them agree every few steps on whether to stop or to save.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        run: Run,
+        step: TrainingStep,
+        schedule: Schedule,
+        batches: Batches,
+        validation: Batches | None,
+        callbacks: Callbacks,
+    ) -> None:
+        self.fabric, self.run, self.schedule, self.callbacks = fabric, run, schedule, callbacks
+        self.batches, self.validation, self.settings = batches, validation, run.config.training
+        self.step = step.to(fabric.device)
+        self.average = MovingAverage(step.model, self.settings.ema) if self.settings.ema else None
+        self.optimizer = schedule.build_optimizer(self.step)
+        self.position = Position(chooses=self.settings.keep == "best")
+        self.means = self._new_means()
+        self.first_loss = torch.tensor(torch.nan, device=fabric.device)
+        self.bad_step = torch.tensor(-1, device=fabric.device)  # stays on the device, so that no step waits for it
+        self.stop_wanted = False
+        self.started = self.saved = self.reported = time.monotonic()
+        self.first_step = 0
+
+    def resume(self) -> None:
+        """Go to where the last checkpoint was written."""
+        stored = read_checkpoint(self.run.last_checkpoint)
+        if len(stored["optimizer"]["param_groups"]) != len(self.optimizer.param_groups):
+            raise ValueError(
+                "the checkpoint was written with another optimizer than training.optimizer in the run's config.yaml; "
+                "set it there as it was (adamw, if the run is older than that setting)"
+            )
+        self.position = Position(**stored["position"])
+        self.step.load_state_dict(stored["weights"])
+        self.optimizer.load_state_dict(stored["optimizer"])
+        self.first_loss.fill_(stored["first_loss"])
+        if self.average is not None:
+            self.average.load_state_dict(stored["average"])
+        if self.fabric.is_global_zero:  # which has the sums of all processes
+            self.means.load_state_dict(stored["means"])
+
+    def train(self) -> Position:
+        """Train the epochs that are left."""
+        network = self.fabric.setup_module(self.step)
+        self.started = self.saved = time.monotonic()
+        self.first_step = self.position.step
+        with _ctrl_c_asks(self):
+            while not self.position.done:
+                self._train_epoch(network)
+        for logger in self.fabric.loggers:
+            logger.finalize("success")
+        return self.position
+
+    def _train_epoch(self, network: nn.Module) -> None:
+        position, started = self.position, time.monotonic()
+        network.train()
+        for batch in self.batches.epoch(position.epoch, start=position.batch):
+            self._train_step(network, _to(batch, self.fabric.device))
+            position.batch += 1
+            self._after_step()
+        rows = {"train": self.means.over_processes().values()}
+        if self.validation is not None:
+            rows["val"] = self._validate().over_processes().values()
+        self._end_epoch(rows, time.monotonic() - started)
+
+    def _train_step(self, network: nn.Module, batch: Batch) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate(self.position.step)
+        words = np.random.SeedSequence([self.settings.seed, self.position.step, self.fabric.global_rank])
+        torch.manual_seed(int(words.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+        logits, losses = network(batch)
+        self.means.add(logits, losses, batch.label)
+        objective = self.step.objective
+        loss = objective.total({name: Loss(*map(Tensor.detach, each)) for name, each in losses.items()})
+        self.first_loss = torch.where(self.first_loss.isnan(), loss, self.first_loss)
+        self._note(~loss.isfinite() | (loss > _DIVERGED * self.first_loss))
+        self.optimizer.zero_grad()
+        several = self.fabric.world_size > 1
+        self.fabric.backward(objective.shared_total(losses) if several else objective.total(losses))
+        norm = nn.utils.clip_grad_norm_(self.step.parameters(), self.schedule.max_grad_norm)
+        self._note(~norm.isfinite())
+        self.optimizer.step()
+        self.position.step += 1
+        if self.average is not None:
+            self.average.update(self.step.model)
+
+    def _after_step(self) -> None:
+        """Look for trouble, save when it is time, and report; after the last batch the end of the epoch saves."""
+        last = self.position.batch == len(self.batches)
+        alone = self.fabric.world_size == 1 and self.fabric.device.type == "cpu"
+        if not (alone or last or self.position.batch % _AGREE_STEPS == 0):
+            return
+        stop, save = self._agree()
+        if (stop or save) and not last:
+            self._save()
+            if stop:
+                raise StoppedError
+        self._report()
+
+    @torch.no_grad()
+    def _validate(self) -> EpochMeans:
+        assert self.validation is not None
+        means, network = self._new_means(), self.step.model if self.average is None else self.average.model
+        self.step.eval()
+        network.eval()
+        for batch in self.validation.epoch(0):
+            if len(batch.label):  # the share of a process in a last, small batch may be empty
+                batch = _to(batch, self.fabric.device)
+                with self.fabric.autocast():
+                    logits, losses = self.step.judge(network, batch)
+                means.add(logits, losses, batch.label)
+        return means
+
+    def _end_epoch(self, values: Mapping[str, Mapping[str, float]], seconds: float) -> None:
+        position, run = self.position, self.run
+        row = {"epoch": float(position.epoch + 1), "learning_rate": self._rate(position.step - 1)}
+        for part, measured in values.items():
+            row |= {f"{part}_{name}": value for name, value in measured.items()}
+        row["seconds"] = round(seconds, 3)
+        self.means = self._new_means()
+        position.history.append(row)
+        position.epoch, position.batch = position.epoch + 1, 0
+        waited = len(position.history) - 1 - position.best
+        assert self.settings.patience != "auto"
+        position.done = position.epoch == self.schedule.epochs or 0 < self.settings.patience <= waited
+        if self.fabric.is_global_zero:
+            if waited == 0:
+                model = self.step.model if self.average is None else self.average.model
+                write_tensors(run.best_checkpoint(position.epoch), model.state_dict())
+            self.fabric.log_dict(row, step=position.step)
+        self._save()
+        if self.fabric.is_global_zero:
+            forget_all_but(run, position.best + 1)
+            write_history(run, position.history)
+            self.callbacks.log(_line(row, self.schedule.epochs, position.chooses and waited == 0))
+        if not position.done and self._agree()[0]:
+            raise StoppedError
+
+    def _agree(self) -> tuple[bool, bool]:
+        """Whether to stop and whether to save; raises where a step went wrong."""
+        due = time.monotonic() - self.saved >= self.settings.checkpoint_seconds
+        flags = torch.tensor([-1, self.stop_wanted, due], device=self.fabric.device)
+        flags[0] = self.bad_step
+        if self.fabric.world_size > 1:
+            distributed.all_reduce(flags, distributed.ReduceOp.MAX)
+        bad, stop, save = flags.tolist()
+        if bad >= 0:
+            raise DivergedError(self._describe_divergence(bad))
+        return bool(stop), bool(save)
+
+    def _describe_divergence(self, step: int) -> str:
+        epoch, batch = divmod(step, len(self.batches))
+        data, last = self.run.data, self.run.last_checkpoint
+        names = ", ".join(relative_name(data, data.cases[i]) for i in self.batches.rows_in(epoch, batch))
+        kept = f"the last good checkpoint is {last}" if last.exists() else "none was saved yet"
+        return (
+            f"the loss is not finite or a hundred times as large as at first, in epoch {epoch + 1}, batch {batch + 1} "
+            f"({names}); {kept}; look at these images, or train with a lower training.learning_rate"
+        )
+
+    def _save(self) -> None:
+        """Write the checkpoint; a reader finds the file before or the file after, never half of one."""
+        means = self.means.over_processes() if self.position.batch else self.means
+        if self.fabric.is_global_zero:
+            write_tensors(
+                self.run.last_checkpoint,
+                {
+                    "format": FORMAT,
+                    "position": asdict(self.position),
+                    "weights": self.step.state_dict(),
+                    "average": None if self.average is None else self.average.state_dict(),
+                    "optimizer": self.optimizer.state_dict(),
+                    "means": means.state_dict(),
+                    "first_loss": float(self.first_loss),
+                },
+            )
+        self.saved = time.monotonic()
+
+    def _report(self) -> None:
+        now, position = time.monotonic(), self.position
+        plot = position.step % _LOG_STEPS == 0
+        if not self.fabric.is_global_zero or not (plot or now - self.reported >= _REPORT_SECONDS):
+            return
+        values, rate = self.means.values(), self._rate(position.step - 1)
+        if plot:
+            self.fabric.log_dict({"running_loss": values["loss"], "learning_rate": rate}, step=position.step)
+        pace = (now - self.started) / max(1, position.step - self.first_step)
+        left = pace * (self.schedule.epochs * len(self.batches) - position.step)
+        self.reported = now
+        place = position.epoch + 1, self.schedule.epochs, position.batch, len(self.batches)
+        self.callbacks.progress(Progress(*place, values["loss"], values["accuracy"], rate, left))
+
+    def _rate(self, step: int) -> float:
+        return self.schedule.rate(step, len(self.batches))
+
+    def _note(self, wrong: Tensor) -> None:
+        """Remember the first step whose loss or gradient was not finite, or whose loss was far above the first."""
+        self.bad_step = torch.where((self.bad_step < 0) & wrong, self.position.step, self.bad_step)
+
+    def _new_means(self) -> EpochMeans:
+        return EpochMeans(self.step.objective, self.step.model.num_classes, self.fabric.device)
+
+
+def forget_all_but(run: Run, epoch: int) -> None:
+    """Remove the weights of epochs that are not the best any more, and what a killed process left unfinished."""
+    folder = run.checkpoint_folder
+    for path in [*folder.glob("best-*.pt"), *folder.glob(".*.tmp")]:
+        if path != run.best_checkpoint(epoch):
+            path.unlink(missing_ok=True)
+
+
+def write_history(run: Run, history: Sequence[Mapping[str, float]]) -> None:
+    """One row per epoch; the file has all of them again each time, so it always fits the checkpoint."""
+    with write_atomically(run.history_file) as file:
+        writer = csv.DictWriter(file, list(history[0]), lineterminator="\n")
+        writer.writeheader()
+        for row in history:
+            writer.writerow({name: f"{value:.9g}" for name, value in row.items()})
+
+
+def _to(batch: Batch, device: torch.device) -> Batch:
+    moved: Batch = torch.utils._pytree.tree_map_only(Tensor, lambda x: x.to(device, non_blocking=True), batch)
+    return moved
+
+
+@contextmanager
+def _ctrl_c_asks(loop: TrainingLoop) -> Iterator[None]:
+    """Let the first Ctrl-C ask the loop to save and stop; the second one interrupts at once."""
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def ask(number: int, frame: Any) -> None:
+        loop.stop_wanted = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _line(row: Mapping[str, float], epochs: int, is_best: bool) -> str:
+    text = f"epoch {row['epoch']:.0f}/{epochs}: loss {row['train_loss']:.4f}, accuracy {row['train_accuracy']:.1%}"
+    if "val_loss" in row:
+        text += (
+            f"; validation loss {row['val_loss']:.4f}, accuracy {row['val_accuracy']:.1%}, "
+            f"balanced {row['val_balanced_accuracy']:.1%}{' (best)' if is_best else ''}"
+        )
+    return f"{text}; {row['seconds']:.1f} s"

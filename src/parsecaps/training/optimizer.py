@@ -1,0 +1,139 @@
+"""How weights learn: Muon or AdamW, with a linear warm-up and a cosine to zero."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from parsecaps.config import Config, OptimizerName
+
+_MOMENTUM = 0.95
+_AS_LARGE_AS_ADAM = 0.2  # the root mean square of a step of AdamW, so that both share one learning rate
+_SMALLEST = 8  # a map with fewer rows or columns has no directions worth balancing
+_TO_ONE = (3.4445, -4.7750, 2.0315)  # of the polynomial that drives singular values of (0, 1] to about 1 in five turns
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The optimizer and its learning rate: linear warm-up, then a cosine to zero; biases and scales are not decayed."""
+
+    epochs: int
+    optimizer: OptimizerName = "muon"
+    learning_rate: float = 1.5e-3
+    weight_decay: float = 0.01
+    warm_up_epochs: int = 5
+    max_grad_norm: float = 1.0
+
+    @classmethod
+    def build(cls, config: Config) -> "Schedule":
+        """That of a configuration without `auto`."""
+        training = config.training
+        assert training.epochs != "auto"
+        return cls(
+            training.epochs,
+            training.optimizer,
+            training.learning_rate,
+            training.weight_decay,
+            training.warm_up_epochs,
+            training.max_grad_norm,
+        )
+
+    def rate(self, step: int, steps_per_epoch: int) -> float:
+        """The learning rate at a step of the run."""
+        warm_up = max(1, min(self.warm_up_epochs, self.epochs // 4) * steps_per_epoch)
+        rest = max(1, self.epochs * steps_per_epoch - warm_up)
+        cosine = 0.5 * (1 + math.cos(math.pi * max(0, step - warm_up) / rest))
+        return self.learning_rate * min((step + 1) / warm_up, 1.0) * cosine
+
+    def build_optimizer(self, module: nn.Module) -> torch.optim.AdamW:
+        """The optimizer of all weights of a module."""
+        maps = list(linear_maps(module)) if self.optimizer == "muon" else []
+        held = {id(weight) for weight in maps}
+        others = [weight for weight in module.parameters() if id(weight) not in held]
+        groups = [
+            {"params": [p for p in others if p.dim() >= 2], "weight_decay": self.weight_decay},
+            {"params": [p for p in others if p.dim() < 2], "weight_decay": 0.0},
+        ]
+        if not maps:
+            return torch.optim.AdamW(groups, lr=self.learning_rate, fused=True)
+        groups = [{**group, "orthogonal": False} for group in groups]
+        groups.append({"params": maps, "weight_decay": self.weight_decay, "orthogonal": True})
+        return Muon(groups, lr=self.learning_rate, fused=True)
+
+
+class Muon(torch.optim.AdamW):
+    """AdamW, but for groups marked `orthogonal`: their step is the momentum with all its singular values made one.
+
+    AdamW scales every number alone. A linear map learned that way moves mostly along a few directions that large
+    gradients share, and the rare ones (a concept in one image of ten) wait. Made orthogonal, a step moves along all
+    directions alike. Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024), with the scale of
+    Liu et al., "Muon is scalable for LLM training" (2025), by which AdamW's learning rate and weight decay hold here.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        every = self.param_groups
+        try:
+            self.param_groups = [group for group in every if not group["orthogonal"]]
+            super().step()
+        finally:
+            self.param_groups = every
+        for group in every:
+            if group["orthogonal"]:
+                self._orthogonal_step(group)
+        return loss
+
+    def _orthogonal_step(self, group: dict[str, Any]) -> None:
+        directions: dict[tuple[int, int], list[tuple[nn.Parameter, Tensor]]] = {}  # those of one shape together
+        for weight in group["params"]:
+            if weight.grad is not None:
+                momentum = self._momentum(weight).lerp_(weight.grad, 1 - _MOMENTUM)
+                ahead = weight.grad.lerp(momentum, _MOMENTUM).flatten(1)
+                directions.setdefault((ahead.shape[0], ahead.shape[1]), []).append((weight, ahead))
+        for shape, pairs in directions.items():
+            steps = orthogonal(torch.stack([ahead for _, ahead in pairs]))
+            steps *= group["lr"] * _AS_LARGE_AS_ADAM * max(shape) ** 0.5
+            for (weight, _), step in zip(pairs, steps, strict=True):
+                weight.mul_(1 - group["lr"] * group["weight_decay"]).sub_(step.view_as(weight))
+
+    def _momentum(self, weight: nn.Parameter) -> Tensor:
+        """The mean of the gradients so far, under the names that AdamW expects in a state it loads."""
+        state = self.state[weight]
+        if not state:
+            state["step"] = torch.zeros((), dtype=torch.float32, device=weight.device)
+            state["exp_avg"] = torch.zeros_like(weight, memory_format=torch.preserve_format)
+        state["step"] += 1
+        momentum: Tensor = state["exp_avg"]
+        return momentum
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Matrices with the singular vectors of these and singular values near 1 (0.7 to 1.2), by Newton-Schulz.
+
+    Shapes:
+        - input, output: (matrices, rows, columns)
+    """
+    first, third, fifth = _TO_ONE
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x: Tensor = matrices / matrices.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    x = x.mT if tall else x
+    for _ in range(5):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=third, alpha=fifth), x, beta=first)
+    return x.mT if tall else x
+
+
+def linear_maps(module: nn.Module) -> Iterator[Tensor]:
+    """The weights that map all features to all features: of linear layers and of convolutions in one group."""
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d) and part.groups > 1:
+            continue
+        if isinstance(part, nn.Linear | nn.Conv2d) and min(len(part.weight), part.weight[0].numel()) >= _SMALLEST:
+            yield part.weight

@@ -1,0 +1,181 @@
+"""The start of a run: read, split, choose, prepare and check; then the folder with all of that written down."""
+
+import hashlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from filelock import FileLock, Timeout
+
+from parsecaps import __version__
+from parsecaps.config import Config
+from parsecaps.data.cache import prepare_all
+from parsecaps.data.cases import DataSet
+from parsecaps.data.check import DataCheck, check_data
+from parsecaps.data.files import plain_name, write_text
+from parsecaps.data.sources import open_data
+from parsecaps.data.splits import divide_data, relative_name, split_hash, write_split
+from parsecaps.data.tables import read_table
+from parsecaps.run import Run
+from parsecaps.training.callbacks import Callbacks
+from parsecaps.training.choose import Choice, choose
+from parsecaps.training.processes import Processes
+
+RUN_VARIABLE = "PARSECAPS_RUN"  # tells the processes that Fabric starts where the run is
+_PACKAGES = ("torch", "lightning-fabric", "numpy", "monai", "pydicom", "pillow", "safetensors", "pydantic")
+_CONTENT = "content"  # a column of a run's split.csv
+_SHOWN = 5  # problems of a kind that are listed before training is refused
+
+
+class Start(NamedTuple):
+    """What was found and chosen before a run starts; `check` is None in processes that are not the first."""
+
+    choices: list[Choice]
+    check: DataCheck | None
+
+
+def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbacks) -> Start:
+    """Read, split and prepare the data, settle what is `auto`, and refuse data that are not safe to train on.
+
+    The run then has its settings and data, and its folder is as it was.
+    """
+    section, run.data = config.data, _read(config)
+    run.division, problems = divide_data(section, run.data)
+    run.config, choices = choose(config, run.data, run.division, processes=processes.count)
+    _prepare(run, callbacks)  # files that cannot be read take no part
+    parts = ", ".join(f"{part} {run.division.count(part):,}" for part in ("train", "val", "test"))
+    choices = [Choice("split", parts, f"by patient, hash {split_hash(run.data, run.division)}"), *choices]
+    if not processes.is_main:
+        return Start(choices, None)
+    check = check_data(
+        run.data,
+        run.prepared,
+        run.division,
+        problems=problems,
+        skip_bad=section.skip_bad,
+        allow_leaks=section.allow_leaks,
+    )
+    for title, lines in (("note", check.notes), ("problem", check.problems), ("leak", check.leaks)):
+        for line in lines[:_SHOWN]:
+            callbacks.log(f"{title}: {line}")
+    if not check.safe:
+        reasons = "; ".join(check.reasons)
+        raise ValueError(f"training would be unsafe: {reasons}; parsecaps data check {section.path} has more")
+    for choice in choices:
+        callbacks.log(str(choice))
+    return Start(choices, check)
+
+
+def write_start(run: Run, start: Start, processes: Processes) -> None:
+    """Write down how the run starts. `config.yaml` comes last: with it, the folder is a run."""
+    assert start.check is not None
+    run.checkpoint_folder.mkdir(parents=True, exist_ok=True)
+    write_split(run.split_file, run.data, run.division, more={_CONTENT: _contents(run.data, run.prepared.digests)})
+    run.write_json(run.data_file, start.check.as_dict())
+    about = {
+        "versions": _versions(),
+        "seeds": {"split": run.config.data.seed, "training": run.config.training.seed},
+        "processes": processes.count,
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "split_hash": split_hash(run.data, run.division),
+        "choices": [str(choice) for choice in start.choices],
+        "started": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+    run.write_json(run.about_file, about)
+    write_text(run.config_file, run.config.to_yaml())
+
+
+def reopen_run(run: Run, callbacks: Callbacks) -> None:
+    """Read the data of a run that is to be resumed; refused where they have changed since it was started."""
+    run.data = _read(run.config)
+    _prepare(run, callbacks)
+    rows = read_table(run.split_file, required=("image",), optional=("frame", _CONTENT), others=True).rows
+    then = {(row.cells["image"], row.cells.get("frame", "")): row.cells.get(_CONTENT, "") for row in rows}
+    contents = _contents(run.data, run.prepared.digests)
+    for case, part, now in zip(run.data.cases, run.division, contents, strict=True):
+        name, frame = relative_name(run.data, case), "" if case.frame is None else str(case.frame)
+        if (name, frame) not in then:
+            raise ValueError(f"{name} was added to {run.data.root} after the run was started; move it away to resume")
+        if part is not None and then[name, frame] not in ("", now):
+            raise ValueError(
+                f"{name} has other pixels, another class or other concepts than when the run was started; "
+                "put it back to resume, or train anew"
+            )
+
+
+def new_run(wanted: str | Path | None, config: Config, processes: Processes) -> Run:
+    """A run in the folder that was asked for, if it holds none yet; or in the next free name below `runs`."""
+    if not processes.is_main:
+        return Run(os.environ.get(RUN_VARIABLE) or wanted or ".")
+    if wanted is not None:
+        run = Run(wanted)
+        if run.is_there or run.last_checkpoint.exists():
+            raise ValueError(f"{wanted} holds a run already; choose another folder, or go on with --resume {wanted}")
+        return run
+    name = plain_name(config.data.path) or "run"
+    taken = {path.name for path in Path("runs").glob(f"{name}-*")}
+    return Run(next(Path("runs") / f"{name}-{i}" for i in range(1, len(taken) + 2) if f"{name}-{i}" not in taken))
+
+
+@contextmanager
+def owned(run: Run) -> Iterator[None]:
+    """Make sure that no other process trains in the folder, and let those that Fabric starts know about it."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(run.folder / ".lock")  # let go by the system, also when a process is killed
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"{run.folder} is being trained by another process; wait for it or stop it") from None
+    os.environ[RUN_VARIABLE] = str(run.folder.resolve())
+    try:
+        yield
+    finally:
+        del os.environ[RUN_VARIABLE]
+        lock.release()
+
+
+def _read(config: Config) -> DataSet:
+    data = open_data(config.data.path, config.data.source)
+    if not len(data):
+        listed = "".join(f"; {problem}" for problem in data.problems[:_SHOWN])
+        raise ValueError(f"{config.data.path} has no case that could be used{listed}")
+    return data
+
+
+def _prepare(run: Run, callbacks: Callbacks) -> None:
+    run.prepared = prepare_all(run.data, run.preparation, skip_bad=True, progress=callbacks.reading)
+    good = set(run.prepared.good)
+    run.division = [part if i in good else None for i, part in enumerate(run.division)]
+
+
+def _contents(data: DataSet, digests: Sequence[str]) -> list[str]:
+    """Twelve characters for each case that stand for its file, its class and its concepts.
+
+    `digests` are those of `data.cache.PreparedImages`: equal where the pixels come from equal files.
+    """
+    found = []
+    for case, digest in zip(data.cases, digests, strict=True):
+        label = data.classes[case.label] if case.label >= 0 else None
+        concepts = list(zip(data.concepts, map(str, case.concepts), strict=False))
+        found.append(hashlib.sha256(repr((digest, label, concepts)).encode()).hexdigest()[:12])
+    return found
+
+
+def _versions() -> dict[str, str]:
+    found = {
+        "parsecaps": __version__,
+        "python": platform.python_version(),
+        "system": f"{sys.platform} {platform.machine()}",
+    }
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found

@@ -1,0 +1,108 @@
+"""The benchmarks on the command line: `python -m benchmarks`, and `parsecaps bench` as a door to it."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from benchmarks.__main__ import app as benchmarks
+from parsecaps.cli import app
+from parsecaps.config import load_config
+from parsecaps.pipeline.train import fit
+from parsecaps.training import Callbacks
+from studies.routes import without_content
+from tests.training.make import PHANTOM
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("speed", "data", "training", "routes", "house")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["bench", *arguments])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_of_each_has_an_example(name: str) -> None:
+    result = CliRunner().invoke(benchmarks, [name, "--help"])
+    assert result.exit_code == 0
+    assert f"parsecaps bench {name} " in " ".join(result.stdout.split())
+    assert run(name, "--help").exit_code == 0
+
+
+def test_without_a_name_they_are_listed() -> None:
+    for result in (run(), run("--help")):
+        assert all(name in result.stdout for name in NAMES)
+
+
+def test_both_doors_from_another_folder(tmp_path: Path) -> None:
+    paths = {"PYTHONPATH": str(ROOT / "src")}
+    for command, more in ((["parsecaps", "bench"], paths), (["benchmarks"], {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"})):
+        done = subprocess.run(
+            [sys.executable, "-m", *command, "routes"],
+            cwd=tmp_path,
+            env=os.environ | more,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert done.stderr == "error: there is no folder to train in; give --out, or a trained run with --run\n"
+
+
+def test_without_the_source_one_line_says_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("parsecaps.cli.bench"), "_CHECKOUT", tmp_path)
+    result = run("speed", "--quick")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: the benchmarks are not installed: they come with the source")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["speed", "--preset", "tinny"], "did you mean 'tiny'?"),
+        (["speed", "--json", "no/such/folder.json"], "is not there"),
+        (["routes"], "give --out"),
+        (["routes", "no-such-data", "--out", "o"], "no-such-data"),
+        (["routes", "--out", "o", "--set", "training.epoch=3"], "did you mean 'training.epochs'?"),
+        (["routes", "--run", ".", "--out", "o"], "give nothing beside it"),
+        (["routes", "--run", ".", "--set", "training.epochs=3"], "give nothing beside it"),
+        (["routes", "--run", "no-such-run"], "no-such-run"),
+        (["routes", "--twin", "."], "give the run that it is the twin of"),
+        (["house", "no-such-folder"], "give the folder of a checkout"),
+    ],
+)
+def test_a_mistake_costs_one_line(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert words in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_routes_of_runs_that_are_there(tmp_path: Path) -> None:
+    config = load_config(None, [*PHANTOM, "training.epochs=1"])
+    for name, each in (("run", config), ("twin", without_content(config))):
+        fit(each, run_folder=tmp_path / name, callbacks=Callbacks())
+    file = tmp_path / "routes.json"
+    result = run("routes", "--run", str(tmp_path / "run"), "--json", str(file))
+    assert result.exit_code == 0, result.stderr
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    assert set(stored["strongest"]) == {"1", "2", "4"}
+    assert stored["prior_only"] is None
+    assert [criterion["holds"] for criterion in stored["criteria"]][1] is None
+    assert "not measured" in result.stdout
+    result = run("routes", "--run", str(tmp_path / "run"), "--twin", str(tmp_path / "twin"))
+    assert result.exit_code == 0, result.stderr
+    assert "not measured" not in result.stdout

@@ -1,0 +1,56 @@
+"""What the benchmarks print of their results."""
+
+import io
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.house import Bar
+from benchmarks.speed import EntmaxTime, Memory, Throughput
+from benchmarks.tables import bars_table, criteria_lines, entmax_table, memory_table, routes_table, throughput_table
+from studies.routes import RouteResult
+
+
+def text(table: Table) -> str:
+    out = Console(file=io.StringIO(), width=200)
+    out.print(table)
+    return out.file.getvalue()
+
+
+def rows(table: Table) -> list[list[str]]:
+    """The words of each row below the rule."""
+    lines = [line.split() for line in text(table).splitlines()]
+    rule = next(i for i, words in enumerate(lines) if words and set(words[0]) == {"─"})
+    return [words for words in lines[rule + 1 :] if words]
+
+
+def test_the_fastest_of_a_shape_comes_first() -> None:
+    times = [EntmaxTime((2, 3), "slow", 0.004, 2.0), EntmaxTime((2, 3), "ours", 0.002, 1.0)]
+    assert rows(entmax_table(times))[:2] == [["2", "x", "3", "ours", "2.00", "1.00"], ["slow", "4.00", "2.00"]]
+
+
+def test_a_model_stands_beside_its_cnn() -> None:
+    speeds = {"ParseCaps": 5, "PlainCNN": 20}
+    measured = [Throughput("tiny", name, "forward", "eager", 1, 100, speed) for name, speed in speeds.items()]
+    table = throughput_table(measured, peak=4000)
+    assert rows(table) == [["tiny", "forward", "1", "eager", "5.0", "20.0", "0.25", "12.5%", "50.0%"]]
+
+
+def test_memory_is_in_megabytes() -> None:
+    table = memory_table([Memory("ParseCaps", 32, 100_000_000, 150_000_000)], "memory")
+    assert rows(table) == [["ParseCaps", "32", "100", "150", "50"]]
+
+
+def test_routes_and_their_verdicts() -> None:
+    result = RouteResult("my-run", 0, 4, 10, 20, 95.0, None, 80.0, {1: 94.0, 4: 95.5})
+    printed = text(routes_table(result))
+    assert "my-run: 20 test images" in printed
+    assert ["uniform", "at", "test", "time", "80.00", "-15.00"] in rows(routes_table(result))
+    assert "not measured" in printed
+    verdicts = [line.split(":")[0] for line in criteria_lines(result)]
+    assert verdicts == ["DOES NOT HOLD", "not measured", "holds"]
+
+
+def test_bars_say_whether_they_are_met() -> None:
+    table = bars_table([Bar("a", 3, 2), Bar("b", 2, 2), Bar("c", 1000)])
+    assert rows(table) == [["a", "3", "2", "MISSED"], ["b", "2", "2", "met"], ["c", "1,000"]]

@@ -1,0 +1,151 @@
+"""CE-MRI, IDX and affNIST: the layout of each, and many images of one file in little time."""
+
+import gzip
+import struct
+import zlib
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import scipy.io
+import torch
+from numpy.typing import NDArray
+
+from parsecaps.data.reading import count_frames, image_size, read_image, read_mask
+from parsecaps.data.sources.mnist import read_mnist
+from tests.data.image_files import grey, write_affnist, write_cemri, write_idx
+
+
+def digits(count: int, side: int) -> NDArray[np.uint8]:
+    return np.stack([np.roll(grey(side, side), number, axis=0) for number in range(count)])
+
+
+def test_cemri_is_stored_transposed(tmp_path: Path) -> None:
+    image = grey(levels=4096).astype(np.int16) - 20
+    path = write_cemri(tmp_path / "1.mat", image, grey() > 200)
+    raw = read_image(path)
+    assert np.array_equal(raw.pixels, image)
+    assert raw.full_range is None
+    assert np.array_equal(read_mask(path), grey() > 200)
+    assert image_size(path) == (12, 20)
+    assert count_frames(path) == 1
+    with pytest.raises(ValueError, match=r"1\.mat has 1 frame, so there is no frame 1; leave the frame out"):
+        read_image(path, 1)
+
+
+def test_cemri_with_the_header_that_matlab_writes(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "1.mat", "w", userblock_size=512) as file:
+        file["cjdata/image"] = grey().T
+    with (tmp_path / "1.mat").open("r+b") as raw:
+        raw.write(b"MATLAB 7.3 MAT-file, Platform: PCWIN64".ljust(512))
+    assert np.array_equal(read_image(tmp_path / "1.mat").pixels, grey())
+    with pytest.raises(ValueError, match=r"1\.mat has no cjdata/tumorMask"):
+        read_mask(tmp_path / "1.mat")
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_idx(tmp_path: Path, packed: bool) -> None:
+    images = digits(5, 28)
+    path = write_idx(tmp_path / "train-images-idx3-ubyte.gz", images)
+    if not packed:
+        path.write_bytes(gzip.decompress(path.read_bytes()))
+    assert count_frames(path) == 5
+    assert image_size(path) == (28, 28)
+    for number in range(5):
+        raw = read_image(path, number)
+        assert np.array_equal(raw.pixels, images[number])
+    assert raw.full_range == (0, 255)
+    with pytest.raises(ValueError, match="has 5 frames and no frame was chosen; give a frame from 0 to 4"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_affnist_digits_are_upright(tmp_path: Path, compressed: bool) -> None:
+    images = digits(7, 40)
+    path = write_affnist(tmp_path / "1.mat", images, compressed=compressed)
+    assert count_frames(path) == 7
+    assert image_size(path) == (40, 40)
+    for number in range(7):
+        assert np.array_equal(read_image(path, number).pixels, images[number])
+
+
+def test_frames_of_one_file_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = digits(9, 28)
+    path = write_idx(tmp_path / "many-images-idx3-ubyte.gz", images)
+    read_image(path, 0)
+    opened: list[Path] = []
+    monkeypatch.setattr(gzip, "open", opened.append)
+    assert all(np.array_equal(read_image(path, number).pixels, images[number]) for number in range(9))
+    assert opened == []
+
+
+@pytest.mark.parametrize(("change", "reason"), [(-10, "ends early|damaged"), (10, "has more")])
+def test_idx_of_the_wrong_length(tmp_path: Path, change: int, reason: str) -> None:
+    path = write_idx(tmp_path / "images-idx3-ubyte.gz", digits(2, 28))
+    raw = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(raw[:change] if change < 0 else raw + bytes(change)))
+    with pytest.raises(ValueError, match=reason):
+        read_image(path, 0)
+
+
+def test_containers_that_unpack_to_too_much(tmp_path: Path) -> None:
+    header = b"\x00\x00\x08\x03" + struct.pack(">3I", 2_000_000, 40, 40)
+    (tmp_path / "images-idx3-ubyte.gz").write_bytes(gzip.compress(header))
+    with pytest.raises(ValueError, match=r"images-idx3-ubyte\.gz unpacks to 3,200,000,000 bytes, above the limit"):
+        read_image(tmp_path / "images-idx3-ubyte.gz", 0)
+    element = zlib.compress(struct.pack("<2I", 14, 3_000_000_000) + bytes(100_000))
+    mat = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM" + struct.pack("<2I", 15, len(element)) + element
+    (tmp_path / "1.mat").write_bytes(mat)
+    with pytest.raises(ValueError, match=r"1\.mat unpacks to 3,000,000,000 bytes, above the limit"):
+        read_image(tmp_path / "1.mat", 0)
+
+
+def test_other_matlab_files(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "cvind.mat", "w") as file:
+        file["cvind"] = np.ones((1, 3))
+    with pytest.raises(ValueError, match=r"cvind\.mat has no cjdata/image; of the HDF5 files only those of CE-MRI"):
+        read_image(tmp_path / "cvind.mat")
+    scipy.io.savemat(tmp_path / "other.mat", {"affNISTdata": {"image": np.zeros((784, 3), np.uint8)}})
+    with pytest.raises(ValueError, match=r"affNISTdata\.image of uint8 \(784, 3\); give uint8 \(1600, N\)"):
+        read_image(tmp_path / "other.mat", 0)
+    scipy.io.savemat(tmp_path / "third.mat", {"x": 1})
+    with pytest.raises(ValueError, match=r"third\.mat has no affNISTdata\.image"):
+        count_frames(tmp_path / "third.mat")
+
+
+def test_the_real_mnist(data_root: Path) -> None:
+    images, _ = read_mnist(data_root / "mnist", "test")
+    path = data_root / "mnist" / "t10k-images-idx3-ubyte.gz"
+    assert count_frames(path) == 10_000
+    for number in (0, 1234, 9999):
+        assert np.array_equal(read_image(path, number).pixels, (images[number, 0] * 255).round().numpy())
+
+
+def write_values(path: Path, values: np.ndarray) -> None:
+    header = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
+    path.write_bytes(gzip.compress(header + values.astype(np.uint8).tobytes()))
+
+
+def test_reads_digits_and_labels(tmp_path: Path) -> None:
+    pixels = np.arange(2 * 28 * 28).reshape(2, 28, 28) % 256
+    write_values(tmp_path / "t10k-images-idx3-ubyte.gz", pixels)
+    write_values(tmp_path / "t10k-labels-idx1-ubyte.gz", np.array([7, 2]))
+    image, label = read_mnist(tmp_path, "test")
+    assert image.shape == (2, 1, 28, 28)
+    torch.testing.assert_close(image[:, 0] * 255, torch.from_numpy(pixels).float())
+    assert label.tolist() == [7, 2]
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"ubyte\.gz is missing; give the folder"):
+        read_mnist(tmp_path, "train")
+    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(b"something else"))
+    with pytest.raises(ValueError, match="is not an IDX file of bytes; download it again"):
+        read_mnist(tmp_path, "train")
+
+
+def test_the_real_digits_and_labels(data_root: Path) -> None:
+    image, label = read_mnist(data_root / "mnist", "test")
+    assert image.shape == (10_000, 1, 28, 28)
+    assert torch.bincount(label).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]

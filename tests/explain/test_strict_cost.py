@@ -1,0 +1,112 @@
+"""The strict network, explained: what is said of it, and what it is known to cost."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from parsecaps.data.sources import open_data
+from parsecaps.explain.case_memory import weights_digest
+from parsecaps.explain.explainer import Explainer, explain
+from parsecaps.explain.route_maps import concept_maps
+from parsecaps.explain.strict_cost import StrictCost, Strictness, load_cost
+from parsecaps.explain.strict_tree import save_statistics, strict_network, strict_statistics
+from tests.audit.make_audit import make_cost
+from tests.explain.told import DATA, make_bundle, make_folder
+
+IMAGE = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+def test_all_of_it_is_of_the_strict_network(tmp_path: Path) -> None:
+    explainer = make_folder(tmp_path, "bottleneck")
+    bundle = explainer.bundle
+    save_statistics(tmp_path, strict_statistics(bundle.model, [IMAGE[None]]), weights_digest(bundle.model))
+    explainer = Explainer.load(tmp_path)
+    ordinary, told = explainer.explain(IMAGE), explainer.explain(IMAGE, strict=True)
+    with torch.no_grad(), strict_network(explainer.bundle.model, explainer.statistics):
+        output = explainer.bundle.model(IMAGE[None])
+    maps = concept_maps(bundle.model, IMAGE[None])[0]
+    with strict_network(bundle.model, explainer.statistics):
+        strict_maps = concept_maps(bundle.model, IMAGE[None])[0]
+    assert list(told.probabilities.values()) == pytest.approx(output.logits[0].softmax(0).tolist(), abs=1e-6)
+    assert [each.presence for each in told.concepts] == pytest.approx(output.presence[0].tolist(), abs=1e-6)
+    assert told.concepts[0].map == pytest.approx(strict_maps[0].numpy(), abs=1e-6)
+    assert (maps - strict_maps).abs().max() > 1e-4
+    assert told.reasons is not None
+    assert told.reasons.presence == pytest.approx(output.presence[0].numpy(), abs=1e-6)
+    assert [tree.strict for tree in told.trees] == [True] * 3
+    assert told.trees[0].value == pytest.approx(output.logits.max().item(), abs=1e-5)
+    assert [tree.strict for tree in ordinary.trees] == [False] * 3
+    assert told.similar == ordinary.similar  # the memory is of the ordinary network
+    assert told.strict is not None
+    assert told.strict.adjusted
+    assert (told.strict.diagnosis, told.strict.probability) == (ordinary.diagnosis, ordinary.probability)
+    assert told.strict.seen == tuple(each.name for each in ordinary.concepts if each.seen)
+    assert any("not calibrated" in note for note in told.notes)
+    assert "Strict tree: " in repr(told)
+    assert json.loads(json.dumps(told.as_dict()))["strict"]["diagnosis"] == ordinary.diagnosis
+    assert (ordinary.strict, ordinary.strict_lines) == (None, [])
+
+
+def test_a_risk_is_not_promised_for_it() -> None:
+    bundle = make_bundle(open_data(DATA), "parallel")
+    with pytest.raises(ValueError, match="a risk is promised for the ordinary network only"):
+        Explainer(bundle, 0.1).explain(IMAGE, strict=True)
+
+
+def test_without_routes_there_is_none() -> None:
+    told = Explainer(make_bundle(open_data(DATA), "cnn")).explain(IMAGE, strict=True)
+    assert told.strict is None
+    assert any("there is no strict tree of it" in note for note in told.notes)
+
+
+def test_what_differs_is_said() -> None:
+    strictness = Strictness("melanoma", 0.625, ("veil", "dots"), False, None)
+    lines = strictness.sentences("nevus", ["veil", "streaks"])
+    assert lines[1] == (
+        "The ordinary network says otherwise: melanoma (62.5%), and also sees dots, and does not see streaks."
+    )
+    assert "parsecaps remember" in lines[2]
+    assert "was not measured" in lines[3]
+    same = replace(strictness, adjusted=True, cost=make_cost()).sentences("melanoma", ["veil", "dots"])
+    assert same[1:] == [
+        "The ordinary network says the same (62.5%).",
+        "Measured on 12 cases, the strict network has accuracy 80.0% instead of 90.0% "
+        "(95 % interval of the difference -20.0% to -5.0%).",
+    ]
+
+
+def test_the_cost_is_that_of_this_very_model(tmp_path: Path) -> None:
+    bundle = make_bundle(open_data(DATA), "parallel")
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    audit = tmp_path / "audit.json"
+    assert load_cost(folder, bundle, True) is None
+    cost = make_cost(weights_digest(bundle.model))
+    audit.write_text(json.dumps({"strict": asdict(cost)}), encoding="utf-8")
+    assert load_cost(folder, bundle, True) == cost
+    assert load_cost(folder, bundle, False) is None
+    for other in ("{", "{}", '{"strict": null}', json.dumps({"strict": asdict(make_cost())})):
+        audit.write_text(other, encoding="utf-8")
+        assert load_cost(folder, bundle, True) is None
+    auroc = replace(cost, accuracy=None, auroc=cost.accuracy).sentence()
+    assert "mean concept AUROC 0.800 instead of 0.900 (95 % interval of the difference -0.200 to -0.050)" in auroc
+    assert StrictCost(None, None, True, "").sentence().startswith("What strictness costs could not be measured")
+
+
+def test_traversals_come_with_a_trained_decoder_only() -> None:
+    bundle = make_bundle(open_data(DATA), "parallel")
+    assert explain(bundle, IMAGE).traversals == ()
+    told = Explainer(bundle).explain(IMAGE, traversals=2)
+    assert told.traversals == ()
+    assert sum(note.startswith("no traversals: the decoder was never trained") for note in told.notes) == 1
+    bundle.model.train()(torch.rand(4, 3, 32, 32), reconstruct=True)
+    told = Explainer(bundle).explain(IMAGE, traversals=2)
+    with torch.no_grad():
+        capsule = bundle.model.eval()(IMAGE[None]).global_capsule[0, 0]
+    most = capsule.argsort(descending=True)[:2].tolist()
+    assert [each.name for each in told.traversals] == [bundle.concepts[j] for j in most]
+    assert [each.value for each in told.traversals] == pytest.approx(capsule[most].tolist(), abs=1e-6)
+    assert len(told.as_dict()["traversals"]) == 2

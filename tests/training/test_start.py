@@ -1,0 +1,95 @@
+"""A run is resumed on the data it was started with, and on no others."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import parsecaps
+from parsecaps.config import load_config
+from parsecaps.data.sources import open_data
+from parsecaps.data.splits import rows_of, split_hash
+from parsecaps.run import Run
+from parsecaps.training.fit import train_run
+from tests.data.make import picture
+from tests.training.make import TINY, skewed_manifest
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that has its checkpoint, but no model yet; its data lie beside it."""
+    monkeypatch.setenv("PARSECAPS_CACHE", str(tmp_path / "cache"))
+    cases = skewed_manifest(tmp_path)
+    settings = [f"data.path={cases}", *TINY, "training.epochs=1"]
+    run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
+    shutil.rmtree(run.bundle_folder)
+    return run.folder
+
+
+def change_table(root: Path, old: str, new: str) -> None:
+    path = root / "cases.csv"
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def test_the_same_data_are_taken(stopped: Path) -> None:
+    train_run(resume=stopped)
+    assert Run(stopped).is_trained
+
+
+def test_other_pixels_are_refused(stopped: Path, tmp_path: Path) -> None:
+    Image.fromarray(picture(77, 32)).save(tmp_path / "pictures" / "a" / "3.png")
+    with pytest.raises(ValueError, match=r"pictures/a/3\.png has other pixels.*; put it back to resume, or train anew"):
+        train_run(resume=stopped)
+
+
+def test_other_concepts_are_refused(stopped: Path, tmp_path: Path) -> None:
+    text = (tmp_path / "cases.csv").read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.endswith((",0,0", ",1,0")))
+    change_table(tmp_path, row, row[:-1] + "1")
+    with pytest.raises(ValueError, match="other concepts than when the run was started"):
+        train_run(resume=stopped)
+
+
+def test_what_was_added_or_taken_away_is_named(stopped: Path, tmp_path: Path) -> None:
+    """New cases stop a training that goes on, but not the scores of a run."""
+    data = open_data(str(tmp_path / "cases.csv"))
+    before = Run(stopped).division
+    shutil.copy(tmp_path / "pictures" / "b" / "13.png", tmp_path / "pictures" / "b" / "new.png")
+    change_table(tmp_path, "pictures/a/0.png", "pictures/b/new.png,b,new,,\npictures/a/0.png")
+    with pytest.raises(ValueError, match=r"pictures/b/new\.png was added to .* after .*; move it away"):
+        train_run(resume=stopped)
+    grown = open_data(str(tmp_path / "cases.csv"))
+    after = Run(stopped).division
+    assert len(after) == len(before) + 1
+    assert [data.cases[i].image for i in rows_of(before, "test")] == [
+        grown.cases[i].image for i in rows_of(after, "test")
+    ]
+    change_table(tmp_path, "pictures/a/3.png", "pictures/b/20.png")
+    with pytest.raises(ValueError, match=r"pictures/a/3\.png of the run .* is not in .* any more; put it"):
+        _ = Run(stopped).division
+
+
+def test_scores_on_images_that_trained_say_so(stopped: Path, tmp_path: Path) -> None:
+    train_run(resume=stopped)
+    path = tmp_path / "cases.csv"
+    trained = rows_of(Run(stopped).division, "train")
+    notes = parsecaps.evaluate(stopped, data=str(path), resamples=0).notes
+    assert any(note.startswith(f"{len(trained)} of the images are among those") for note in notes)
+    assert not any("among those" in note for note in parsecaps.evaluate(stopped, resamples=0).notes)
+
+
+def test_the_split_that_is_told_is_the_one_without_bad_files(tmp_path: Path) -> None:
+    cases = skewed_manifest(tmp_path)
+    (tmp_path / "pictures" / "a" / "5.png").write_bytes(b"no image")
+    settings = [f"data.path={cases}", *TINY, "training.epochs=1", "data.skip_bad=true"]
+    run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
+    about = run.about
+    data = open_data(str(cases))
+    division = run.division
+    assert split_hash(data, division) == about["split_hash"]
+    counts = ", ".join(f"{part} {division.count(part)}" for part in ("train", "val", "test"))
+    assert about["choices"][0] == f"split: {counts} (by patient, hash {about['split_hash']})"
+    assert sum(part is not None for part in division) == 41
