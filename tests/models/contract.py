@@ -152,9 +152,11 @@ class ExportContract(ModelContract):
 class RoutingContract(ModelContract):
     """Further promises of a model whose `blocks` are a tree of capsules, joined by couplings.
 
-    `over` is the axis along which the couplings sum to 1, `tree` whether capsules become fewer and longer.
+    `over` is the axis along which the couplings sum to 1, `tree` whether capsules become fewer and longer, and
+    `branches` the names of what is coupled in a cell.
     """
 
+    branches = frozenset({"sparse", "axial"})
     over = "children"
     tree = True
 
@@ -174,15 +176,14 @@ class RoutingContract(ModelContract):
         with record_couplings(model) as recorded:
             model(self.images(model))
         cells = sum(len(block) for block in model.blocks)
-        branches = {"sparse", "axial"} if model.config["axial"] else {"sparse"}
-        assert len(recorded) == cells * len(branches)
-        assert {r.branch for r in recorded} == branches
+        assert len(recorded) == cells * len(self.branches)
+        assert {r.branch for r in recorded} == self.branches
         for r in recorded:
             c = r.coupling
             assert c.dim() == 4
             assert not c.requires_grad
             assert c.min() >= 0
-            over_parents = r.branch == "sparse" and self.over == "parents"
+            over_parents = r.between == "capsules" and self.over == "parents"
             total = c.sum(-2 if over_parents else -1)
             torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-5)
 
@@ -190,7 +191,7 @@ class RoutingContract(ModelContract):
         model = self.build().eval()
         with record_couplings(model) as recorded:
             model(self.images(model, 2))
-        shapes = iter([tuple(r.coupling.shape[2:]) for r in recorded if r.branch == "sparse"])
+        shapes = iter([tuple(r.coupling.shape[2:]) for r in recorded if r.between == "capsules"])
         width = model.widths[0]
         for block, parents in zip(model.blocks, model.widths[1:], strict=True):
             for _ in block:
@@ -206,7 +207,7 @@ class SparseContract(RoutingContract):
         found: list[Tensor] = []
 
         def look(module: Coupling, c: Tensor) -> Tensor:
-            if module.branch == "sparse":  # a zero outside the window is no choice
+            if module.between == "capsules":  # a zero outside the window is no choice
                 allowed = torch.ones_like(c) if module.allowed is None else module.allowed.expand_as(c)
                 found.append((c == 0) & allowed.bool())
             return c

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from parsecaps.models import ParseCaps
-from parsecaps.models.presets import PRESETS
+from parsecaps.models.parsecaps import PRESETS
 from parsecaps.nn import replace_couplings
 from parsecaps.nn.couplings import uniform
 from tests.models.contract import (
@@ -99,14 +99,20 @@ class TestOtherAlpha(SparseContract):
         return tiny(alpha=1.3)
 
 
-class TestPriorOnly(RoutingContract):
+class TestDynamic(RoutingContract, CompileContract, ExportContract):
+    branches = frozenset({"agreement"})
+    over = "parents"
+
     def build(self) -> ParseCaps:
-        return tiny(content=False)
+        return tiny(routing="dynamic")
 
 
-class TestWithoutAxial(SparseContract):
+class TestDynamicBottleneck(RoutingContract):
+    branches = frozenset({"agreement"})
+    over = "parents"
+
     def build(self) -> ParseCaps:
-        return tiny(axial=False)
+        return tiny(routing="dynamic", head="bottleneck", iterations=2, squash_form="quadratic")
 
 
 class TestWithoutLocality(SparseContract):
@@ -167,10 +173,11 @@ def test_medical_is_as_small_as_the_paper_says(whole_values: bool) -> None:
     assert total <= 3_600_000
 
 
+@pytest.mark.parametrize("routing", ["saa", "dynamic"])
 @pytest.mark.parametrize("preset", ["medical", "digits"])
-def test_presets_learn_a_step(preset: str) -> None:
+def test_presets_learn_a_step(preset: str, routing: str) -> None:
     size = 56 if preset == "medical" else 28
-    model = ParseCaps.from_preset(preset, num_classes=2, image_size=size)
+    model = ParseCaps.from_preset(preset, num_classes=2, image_size=size, routing=routing)
     image, label = torch.rand(2, 1, size, size), torch.tensor([0, 1])
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     losses = []
@@ -210,7 +217,7 @@ def test_bfloat16_autocast() -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="the compiler needs g++")
 def test_inductor() -> None:
-    model = warmed_up(tiny(dims=(4, 8), cells=(1,), heads=(2,), radius=(1,), axial=False, num_concepts=0))
+    model = warmed_up(tiny(dims=(4, 8), cells=(1,), heads=(2,), radius=(1,), num_concepts=0))
     image = torch.rand(2, 1, 32, 32)
     with torch.no_grad():
         output = torch.compile(model, fullgraph=True)(image)
@@ -218,15 +225,13 @@ def test_inductor() -> None:
 
 
 class TestRoutesCarryTheDecision:
-    @pytest.mark.parametrize("axial", [True, False])
-    def test_without_values_the_image_is_lost(self, axial: bool) -> None:
+    def test_without_values_the_image_is_lost(self) -> None:
         """Nothing climbs from the children to the parents of a block but what the couplings weigh."""
-        model = warmed_up(ParseCaps.from_preset("tiny", num_classes=3, axial=axial))
+        model = warmed_up(ParseCaps.from_preset("tiny", num_classes=3))
         first = model.blocks[1][0].routing
         with torch.no_grad():
             first.sparse.value.weight.zero_()
-            if axial:
-                first.axial.value.weight.zero_()
+            first.axial.value.weight.zero_()
         output = model(torch.rand(3, 1, 32, 32))
         torch.testing.assert_close(output.logits, output.logits[:1].expand(3, -1))
         torch.testing.assert_close(output.presence, output.presence[:1].expand(3, -1))
@@ -269,6 +274,10 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], list[str]]] = [
     ({"heads": (0, 2, 4)}, ["0 heads", "give"]),
     ({"normalisation": "group"}, ["'group'", "batch", "layer"]),
     ({"numclasses": 3}, ["'numclasses'", "num_classes"]),
+    ({"whole_value": True}, ["'whole_value'", "whole_values"]),
+    ({"routing": "dynamics"}, ["'dynamics'", "'dynamic'"]),
+    ({"content": False}, ["content=False is no setting any more", "register a routing"]),
+    ({"axial": False}, ["axial=False is no setting any more", "register a routing"]),
     ({"preset": "tinny"}, ["'tinny'", "tiny"]),
 ]
 

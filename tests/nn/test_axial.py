@@ -8,23 +8,18 @@ import torch
 from torch import Tensor
 
 from parsecaps.functional import entmax, squash
-from parsecaps.nn import AxialAttention, record_couplings
+from parsecaps.nn import AxialAttention, RoutingConfig, record_couplings
 
-SETTINGS: dict[str, Any] = {
-    "width": 5,
-    "in_dim": 3,
-    "out_dim": 4,
-    "stride": 2,
-    "content": True,
-    "paper_logits": False,
-    "alpha": 1.5,
-    "learn_alpha": False,
-    "squash_form": "exponential",
-}
+GEOMETRY = {"width": 5, "in_dim": 3, "out_dim": 4, "stride": 2}
+
+
+def new_attention(**changes: Any) -> AxialAttention:
+    geometry = {name: changes.pop(name, value) for name, value in GEOMETRY.items()}
+    return AxialAttention(**geometry, config=RoutingConfig(**changes))
 
 
 def attention(**changes: Any) -> AxialAttention:
-    layer = AxialAttention(**{**SETTINGS, **changes})
+    layer = new_attention(**changes)
     with torch.no_grad():
         for p in layer.parameters():
             p.add_(0.5 * torch.randn_like(p))
@@ -54,22 +49,14 @@ def test_equals_its_formula(width: int, stride: int, alpha: float, paper_logits:
     torch.testing.assert_close(recorded[0].coupling, c.unsqueeze(1))
     torch.testing.assert_close(out, squash((c @ layer.value(mean).mT).mT))
     assert out.shape == (2, parents, 4)
-    assert recorded[0].branch == "axial"
+    assert (recorded[0].branch, recorded[0].between) == ("axial", "parameters")
 
 
 def test_it_starts_by_preferring_each_parameters_own_value() -> None:
-    layer = AxialAttention(**SETTINGS)
+    layer = new_attention()
     with record_couplings(layer) as recorded:
         layer(torch.randn(2, 25, 3), torch.randn(2, 9, 4))
     assert (recorded[0].coupling.argmax(-1) == torch.arange(4)).all()
-
-
-def test_without_content_the_couplings_are_the_same_for_all_images() -> None:
-    layer = attention(content=False)
-    with record_couplings(layer) as recorded:
-        layer(torch.randn(3, 25, 3), None)
-    c = recorded[0].coupling
-    assert torch.equal(c, c[:1].expand_as(c))
 
 
 def test_gradcheck() -> None:
@@ -80,12 +67,11 @@ def test_gradcheck() -> None:
 
 
 @pytest.mark.parametrize("alpha", [1.0, 1.3, 1.5, 2.0])
-@pytest.mark.parametrize("content", [False, True])
-def test_at_its_start_every_parameter_can_learn(alpha: float, content: bool) -> None:
+def test_at_its_start_every_parameter_can_learn(alpha: float) -> None:
     """Couplings that are exactly 0 and 1 have no gradient, and would stay as they are for ever."""
-    layer = AxialAttention(**{**SETTINGS, "alpha": alpha, "content": content}).double()
+    layer = new_attention(alpha=alpha).double()
     u = torch.randn(2, 25, 3, dtype=torch.float64)
-    q = torch.randn(2, 9, 4, dtype=torch.float64) if content else None
+    q = torch.randn(2, 9, 4, dtype=torch.float64)
     (layer(u, q) * torch.randn(2, 9, 4)).sum().backward()
     dead = [name for name, p in layer.named_parameters() if p.grad is None or p.grad.abs().max() < 1e-9]
     assert dead == []

@@ -5,36 +5,17 @@ from typing import Any
 import pytest
 import torch
 
-from parsecaps.nn import CapsuleCell, capsule_block, record_couplings
+from parsecaps.nn import CapsuleCell, RoutingConfig, capsule_block, record_couplings
 
-ROUTING: dict[str, Any] = {
-    "heads": 2,
-    "radius": 1,
-    "whole_values": False,
-    "locality": True,
-    "jitter": 0.0,
-    "content": True,
-    "paper_logits": False,
-    "axial": True,
-    "over": "children",
-    "alpha": 1.5,
-    "learn_alpha": False,
-    "squash_form": "exponential",
-}
-SETTINGS: dict[str, Any] = {
-    "width": 8,
-    "in_dim": 4,
-    "out_dim": 6,
-    "stride": 2,
-    "mlp_ratio": 2,
-    "dropout": 0.0,
-    "normalisation": "batch",
-    **ROUTING,
-}
+SETTINGS: dict[str, Any] = {"width": 8, "in_dim": 4, "out_dim": 6, "stride": 2, "mlp_ratio": 2, "dropout": 0.0}
 
 
-def cell(**changes: Any) -> CapsuleCell:
-    return CapsuleCell(**{**SETTINGS, **changes}).eval()
+def config(**changes: Any) -> RoutingConfig:
+    return RoutingConfig(**{"heads": 2, "radius": 1, **changes})
+
+
+def cell(routing: dict[str, Any] | None = None, **changes: Any) -> CapsuleCell:
+    return CapsuleCell(**{**SETTINGS, **changes}, config=config(**(routing or {}))).eval()
 
 
 @pytest.mark.parametrize(("width", "stride", "parents"), [(8, 2, 16), (7, 2, 16), (6, 1, 36), (1, 2, 1), (1, 1, 1)])
@@ -44,9 +25,8 @@ def test_shapes(width: int, stride: int, parents: int) -> None:
 
 
 @pytest.mark.parametrize("normalisation", ["batch", "layer"])
-@pytest.mark.parametrize("axial", [True, False])
-def test_a_strided_cell_without_values_forgets_the_image(normalisation: str, axial: bool) -> None:
-    layer = cell(normalisation=normalisation, axial=axial)
+def test_a_strided_cell_without_values_forgets_the_image(normalisation: str) -> None:
+    layer = cell({"normalisation": normalisation})
     with torch.no_grad():
         for name, p in layer.named_parameters():
             if name.endswith("value.weight"):
@@ -88,17 +68,8 @@ def test_dropout_is_off_in_evaluation() -> None:
 
 @pytest.mark.parametrize(("cells", "width", "parents"), [(1, 8, 16), (3, 7, 16)])
 def test_a_block_halves_the_grid_once(cells: int, width: int, parents: int) -> None:
-    block = capsule_block(
-        cells=cells,
-        width=width,
-        in_dim=4,
-        out_dim=6,
-        stride=2,
-        mlp_ratio=2,
-        dropout=0.0,
-        normalisation="batch",
-        **ROUTING,
-    ).eval()
+    settings = {**SETTINGS, "width": width}
+    block = capsule_block(cells=cells, **settings, config=config()).eval()
     assert len(block) == cells
     with record_couplings(block) as recorded:
         assert block(torch.randn(2, width**2, 4)).shape == (2, parents, 6)
@@ -106,6 +77,21 @@ def test_a_block_halves_the_grid_once(cells: int, width: int, parents: int) -> N
     assert shapes == [(parents, width**2)] + [(parents, parents)] * (cells - 1)
 
 
-def test_a_routing_without_its_settings_is_an_error() -> None:
-    with pytest.raises(TypeError, match="unknown"):
-        cell(unknown=1)
+@pytest.mark.parametrize(
+    ("routing", "message"),
+    [
+        ({"routing": "dynamik"}, "routing 'dynamik' is unknown; did you mean 'dynamic'"),
+        ({"routing": "x"}, "routing 'x' is unknown; choose one of saa, dynamic"),
+        ({"iterations": 5}, "the routing 'saa' has no setting 'iterations'; leave it out"),
+        ({"routing": "dynamic", "whole_values": True}, "the routing 'dynamic' has no setting 'whole_values'; leave it"),
+        ({"heads": 0}, "0 heads cannot choose children; give at least 1"),
+        ({"iterations": 0}, "iterations is 0; give at least 1"),
+        ({"over": "both"}, r"over is 'both'; choose .*children.*parents"),
+        ({"squash_form": "linear"}, "squash.* is 'linear'; choose"),
+        ({"normalisation": "none"}, "normalisation is 'none'; choose one of batch, layer"),
+    ],
+)
+def test_a_routing_that_is_none(routing: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        cell(routing)
+    assert "\n" not in str(error.value)

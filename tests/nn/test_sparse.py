@@ -8,32 +8,21 @@ import torch
 from torch import Tensor
 
 from parsecaps.functional import entmax, squash
-from parsecaps.nn import SparseAttention, record_couplings, sparse
+from parsecaps.nn import RoutingConfig, SparseAttention, record_couplings, sparse
 from parsecaps.nn.locality import Neighbourhood
 from parsecaps.nn.normalisation import CapsuleScale
 
-SETTINGS: dict[str, Any] = {
-    "width": 16,
-    "in_dim": 4,
-    "out_dim": 6,
-    "stride": 2,
-    "heads": 2,
-    "radius": 1,
-    "whole_values": False,
-    "locality": True,
-    "jitter": 0.0,
-    "content": True,
-    "paper_logits": False,
-    "over": "children",
-    "alpha": 1.5,
-    "learn_alpha": False,
-    "squash_form": "exponential",
-    "normalisation": "layer",
-}
+GEOMETRY = {"width": 16, "in_dim": 4, "out_dim": 6, "stride": 2}
+
+
+def new_attention(**changes: Any) -> SparseAttention:
+    geometry = {name: changes.pop(name, value) for name, value in GEOMETRY.items()}
+    settings = {"heads": 2, "radius": 1, "normalisation": "layer", **changes}
+    return SparseAttention(**geometry, config=RoutingConfig(**settings))
 
 
 def attention(**changes: Any) -> SparseAttention:
-    layer = SparseAttention(**{**SETTINGS, **changes})
+    layer = new_attention(**changes)
     with torch.no_grad():  # away from the start, where keys and priors are special
         for p in layer.parameters():
             p.add_(0.3 * torch.randn_like(p))
@@ -46,7 +35,7 @@ def inputs(layer: SparseAttention, batch: int = 2) -> tuple[Tensor, Tensor]:
     return torch.randn(batch, width**2, in_dim), torch.randn(batch, (-(-width // stride)) ** 2, out_dim)
 
 
-def couplings(layer: SparseAttention, u: Tensor, q: Tensor | None) -> tuple[Tensor, Tensor]:
+def couplings(layer: SparseAttention, u: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     with record_couplings(layer) as recorded:
         out = layer(u, q)
     assert len(recorded) == 1
@@ -65,7 +54,6 @@ def couplings(layer: SparseAttention, u: Tensor, q: Tensor | None) -> tuple[Tens
         {"alpha": 2.0},
         {"alpha": 1.3, "learn_alpha": True},
         {"locality": False},
-        {"content": False},
         {"heads": 1},
         {"paper_logits": True},
         {"paper_logits": True, "normalisation": "layer"},
@@ -81,18 +69,17 @@ def test_windowed_and_dense_routing_agree(changes: dict[str, Any], monkeypatch: 
     assert windowed.neighbourhood.windowed
 
     def always_dense(**arguments: Any) -> Neighbourhood:
-        return Neighbourhood(**{**arguments, "dense": True})
+        return Neighbourhood(**{**arguments, "windowed": False})
 
     monkeypatch.setattr(sparse, "Neighbourhood", always_dense)
-    dense = SparseAttention(**{**SETTINGS, **changes}).double()
+    dense = new_attention(**changes).double()
     assert not dense.neighbourhood.windowed
     dense.load_state_dict(windowed.state_dict())
     u, q = (x.double() for x in inputs(windowed))
-    query = q if changes.get("content", True) else None
     results = []
     for layer in (windowed, dense):
         children = u.clone().requires_grad_()
-        out, c = couplings(layer, children, query)
+        out, c = couplings(layer, children, q)
         out.square().sum().backward()
         results.append((out, c, children.grad, *(p.grad for p in layer.parameters())))
     for first, second in zip(*results, strict=True):
@@ -101,9 +88,9 @@ def test_windowed_and_dense_routing_agree(changes: dict[str, Any], monkeypatch: 
 
 def test_whole_values_start_as_groups_do() -> None:
     torch.manual_seed(0)
-    groups = SparseAttention(**SETTINGS)
+    groups = new_attention()
     torch.manual_seed(0)
-    whole = SparseAttention(**{**SETTINGS, "whole_values": True})
+    whole = new_attention(whole_values=True)
     assert whole.value.weight.shape == (6, 2 * 4)
     torch.testing.assert_close(whole.value_maps, groups.value_maps)
     assert (groups.value_maps[0, :, 3:] == 0).all()
@@ -180,14 +167,6 @@ def test_a_parent_depends_on_its_window_alone() -> None:
     assert set(changed) <= {0, 1, 8, 9}  # the parents within reach, on a grid 8 wide
 
 
-def test_without_content_the_couplings_are_the_same_for_all_images() -> None:
-    layer = attention(content=False)
-    u, _ = inputs(layer)
-    _, c = couplings(layer, u, None)
-    assert torch.equal(c[0], c[1])
-    assert not any("key" in name for name, _ in layer.named_parameters())
-
-
 @pytest.mark.parametrize("over", ["children", "parents"])
 @pytest.mark.parametrize("width", [4, 16])
 def test_gradcheck(over: str, width: int) -> None:
@@ -209,5 +188,5 @@ def test_gradcheck(over: str, width: int) -> None:
 )
 def test_bad_arguments(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
-        SparseAttention(**{**SETTINGS, **changes})
+        new_attention(**changes)
     assert "\n" not in str(error.value)

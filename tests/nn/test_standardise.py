@@ -21,10 +21,7 @@ def test_a_model_standardises_wherever_an_image_comes_in(tmp_path: Path) -> None
         model.eval()
         scaled = (image - 0.3) / 0.2
         logits = model(scaled).logits
-        top = model.top_capsules(scaled) if isinstance(model, ParseCaps) else None
         model.standardise.use([0.3], [0.2])
         assert torch.allclose(model(image).logits, logits, atol=1e-5)
-        if isinstance(model, ParseCaps):
-            assert torch.allclose(model.top_capsules(image), top, atol=1e-5)
         model.save_pretrained(tmp_path)
         assert torch.equal(type(model).from_pretrained(tmp_path)(image).logits, model(image).logits)

@@ -52,7 +52,7 @@ class DynamicRouting(Routing):
         u_hat = einsum(children, self.weight, "b n w i, w i d -> b n w d")
         u_hat = rearrange(u_hat, "b n w (h d) -> b n h w d", h=self.heads)
         with torch.no_grad():
-            b = self.outside.expand(len(u), self.heads, -1, -1)
+            b = self.outside.expand(u.shape[0], self.heads, -1, -1)
             for _ in range(self.iterations - 1):
                 v = self._squash(self._sum(self.neighbourhood.kept(b.softmax(-2)), u_hat))
                 agreement = einsum(u_hat, v, "b n h w d, b n h d -> b n h w")
