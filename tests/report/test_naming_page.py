@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.data.preparation import Preparation
 from parsecaps.discovery.discover import discover_concepts
 from parsecaps.discovery.naming import name_concepts
@@ -13,6 +12,7 @@ from parsecaps.discovery.stability import Stability
 from parsecaps.explain.known_cases import CaseMemory, weights_digest
 from parsecaps.explain.thumbnails import jpeg
 from parsecaps.models import ParseCaps
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.naming_page import naming_page
 from tests.browser import needs_browser, page
 from tests.explain.make import make_memory, make_reasoning
