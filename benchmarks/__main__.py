@@ -184,8 +184,9 @@ def routes(
         raise ValueError("there is no folder to train in; give --out, or a trained run with --run")
     from benchmarks.tables import criteria_lines, routes_table
     from parsecaps.cli.train import showing_progress
-    from studies.routes import measure_run, routes_config, train_with_twin
+    from studies.routes import PARTS_REMARK, measure_run, routes_config, train_with_twin
 
+    synthetic = run is None and data is None
     if run is None:
         assert out is not None
         chosen = routes_config(data, out, config=config, settings=settings or [])
@@ -195,7 +196,7 @@ def routes(
     with console(stderr=True).status("reading the images") as status:
         result = measure_run(run, twin, log=status.update)
     console().print(routes_table(result))
-    for line in criteria_lines(result):
+    for line in [*criteria_lines(result), *([PARTS_REMARK] if synthetic else [])]:
         console().print(line, highlight=False)
     write_json(json_file, {**asdict(result), "criteria": [asdict(criterion) for criterion in result.criteria]})
 

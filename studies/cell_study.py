@@ -136,7 +136,7 @@ def main() -> None:
     asked = {"as_published": options.as_published, "around_tumour": options.around_tumour, "share": options.patients}
     for folds in PROTOCOLS[options.protocol]:
         tested = "-".join(map(str, sorted(folds[1])))
-        changes = [f"{name}={value}" for name, value in asked.items() if value not in (False, 1.0)]
+        changes = [f"{name}={value}" for name, value in asked.items() if value is True or value not in (False, 1.0)]
         name = "-".join([options.variant, f"test-{tested}", *changes, *sorted(options.set)]).replace("/", "-")
         run = train_split(config, options.out / name, folds, **asked, callbacks=callbacks)
         about = {"variant": options.variant, "set": options.set, "test_folds": sorted(folds[1]), **asked}

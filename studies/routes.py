@@ -19,6 +19,7 @@ from studies.routings import PLACE
 from studies.runs import QUIET, train_or_resume
 
 KEPT = (1, 2, 4)
+PARTS_REMARK = "these are synthetic images, on which place alone may be enough with some seeds; give DATA for real ones"
 
 UNIFORM_COSTS = 20.0  # points that uniform couplings must cost at least
 CONTENT_COSTS = 2.0  # points that training without content must cost at least

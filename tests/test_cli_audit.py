@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
+from parsecaps.cli.audit import stage_progress
 from tests.training.make import TINY
 
 SETTINGS = [*TINY, "model.kind=PlainCNN", "model.head=bottleneck"]
@@ -35,6 +36,8 @@ def test_the_test_part_of_the_runs_own_data(trained: Path) -> None:
         tested = sum(row["split"] == "test" for row in csv.DictReader(file))
     assert (stored["cases"], stored["mapped"], stored["model"]) == (tested, 2, "PlainCNN")
     assert stored["concepts"]["leakage"]["n"] == tested  # fitted on the training cases
+    for stage in ("training cases", "predictions", "maps", "parameter randomisation", "concepts", "redundancy"):
+        assert sum(line.startswith(f"{stage}: ") for line in done.stderr.splitlines()) == 2  # when it begins and ends
     assert "integrated gradients" in done.stdout
     assert "…" not in done.stdout
     assert "<html" in (trained / "audit.html").read_text(encoding="utf-8")
@@ -47,6 +50,15 @@ def test_other_data_and_a_model_without_its_run(trained: Path, tmp_path: Path) -
     assert json.loads(file.read_text(encoding="utf-8"))["cases"] == 5
     assert sorted(path.name for path in out.iterdir()) == ["audit.html", "audit.json"]
     assert "the training cases are not at hand" in done.stdout
+
+
+def test_a_log_gets_two_lines_for_each_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    with stage_progress() as progress:
+        for stage, total in (("maps", 40), ("concepts", 1)):
+            for done in range(total + 1):
+                progress(stage, done, total)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["maps: 0 of 40", "maps: 40 of 40 in 0 s", "concepts: 0 of 1", "concepts: 1 of 1 in 0 s"]
 
 
 @pytest.mark.parametrize(

@@ -48,5 +48,8 @@ def test_runs_are_trained_on_folds(
     assert {"uniform", "strongest_1", "strongest_4"} <= set(row)
     (folder,) = (path for path in out.iterdir() if Run(path).is_there)
     assert Run(folder).data.source == ("manifest" if "--around-tumour" in more else "cemri")
+    assert [word in folder.name for word in ("as_published", "around_tumour", "share")] == [
+        option in more for option in ("--as-published", "--around-tumour", "--patients")
+    ]
     cell_study.main()
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == row  # read, not trained

@@ -82,7 +82,7 @@ def measure_inpainted(
         pictures, inside = image.double().cpu().numpy(), masks.of(about, cases.rows_of(batch))
         assert inside is not None
         painted: list[np.ndarray] = [*pictures.astype(np.float32)]
-        places: dict[tuple[int, int], list[int]] = {}  # of case and target: its pictures among those painted
+        pictured: dict[tuple[int, int], list[int]] = {}  # by case and target, its pictures among those painted
         for i, k in np.argwhere(inside.any((2, 3)) & (about == "classes" or cases.truth(batch) == 1)).tolist():
             mask = widened(inside[i, k])
             if not mask.all():
@@ -90,10 +90,10 @@ def measure_inpainted(
                 hidden = [
                     paint_over(pictures[i], place).astype(np.float32) for place in (mask, other) if place is not None
                 ]
-                places[i, k] = [i, *range(len(painted), len(painted) + len(hidden))]
+                pictured[i, k] = [i, *range(len(painted), len(painted) + len(hidden))]
                 painted += hidden
         values = _values(cases, painted, about)
-        for (i, k), which in places.items():
+        for (i, k), which in pictured.items():
             if about == "concepts":
                 seen = values[which, k] > THRESHOLD
                 found[: len(seen), batch[i], k] = seen

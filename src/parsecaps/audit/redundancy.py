@@ -1,7 +1,7 @@
 """How alike the capsules of a layer are: the distribution of their similarities (Sec. 4.5, supplement on redundancy).
 
 Capsules that point the same way say the same thing twice. For each image, the cosine of the angle between every two
-capsules of a layer; all images together make the layer's histogram. The further left, the less redundant.
+capsules of a layer; all images make the layer's histogram. The further left, the less redundant.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -54,14 +54,14 @@ def capsule_similarity(
         - batches: images (B, channels, size, size)
     """
     found = _layers(model, layers)
-    tallies = {name: _Tally() for name, _ in found}
+    histograms = {name: _Histogram() for name, _ in found}
 
     def note(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
             if output.dim() == 4:
-                tallies[name].add(output.flatten(2).mT)
+                histograms[name].add(output.flatten(2).mT)
             elif output.dim() == 3:
-                tallies[name].add(output)
+                histograms[name].add(output)
 
         return hook
 
@@ -76,7 +76,7 @@ def capsule_similarity(
         model.train(training)
         for handle in handles:
             handle.remove()
-    results = [tallies[name].result(name) for name, _ in found if tallies[name].seen]
+    results = [histograms[name].result(name) for name, _ in found if histograms[name].seen]
     if not results:
         raise ValueError("no layer gave capsules or feature maps; name modules that do, and give at least one batch")
     return results
@@ -95,7 +95,7 @@ def _layers(model: nn.Module, names: Sequence[str] | None) -> list[tuple[str, nn
     raise ValueError(f"{type(model).__name__} has no capsules and no feature maps that are known; name its layers")
 
 
-class _Tally:
+class _Histogram:
     """The histogram of a layer while batches come in."""
 
     def __init__(self) -> None:

@@ -184,6 +184,7 @@ def audit_model(
     train: Predictions | None = None
     if run.is_there:
         learned, stage = _readable(run.prepared, run.rows("train")), partial(progress, "training cases")
+        stage(0, len(learned))
         train = predict_cases(bundle, run.data, run.prepared, learned, progress=stage)
     if own:
         prepared, rows = run.prepared, run.rows("test")

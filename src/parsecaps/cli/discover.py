@@ -49,6 +49,7 @@ def discover(
         found = discover_run(run, others or (), progress=progress)
         progress("naming sheet", 0, 1)
         write_text(sheet, naming_sheet(found))
+        progress("naming sheet", 1, 1)
     write_json(json_file, found.as_dict())
     console().print(discovery_table(found))
     lines = list(discovery_lines(found))

@@ -48,7 +48,9 @@ def discover_run(
     cases = training_cases(run)
     memory, remembered = _memory(run, cases, progress)
     maps, masks = _maps(cases), _masks(cases)
+    progress("prototypes", 0, 1)
     concepts = discover_concepts(memory, maps=maps, masks=masks)
+    progress("prototypes", 1, 1)
     effective = effective_concepts(memory.presence)
     found = None
     if others:
@@ -60,8 +62,9 @@ def discover_run(
                 raise ValueError(f"{other} has the same model as {digests[digest]}; give runs of other seeds")
             digests[digest] = other
             presences.append(_look(bundle, cases, f"cases as {other.name} sees them", progress).presence)
-        progress("concept_stability", 0, 1)
+        progress("stability", 0, 1)
         found = concept_stability(presences, memory.group, memory.predictions.label)
+        progress("stability", 1, 1)
     return Discovery(run, memory, concepts, effective, maps, tuple(map(Path, others)), found, remembered)
 
 
