@@ -18,8 +18,7 @@ from parsecaps.metrics.concepts import Concepts
 from parsecaps.metrics.conformal import LabelledSets
 from parsecaps.models import ParseCaps
 from parsecaps.prediction.bundle import Bundle
-from parsecaps.report.model_card import model_card
-from parsecaps.report.scores_page import scores_page
+from parsecaps.report.scores_page import model_card, scores_page
 from parsecaps.report.terminal_scores import score_tables, short_table
 from tests.metrics.copies import resampled_copies
 from tests.metrics.make import make_predictions

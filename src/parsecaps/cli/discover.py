@@ -43,7 +43,7 @@ def discover(
         check_writable(out)
     from parsecaps.data.files import write_text
     from parsecaps.pipeline.discover import discover_run, naming_sheet
-    from parsecaps.report.terminal_discovery import discovery_lines, discovery_table
+    from parsecaps.report.terminal import discovery_lines, discovery_table
 
     with stage_progress() as progress:
         found = discover_run(run, others or (), progress=progress)

@@ -87,7 +87,7 @@ def explain(
     from parsecaps.pipeline.explain import explain_series
     from parsecaps.report.case_page import case_page
     from parsecaps.report.explanation_json import explanation_document, write_explanation
-    from parsecaps.report.terminal_explanation import explanation_summary
+    from parsecaps.report.terminal import explanation_summary
 
     given = {"method": method, "risk": risk, "strict": strict or None, "traversals": traversals, "limit": limit}
     values = {key: value for key, value in given.items() if value is not None}

@@ -20,8 +20,7 @@ from parsecaps.prediction.calibration import Calibration
 from parsecaps.prediction.conformal import prediction_sets
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions, concatenate
-from parsecaps.report.model_card import model_card
-from parsecaps.report.scores_page import scores_page
+from parsecaps.report.scores_page import model_card, scores_page
 from parsecaps.run import Reading, Run
 
 _PARTS = {"test": "test part", "val": "validation part", "train": "training part"}

@@ -6,7 +6,7 @@ from typing import Any
 
 from parsecaps.config import Config, load_settings
 from parsecaps.pipeline.evaluate import calibrate_run, evaluate_run, write_card, write_results
-from parsecaps.report.curves import draw_curves
+from parsecaps.report.pages import draw_curves
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.fit import train_run

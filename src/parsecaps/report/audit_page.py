@@ -10,10 +10,9 @@ from parsecaps.audit.redundancy import LayerSimilarity
 from parsecaps.audit.route_ablation import RouteAblation
 from parsecaps.audit.run import REDUNDANCY_CASES, Audit
 from parsecaps.metrics import Score, find_metric
-from parsecaps.report import audit_columns as map_columns
-from parsecaps.report.audit_columns import COLUMNS, Column, map_scores
 from parsecaps.report.pages import Chart, line_chart, render
 from parsecaps.report.scores_page import COLOURS
+from parsecaps.report.terminal_audit import COLUMNS, Column, grouped, interval, map_scores, number
 
 _RANDOM = "random order"
 _TITLES = {"concepts": "Concepts", "classes": "Diagnosis"}
@@ -33,7 +32,9 @@ def audit_page(audit: Audit, *, title: str = "How far the explanations can be tr
         interventions=_interventions(audit.concepts),
         histograms=[_histogram(layer) for layer in audit.redundancy],
         colours=COLOURS,
-        columns_text=map_columns,
+        number=number,
+        interval=interval,
+        grouped=grouped,
         redundancy_cases=REDUNDANCY_CASES,
         find_metric=find_metric,
     )

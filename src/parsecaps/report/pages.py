@@ -1,13 +1,16 @@
 """What pages are made of: templates filled to files that need nothing but themselves, and line charts as numbers."""
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
 
 WIDTH, HEIGHT = 380, 250
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 46
@@ -110,3 +113,27 @@ def line_chart(
         rows=[(round(y(tick), 1), f"{tick:.2g}") for tick in ticks],
         lines=drawn,
     )
+
+
+def draw_curves(path: Path, history: Sequence[Mapping[str, float]], best: int) -> None:
+    """Loss and accuracy over the epochs as a PNG, with the chosen epoch marked."""
+    from matplotlib.figure import Figure  # half a second, and a cache of fonts
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    epochs = [row["epoch"] for row in history]
+    for axes, lines in zip(
+        figure.subplots(1, 2),
+        (("train_loss", "val_loss"), ("train_accuracy", "val_accuracy", "val_balanced_accuracy")),
+        strict=True,
+    ):
+        for name in lines:
+            if name in history[0]:
+                label = name.replace("val", "validation").replace("train", "training").replace("_", " ")
+                axes.plot(epochs, [row[name] for row in history], marker="." if len(epochs) < 20 else "", label=label)
+        axes.axvline(epochs[best], color="0.6", linestyle=":", label=f"chosen: epoch {epochs[best]:.0f}")
+        axes.set(xlabel="epoch", ylabel=lines[0].rpartition("_")[2])
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    figure.savefig(unfinished, format="png", dpi=120)
+    os.replace(unfinished, path)

@@ -1,12 +1,48 @@
-"""The page of `parsecaps evaluate`: one model or several, with intervals, plots and comparisons, in one file."""
+"""Scores as a page and as a model card, and how what is not a number is worded."""
 
 from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
 
+from parsecaps.config import Config
 from parsecaps.metrics import METRICS, Comparison, Ensemble, Scores, find_metric
-from parsecaps.report import score_text
+from parsecaps.metrics.metric import UNDEFINED
+from parsecaps.metrics.patients import PatientErrors
+from parsecaps.prediction.bundle import Bundle, is_unnamed
 from parsecaps.report.pages import render
 
 COLOURS = ("#2f6fb2", "#d1622b", "#1d7a46", "#8b4fb0", "#b8860b", "#c2326a", "#2a9a9a", "#6b7280", "#7a4b2a", "#4b5bd6")
+
+
+def p_value(p: float | None) -> str:
+    """Three digits, as small ones say no more.
+
+    >>> p_value(0.04), p_value(0.0002)
+    ('0.040', '< 0.001')
+    """
+    if p is None:
+        return UNDEFINED
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def p_equals(p: float | None) -> str:
+    """A p-value with the letter p.
+
+    >>> p_equals(0.04), p_equals(0.0002)
+    ('p = 0.040', 'p < 0.001')
+    """
+    text = p_value(p)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
+def errors_by_patient(errors: PatientErrors) -> str:
+    """How the errors are spread over patients.
+
+    >>> errors_by_patient(PatientErrors(77, 19, 4, []))
+    'wrong images: 77; their patients: 19; patients who have half of them: 4'
+    """
+    of_patients = f"their patients: {errors.patients:,}; patients who have half of them: {errors.half:,}"
+    return f"wrong images: {errors.wrong:,}; {of_patients}"
 
 
 def scores_page(
@@ -32,5 +68,32 @@ def scores_page(
         metrics=[metric for metric in METRICS if metric in of_any],
         find_metric=find_metric,
         colours=COLOURS,
-        text=score_text,
+        p_value=p_value,
+        p_equals=p_equals,
+        errors_by_patient=errors_by_patient,
+    )
+
+
+_PARTS = {"train": "training", "val": "validation", "test": "test"}
+
+
+def model_card(
+    bundle: Bundle, config: Config, about: Mapping[str, Any], data: Mapping[str, Any], scores: Scores | None
+) -> str:
+    """The card of a run's model, from what the run wrote down: `run.json` as `about`, `data.json` as `data`.
+
+    Every number in it was counted or measured. `scores` are None where nobody was left to score the model on.
+    """
+    return render(
+        "model_card.md",
+        bundle=bundle,
+        named=[name for name in bundle.concepts if not is_unnamed(name)],
+        parameters=sum(weights.numel() for weights in bundle.model.parameters()),
+        config=config,
+        about=about,
+        data=data,
+        name=config.data.path if data["source"] == "phantom" else PurePath(config.data.path).name,
+        parts={part: title for part, title in _PARTS.items() if data["patients_by_part"][part]},
+        scores=scores,
+        find_metric=find_metric,
     )

@@ -1,15 +1,149 @@
-"""What `parsecaps audit` prints: the methods side by side, and the rest in a few lines."""
+"""What an audit says, the same in the terminal and on the page: columns, tables and lines."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
+from parsecaps.audit.maps import MapAudit
 from parsecaps.audit.run import Audit
 from parsecaps.metrics import Score
-from parsecaps.report.audit_columns import COLUMNS, Column, grouped, interval, map_scores, number
 from parsecaps.report.terminal import plain_table
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+
+WHERE, WHETHER = "is it where the thing is", "does the decision rest on it"
+
+
+class Column(NamedTuple):
+    """A number of a method: its name, what it is, the question it answers, where an audit has it, and whether a low
+    one is good.
+    """
+
+    key: str
+    title: str
+    about: str
+    question: str
+    score: Callable[[MapAudit], Score | None]
+    low: bool = False
+    sign: bool = False
+
+
+def _located(name: str) -> Callable[[MapAudit], Score | None]:
+    return lambda audit: None if audit.localisation is None else getattr(audit.localisation, name)
+
+
+def _faithful(name: str) -> Callable[[MapAudit], Score | None]:
+    return lambda audit: None if audit.faithfulness is None else getattr(audit.faithfulness, name)
+
+
+def _randomised(audit: MapAudit) -> Score | None:
+    return audit.randomised.spearman[-1] if audit.randomised is not None and audit.randomised.spearman else None
+
+
+COLUMNS = (
+    Column(
+        "pointing",
+        "pointing game",
+        "how often the highest point is inside the mask",
+        WHERE,
+        _located("pointing"),
+    ),
+    Column(
+        "needed",
+        "where needed",
+        "the same where the answer changes if what the mask covers is painted over",
+        WHERE,
+        _located("needed"),
+    ),
+    Column("mass", "relevance mass", "share of the map inside the mask", WHERE, _located("mass")),
+    Column(
+        "ratio",
+        "times share",
+        "relevance mass over the mask's share of the image; a map without a clue has 1",
+        WHERE,
+        _located("ratio"),
+    ),
+    Column(
+        "iou",
+        "IoU",
+        "overlap with the mask at one threshold for all cases of a target, the best one",
+        WHERE,
+        _located("iou"),
+    ),
+    Column(
+        "deletion_area",
+        "deletion",
+        "area under the curve as the most relevant regions are covered",
+        WHETHER,
+        _faithful("deletion_area"),
+        low=True,
+    ),
+    Column(
+        "deletion_gain",
+        "gain",
+        "how much lower than with regions in random order",
+        WHETHER,
+        _faithful("deletion_gain"),
+        sign=True,
+    ),
+    Column(
+        "insertion_area",
+        "insertion",
+        "area under the curve as the most relevant regions are uncovered",
+        WHETHER,
+        _faithful("insertion_area"),
+    ),
+    Column(
+        "insertion_gain",
+        "gain",
+        "how much higher than with regions in random order",
+        WHETHER,
+        _faithful("insertion_gain"),
+        sign=True,
+    ),
+    Column(
+        "spearman",
+        "random weights",
+        "rank correlation with the maps of the model after parameter randomisation",
+        WHETHER,
+        _randomised,
+        low=True,
+    ),
+)
+
+
+def grouped(columns: Iterable[Column]) -> dict[str, list[Column]]:
+    """The columns by the question they answer, so that no table is too wide; questions without columns are left out."""
+    groups: dict[str, list[Column]] = {}
+    for column in columns:
+        groups.setdefault(column.question, []).append(column)
+    return groups
+
+
+def map_scores(audit: MapAudit) -> dict[str, Score]:
+    """The scores of one method by the key of their column; those that were not measured are left out."""
+    scores = {column.key: column.score(audit) for column in COLUMNS}
+    return {key: score for key, score in scores.items() if score is not None}
+
+
+def number(column: Column, value: float | None) -> str:
+    """Two digits for a factor, three for all else.
+
+    >>> number(COLUMNS[0], 0.9), number(COLUMNS[3], 4.25), number(COLUMNS[6], 0.1), number(COLUMNS[0], None)
+    ('0.900', '4.25', '+0.100', '-')
+    """
+    if value is None:
+        return "-"
+    if column.key == "ratio":
+        return f"{value:.2f}"
+    return f"{value:+.3f}" if column.sign else f"{value:.3f}"
+
+
+def interval(column: Column, score: Score) -> str:
+    """The 95 % interval, blank where there is none."""
+    return "" if score.low is None else f"{number(column, score.low)} to {number(column, score.high)}"
+
 
 _UNADJUSTED = " With the batch statistics of the ordinary network; parsecaps remember RUN adjusts them."
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from parsecaps.metrics import Comparison, Ensemble, Metric, Score, Scores, find_metric
 from parsecaps.metrics.metric import UNDEFINED, Part
 from parsecaps.metrics.patients import PatientErrors
-from parsecaps.report.score_text import errors_by_patient, p_equals, p_value
+from parsecaps.report.scores_page import errors_by_patient, p_equals, p_value
 from parsecaps.report.terminal import plain_table
 
 if TYPE_CHECKING:
