@@ -8,25 +8,22 @@ targets share the forward pass, which makes an audit several times as fast.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.explain.path import neutral
+from parsecaps.explain.targets import Target, neutral_image
 from parsecaps.nn.primary import PrimaryCaps
 from parsecaps.types import Output
-
-if TYPE_CHECKING:
-    from parsecaps.explain.attribution import Target
 
 IG_STEPS = 16
 _WINDOWS = 8  # strides of the occluding window along one side of the image
 
 
-def integrated_gradients(model: nn.Module, image: Tensor, targets: "Sequence[Target]") -> Tensor:
+def integrated_gradients(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
     """What each pixel brought on the way from a neutral picture to this one (Sundararajan et al. 2017).
 
     The integral over the way is that of Gauss and Legendre, with 16 points.
@@ -35,7 +32,7 @@ def integrated_gradients(model: nn.Module, image: Tensor, targets: "Sequence[Tar
     along, weight = (torch.from_numpy(each).to(image).view(-1, 1, 1, 1) / 2 for each in (points + 1, weights))
     maps = []
     for single in torch.split(image.detach(), 1):  # (1, channels, size, size)
-        start = neutral(single)
+        start = neutral_image(single)
         difference = single - start
         with torch.enable_grad():
             way = (start + along * difference).requires_grad_()  # (steps, channels, size, size)
@@ -45,7 +42,7 @@ def integrated_gradients(model: nn.Module, image: Tensor, targets: "Sequence[Tar
     return torch.stack(maps).clamp_min(0)
 
 
-def grad_cam(model: nn.Module, image: Tensor, targets: "Sequence[Target]") -> Tensor:
+def grad_cam(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
     """Grad-CAM (Selvaraju et al. 2017) on the primary capsules before their squash, or on the last feature map."""
     kept: list[Tensor] = []
 
@@ -66,7 +63,7 @@ def grad_cam(model: nn.Module, image: Tensor, targets: "Sequence[Target]") -> Te
 
 
 @torch.no_grad()
-def occlusion(model: nn.Module, image: Tensor, targets: "Sequence[Target]") -> Tensor:
+def occlusion(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
     """What is lost when a window of a quarter of the image's side is covered (Zeiler and Fergus 2014).
 
     A pixel's value is the mean over the windows that cover it.
@@ -82,13 +79,13 @@ def occlusion(model: nn.Module, image: Tensor, targets: "Sequence[Target]") -> T
     squares = (pixel // stride).unsqueeze(1), pixel // stride
     maps = []
     for single in torch.split(image, 1):
-        hidden = torch.where(covered.unsqueeze(1), neutral(single), single)
+        hidden = torch.where(covered.unsqueeze(1), neutral_image(single), single)
         lost = _values(model, single, targets) - _values(model, hidden, targets)  # (windows, T)
         maps.append((torch.einsum("wt,wyx->tyx", lost, corner) / corner.sum(0))[:, *squares])
     return torch.stack(maps).clamp_min(0)
 
 
-def _values(model: nn.Module, image: Tensor, targets: "Sequence[Target]") -> Tensor:
+def _values(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
     """The presence or the logit of each target: (B, T)."""
     output: Output = model(image)
     columns = []
