@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.hooks import RemovableHandle
 
 from parsecaps.data.raw_image import RawImage
 from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import Target, attribution_maps
-from parsecaps.explain.explainer import Explainer, explain
+from parsecaps.explain.explainer import Explainer, load
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
-from parsecaps.explain.route_maps import class_maps, concept_maps
-from parsecaps.prediction.archive import Decision
+from parsecaps.prediction.calibration import Calibration
+from parsecaps.prediction.conformal import ConformalQuantiles
 from parsecaps.report.explanation_json import explanation_document
 from tests.explain.told import DATA, make_bundle, make_folder
 
@@ -36,9 +37,9 @@ def test_it_puts_together_what_the_parts_say(known: Explainer) -> None:
     assert told.diagnosis == bundle.classes[best]
     assert [each.name for each in told.concepts] == list(bundle.concepts)
     assert [each.presence for each in told.concepts] == pytest.approx(output.presence[0].tolist(), abs=1e-6)
-    maps = concept_maps(bundle.model, IMAGE[None])[0].numpy()
-    assert np.stack([each.map for each in told.concepts]) == pytest.approx(maps, abs=1e-6)
-    assert told.class_map == pytest.approx(class_maps(bundle.model, IMAGE[None])[0, best].numpy(), abs=1e-6)
+    targets = [*(Target("concepts", j) for j in range(7)), Target("classes", best)]
+    maps = attribution_maps(bundle.model, IMAGE[None], targets)[0].numpy()
+    assert np.stack([*(each.map for each in told.concepts), told.class_map]) == pytest.approx(maps, abs=1e-6)
     most = output.presence[0].argsort(descending=True).tolist()
     assert [(tree.about, tree.index) for tree in told.trees] == [
         ("classes", best),
@@ -47,7 +48,7 @@ def test_it_puts_together_what_the_parts_say(known: Explainer) -> None:
     ]
     assert told.trees[1] == parse_tree(bundle.model, IMAGE[None], index=most[0], name=bundle.concepts[most[0]])
     assert (told.method, told.possible, told.abstain) == ("routes", None, None)
-    assert told.notes == known.notes
+    assert told.notes == ("the probabilities are not calibrated: the model was saved without validation",)
 
 
 def test_it_says_that_a_model_looks_at_the_middle_alone(known: Explainer) -> None:
@@ -87,8 +88,14 @@ def test_a_training_image_is_most_similar_to_itself(known: Explainer) -> None:
     assert best in told.pictures
 
 
+def calibrated(explainer: Explainer, temperature: float, truth: float) -> Explainer:
+    """The same model, calibrated on patients in whom the true class had this probability."""
+    quantiles = ConformalQuantiles((truth,) * 50, (1.0,) * 50, 50)
+    return Explainer(replace(explainer.bundle, calibration=Calibration(temperature, quantiles, None)))
+
+
 def test_the_temperature_and_the_risk_decide(known: Explainer) -> None:
-    told = Explainer(known.bundle, Decision(4.0, 0.0)).explain(IMAGE, num_trees=0)
+    told = calibrated(known, 4.0, 0.01).explain(IMAGE, num_trees=0, risk=0.1)
     with torch.no_grad():
         logits = known.bundle.model(IMAGE[None]).logits[0]
     assert list(told.probabilities.values()) == pytest.approx((logits / 4).softmax(0).tolist(), abs=1e-6)
@@ -99,8 +106,10 @@ def test_the_temperature_and_the_risk_decide(known: Explainer) -> None:
         list(told.probabilities.values()), abs=1e-6
     )
     assert told.trees == ()
-    sure = Explainer(known.bundle, Decision(1.0, max(told.probabilities.values()))).explain(IMAGE, num_trees=0)
+    sure = calibrated(known, 1.0, max(told.probabilities.values())).explain(IMAGE, num_trees=0, risk=0.1)
     assert (sure.possible, sure.abstain) == ([sure.diagnosis], False)
+    with pytest.raises(ValueError, match="no calibration, so no risk can be promised"):
+        known.explain(IMAGE, risk=0.1)
 
 
 @pytest.mark.parametrize("method", ["grad-cam", "integrated-gradients", "occlusion"])
@@ -112,7 +121,7 @@ def test_other_maps(known: Explainer, method: str) -> None:
 
 
 def test_a_parallel_head_has_no_contributions_and_says_why() -> None:
-    told = explain(make_bundle(open_data(DATA), "parallel"), IMAGE)
+    told = Explainer(make_bundle(open_data(DATA), "parallel")).explain(IMAGE)
     assert told.reasons is None
     assert any("head=bottleneck" in note for note in told.notes)
     assert any("parsecaps remember" in note for note in told.notes)
@@ -122,7 +131,7 @@ def test_a_parallel_head_has_no_contributions_and_says_why() -> None:
 
 def test_a_plain_cnn_gets_a_gradient_map_and_says_what_is_missing() -> None:
     bundle = make_bundle(open_data(DATA), "cnn")
-    told = explain(bundle, IMAGE)
+    told = Explainer(bundle).explain(IMAGE)
     assert (told.method, told.concepts, told.trees, told.reasons) == ("grad-cam", (), (), None)
     best = bundle.classes.index(told.diagnosis)
     wanted = attribution_maps(bundle.model, IMAGE[None], [Target("classes", best)], "grad-cam")[0, 0]
@@ -159,3 +168,46 @@ def test_a_file_gets_regions_in_its_own_pixels(known: Explainer, tmp_path: Path)
     for node in told.trees[0].nodes:
         assert node.original is not None
         assert np.abs(np.array(node.original) - 2 * np.array(node.region)).max() <= 1
+    again = known.explain(tmp_path / "a.png")
+    assert (again.name, again.trees, again.probabilities) == (told.name, told.trees, told.probabilities)
+
+
+def test_a_loaded_model_predicts_and_explains(known: Explainer, tmp_path: Path) -> None:
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_text("no image")
+    assert known.bundle.folder is not None
+    model = load(known.bundle.folder)
+    assert repr(model).startswith(f"ParseCaps of {known.bundle.folder}, 32 px; classes: nevus, melanoma; concepts: ")
+    said, told = model.predict(tmp_path / "a.png"), model.explain(str(tmp_path / "a.png"), num_trees=0)
+    assert said.probabilities == pytest.approx(told.probabilities)
+    assert (said.label, said.image) == (told.diagnosis, told.name)
+    assert said.concepts == pytest.approx({each.name: each.presence for each in told.concepts})
+    with pytest.raises(ValueError, match=r"b\.png"):
+        model.predict(tmp_path / "b.png")
+    with pytest.raises(ValueError, match="no risk can be promised"):
+        model.predict(tmp_path / "a.png", risk=0.1)
+
+
+@pytest.mark.parametrize("head", ["parallel", "bottleneck"])
+def test_the_network_runs_once_for_all_maps_and_trees(head: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = make_bundle(open_data(DATA), head)
+    passes: list[tuple[str, int]] = []
+
+    def listen(name: str, module: torch.nn.Module) -> RemovableHandle:
+        return module.register_forward_hook(lambda _, given, output: passes.append((name, len(given[0]))))
+
+    handles = [listen("model", bundle.model), listen("cell", bundle.model.blocks[0][0])]
+    backwards: list[int] = []
+    real = torch.autograd.grad
+
+    def counted(outputs: torch.Tensor, inputs: list[torch.Tensor], *rest: object, **options: object) -> object:
+        if isinstance(inputs, list):  # at the ways of the path
+            backwards.append(len(inputs))
+        return real(outputs, inputs, *rest, **options)
+
+    monkeypatch.setattr(torch.autograd, "grad", counted)
+    Explainer(bundle).explain(IMAGE)
+    for handle in handles:
+        handle.remove()
+    assert passes == [("cell", 1), ("model", 1), ("cell", 9)]  # the image, then the nine points of its path
+    assert len(backwards) == (8 if head == "parallel" else 7)

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 from captum.attr import IntegratedGradients, LayerGradCam, Occlusion
-from parsecaps.explain.path import neutral
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parsecaps.explain.attribution import Target
 from parsecaps.explain.gradient_maps import IG_STEPS, grad_cam, integrated_gradients, occlusion
+from parsecaps.explain.targets import neutral_image
 from parsecaps.models import PlainCNN
 from parsecaps.types import Output
 from tests.explain.small_models import random_image, small_model
@@ -72,13 +72,15 @@ def test_maps_are_those_of_captum(name: str, kind: str) -> None:
     for j in range(2):
         if name == "integrated gradients":
             method = IntegratedGradients(presence)
-            wanted.append(method.attribute(image, neutral(image), target=j, n_steps=IG_STEPS).sum(1))
+            wanted.append(method.attribute(image, neutral_image(image), target=j, n_steps=IG_STEPS).sum(1))
         elif name == "grad-cam":
             small = LayerGradCam(presence, layer).attribute(image, target=j)
             wanted.append(F.interpolate(small, (43, 43), mode="bilinear", align_corners=False)[:, 0])
         else:
             method = Occlusion(presence)
-            wanted.append(method.attribute(image, (3, 12, 12), (3, 6, 6), baselines=neutral(image), target=j)[:, 0])
+            wanted.append(
+                method.attribute(image, (3, 12, 12), (3, 6, 6), baselines=neutral_image(image), target=j)[:, 0]
+            )
     found = METHODS[name](model, image, CONCEPTS)
     rounding = 1e-5 * float(found.max()) if name == "occlusion" else 1e-12  # captum adds up windows in single precision
     expected = torch.stack(wanted, 1).detach().clamp_min(0).double()
@@ -88,7 +90,7 @@ def test_maps_are_those_of_captum(name: str, kind: str) -> None:
 
 def test_integrated_gradients_of_a_linear_model() -> None:
     found = integrated_gradients(Sums(), IMAGE, CONCEPTS)
-    difference = (IMAGE - neutral(IMAGE)).sum(1)
+    difference = (IMAGE - neutral_image(IMAGE)).sum(1)
     expected = torch.zeros(2, 2, 16, 16)
     expected[:, 0, :, :8], expected[:, 1, :, 8:] = difference[..., :8], -2 * difference[..., 8:]
     torch.testing.assert_close(found, expected.clamp_min(0), atol=1e-5, rtol=1e-5)
@@ -96,7 +98,7 @@ def test_integrated_gradients_of_a_linear_model() -> None:
 
 def test_occlusion_of_a_linear_model() -> None:
     found = occlusion(Sums(), IMAGE, CONCEPTS)
-    difference = (IMAGE - neutral(IMAGE)).sum(1)
+    difference = (IMAGE - neutral_image(IMAGE)).sum(1)
     corner = difference[:, :4, :4].sum((1, 2))  # only one window covers the pixel in the corner
     torch.testing.assert_close(found[:, 0, 0, 0], corner.clamp_min(0), atol=1e-4, rtol=1e-4)
 

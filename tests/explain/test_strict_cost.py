@@ -8,15 +8,17 @@ import pytest
 import torch
 
 from parsecaps.data.sources import open_data
+from parsecaps.explain.attribution import Target, attribution_maps
 from parsecaps.explain.case_memory import weights_digest
-from parsecaps.explain.explainer import Explainer, explain
-from parsecaps.explain.route_maps import concept_maps
+from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.strict_cost import StrictCost, Strictness, load_cost
 from parsecaps.explain.strict_tree import save_statistics, strict_network, strict_statistics
+from parsecaps.report.explanation_json import explanation_document
 from tests.audit.make_audit import make_cost
 from tests.explain.told import DATA, make_bundle, make_folder
 
 IMAGE = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
+CONCEPTS = [Target("concepts", j) for j in range(7)]
 
 
 def test_all_of_it_is_of_the_strict_network(tmp_path: Path) -> None:
@@ -27,9 +29,9 @@ def test_all_of_it_is_of_the_strict_network(tmp_path: Path) -> None:
     ordinary, told = explainer.explain(IMAGE), explainer.explain(IMAGE, strict=True)
     with torch.no_grad(), strict_network(explainer.bundle.model, explainer.statistics):
         output = explainer.bundle.model(IMAGE[None])
-    maps = concept_maps(bundle.model, IMAGE[None])[0]
+    maps = attribution_maps(bundle.model, IMAGE[None], CONCEPTS)[0]
     with strict_network(bundle.model, explainer.statistics):
-        strict_maps = concept_maps(bundle.model, IMAGE[None])[0]
+        strict_maps = attribution_maps(bundle.model, IMAGE[None], CONCEPTS)[0]
     assert list(told.probabilities.values()) == pytest.approx(output.logits[0].softmax(0).tolist(), abs=1e-6)
     assert [each.presence for each in told.concepts] == pytest.approx(output.presence[0].tolist(), abs=1e-6)
     assert told.concepts[0].map == pytest.approx(strict_maps[0].numpy(), abs=1e-6)
@@ -46,7 +48,7 @@ def test_all_of_it_is_of_the_strict_network(tmp_path: Path) -> None:
     assert told.strict.seen == tuple(each.name for each in ordinary.concepts if each.seen)
     assert any("not calibrated" in note for note in told.notes)
     assert "Strict tree: " in repr(told)
-    assert json.loads(json.dumps(told.as_dict()))["strict"]["diagnosis"] == ordinary.diagnosis
+    assert json.loads(json.dumps(explanation_document(told)))["strict"]["diagnosis"] == ordinary.diagnosis
     assert (ordinary.strict, ordinary.strict_lines) == (None, [])
 
 
@@ -98,7 +100,7 @@ def test_the_cost_is_that_of_this_very_model(tmp_path: Path) -> None:
 
 def test_traversals_come_with_a_trained_decoder_only() -> None:
     bundle = make_bundle(open_data(DATA), "parallel")
-    assert explain(bundle, IMAGE).traversals == ()
+    assert Explainer(bundle).explain(IMAGE).traversals == ()
     told = Explainer(bundle).explain(IMAGE, traversals=2)
     assert told.traversals == ()
     assert sum(note.startswith("no traversals: the decoder was never trained") for note in told.notes) == 1
@@ -109,4 +111,4 @@ def test_traversals_come_with_a_trained_decoder_only() -> None:
     most = capsule.argsort(descending=True)[:2].tolist()
     assert [each.name for each in told.traversals] == [bundle.concepts[j] for j in most]
     assert [each.value for each in told.traversals] == pytest.approx(capsule[most].tolist(), abs=1e-6)
-    assert len(told.as_dict()["traversals"]) == 2
+    assert len(explanation_document(told)["traversals"]) == 2

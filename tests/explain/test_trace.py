@@ -1,4 +1,4 @@
-"""One forward pass gives every route, and from the routes the pass can be made again."""
+"""One forward pass gives every message, and from the messages the pass can be made again."""
 
 import pytest
 import torch
@@ -13,34 +13,31 @@ from tests.explain.small_models import KINDS, random_image, small_model
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_routes_make_the_parents_again(kind: str) -> None:
+def test_every_way_is_the_sum_of_its_messages(kind: str) -> None:
     model = small_model(**KINDS[kind])
-    routes = trace(model, random_image(model))
-    for cell in routes.cells:
-        form = cell.cell.routing.sparse.squash_form
-        parents = squash(cell.routed, form)
-        if cell.axial is not None:
-            parents = parents + squash(cell.axial.routed, form)
-        if cell.residual:
-            parents = parents + cell.children
-        z = cell.cell.norm(parents)
-        torch.testing.assert_close(z + cell.cell.mlp(z), cell.parents)
+    for cell in trace(model, random_image(model)).cells:
+        assert [each.way.name for each in cell.ways][-1:] == (
+            ["residual"] if cell.module.residual else [cell.ways[-1].way.name]
+        )
+        for each in cell.ways:
+            direction = torch.randn_like(each.total)
+            brought = each.messages.dense(each.messages.along(direction))
+            assert brought.shape[2:] == (cell.outcome.shape[1], cell.given.shape[1])
+            torch.testing.assert_close(brought.sum((1, 3)), (direction * each.total).sum(-1))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_sum_is_over_children(kind: str) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "dynamic" not in kind])
+def test_the_ways_make_the_parents_again(kind: str) -> None:
     model = small_model(**KINDS[kind])
-    cell = trace(model, random_image(model)).cells[0]
-    parent = 5
-    by_hand = sum(
-        cell.coupling[0, head, parent, child] * cell.values[0, head, child]
-        for child in range(cell.children.shape[1])
-        for head in range(cell.heads)
-    )
-    torch.testing.assert_close(cell.routed[0, parent], by_hand)
-    if cell.axial is not None:
-        torch.testing.assert_close(cell.axial.mean.sum(1), torch.ones_like(cell.axial.mean[:, 0]))
-        torch.testing.assert_close(cell.axial.routed, cell.axial.mean @ cell.axial.values)
+    for cell in trace(model, random_image(model)).cells:
+        totals = {each.way.name: each.total for each in cell.ways}
+        form = cell.module.routing.sparse.squash_form
+        parents = squash(totals["sparse"], form) + squash(totals["axial"], form)
+        if cell.module.residual:
+            assert torch.equal(totals["residual"], cell.given)
+            parents = parents + totals["residual"]
+        z = cell.module.norm(parents)
+        torch.testing.assert_close(z + cell.module.mlp(z), cell.outcome)
 
 
 def test_the_couplings_are_those_of_the_model() -> None:
@@ -48,40 +45,28 @@ def test_the_couplings_are_those_of_the_model() -> None:
     image = random_image(model)
     with record_couplings(model) as couplings:
         model(image)
-    routes = trace(model, image)
     sparse = [c.coupling for c in couplings if c.branch == "sparse"]
     assert model.blocks[0][0].routing.sparse.neighbourhood.windowed
-    assert all(torch.equal(a.coupling, b) for a, b in zip(routes.cells, sparse, strict=True))
+    for cell, coupling in zip(trace(model, image).cells, sparse, strict=True):
+        messages = cell.ways[0].messages
+        assert torch.equal(messages.dense(messages.coupling), coupling)
 
 
-def test_other_leaves_climb_through_the_same_cells() -> None:
-    model = small_model()
-    image = random_image(model)
-    first, second = trace(model, image[:1]), trace(model, image[1:])
-    climbed = first.climb(second.primary)
-    for one, two in zip(climbed, second.cells, strict=True):
-        torch.testing.assert_close(one.coupling, two.coupling)
-        torch.testing.assert_close(one.parents, two.parents)
-    assert [cell.name for cell in climbed] == [cell.name for cell in second.cells]
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_cells_are_read_out_as_the_model_does(kind: str) -> None:
+    model = small_model(**KINDS[kind])
+    traced = trace(model, random_image(model))
+    values = traced.read_out(traced.tower(traced.layers[0]))
+    torch.testing.assert_close(values["concepts"], traced.output.presence)
+    torch.testing.assert_close(values["classes"], traced.output.logits)
+    assert traced.leaves(traced.image).shape == traced.layers[0].shape
 
 
-def test_shares_add_up_to_the_heads() -> None:
-    model = small_model()
-    routes = trace(model, random_image(model))
-    assert routes.concept_shares is not None
-    assert routes.class_shares is not None
-    assert model.concepts is not None
-    s = routes.concept_shares.sum(2) + model.concepts.readout.bias
-    torch.testing.assert_close(squash(s), routes.output.concept_capsules)
-    s = routes.class_shares.sum(2) + model.classes.readout.bias
-    torch.testing.assert_close(squash(s), routes.output.class_capsules)
-
-
-def test_a_model_without_concepts_and_one_that_decides_by_them() -> None:
-    plain = small_model(num_concepts=0)
-    assert trace(plain, random_image(plain)).concept_shares is None
-    by_concepts = small_model(head="bottleneck")
-    assert trace(by_concepts, random_image(by_concepts)).class_shares is None
+def test_a_model_without_concepts_has_classes_alone() -> None:
+    model = small_model(num_concepts=0)
+    traced = trace(model, random_image(model))
+    assert traced.concepts is None
+    assert list(traced.read_out(traced.layers[-1])) == ["classes"]
 
 
 def test_a_model_in_training_is_refused() -> None:
@@ -90,14 +75,14 @@ def test_a_model_in_training_is_refused() -> None:
 
 
 def test_a_model_without_routes_is_refused() -> None:
-    with pytest.raises(ValueError, match="PlainCNN has no couplings"):
+    with pytest.raises(ValueError, match="PlainCNN has no routes to follow; choose a gradient map"):
         trace(PlainCNN(num_classes=2, image_size=32).eval(), torch.rand(1, 1, 32, 32))
 
 
 class Doubled(ParseCaps):
     """Something happens between two cells that the recorder does not know."""
 
-    def _climb(self, image: torch.Tensor) -> torch.Tensor:
+    def _top_capsules(self, image: torch.Tensor) -> torch.Tensor:
         u = self.primary(self.initial(image))
         for block in self.blocks:
             u = 2 * block(u)
@@ -135,5 +120,16 @@ class TestRecorder:
             model(image)
             model(image[:1])
         cells = [stage for stage in stages if stage.name == "blocks.0.0"]
-        assert [cell.couplings["sparse"].shape[0] for cell in cells] == [2, 1]
+        assert [cell.ways[0].total.shape[0] for cell in cells] == [2, 1]
         assert isinstance(cells[0].module, nn.Module)
+
+    def test_the_gradient_at_a_way_is_that_of_the_way_alone(self) -> None:
+        """A residual path passes its children, which the routing uses as well."""
+        model = small_model()
+        with record_stages(model) as stages:
+            output = model(random_image(model))
+        cell = next(stage for stage in stages if stage.name == "blocks.2.1")
+        kept = cell.ways[-1]
+        assert kept.way.name == "residual"
+        by_way, whole = torch.autograd.grad(output.logits.sum(), [kept.total, cell.given])
+        assert not torch.allclose(by_way, whole)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from parsecaps.data.preparation import Preparation
-from parsecaps.explain.explainer import Explainer, explain
+from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
 from parsecaps.explain.strict_cost import Strictness
 from parsecaps.explain.traversal_strip import TraversalStrip
@@ -85,7 +85,7 @@ def test_a_hundred_cases_of_224_pixels_stay_below_20_megabytes(told: list[Explan
     model = ParseCaps.from_preset("medical", num_classes=3, num_concepts=7, in_channels=3).eval()
     names = tuple(f"concept {j}" for j in range(7))
     bundle = Bundle(model, Preparation(size=224, channels=3), ("a", "b", "c"), names)
-    one = explain(bundle, torch.rand(3, 224, 224))
+    one = Explainer(bundle).explain(torch.rand(3, 224, 224))
     shared = told[0]
     one = replace(one, similar=shared.similar, pictures={row: bytes(4000) for row in shared.pictures})
     small, large = (len(case_page([one] * count).encode()) for count in (1, 3))

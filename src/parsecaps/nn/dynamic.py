@@ -19,8 +19,7 @@ class DynamicRouting(Routing):
     The transformation W depends on where a child lies in its parent's window, as in a convolution. The logits b start
     at 0, and after each of the `iterations` but the last grow by the agreement `u_hat . v`. A head is a group of the
     parents' instantiation parameters that is routed by itself and squashed by itself, so it is a capsule type of the
-    original. As in most published code, the iterations before the last see the predictions without their gradient:
-    gradients flow through the last weighted sum alone, and the couplings are constants to them.
+    original. Gradients flow through all iterations, as in the authors' own code; some others stop them before the last.
 
     Shapes:
         - input: U_l (B, n, in_dim)
@@ -51,12 +50,11 @@ class DynamicRouting(Routing):
         children = self.neighbourhood.gather(u)  # (B, n', window, in_dim)
         u_hat = einsum(children, self.weight, "b n w i, w i d -> b n w d")
         u_hat = rearrange(u_hat, "b n w (h d) -> b n h w d", h=self.heads)
-        with torch.no_grad():
-            b = self.outside.expand(u.shape[0], self.heads, -1, -1)
-            for _ in range(self.iterations - 1):
-                v = self._squash(self._sum(self.neighbourhood.kept(b.softmax(-2)), u_hat))
-                agreement = einsum(u_hat, v, "b n h w d, b n h d -> b n h w")
-                b = b + self.neighbourhood.dense(agreement)
+        b = self.outside.expand(u.shape[0], self.heads, -1, -1)
+        for _ in range(self.iterations - 1):
+            v = self._squash(self._sum(self.neighbourhood.kept(b.softmax(-2)), u_hat))
+            agreement = einsum(u_hat, v, "b n h w d, b n h d -> b n h w")
+            b = b + self.neighbourhood.dense(agreement)
         c = self.neighbourhood.kept(self.coupling(b))  # (B, n', heads, window)
         s = self._sum(c, u_hat)
         s = self.way(rearrange(s, "b n h d -> b n (h d)"), CoupledPredictions(self, u_hat, c))
