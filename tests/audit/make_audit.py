@@ -13,7 +13,7 @@ from parsecaps.audit.randomisation import CascadeMeasures, summarise_cascade
 from parsecaps.audit.redundancy import NUM_BINS, LayerSimilarity
 from parsecaps.audit.route_ablation import SHARES, CutMeasures, RouteAblation, summarise_cuts
 from parsecaps.audit.run import Audit
-from parsecaps.explain.strict_cost import Paired, StrictCost
+from parsecaps.explain.strict_tree import Paired, StrictCost
 from parsecaps.metrics import Score
 from parsecaps.metrics.comparison import Difference
 

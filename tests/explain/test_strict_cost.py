@@ -11,8 +11,14 @@ from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import Target, attribution_maps
 from parsecaps.explain.case_memory import weights_digest
 from parsecaps.explain.explainer import Explainer
-from parsecaps.explain.strict_cost import StrictCost, Strictness, load_cost
-from parsecaps.explain.strict_tree import save_statistics, strict_network, strict_statistics
+from parsecaps.explain.strict_tree import (
+    StrictCost,
+    Strictness,
+    load_cost,
+    save_statistics,
+    strict_network,
+    strict_statistics,
+)
 from parsecaps.report.explanation_json import explanation_document
 from tests.audit.make_audit import make_cost
 from tests.explain.told import DATA, make_bundle, make_folder

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from parsecaps.explain.thumbnails import jpeg, read_thumbnails, write_thumbnails
+from parsecaps.explain.case_memory import jpeg, read_thumbnails, write_thumbnails
 
 
 def shades(channels: int, side: int) -> np.ndarray:

@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from parsecaps.explain.traversal import traverse
-from parsecaps.explain.traversal_strip import STEPS, traversal_strips
+from parsecaps.explain.traversal import STEPS, traversal_strips, traverse
 from tests.explain.test_traversal import CAPSULE, model_with_decoder
 
 

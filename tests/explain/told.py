@@ -8,9 +8,8 @@ from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.explain.case_memory import THUMBNAILS_FILE, remember
+from parsecaps.explain.case_memory import THUMBNAILS_FILE, remember, write_thumbnails
 from parsecaps.explain.explainer import Explainer
-from parsecaps.explain.thumbnails import write_thumbnails
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.prediction.bundle import Bundle
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import torch
 
 from parsecaps.models import ParseCaps, PlainCNN
-from parsecaps.nn.standardise import Standardise
+from parsecaps.models.pretrained import Standardise
 
 
 def test_values_per_channel() -> None:

@@ -9,8 +9,7 @@ import torch
 from parsecaps.config import load_config
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of
-from parsecaps.explain.case_memory import CaseMemory, remember_run
-from parsecaps.explain.thumbnails import read_thumbnails
+from parsecaps.explain.case_memory import CaseMemory, read_thumbnails, remember_run
 from parsecaps.explain.traversal import trained_decoder, traverse, usual_ranges
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.training.fit import train_run

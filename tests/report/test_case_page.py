@@ -11,8 +11,8 @@ import torch
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
-from parsecaps.explain.strict_cost import Strictness
-from parsecaps.explain.traversal_strip import TraversalStrip
+from parsecaps.explain.strict_tree import Strictness
+from parsecaps.explain.traversal import TraversalStrip
 from parsecaps.models import ParseCaps
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.case_page import case_page

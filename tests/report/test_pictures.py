@@ -5,7 +5,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from parsecaps.explain.traversal_strip import TraversalStrip
+from parsecaps.explain.traversal import TraversalStrip
 from parsecaps.report.pictures import (
     data_uri,
     grey_png,

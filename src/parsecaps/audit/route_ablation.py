@@ -20,8 +20,7 @@ from parsecaps.audit.cases import About, Cases, Progress, Values
 from parsecaps.explain.attribution import Target
 from parsecaps.metrics import Score, means
 from parsecaps.nn.couplings import Coupling, Rule, record_couplings, replace_couplings
-from parsecaps.nn.initial import InitialBlock
-from parsecaps.nn.primary import PrimaryCaps
+from parsecaps.nn.primary import InitialBlock, PrimaryCaps
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 RANDOM_CUTS = 3

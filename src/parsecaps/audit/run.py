@@ -1,6 +1,4 @@
-"""How far the explanations of a model can be trusted, measured on a data set: maps of several methods side by side,
-lesions painted over, routes cut, concepts, what a strict tree costs, and how alike capsules are.
-"""
+"""What a strict tree costs, measured beside the ordinary network."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,25 +9,53 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from parsecaps.audit.cases import About, CaseMasks, Cases, find_masks
+from parsecaps.audit.cases import About, CaseMasks, Cases, Progress, find_masks
 from parsecaps.audit.concepts import ConceptAudit, audit_concepts
 from parsecaps.audit.inpainting import Inpainted, measure_inpainted, summarise_inpainted
 from parsecaps.audit.maps import MapAudit, MapMaker, StageProgress, audit_maps, map_makers
 from parsecaps.audit.redundancy import LayerSimilarity, capsule_similarity
 from parsecaps.audit.route_ablation import RouteAblation, RouteRelevance, audit_routes
-from parsecaps.audit.strict_cost import strict_cost
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import has_routes, route_relevance
 from parsecaps.explain.case_memory import weights_digest
-from parsecaps.explain.strict_cost import StrictCost
-from parsecaps.explain.strict_tree import load_statistics
+from parsecaps.explain.strict_tree import Paired, StrictCost, load_statistics, strict_network
+from parsecaps.metrics import compare, paired_differences, score
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
 from parsecaps.run import Run
 from parsecaps.training.choose import absolute
+
+
+def strict_cost(
+    bundle: Bundle,
+    data: DataSet,
+    prepared: PreparedImages,
+    rows: Sequence[int],
+    ordinary: Predictions,
+    *,
+    statistics: Mapping[str, Tensor] | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Progress = lambda done, total: None,
+) -> StrictCost:
+    """Run the strict network on these cases, of which the `ordinary` one's predictions are known, and score both."""
+    progress(0, len(rows))
+    with strict_network(bundle.model, statistics):
+        strict = predict_cases(bundle, data, prepared, rows, progress=progress)
+    scores = [score(each, resamples=resamples, seed=seed) for each in (ordinary, strict)]
+    accuracy = auroc = None
+    if (ordinary.label >= 0).any():
+        difference = compare(ordinary, strict, resamples=resamples, seed=seed).differences["accuracy"]
+        accuracy = Paired(scores[0]["accuracy"], scores[1]["accuracy"], difference)
+    if ordinary.presence is not None and ordinary.concepts is not None and "mean_auroc" in scores[0].concepts:
+        first, second = (each.concepts["mean_auroc"] for each in scores)
+        found = paired_differences(ordinary, strict, ["mean_auroc"], resamples=resamples, seed=seed)
+        auroc = Paired(first, second, found["mean_auroc"])
+    return StrictCost(accuracy, auroc, statistics is not None, weights_digest(bundle.model))
+
 
 LIMIT = 200  # cases with maps; fewer for what is slower still
 SANITY_CASES = 8

@@ -19,6 +19,7 @@ from parsecaps.explain.case_memory import (
     Prototype,
     SimilarCase,
     prototypes,
+    read_thumbnails,
     similar,
     weights_digest,
 )
@@ -27,12 +28,10 @@ from parsecaps.explain.explanation import Explanation, Reasons, SeenConcept
 from parsecaps.explain.intervention import ConceptReasoning, bottleneck_of, concept_reasoning
 from parsecaps.explain.parse_tree import ParseTree, tree_of_path
 from parsecaps.explain.route_maps import route_maps
-from parsecaps.explain.strict_cost import StrictCost, Strictness, load_cost
-from parsecaps.explain.strict_tree import load_statistics, strict_network
+from parsecaps.explain.strict_tree import StrictCost, Strictness, load_cost, load_statistics, strict_network
 from parsecaps.explain.targets import Target
-from parsecaps.explain.thumbnails import read_thumbnails
 from parsecaps.explain.trace import Trace, has_routes, trace
-from parsecaps.explain.traversal_strip import TraversalStrip, traversal_strips
+from parsecaps.explain.traversal import TraversalStrip, traversal_strips
 from parsecaps.metrics import THRESHOLD
 from parsecaps.prediction.bundle import Bundle, find_bundle
 from parsecaps.prediction.files import ImageFile

@@ -9,8 +9,8 @@ from parsecaps.explain.case_memory import Prototype, SimilarCase
 from parsecaps.explain.counterfactual import Counterfactual
 from parsecaps.explain.intervention import ConceptReasoning
 from parsecaps.explain.parse_tree import ParseTree
-from parsecaps.explain.strict_cost import Strictness
-from parsecaps.explain.traversal_strip import TraversalStrip
+from parsecaps.explain.strict_tree import Strictness
+from parsecaps.explain.traversal import TraversalStrip
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.targets import Target, neutral_image
 from parsecaps.explain.trace import Trace
-from parsecaps.nn.initial import InitialBlock
+from parsecaps.nn.primary import InitialBlock
 
 _POINTS = (0.25, 0.75)  # of the way from the neutral image, where gradients of the pixels are taken
 

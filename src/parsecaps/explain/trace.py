@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from parsecaps.explain.targets import About
 from parsecaps.nn.cell import CapsuleCell
 from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
-from parsecaps.nn.initial import InitialBlock
-from parsecaps.nn.primary import PrimaryCaps
+from parsecaps.nn.primary import InitialBlock, PrimaryCaps
 from parsecaps.nn.recorder import RecordedStage, record_stages
 from parsecaps.nn.routing import Way
 from parsecaps.types import Output

@@ -10,9 +10,8 @@ from parsecaps.models.pretrained import Head, PretrainedModel, check_head
 from parsecaps.nn.cell import capsule_block
 from parsecaps.nn.decoder import Decoder
 from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
-from parsecaps.nn.initial import InitialBlock
 from parsecaps.nn.normalisation import capsule_norm
-from parsecaps.nn.primary import PrimaryCaps
+from parsecaps.nn.primary import InitialBlock, PrimaryCaps
 from parsecaps.nn.routing import RoutingConfig
 from parsecaps.types import Output
 

@@ -1,18 +1,14 @@
 """The layers of ParseCaps, each named as in the paper."""
 
-from parsecaps.nn.axial import AxialAttention
 from parsecaps.nn.cell import ROUTINGS, CapsuleCell, capsule_block
 from parsecaps.nn.couplings import Coupling, record_couplings, replace_couplings
 from parsecaps.nn.decoder import Decoder
 from parsecaps.nn.dynamic import DynamicRouting
 from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
-from parsecaps.nn.initial import InitialBlock
-from parsecaps.nn.pconv import PConvCaps
 from parsecaps.nn.phrases import PhraseEmbedding
-from parsecaps.nn.primary import PrimaryCaps
+from parsecaps.nn.primary import InitialBlock, PrimaryCaps
 from parsecaps.nn.routing import Messages, Routing, RoutingConfig, Way
-from parsecaps.nn.saa import SAARouting
-from parsecaps.nn.sparse import SparseAttention
+from parsecaps.nn.saa import AxialAttention, PConvCaps, SAARouting, SparseAttention
 
 __all__ = [
     "ROUTINGS",

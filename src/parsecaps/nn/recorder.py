@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from parsecaps.nn.cell import CapsuleCell
 from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
-from parsecaps.nn.initial import InitialBlock
 from parsecaps.nn.normalisation import CapsuleBatchNorm
-from parsecaps.nn.primary import PrimaryCaps
+from parsecaps.nn.primary import InitialBlock, PrimaryCaps
 from parsecaps.nn.routing import Messages, Way
 
 _STAGES = (InitialBlock, PrimaryCaps, CapsuleCell, CapsuleBatchNorm, nn.LayerNorm, ConceptLayer, FullyCaps, Bottleneck)

@@ -17,12 +17,12 @@ from parsecaps.explain.case_memory import (
     THUMBNAILS_FILE,
     CaseMemory,
     TrainingCases,
+    read_thumbnails,
     remember,
     remember_run,
     training_cases,
     weights_digest,
 )
-from parsecaps.explain.thumbnails import read_thumbnails
 from parsecaps.pipeline.evaluate import write_card
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.naming_page import naming_page

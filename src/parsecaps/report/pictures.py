@@ -10,7 +10,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from parsecaps.explain.traversal_strip import TraversalStrip
+    from parsecaps.explain.traversal import TraversalStrip
 
 MAP_SIDE = 64  # pixels of a map that is stored
 SHOWN_SIDE = 32  # pixels of a map that is shown, about as many as the primary grid has; a browser enlarges it
