@@ -13,8 +13,9 @@ from typer.testing import CliRunner, Result
 
 import parsecaps
 from parsecaps.cli import app
-from parsecaps.explain.case_memory import CaseMemory, remember_run, weights_digest
+from parsecaps.explain.case_memory import CaseMemory, remember_run
 from parsecaps.models import ParseCaps
+from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.training.callbacks import Callbacks
 from tests.data.make import folder_of_pictures

@@ -6,8 +6,8 @@ from PIL import Image
 
 from parsecaps.data.preparation import Preparation
 from parsecaps.discovery.naming import name_concepts, read_names
-from parsecaps.explain.case_memory import weights_digest
 from parsecaps.models import ParseCaps
+from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import predict_files

@@ -10,8 +10,9 @@ from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation, dequantise
 from parsecaps.data.sources import open_data
-from parsecaps.explain.case_memory import CaseMemory, prototypes, remember, similar, weights_digest
+from parsecaps.explain.case_memory import CaseMemory, prototypes, remember, similar
 from parsecaps.models import ParseCaps, PlainCNN
+from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import Bundle
 from tests.data.make import folder_of_pictures
 from tests.explain.make import make_memory

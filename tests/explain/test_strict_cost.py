@@ -9,7 +9,6 @@ import torch
 
 from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import Target, attribution_maps
-from parsecaps.explain.case_memory import weights_digest
 from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.strict_tree import (
     StrictCost,
@@ -19,6 +18,7 @@ from parsecaps.explain.strict_tree import (
     strict_network,
     strict_statistics,
 )
+from parsecaps.models.pretrained import weights_digest
 from parsecaps.report.explanation_json import explanation_document
 from tests.audit.make_audit import make_cost
 from tests.explain.told import DATA, make_bundle, make_folder

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from parsecaps.functional import entmax, squash
-from parsecaps.nn import RoutingConfig, SparseAttention, record_couplings, sparse
+from parsecaps.nn import RoutingConfig, SparseAttention, record_couplings, saa
 from parsecaps.nn.locality import Neighbourhood
 from parsecaps.nn.normalisation import CapsuleScale
 
@@ -71,7 +71,7 @@ def test_windowed_and_dense_routing_agree(changes: dict[str, Any], monkeypatch: 
     def always_dense(**arguments: Any) -> Neighbourhood:
         return Neighbourhood(**{**arguments, "windowed": False})
 
-    monkeypatch.setattr(sparse, "Neighbourhood", always_dense)
+    monkeypatch.setattr(saa, "Neighbourhood", always_dense)
     dense = new_attention(**changes).double()
     assert not dense.neighbourhood.windowed
     dense.load_state_dict(windowed.state_dict())

@@ -9,8 +9,9 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.discovery.discover import discover_concepts
 from parsecaps.discovery.naming import name_concepts
 from parsecaps.discovery.stability import Stability
-from parsecaps.explain.case_memory import CaseMemory, jpeg, weights_digest
+from parsecaps.explain.case_memory import CaseMemory, jpeg
 from parsecaps.models import ParseCaps
+from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.naming_page import naming_page
 from tests.browser import needs_browser, page

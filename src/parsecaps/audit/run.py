@@ -1,4 +1,4 @@
-"""What a strict tree costs, measured beside the ordinary network."""
+"""How far the explanations of a model can be trusted: all that is measured, on the test part of a run or on other data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,9 +19,9 @@ from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import has_routes, route_relevance
-from parsecaps.explain.case_memory import weights_digest
 from parsecaps.explain.strict_tree import Paired, StrictCost, load_statistics, strict_network
 from parsecaps.metrics import compare, paired_differences, score
+from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from parsecaps.data.files import write_atomically
 from parsecaps.data.tables import read_table
-from parsecaps.explain.case_memory import weights_digest
+from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import BUNDLE_FILE, Bundle, find_bundle
 
 SHEET_FILE = "concept-names.csv"

@@ -6,7 +6,6 @@ The files hold names, patients and small pictures of training cases: leave them 
 may be given away too. A bundle works without them.
 """
 
-import hashlib
 import io
 import json
 import os
@@ -24,6 +23,7 @@ from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.strict_tree import STATISTICS_CASES, save_statistics, strict_statistics
+from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn.couplings import Coupling
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
@@ -205,15 +205,6 @@ def remember_run(
         batches = Batches(cases.data, cases.prepared, [rows[i] for i in some], batch_size=64).epoch(0)
         save_statistics(place, strict_statistics(model, (each.image for each in batches)), memory.model)
     return replace(memory, temperature=cases.bundle.calibration.temperature)
-
-
-def weights_digest(model: nn.Module) -> str:
-    """The weights in short: equal where two models are the same, whatever their concepts are called."""
-    content = hashlib.blake2b(digest_size=8)
-    for name, tensor in sorted(model.state_dict().items()):
-        content.update(name.encode())
-        content.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return content.hexdigest()
 
 
 class KnownCase(NamedTuple):

@@ -21,7 +21,6 @@ from parsecaps.explain.case_memory import (
     prototypes,
     read_thumbnails,
     similar,
-    weights_digest,
 )
 from parsecaps.explain.counterfactual import counterfactual
 from parsecaps.explain.explanation import Explanation, Reasons, SeenConcept
@@ -33,6 +32,7 @@ from parsecaps.explain.targets import Target
 from parsecaps.explain.trace import Trace, has_routes, trace
 from parsecaps.explain.traversal import TraversalStrip, traversal_strips
 from parsecaps.metrics import THRESHOLD
+from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import Bundle, find_bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import Prediction, answer, each_image, of_output, predict_files

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.explain.case_memory import weights_digest
 from parsecaps.metrics import Score
 from parsecaps.metrics.comparison import Difference
+from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn.couplings import Coupling, replace_couplings
 from parsecaps.nn.normalisation import CapsuleBatchNorm
 from parsecaps.prediction.bundle import Bundle

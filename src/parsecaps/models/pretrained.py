@@ -1,5 +1,6 @@
 """Pixels on the scale that a network learns best on, as part of the network."""
 
+import hashlib
 import json
 import shutil
 from abc import ABC, abstractmethod
@@ -170,6 +171,15 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(model, str) or not isinstance(config, dict):
         raise ValueError(f"{path} has no 'model' and 'config', a name and its settings; save the model again")
     return {"model": model, "config": config}
+
+
+def weights_digest(model: nn.Module) -> str:
+    """The weights in short: equal where two models are the same, whatever their concepts are called."""
+    content = hashlib.blake2b(digest_size=8)
+    for name, tensor in sorted(model.state_dict().items()):
+        content.update(name.encode())
+        content.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return content.hexdigest()
 
 
 def check_head(head: str, num_concepts: int) -> None:

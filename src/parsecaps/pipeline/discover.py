@@ -21,8 +21,8 @@ from parsecaps.explain.case_memory import (
     remember,
     remember_run,
     training_cases,
-    weights_digest,
 )
+from parsecaps.models.pretrained import weights_digest
 from parsecaps.pipeline.evaluate import write_card
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.naming_page import naming_page
