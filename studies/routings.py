@@ -1,37 +1,48 @@
-"""Routings that only studies need, registered in `ROUTINGS` from outside and chosen by `model.settings.routing`.
+"""Routings that only studies need, registered from outside; `PLACE` and `SPARSE_ALONE` choose them as settings.
 
 `PLACE` lets couplings follow from place alone: what a choice by content is worth is what a network loses without it.
-`SPARSE_ALONE` leaves out the axial branch.
+`SPARSE_ALONE` leaves out the axial branch. A run trained with one of them can be loaded where this module is imported.
 """
 
 from typing import Any
 
 from torch import Tensor
 
-from parsecaps.nn import ROUTINGS, SAARouting
+from parsecaps.nn import ROUTINGS, RoutingConfig, SAARouting
 
 
 class PlaceRouting(SAARouting):
-    """The routing of the paper with nobody asking: all queries are 0, so the priors alone choose the children.
+    """SAA routing whose parents ask for nothing: all queries are 0, so the priors alone are the logits.
+
+    Its keys get no gradient and have no part in the answer.
 
     Shapes:
         - input: U_l (B, n, in_dim)
         - output: U_{l+1} (B, n', out_dim)
     """
 
+    def __init__(self, *, width: int, in_dim: int, out_dim: int, stride: int, config: RoutingConfig) -> None:
+        super().__init__(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config)
+        self.asked = ((-(-width // stride)) ** 2, out_dim)
+        del self.predict, self.query_norm
+
     def forward(self, u: Tensor) -> Tensor:
-        q = 0 * self.predict(u)
-        parents: Tensor = self.sparse(u, q) + self.axial(u, q)
+        nothing = u.new_zeros(len(u), *self.asked)
+        parents: Tensor = self.sparse(u, nothing) + self.axial(u, nothing)
         return parents
 
 
 class SparseRouting(SAARouting):
-    """The sparse branch of the paper's routing alone.
+    """The sparse branch of SAA routing, alone.
 
     Shapes:
         - input: U_l (B, n, in_dim)
         - output: U_{l+1} (B, n', out_dim)
     """
+
+    def __init__(self, *, width: int, in_dim: int, out_dim: int, stride: int, config: RoutingConfig) -> None:
+        super().__init__(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config)
+        del self.axial
 
     def forward(self, u: Tensor) -> Tensor:
         parents: Tensor = self.sparse(u, self.query_norm(self.predict(u)))
