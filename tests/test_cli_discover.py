@@ -19,7 +19,7 @@ from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.training.callbacks import Callbacks
 from tests.data.make import folder_of_pictures
-from tests.explain.told import make_folder
+from tests.explain.make_explained import make_folder
 
 SETTINGS = {
     "model.preset": "tiny",

@@ -17,7 +17,7 @@ from parsecaps.explain.explainer import Explainer
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.explanation_json import explanation_document
 from parsecaps.training.callbacks import Callbacks
-from tests.explain.told import make_bundle, make_folder
+from tests.explain.make_explained import make_bundle, make_folder
 
 
 def run(*arguments: object) -> Result:

@@ -18,7 +18,7 @@ from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.prediction.calibration import Calibration
 from parsecaps.prediction.conformal import ConformalQuantiles
 from parsecaps.report.explanation_json import explanation_document
-from tests.explain.told import DATA, make_bundle, make_folder
+from tests.explain.make_explained import DATA, make_bundle, make_folder
 
 IMAGE = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
 

@@ -21,7 +21,7 @@ from parsecaps.explain.strict_tree import (
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.report.explanation_json import explanation_document
 from tests.audit.make_audit import make_cost
-from tests.explain.told import DATA, make_bundle, make_folder
+from tests.explain.make_explained import DATA, make_bundle, make_folder
 
 IMAGE = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
 CONCEPTS = [Target("concepts", j) for j in range(7)]

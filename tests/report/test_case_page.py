@@ -18,7 +18,7 @@ from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.case_page import case_page
 from tests.audit.make_audit import make_cost
 from tests.browser import needs_browser, page
-from tests.explain.told import make_folder
+from tests.explain.make_explained import make_folder
 
 NAMES = ["<i>a</i>.png", "b.png", "a-very-long-name-without-any-place-to-break-it/" * 3 + "c.png"]
 

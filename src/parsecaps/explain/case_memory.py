@@ -287,10 +287,12 @@ def first_of_patients(memory: CaseMemory, score: np.ndarray, count: int) -> list
 
 def known_case(memory: CaseMemory, row: int) -> KnownCase:
     """What is known of a case."""
-    said, chances = memory.predictions, memory.probabilities[row]
-    label, best = int(said.label[row]), int(chances.argmax())
-    truth = None if label < 0 else said.classes[label]
-    return KnownCase(row, said.name[row], said.patient[row], truth, said.classes[best], float(chances[best]))
+    predictions, chances = memory.predictions, memory.probabilities[row]
+    label, best = int(predictions.label[row]), int(chances.argmax())
+    truth = None if label < 0 else predictions.classes[label]
+    return KnownCase(
+        row, predictions.name[row], predictions.patient[row], truth, predictions.classes[best], float(chances[best])
+    )
 
 
 def _array(tensor: Tensor) -> np.ndarray:

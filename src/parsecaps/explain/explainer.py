@@ -95,10 +95,10 @@ class Explainer:
     def predict(self, image: str | Path, *, frame: int | None = None, risk: float | None = None) -> Prediction:
         """What the model says of an image file, the same as `parsecaps predict` writes."""
         risk = self.risk if risk is None else risk
-        (said,) = predict_files(self.bundle, [ImageFile(Path(image), frame)], risk=risk)
-        if said.error:
-            raise ValueError(said.error)
-        return said
+        (prediction,) = predict_files(self.bundle, [ImageFile(Path(image), frame)], risk=risk)
+        if prediction.error:
+            raise ValueError(prediction.error)
+        return prediction
 
     def explain_file(
         self,
@@ -162,8 +162,8 @@ class Explainer:
             traced = self._trace(batch, notes)
             output = answer(bundle, batch) if traced is None else traced.output
             predictions = of_output(bundle, output)
-            (said,) = each_image(bundle, predictions, risk)
-            best, presence = bundle.classes.index(said["label"]), predictions.presence
+            (prediction,) = each_image(bundle, predictions, risk)
+            best, presence = bundle.classes.index(prediction["label"]), predictions.presence
             concepts = [] if presence is None else [Target("concepts", j) for j in range(len(bundle.concepts))]
             targets = [*concepts, Target("classes", best)]
             path = AttributionPath(traced) if traced and (method == ROUTES or num_trees > 0) else None
@@ -184,10 +184,10 @@ class Explainer:
         return Explanation(
             name=name,
             image=image,
-            diagnosis=said["label"],
-            probabilities=said["probabilities"],
-            possible=said["possible"],
-            abstain=said["abstain"],
+            diagnosis=prediction["label"],
+            probabilities=prediction["probabilities"],
+            possible=prediction["possible"],
+            abstain=prediction["abstain"],
             method=method,
             class_map=pictures[-1],
             concepts=self._concepts(pictures[:-1], known, concept_truth or {}, notes),
@@ -248,11 +248,11 @@ class Explainer:
     def _strictness(self, ordinary: Output) -> Strictness:
         """What the ordinary network says, beside an explanation of the strict one."""
         predictions = of_output(self.bundle, ordinary)
-        (said,) = each_image(self.bundle, predictions)
+        (prediction,) = each_image(self.bundle, predictions)
         seen = [] if predictions.presence is None else np.flatnonzero(self._seen(predictions.presence[0])).tolist()
         names = tuple(self.bundle.concepts[j] for j in seen)
-        probability = said["probabilities"][said["label"]]
-        return Strictness(said["label"], probability, names, self.statistics is not None, self.cost)
+        probability = prediction["probabilities"][prediction["label"]]
+        return Strictness(prediction["label"], probability, names, self.statistics is not None, self.cost)
 
     def _traversals(self, output: Output, count: int, notes: list[str]) -> tuple[TraversalStrip, ...]:
         if not count:

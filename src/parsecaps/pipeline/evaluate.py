@@ -170,8 +170,8 @@ def _evaluate_folds(run: Run, settings: EvaluateConfig) -> Evaluation:
 def _join_notes(names: Sequence[str], notes: Sequence[list[str]]) -> list[str]:
     """The notes of all folds, each with the names of those it is about."""
     about: dict[str, list[str]] = {}
-    for name, said in zip(names, notes, strict=True):
-        for note in said:
+    for name, own in zip(names, notes, strict=True):
+        for note in own:
             about.setdefault(note, []).append(name)
     return [f"{', '.join(folds)}: {note}" for note, folds in about.items()]
 

@@ -48,9 +48,9 @@ def write_rows(
     with open(path, "a", encoding="utf-8", newline="") as file:
         if path.suffix == ".csv" and file.tell() == 0:
             csv.writer(file, lineterminator="\n").writerow(names)
-        for said in predict_files(bundle, rest, risk=risk, batch_size=batch_size):
-            _write(file, said, names if path.suffix == ".csv" else None)
-            done, failed = done + 1, failed + bool(said.error)
+        for prediction in predict_files(bundle, rest, risk=risk, batch_size=batch_size):
+            _write(file, prediction, names if path.suffix == ".csv" else None)
+            done, failed = done + 1, failed + bool(prediction.error)
             if done % batch_size == 0:
                 file.flush()
             progress(done, failed)
@@ -106,23 +106,28 @@ def _check_header(path: Path, names: list[str]) -> None:
         raise ValueError(f"{path} was written with other columns ({sorted(other)[0]!r} for one); choose another file")
 
 
-def _write(file: IO[str], said: Prediction, names: list[str] | None) -> None:
-    place = {"image": said.image, "frame": said.frame, "patient": said.patient, "error": said.error}
+def _write(file: IO[str], prediction: Prediction, names: list[str] | None) -> None:
+    place = {
+        "image": prediction.image,
+        "frame": prediction.frame,
+        "patient": prediction.patient,
+        "error": prediction.error,
+    }
     if names is None:
         answer = {
-            "class": said.label,
-            "probabilities": said.probabilities,
-            "concepts": said.concepts,
-            "set": said.possible,
-            "abstain": said.abstain,
+            "class": prediction.label,
+            "probabilities": prediction.probabilities,
+            "concepts": prediction.concepts,
+            "set": prediction.possible,
+            "abstain": prediction.abstain,
         }
-        file.write(json.dumps(place if said.error else {**place, **answer}) + "\n")
+        file.write(json.dumps(place if prediction.error else {**place, **answer}) + "\n")
         return
-    cells: dict[str, Any] = {**place, "class": said.label}
-    cells |= {f"{_PROBABILITY}{name}": f"{value:.6g}" for name, value in (said.probabilities or {}).items()}
-    cells |= {f"concept:{name}": f"{value:.6g}" for name, value in (said.concepts or {}).items()}
-    cells["set"] = "" if said.possible is None else " | ".join(said.possible)
-    cells["abstain"] = "" if said.abstain is None else int(said.abstain)
+    cells: dict[str, Any] = {**place, "class": prediction.label}
+    cells |= {f"{_PROBABILITY}{name}": f"{value:.6g}" for name, value in (prediction.probabilities or {}).items()}
+    cells |= {f"concept:{name}": f"{value:.6g}" for name, value in (prediction.concepts or {}).items()}
+    cells["set"] = "" if prediction.possible is None else " | ".join(prediction.possible)
+    cells["abstain"] = "" if prediction.abstain is None else int(prediction.abstain)
     csv.writer(file, lineterminator="\n").writerow(["" if cells.get(name) is None else cells[name] for name in names])
 
 

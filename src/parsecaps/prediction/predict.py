@@ -80,9 +80,9 @@ def predict_files(
     while batch := list(islice(source, batch_size)):
         read = [_read(bundle, file) for file in batch]
         images = [image for image in read if isinstance(image, Tensor)]
-        told = iter(each_image(bundle, predict_images(bundle, torch.stack(images)), risk) if images else ())
+        answers = iter(each_image(bundle, predict_images(bundle, torch.stack(images)), risk) if images else ())
         for file, image in zip(batch, read, strict=True):
-            answered = {"error": image} if isinstance(image, str) else next(told)
+            answered = {"error": image} if isinstance(image, str) else next(answers)
             yield Prediction(str(file.path), file.frame, file.patient, **answered)
 
 
@@ -109,13 +109,13 @@ def predict_cases(
     generator = Generator().manual_seed(0)
     for batch in Batches(data, prepared, rows, batch_size=batch_size).epoch(0):
         others = (changes(batch.image, generator) for _ in range(views - 1)) if changes is not None else ()
-        said = [predict_images(bundle, view) for view in (batch.image, *others)]
-        logits.append(said[0].logits if len(said) == 1 else _mean_logits(said))
-        if len(said) > 1:
-            named = np.stack([each.logits.argmax(1) for each in said])
+        by_view = [predict_images(bundle, view) for view in (batch.image, *others)]
+        logits.append(by_view[0].logits if len(by_view) == 1 else _mean_logits(by_view))
+        if len(by_view) > 1:
+            named = np.stack([each.logits.argmax(1) for each in by_view])
             consistency.append((named[1:] == named[0]).mean(0))
         if bundle.concepts:
-            presence.append(np.mean([each.presence for each in said if each.presence is not None], axis=0))
+            presence.append(np.mean([each.presence for each in by_view if each.presence is not None], axis=0))
         progress(sum(map(len, logits)), len(rows))
     known = bool(set(bundle.concepts) & set(data.concepts)) and len(rows) > 0
     return Predictions(
@@ -147,14 +147,14 @@ def of_output(bundle: Bundle, output: Output) -> Predictions:
 
 
 def each_image(bundle: Bundle, predictions: Predictions, risk: float | None = None) -> list[dict[str, Any]]:
-    """What is said of each image, calibrated: the fields of a `Prediction`, but for whose it is."""
+    """What is by_view of each image, calibrated: the fields of a `Prediction`, but for whose it is."""
     probabilities = predictions.probabilities(bundle.calibration.temperature)
     sets = None if risk is None else prediction_sets(probabilities, bundle.calibration.threshold(risk).probability)
-    told = []
+    answers = []
     for i, share in enumerate(probabilities):
         possible = None if sets is None else [bundle.classes[k] for k in np.flatnonzero(sets[i])]
         presence = () if predictions.presence is None else predictions.presence[i].tolist()
-        told.append(
+        answers.append(
             {
                 "label": bundle.classes[int(share.argmax())],
                 "probabilities": dict(zip(bundle.classes, share.tolist(), strict=True)),
@@ -163,7 +163,7 @@ def each_image(bundle: Bundle, predictions: Predictions, risk: float | None = No
                 "abstain": None if possible is None else len(possible) != 1,
             }
         )
-    return told
+    return answers
 
 
 def _read(bundle: Bundle, file: ImageFile) -> Tensor | str:
