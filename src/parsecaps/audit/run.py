@@ -1,4 +1,4 @@
-"""How far the explanations of a model can be trusted: all that is measured, on the test part of a run or on other data."""
+"""How far the explanations of a model can be trusted: all that is measured, on a run's test part or on other data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -106,28 +106,28 @@ def _check_header(path: Path, names: list[str]) -> None:
         raise ValueError(f"{path} was written with other columns ({sorted(other)[0]!r} for one); choose another file")
 
 
-def _write(file: IO[str], prediction: Prediction, names: list[str] | None) -> None:
+def _write(file: IO[str], found: Prediction, names: list[str] | None) -> None:
     place = {
-        "image": prediction.image,
-        "frame": prediction.frame,
-        "patient": prediction.patient,
-        "error": prediction.error,
+        "image": found.image,
+        "frame": found.frame,
+        "patient": found.patient,
+        "error": found.error,
     }
     if names is None:
         answer = {
-            "class": prediction.label,
-            "probabilities": prediction.probabilities,
-            "concepts": prediction.concepts,
-            "set": prediction.possible,
-            "abstain": prediction.abstain,
+            "class": found.label,
+            "probabilities": found.probabilities,
+            "concepts": found.concepts,
+            "set": found.possible,
+            "abstain": found.abstain,
         }
-        file.write(json.dumps(place if prediction.error else {**place, **answer}) + "\n")
+        file.write(json.dumps(place if found.error else {**place, **answer}) + "\n")
         return
-    cells: dict[str, Any] = {**place, "class": prediction.label}
-    cells |= {f"{_PROBABILITY}{name}": f"{value:.6g}" for name, value in (prediction.probabilities or {}).items()}
-    cells |= {f"concept:{name}": f"{value:.6g}" for name, value in (prediction.concepts or {}).items()}
-    cells["set"] = "" if prediction.possible is None else " | ".join(prediction.possible)
-    cells["abstain"] = "" if prediction.abstain is None else int(prediction.abstain)
+    cells: dict[str, Any] = {**place, "class": found.label}
+    cells |= {f"{_PROBABILITY}{name}": f"{value:.6g}" for name, value in (found.probabilities or {}).items()}
+    cells |= {f"concept:{name}": f"{value:.6g}" for name, value in (found.concepts or {}).items()}
+    cells["set"] = "" if found.possible is None else " | ".join(found.possible)
+    cells["abstain"] = "" if found.abstain is None else int(found.abstain)
     csv.writer(file, lineterminator="\n").writerow(["" if cells.get(name) is None else cells[name] for name in names])
 
 
