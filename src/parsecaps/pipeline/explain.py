@@ -13,6 +13,7 @@ from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.raw_image import RawImage
 from parsecaps.data.reading import read_image
 from parsecaps.data.sources import SOURCES, open_data
+from parsecaps.data.sources.folder import is_image
 from parsecaps.data.splits import relative_name
 from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
@@ -70,7 +71,9 @@ def _open(given: str | DataSet) -> str | DataSet:
     if isinstance(given, DataSet):
         return given
     place = Path(given)
-    if place.exists() and not any(known.recognise(place) for known in SOURCES.values()):
+    if (place.is_file() and is_image(place)) or (
+        place.exists() and not any(known.recognise(place) for known in SOURCES.values())
+    ):
         return given
     return open_data(given)
 
