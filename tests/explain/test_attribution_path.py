@@ -102,18 +102,30 @@ def test_the_gradient_at_the_leaves_is_that_of_the_model(kind: str) -> None:
         torch.testing.assert_close(path.gradients(target)[0], torch.autograd.grad(value.sum(), leaves)[0])
 
 
-@pytest.mark.parametrize("kind", ["bottleneck", "dynamic, bottleneck"])
-def test_a_class_made_of_concepts_needs_no_gradient_of_its_own(kind: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_found_at_once_are_those_found_one_by_one(kind: str) -> None:
     model = small_model(**KINDS[kind])
     image = random_image(model)
-    alone, after = path_of(model, image), path_of(model, image)
-    target = Target("classes", 1)
-    for j in range(3):
-        after.gradients(Target("concepts", j))
-    for one, two in zip(alone.gradients(target), after.gradients(target), strict=True):
-        torch.testing.assert_close(one, two)
-    assert alone.concept_weights(Target("concepts", 0)) is None
-    assert path_of(small_model(), random_image(small_model())).concept_weights(target) is None
+    targets = [Target("classes", 1), *(Target("concepts", j) for j in range(3)), Target("classes", 1)]
+    at_once, by_one = path_of(model, image, steps=2), path_of(model, image, steps=2)
+    at_once.find_gradients(targets)
+    for target in targets:
+        for one, two in zip(at_once.gradients(target), by_one.gradients(target), strict=True):
+            torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize("kind", ["bottleneck", "dynamic, bottleneck"])
+def test_a_class_made_of_concepts_needs_no_gradient_of_its_own(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small_model(**KINDS[kind])
+    path = path_of(model, random_image(model))
+    concepts, target = [Target("concepts", j) for j in range(3)], Target("classes", 1)
+    path.find_gradients(concepts)
+    monkeypatch.setattr(path, "_backward", None)
+    weights = model.classes.weight[1].detach()
+    for found, *parts in zip(path.gradients(target), *(path.gradients(each) for each in concepts), strict=True):
+        torch.testing.assert_close(found, sum(w * part for w, part in zip(weights, parts, strict=True)))
+    assert path.concept_weights(target, concepts[:2]) is None
+    assert path.concept_weights(concepts[0], concepts) is None
 
 
 def test_what_does_not_differ_brings_nothing() -> None:

@@ -1,6 +1,7 @@
 import base64
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from parsecaps.data.raw_image import RawImage
 from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import Target, attribution_maps
+from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.explainer import Explainer, load
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.prediction.calibration import Calibration
@@ -46,7 +48,12 @@ def test_it_puts_together_what_the_parts_say(known: Explainer) -> None:
         ("concepts", most[0]),
         ("concepts", most[1]),
     ]
-    assert told.trees[1] == parse_tree(bundle.model, IMAGE[None], index=most[0], name=bundle.concepts[most[0]])
+    alone = parse_tree(bundle.model, IMAGE[None], index=most[0], name=bundle.concepts[most[0]])
+    assert told.trees[1].name == alone.name
+    assert told.trees[1].share == pytest.approx(alone.share, abs=1e-5)
+    for node, same in zip(told.trees[1].nodes, alone.nodes, strict=True):
+        assert replace(node, share=same.share) == same
+        assert node.share == pytest.approx(same.share, abs=1e-5)
     assert (told.method, told.possible, told.abstain) == ("routes", None, None)
     assert told.notes == ("the probabilities are not calibrated: the model was saved without validation",)
 
@@ -197,17 +204,16 @@ def test_the_network_runs_once_for_all_maps_and_trees(head: str, monkeypatch: py
         return module.register_forward_hook(lambda _, given, output: passes.append((name, len(given[0]))))
 
     handles = [listen("model", bundle.model), listen("cell", bundle.model.blocks[0][0])]
-    backwards: list[int] = []
-    real = torch.autograd.grad
+    found: list[int] = []
+    backward = AttributionPath._backward
 
-    def counted(outputs: torch.Tensor, inputs: list[torch.Tensor], *rest: object, **options: object) -> object:
-        if isinstance(inputs, list):  # at the ways of the path
-            backwards.append(len(inputs))
-        return real(outputs, inputs, *rest, **options)
+    def counted(path: AttributionPath, targets: Sequence[Target]) -> list[tuple[torch.Tensor, ...]]:
+        found.append(len(targets))
+        return backward(path, targets)
 
-    monkeypatch.setattr(torch.autograd, "grad", counted)
+    monkeypatch.setattr(AttributionPath, "_backward", counted)
     Explainer(bundle).explain(IMAGE)
     for handle in handles:
         handle.remove()
     assert passes == [("cell", 1), ("model", 1), ("cell", 9)]  # the image, then the nine points of its path
-    assert len(backwards) == (8 if head == "parallel" else 7)
+    assert found == [8 if head == "parallel" else 7]

@@ -64,6 +64,7 @@ def route_relevance(model: nn.Module, image: Tensor, targets: Sequence[Target]) 
         - output: (B, heads, parents, children) each
     """
     path = AttributionPath(trace(model, image))
+    path.find_gradients(targets)
     return [
         [_choices(cell, by_way) for cell, by_way in zip(path.cells, path.route_relevance(target), strict=True)]
         for target in targets

@@ -7,6 +7,7 @@ each child was chosen for and what it then said both on its account. With the co
 would count for nothing, and concepts that are told apart by them would not be found.
 """
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -85,29 +86,46 @@ class AttributionPath:
         return tuple(found)
 
     def gradients(self, target: Target) -> tuple[Tensor, ...]:
-        """The gradients of a target at the leaves and at the sum of each way of each cell, at all points.
+        """The gradients of a target at the leaves and at the sum of each way of each cell, at all points."""
+        self.find_gradients([target])
+        return self._gradients[target]
 
-        Where concepts alone decide, those of a class are a weighted sum of those of the concepts.
+    def find_gradients(self, targets: Sequence[Target]) -> None:
+        """Find the gradients of several targets at once, which costs less than one target after the other.
+
+        Where concepts alone decide, those of a class are a weighted sum of those of the concepts, if these are found.
         """
-        if target in self._gradients:
-            return self._gradients[target]
+        wanted = [target for target in dict.fromkeys(targets) if target not in self._gradients]
+        found = {*self._gradients, *wanted}
+        sums = {target: weights for target in wanted if (weights := self.concept_weights(target, found))}
+        single = [target for target in wanted if target not in sums]
+        self._gradients.update(zip(single, self._backward(single) if single else [], strict=True))
+        for target, weights in sums.items():
+            parts = [[weight * g for g in self._gradients[concept]] for concept, weight in weights.items()]
+            self._gradients[target] = tuple(torch.stack(each).sum(0) for each in zip(*parts, strict=True))
+
+    def _backward(self, targets: Sequence[Target]) -> list[tuple[Tensor, ...]]:
+        """One backward pass for all targets down to the first cell, whose windows are large: there one for each."""
         with torch.enable_grad():
-            value, weights = self._value(target), self.concept_weights(target)
-            if weights is None or any(concept not in self._gradients for concept in weights):
-                nodes = [self.leaves, *(way.total for cell in self.cells for way in cell.ways)]
-                found = torch.autograd.grad(value.sum(), nodes, retain_graph=True)
-            else:
-                parts = [[weight * g for g in self._gradients[concept]] for concept, weight in weights.items()]
-                found = tuple(torch.stack(each).sum(0) for each in zip(*parts, strict=True))
-        self._gradients[target] = found
+            values = torch.stack([self._value(target) for target in targets], 1)  # (points * B, T)
+        first, *others = self.cells
+        above = [first.outcome, *(way.total for cell in others for way in cell.ways)]
+        below = [self.leaves, *(way.total for way in first.ways)]
+        each = torch.eye(len(targets)).to(values).unsqueeze(1).expand(-1, len(values), -1)
+        at_above = torch.vmap(lambda one: torch.autograd.grad(values, above, one, retain_graph=True))(each)
+        found = []
+        for at_first, *at_others in zip(*at_above, strict=True):
+            found.append((*torch.autograd.grad(first.outcome, below, at_first, retain_graph=True), *at_others))
         return found
 
-    def concept_weights(self, target: Target) -> dict[Target, float] | None:
-        """How a class is made of concepts, where they alone decide; None for anything else."""
+    def concept_weights(self, target: Target, found: Container[Target]) -> dict[Target, float] | None:
+        """How a class is made of concepts, where they alone decide and all are among the `found`; None otherwise."""
         if target.about == "concepts" or not isinstance(self.trace.classes, Bottleneck):
             return None
+        self._value(target)
         weights = self.trace.classes.weight[target.index].tolist()
-        return {Target("concepts", j): weight for j, weight in enumerate(weights)}
+        concepts = {Target("concepts", j): weight for j, weight in enumerate(weights)}
+        return concepts if all(concept in found for concept in concepts) else None
 
     def _value(self, target: Target) -> Tensor:
         """The presence or logit at all points: (points * B,)."""

@@ -90,9 +90,8 @@ def route_maps(path: AttributionPath, targets: Sequence[Target]) -> Tensor:
     """
     trace = path.trace
     grid = PrimaryGrid.of(trace.initial, trace.image.shape[-1])
-    # concepts first: where they alone decide, classes follow from them without a gradient of their own
-    ordered = sorted(targets, key=lambda target: target.about != "concepts")
-    found = {target: path.leaf_attribution(target) for target in ordered}
+    path.find_gradients(targets)
+    found = {target: path.leaf_attribution(target) for target in targets}
     pixels = _pixels_of(path, {target: each.direction for target, each in found.items()})
     relevance = torch.stack([found[target].relevance for target in targets], 1).clamp_min(0)
     contributions = torch.stack([pixels[target] for target in targets], 1).clamp_min(0)
@@ -104,12 +103,11 @@ def _pixels_of(path: AttributionPath, directions: dict[Target, Tensor]) -> dict[
 
     They are linear in the direction, so those of a class made of concepts follow from those of the concepts.
     """
-    sums = {target: path.concept_weights(target) for target in directions}
-    plain = [t for t, weights in sums.items() if weights is None or not weights.keys() <= directions.keys()]
-    pixels = dict(zip(plain, pixel_contributions(path.trace, [directions[t] for t in plain]), strict=True))
+    sums = {target: weights for target in directions if (weights := path.concept_weights(target, directions))}
+    single = [target for target in directions if target not in sums]
+    pixels = dict(zip(single, pixel_contributions(path.trace, [directions[t] for t in single]), strict=True))
     for target, weights in sums.items():
-        if target not in pixels and weights is not None:
-            pixels[target] = torch.stack([weight * pixels[concept] for concept, weight in weights.items()]).sum(0)
+        pixels[target] = torch.stack([weight * pixels[concept] for concept, weight in weights.items()]).sum(0)
     return pixels
 
 

@@ -107,7 +107,7 @@ def _backward(
         grad_x = grad_x.to(p.dtype)
     else:
         rows, grad_rows, alpha_rows = _fold(p, dim), _fold(grad, dim), _fold_alpha(alpha, p, dim)
-        grad_x = torch.empty_like(rows)
+        grad_x = torch.empty_like(grad_rows)
         if learned:
             grad_alpha = rows.new_zeros(rows.shape[0], 1, rows.shape[2], dtype=_working_dtype(p))
         for block in _blocks(rows):
@@ -209,7 +209,7 @@ def _gradients(p: Tensor, grad: Tensor, alpha: float | Tensor, dim: int, learned
         s = p if alpha == 1 else p.clamp(min=tiny).rsqrt_().mul_(p)  # sqrt is slow at zeros
     grad_x = s * grad
     mean = grad_x.sum(dim, keepdim=True) / s.sum(dim, keepdim=True).clamp_(min=tiny)
-    grad_x.addcmul_(s, mean, value=-1)
+    grad_x = torch.addcmul(grad_x, s, mean, value=-1)
     if not learned:
         return grad_x, None
     return grad_x, _alpha_slope(p, log_p, s, a).mul_(grad - mean).sum(dim, keepdim=True)

@@ -150,7 +150,7 @@ class _GatherWindows(torch.autograd.Function):
         parent_width = round(parents**0.5)
         padded = width + first + last
         span = stride * (parent_width - 1) + 1
-        grad = grad.view(batch, parent_width, parent_width, side, side, dim)
+        grad = grad.reshape(batch, parent_width, parent_width, side, side, dim)
         grid = grad.new_zeros(batch, padded, padded, dim)
         for y in range(side):
             for x in range(side):
