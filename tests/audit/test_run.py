@@ -223,6 +223,25 @@ def test_each_method_is_measured_alone_as_beside_others(data: DataSet, prepared:
     assert len(calls) == 3 * stages
 
 
+def test_more_cases_than_a_batch_has(data: DataSet, prepared: PreparedImages) -> None:
+    """Eight cases are in a batch, and only so many are explained again by random networks."""
+    bundle = bundle_of(data)
+    found = audit(
+        bundle, data, prepared, ROWS, maps={"truth": Known(data, prepared, bundle)}, routes=by_coupling, resamples=10
+    )
+    order = np.random.default_rng(0).permutation(16)
+    present = np.array([data.cases[ROWS[i]].concepts for i in order]).sum(1)
+    concepts, classes = (found.maps[about]["truth"] for about in ("concepts", "classes"))
+    assert concepts.randomised is not None
+    assert classes.randomised is not None
+    assert (concepts.randomised.spearman[0].n, classes.randomised.spearman[0].n) == (int(present[:8].sum()), 8)
+    assert all(each.value == pytest.approx(1) for each in (*concepts.randomised.spearman, *classes.randomised.ssim))
+    assert concepts.faithfulness is not None
+    assert concepts.localisation is not None
+    assert concepts.faithfulness.deletion_gain.n == found.routes["concepts"].gain.n == int(present.sum())
+    assert concepts.localisation.mass.value == 1
+
+
 def test_a_model_without_concepts_says_what_is_missing(data: DataSet, prepared: PreparedImages) -> None:
     bundle = bundle_of(data, PlainCNN, num_concepts=0)
     found = audit(bundle, data, prepared, ROWS[:4], maps={"nowhere": nowhere}, masks=CaseMasks(), resamples=10)

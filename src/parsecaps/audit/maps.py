@@ -139,7 +139,7 @@ class _Explained:
     def add(self, image: Tensor, targets: Sequence[list[Target]], maps: Mapping[str, Tensor], limit: int) -> None:
         """Keep what belongs to the first `limit` cases."""
         few = targets[: max(0, limit - len(self.image))]
-        self.image += list(torch.split(image[: len(few)], 1))
+        self.image += [image[i : i + 1] for i in range(len(few))]
         self.targets += few
         for name, each in maps.items():
             self.maps[name].append(each[: sum(map(len, few))])
