@@ -95,7 +95,7 @@ def test_from_two_runs_to_names_everywhere(root: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.stderr
     assert "unnamed 1 is now bright rim" in result.stdout
     assert run("name", first, names).stdout.strip() == f"{names} changes no name"
-    assert "bright rim" in run("explain", first, image).stdout
+    assert "bright rim" in run("explain", first, image, "--out", tmp_path / "image.html").stdout
     assert "bright rim" in parsecaps.load(first).predict(image).concepts
     assert run("predict", first, image, "--out", tmp_path / "new.csv").exit_code == 0
     assert "concept:bright rim" in (tmp_path / "new.csv").read_text(encoding="utf-8")
@@ -105,7 +105,7 @@ def test_from_two_runs_to_names_everywhere(root: Path, tmp_path: Path) -> None:
     assert "1 of them have names" in (first / "bundle" / "README.md").read_text(encoding="utf-8")
     assert CaseMemory.load(first / "bundle", Bundle.load(first / "bundle")).predictions.concept_names[0] == "bright rim"
     assert run("evaluate", first).exit_code == 0
-    assert run("report", first, "--out", tmp_path / "page.html", "--limit", 1, "--set", "trees=0").exit_code == 0
+    assert run("explain", first, "--out", tmp_path / "page.html", "--limit", 1, "--set", "trees=0").exit_code == 0
     assert "bright rim" in (tmp_path / "page.html").read_text(encoding="utf-8")
     result = run("discover", first, "--out", sheet)
     assert "bright rim" in result.stdout

@@ -60,7 +60,7 @@ def test_the_pooled_scores_are_those_of_all_cases(whole: Run) -> None:
     assert [fold.temperature for fold in whole.scores.folds] == [part.scores.temperature for part in parts]
     for risk, measured in zip((0.05, 0.1, 0.2), whole.scores.sets, strict=True):
         inside = np.concatenate([part.sets[risk].inside for part in parts])
-        assert measured.coverage.value == pytest.approx(inside[np.arange(60), label].mean())
+        assert measured["coverage"].value == pytest.approx(inside[np.arange(60), label].mean())
 
 
 def test_the_folder_shows_the_result(whole: Run) -> None:

@@ -42,10 +42,15 @@ def discover_run(
     """
     run = Path(run)
     check_unlabelled(run)
-    for other in others:
-        check_unlabelled(other)
-        _check_same_data(run, Path(other))
     cases = training_cases(run)
+    bundles, digests = dict[Path, Bundle](), {weights_digest(cases.bundle.model): run}
+    for other in map(Path, others):
+        check_unlabelled(other)
+        _check_same_data(run, other)
+        bundles[other] = Bundle.load(other)
+        if (digest := weights_digest(bundles[other].model)) in digests:
+            raise ValueError(f"{other} has the same model as {digests[digest]}; give runs of other seeds")
+        digests[digest] = other
     memory, remembered = _memory(run, cases, progress)
     maps, masks = _maps(cases), _masks(cases)
     progress("prototypes", 0, 1)
@@ -53,19 +58,14 @@ def discover_run(
     progress("prototypes", 1, 1)
     effective = effective_concepts(memory.presence)
     found = None
-    if others:
-        digests = {memory.model: run}
+    if bundles:
         presences = [memory.presence]
-        for other in map(Path, others):
-            bundle = Bundle.load(other)
-            if (digest := weights_digest(bundle.model)) in digests:
-                raise ValueError(f"{other} has the same model as {digests[digest]}; give runs of other seeds")
-            digests[digest] = other
+        for other, bundle in bundles.items():
             presences.append(_look(bundle, cases, f"cases as {other.name} sees them", progress).presence)
         progress("stability", 0, 1)
         found = concept_stability(presences, memory.group, memory.predictions.label)
         progress("stability", 1, 1)
-    return Discovery(run, memory, concepts, effective, maps, tuple(map(Path, others)), found, remembered)
+    return Discovery(run, memory, concepts, effective, maps, tuple(bundles), found, remembered)
 
 
 def check_unlabelled(folder: str | Path) -> None:
