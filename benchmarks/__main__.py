@@ -203,6 +203,27 @@ def routes(
 
 @app.command()
 @one_line_errors
+def explanation(
+    head: Annotated[str, typer.Option(help="parallel or bottleneck.")] = "parallel",
+    turns: Annotated[int, typer.Option(help="The best of so many counts.")] = 12,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure how long the explanation of one image takes: eight maps and three parse trees, at 224 pixels.
+
+    **Example**
+
+    `parsecaps bench explanation --head bottleneck`
+    """
+    check_writable(json_file)
+    from benchmarks.explanation import best_turn
+
+    wall, processor = best_turn(head, turns)
+    console().print(f"{head} head: {wall:.3f} s, {processor:.3f} s of the processor", highlight=False)
+    write_json(json_file, {"head": head, "seconds": wall, "processor_seconds": processor})
+
+
+@app.command()
+@one_line_errors
 def house(
     root: Annotated[Path, typer.Argument(help="The folder of a checkout.")] = Path(__file__).parents[1],
     json_file: JsonFile = None,

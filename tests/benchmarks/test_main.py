@@ -19,7 +19,7 @@ from studies.routes import without_content
 from tests.training.make import PHANTOM
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("speed", "data", "training", "routes", "house")
+NAMES = ("speed", "data", "training", "routes", "explanation", "house")
 
 
 def run(*arguments: str) -> Result:
@@ -106,3 +106,11 @@ def test_routes_of_runs_that_are_there(tmp_path: Path) -> None:
     result = run("routes", "--run", str(tmp_path / "run"), "--twin", str(tmp_path / "twin"))
     assert result.exit_code == 0, result.stderr
     assert "not measured" not in result.stdout
+
+
+def test_the_time_of_an_explanation(tmp_path: Path) -> None:
+    result = run("explanation", "--turns", "1", "--head", "bottleneck", "--json", str(tmp_path / "time.json"))
+    assert result.exit_code == 0, result.output
+    stored = json.loads((tmp_path / "time.json").read_text(encoding="utf-8"))
+    assert stored["seconds"] > 0
+    assert f"{stored['seconds']:.3f} s" in result.stdout

@@ -1,12 +1,9 @@
 """How long an explanation takes: maps of all concepts and of the diagnosis, and three parse trees, of one image.
 
-    python -m benchmarks.explanation_speed [--threads 2] [--turns 12] [--head parallel]
-
 The medical preset at 224 pixels in colour, with seven concepts and two classes, with random weights and no training
 cases. The best turn counts; beside the wall time stands the time of the processor, which a busy machine changes less.
 """
 
-import argparse
 import time
 
 import torch
@@ -40,19 +37,3 @@ def best_turn(head: str = "parallel", turns: int = 12) -> tuple[float, float]:
         wall.append(time.perf_counter() - start[0])
         processor.append(time.process_time() - start[1])
     return min(wall), min(processor)
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--turns", type=int, default=12)
-    parser.add_argument("--head", choices=["parallel", "bottleneck"], default="parallel")
-    chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    wall, processor = best_turn(chosen.head, chosen.turns)
-    print(f"{chosen.head} head, {chosen.threads} threads: {wall:.3f} s, {processor:.3f} s of the processor")
-
-
-if __name__ == "__main__":
-    main()
