@@ -108,11 +108,11 @@ class RouteCuts:
     @torch.inference_mode()
     def __init__(self, model: nn.Module, values: Values, image: Tensor, *, shares: Sequence[float] = SHARES) -> None:
         self.model, self.values, self.image, self.shares = model, values, image, shares
-        self.modules = [each for each in model.modules() if isinstance(each, Coupling) and each.branch == "sparse"]
+        self.modules = [each for each in model.modules() if isinstance(each, Coupling) and each.between == "capsules"]
         with record_couplings(model) as recorded, _outputs_of(model, PrimaryCaps) as primary:
             self.whole = values(image)  # (B, K)
         self.primary = primary[0]
-        self.couplings = [each.coupling for each in recorded if each.branch == "sparse"]
+        self.couplings = [each.coupling for each in recorded if each.between == "capsules"]
         self.strongest = self._curves(list(range(len(image))), self._ranks(list(range(len(image))), self.couplings))
 
     @torch.inference_mode()
