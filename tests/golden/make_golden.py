@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from parsecaps.explain.attribution import MAP_METHODS, Target, attribution_maps
-from parsecaps.report.explanation_json import explanation_document
 from PIL import Image
 
 import parsecaps
 from parsecaps.audit.run import audit_model
 from parsecaps.data.sources import open_data
+from parsecaps.explain.attribution import MAP_METHODS, Target, attribution_maps
 from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
 from parsecaps.prediction.predict import predict_cases
+from parsecaps.report.explanation_json import explanation_document
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 
