@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from parsecaps.audit.completeness import Completeness, PermutedConcepts
+from parsecaps.audit.completeness import Completeness, Leakage, PermutedConcepts
 from parsecaps.audit.concepts import ConceptAudit, InterventionCurve
 from parsecaps.audit.faithfulness import CurveMeasures, summarise_curves
 from parsecaps.audit.inpainting import Inpainted, InpaintedTarget
-from parsecaps.audit.leakage import Leakage
 from parsecaps.audit.localisation import localise, measure_maps
 from parsecaps.audit.maps import MapAudit
 from parsecaps.audit.randomisation import CascadeMeasures, summarise_cascade

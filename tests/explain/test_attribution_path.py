@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 
 from parsecaps.explain.attribution_path import AttributionPath
-from parsecaps.explain.targets import Target, neutral_image
-from parsecaps.explain.trace import trace
+from parsecaps.explain.trace import Target, neutral_image, trace
 from parsecaps.models import ParseCaps
 from tests.explain.small_models import KINDS, random_image, small_model
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from parsecaps.explain.attribution import Target
 from parsecaps.explain.gradient_maps import IG_STEPS, grad_cam, integrated_gradients, occlusion
-from parsecaps.explain.targets import neutral_image
+from parsecaps.explain.trace import neutral_image
 from parsecaps.models import PlainCNN
 from parsecaps.types import Output
 from tests.explain.small_models import random_image, small_model

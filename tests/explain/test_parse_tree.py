@@ -15,8 +15,7 @@ from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.evidence import EvidenceFlow, Region, choose, evidence_flow, hills
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.explain.strict_tree import strict_network
-from parsecaps.explain.targets import Target
-from parsecaps.explain.trace import Trace, trace
+from parsecaps.explain.trace import Target, Trace, trace
 from parsecaps.nn.recorder import RecordedStage, RecordedWay
 from parsecaps.nn.routing import Way
 from parsecaps.report.tree_drawing import draw_tree

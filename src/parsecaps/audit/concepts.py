@@ -12,11 +12,12 @@ from torch import nn
 
 from parsecaps.audit.completeness import (
     Completeness,
+    Leakage,
     PermutedConcepts,
     concept_completeness,
+    leakage,
     permuted_concepts,
 )
-from parsecaps.audit.leakage import Leakage, leakage
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.intervention import ConceptReasoning, concept_reasoning, typical_presences

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.gradient_maps import grad_cam, integrated_gradients, occlusion
 from parsecaps.explain.route_maps import route_maps
-from parsecaps.explain.targets import About, Target
-from parsecaps.explain.trace import has_routes, trace
+from parsecaps.explain.trace import About, Target, has_routes, trace
 from parsecaps.nn.recorder import RecordedStage
 
 __all__ = ["MAP_METHODS", "ROUTES", "About", "MapMethod", "Target", "attribution_maps", "has_routes", "route_relevance"]

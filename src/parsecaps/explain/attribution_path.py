@@ -14,8 +14,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from parsecaps.explain.targets import Target, neutral_image
-from parsecaps.explain.trace import Trace
+from parsecaps.explain.trace import Target, Trace, neutral_image
 from parsecaps.nn.heads import Bottleneck
 from parsecaps.nn.recorder import record_stages
 

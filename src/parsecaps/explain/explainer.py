@@ -28,8 +28,7 @@ from parsecaps.explain.intervention import ConceptReasoning, bottleneck_of, conc
 from parsecaps.explain.parse_tree import ParseTree, tree_of_path
 from parsecaps.explain.route_maps import route_maps
 from parsecaps.explain.strict_tree import StrictCost, Strictness, load_cost, load_statistics, strict_network
-from parsecaps.explain.targets import Target
-from parsecaps.explain.trace import Trace, has_routes, trace
+from parsecaps.explain.trace import Target, Trace, has_routes, trace
 from parsecaps.explain.traversal import TraversalStrip, traversal_strips
 from parsecaps.metrics import THRESHOLD
 from parsecaps.models.pretrained import weights_digest

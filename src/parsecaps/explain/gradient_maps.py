@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.explain.targets import Target, neutral_image
+from parsecaps.explain.trace import Target, neutral_image
 from parsecaps.nn.primary import PrimaryCaps
 from parsecaps.types import Output
 

@@ -19,8 +19,7 @@ from parsecaps.explain.evidence import (
     tree_levels,
 )
 from parsecaps.explain.route_maps import Box, PrimaryGrid, bounding_box
-from parsecaps.explain.targets import About, Target
-from parsecaps.explain.trace import Trace, trace
+from parsecaps.explain.trace import About, Target, Trace, trace
 
 VERSION = 2  # 1 had a node for each capsule of each cell, and several parents for a node
 MAX_NODES = 24

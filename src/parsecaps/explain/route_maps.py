@@ -9,8 +9,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from parsecaps.explain.attribution_path import AttributionPath
-from parsecaps.explain.targets import Target, neutral_image
-from parsecaps.explain.trace import Trace
+from parsecaps.explain.trace import Target, Trace, neutral_image
 from parsecaps.nn.primary import InitialBlock
 
 _POINTS = (0.25, 0.75)  # of the way from the neutral image, where gradients of the pixels are taken

@@ -8,18 +8,31 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from parsecaps.explain.targets import About
 from parsecaps.nn.cell import CapsuleCell
 from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
 from parsecaps.nn.primary import InitialBlock, PrimaryCaps
 from parsecaps.nn.recorder import RecordedStage, record_stages
 from parsecaps.nn.routing import Way
 from parsecaps.types import Output
+
+About = Literal["concepts", "classes"]
+
+
+class Target(NamedTuple):
+    """The presence of a concept, or the logit of a class, by its number among the model's outputs."""
+
+    about: About
+    index: int  # type: ignore[assignment]  # the name is also that of a method of tuples
+
+
+def neutral_image(image: Tensor) -> Tensor:
+    """A picture (B, channels, H, W) with nothing in it: everywhere the median colour of `image`."""
+    return image.flatten(2).median(2).values[:, :, None, None].expand_as(image)
 
 
 @dataclass(frozen=True, eq=False)

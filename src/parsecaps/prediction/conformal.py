@@ -93,8 +93,3 @@ def prediction_sets(probabilities: np.ndarray, threshold: float) -> np.ndarray:
            [ True, False]])
     """
     return np.asarray(probabilities >= np.minimum(threshold, probabilities.max(1, keepdims=True)))
-
-
-def abstain(sets: np.ndarray) -> np.ndarray:
-    """Where the set does not name exactly one class, someone else should look: (N, K) bool -> (N,) bool."""
-    return np.asarray(sets.sum(1) != 1)

@@ -25,7 +25,7 @@ from parsecaps.functional import (
 )
 from parsecaps.functional.losses import class_weight
 from parsecaps.models import PretrainedModel
-from parsecaps.nn.phrases import PhraseEmbedding
+from parsecaps.nn.heads import PhraseEmbedding
 from parsecaps.types import Batch, Output
 
 
