@@ -28,8 +28,8 @@ class RoutingConfig:
     `heads` choose children separately; `radius` is how many children a parent sees beyond its own on each side (None:
     all). `alpha` is that of entmax; `learn_alpha` learns it. `whole_values` gives each head values for all parameters
     of a parent. `jitter` moves the preferred places of children at random in training. `over` says whether parents
-    share themselves out among their children or the reverse. `locality` and `paper_logits` tell our cell from that of the paper.
-    `iterations` are those of routing by agreement. A routing reads what it needs, and refuses the rest.
+    share themselves out among their children or the reverse. `locality` and `paper_logits` tell our cell from that of
+    the paper. `iterations` are those of routing by agreement. A routing reads what it needs, and refuses the rest.
     """
 
     routing: str = "saa"
