@@ -27,7 +27,7 @@ class Cases:
     @classmethod
     def of(cls, predictions: Predictions) -> "Cases | None":
         """Those of a model; None where it has none of this kind."""
-        raise NotImplementedError
+        return None
 
     def of_patients(self, group: np.ndarray, rows: np.ndarray | None = None) -> Self:
         """The same, by patient: group (I,), of I images that are resampled, of which `rows` (N,) are these cases."""
