@@ -36,6 +36,9 @@ THUMBNAILS_FILE = "thumbnails.zip"
 _AGAIN = "make the memory of the run again"
 
 _CHUNK = 8192  # cases whose distances are computed at once
+SIDE = 96  # pixels; smaller images keep their size
+_QUALITY = 82
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the same pictures make the same file
 
 Progress = Callable[[int, int], None]
 
@@ -297,11 +300,6 @@ def known_case(memory: CaseMemory, row: int) -> KnownCase:
 
 def _array(tensor: Tensor) -> np.ndarray:
     return np.asarray(tensor.detach().float().cpu().numpy())
-
-
-SIDE = 96  # pixels; smaller images keep their size
-_QUALITY = 82
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the same pictures make the same file
 
 
 def write_thumbnails(

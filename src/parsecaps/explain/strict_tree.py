@@ -26,6 +26,7 @@ from parsecaps.prediction.bundle import Bundle
 STATISTICS_FILE = "strict.safetensors"
 STATISTICS_CASES = 256
 _KEPT = ("running_mean", "running_var")
+AUDIT_FILE = "audit.json"
 
 
 def strict_tree(module: Coupling, c: Tensor) -> Tensor:
@@ -122,9 +123,6 @@ def load_statistics(folder: str | Path, digest: str) -> dict[str, Tensor] | None
     if model != digest:
         raise ValueError(f"{path} is of another model than the one beside it; run parsecaps remember again")
     return found
-
-
-AUDIT_FILE = "audit.json"
 
 
 @dataclass(frozen=True)

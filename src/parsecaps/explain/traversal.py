@@ -18,6 +18,7 @@ from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.nn.decoder import Decoder
 
 _USUAL = (0.01, 0.99)  # the share of training cases below the ends of a usual range
+STEPS = 7
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +114,6 @@ def trained_decoder(model: nn.Module) -> Decoder:
             "train on images without concepts to see what the decoder draws"
         )
     return decoder
-
-
-STEPS = 7
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,11 +9,10 @@ import h5py
 import numpy as np
 import pytest
 import scipy.io
-import torch
 from numpy.typing import NDArray
 
 from parsecaps.data.reading import count_frames, image_size, read_image, read_mask
-from parsecaps.data.sources.mnist import read_mnist
+from parsecaps.data.sources.mnist import image_file, read_idx, read_labels
 from tests.data.image_files import grey, write_affnist, write_cemri, write_idx
 
 
@@ -115,11 +114,11 @@ def test_other_matlab_files(tmp_path: Path) -> None:
 
 
 def test_the_real_mnist(data_root: Path) -> None:
-    images, _ = read_mnist(data_root / "mnist", "test")
+    images = read_idx(image_file(data_root / "mnist", "test"))
     path = data_root / "mnist" / "t10k-images-idx3-ubyte.gz"
     assert count_frames(path) == 10_000
     for number in (0, 1234, 9999):
-        assert np.array_equal(read_image(path, number).pixels, (images[number, 0] * 255).round().numpy())
+        assert np.array_equal(read_image(path, number).pixels, images[number])
 
 
 def write_values(path: Path, values: np.ndarray) -> None:
@@ -131,21 +130,19 @@ def test_reads_digits_and_labels(tmp_path: Path) -> None:
     pixels = np.arange(2 * 28 * 28).reshape(2, 28, 28) % 256
     write_values(tmp_path / "t10k-images-idx3-ubyte.gz", pixels)
     write_values(tmp_path / "t10k-labels-idx1-ubyte.gz", np.array([7, 2]))
-    image, label = read_mnist(tmp_path, "test")
-    assert image.shape == (2, 1, 28, 28)
-    torch.testing.assert_close(image[:, 0] * 255, torch.from_numpy(pixels).float())
-    assert label.tolist() == [7, 2]
+    assert np.array_equal(read_idx(image_file(tmp_path, "test")), pixels)
+    assert read_labels(tmp_path, "test") == [7, 2]
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"ubyte\.gz is missing; give the folder"):
-        read_mnist(tmp_path, "train")
+        read_idx(image_file(tmp_path, "train"))
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(b"something else"))
     with pytest.raises(ValueError, match="is not an IDX file of bytes; download it again"):
-        read_mnist(tmp_path, "train")
+        read_idx(image_file(tmp_path, "train"))
 
 
 def test_the_real_digits_and_labels(data_root: Path) -> None:
-    image, label = read_mnist(data_root / "mnist", "test")
-    assert image.shape == (10_000, 1, 28, 28)
-    assert torch.bincount(label).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    root = data_root / "mnist"
+    assert read_idx(image_file(root, "test")).shape == (10_000, 28, 28)
+    assert np.bincount(read_labels(root, "test")).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]

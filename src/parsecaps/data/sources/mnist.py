@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import IO, Literal, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from parsecaps.data.cases import Case, DataSet, Source
 from parsecaps.data.raw_image import (
@@ -65,13 +63,6 @@ def image_file(folder: Path, part: Part) -> Path:
 def label_file(folder: Path, part: Part) -> Path:
     """The file with the labels of a part."""
     return folder / f"{_PREFIX[part]}-labels-idx1-ubyte.gz"
-
-
-def read_mnist(folder: str | Path, part: Part) -> tuple[Tensor, Tensor]:
-    """Read digits `(N, 1, 28, 28)` in [0, 1] and their labels `(N,)`."""
-    folder = Path(folder)
-    images, labels = read_idx(image_file(folder, part)), read_labels(folder, part)
-    return torch.from_numpy(images).unsqueeze(1).float() / 255, torch.tensor(labels)
 
 
 def read_labels(root: Path, part: Part) -> list[int]:
