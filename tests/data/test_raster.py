@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from parsecaps.data.reading import count_frames, image_size, read_image, read_mask
+from parsecaps.data.reading import image_size, look_into, read_image, read_mask
 from tests.data.image_files import colour, grey
 
 
@@ -20,7 +20,7 @@ def test_eight_bits(tmp_path: Path, name: str, pixels: Any) -> None:
     assert raw.pixels.dtype == np.uint8
     assert raw.full_range == (0, 255)
     assert image_size(tmp_path / name) == (12, 20)
-    assert count_frames(tmp_path / name) == 1
+    assert look_into(tmp_path / name).frames == 1
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.tif"])
@@ -111,7 +111,7 @@ def test_camera_orientation_is_applied(tmp_path: Path, name: str, orientation: i
 def test_pages_of_a_tiff(tmp_path: Path) -> None:
     pages = [Image.fromarray(grey() // n) for n in (1, 2, 3)]
     pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
-    assert count_frames(tmp_path / "a.tif") == 3
+    assert look_into(tmp_path / "a.tif").frames == 3
     assert np.array_equal(read_image(tmp_path / "a.tif", 2).pixels, grey() // 3)
     with pytest.raises(ValueError, match=r"a\.tif has 3 frames and no frame was chosen; give a frame from 0 to 2$"):
         read_image(tmp_path / "a.tif")
@@ -122,7 +122,7 @@ def test_pages_of_a_tiff(tmp_path: Path) -> None:
 def test_the_preview_in_a_phones_jpeg_is_no_frame(tmp_path: Path) -> None:
     first, second = Image.fromarray(colour(64, 64)), Image.fromarray(colour(8, 8))
     first.save(tmp_path / "a.jpg", format="MPO", save_all=True, append_images=[second])
-    assert count_frames(tmp_path / "a.jpg") == 1
+    assert look_into(tmp_path / "a.jpg").frames == 1
     assert read_image(tmp_path / "a.jpg").pixels.shape == (64, 64, 3)
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from parsecaps.data.reading import count_frames, image_size, mislabelled, read_image, read_mask, read_patient
+from parsecaps.data.reading import image_size, look_into, mislabelled, read_image, read_mask
 from tests.data.image_files import grey, write_samples
 
 
@@ -34,7 +34,7 @@ def png(width: int, height: int, data: bytes) -> bytes:
 
 def test_size_and_frames_agree_with_the_image(samples: dict[str, Path]) -> None:
     for path in samples.values():
-        frames = count_frames(path)
+        frames = look_into(path).frames
         raw = read_image(path, frames - 1)
         assert raw.pixels.shape[:2] == image_size(path), path.name
         assert read_mask(path, frames - 1).shape == image_size(path), path.name
@@ -44,8 +44,8 @@ def test_size_and_frames_agree_with_the_image(samples: dict[str, Path]) -> None:
 
 
 def test_few_formats_name_a_patient(samples: dict[str, Path], data_root: Path) -> None:
-    assert {read_patient(path) for path in samples.values()} == {""}
-    assert read_patient(data_root / "cemri" / "1.mat") == "100360"
+    assert {look_into(path).patient for path in samples.values()} == {""}
+    assert look_into(data_root / "cemri" / "1.mat").patient == "100360"
 
 
 def test_the_name_does_not_matter_but_is_reported(samples: dict[str, Path], tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_giant_tiff(tmp_path: Path) -> None:
 
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:
-    for function in (read_image, read_mask, count_frames, image_size, mislabelled):
+    for function in (read_image, read_mask, look_into, image_size, mislabelled):
         with pytest.raises(FileNotFoundError, match=r"a\.png is missing; check its path"):
             function(tmp_path / "a.png")
         with pytest.raises(ValueError, match="is not a file; give the path of one image"):
@@ -117,7 +117,7 @@ def complaint(function: Callable[[Path], object], path: Path) -> str | None:
 
 def check_survives(path: Path) -> None:
     """Every function gives its result or one line that names the file."""
-    for function in (image_size, count_frames, lambda file: read_image(file, 0), read_mask):
+    for function in (image_size, look_into, lambda file: read_image(file, 0), read_mask):
         message = complaint(function, path)
         assert message is None or (message.startswith(f"{path} ") and "\n" not in message)
 

@@ -1,8 +1,9 @@
-"""DICOM, opened by MONAI's `PydicomReader`.
+"""DICOM, by pydicom.
 
-The reader's `get_data` is not used: it knows neither windows nor MONOCHROME1, and it swaps the axes.
+MONAI's `PydicomReader` is not used: it knows neither windows nor MONOCHROME1, and it swaps the axes.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parsecaps.data.compressed_size import compressed_size
 from parsecaps.data.raw_image import DefectError, Format, RawImage, Version, check_size, pick_frame, version
 
 # The first that can decode a file does, so that the pixels do not depend on what else is installed. Not GDCM: a damaged
 # file makes it end the process. pydicom comes before pylibjpeg, whose RLE decoder panics on one.
 _PLUGINS = ("pydicom", "pylibjpeg", "pyjpegls", "pillow")
+_LARGE = 2**28  # bytes of a file of which only the frame that is asked for is read
 _PIXEL_DATA = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 
 
@@ -27,10 +30,10 @@ def read(path: Path, frame: int | None) -> RawImage:
     values are bright; palettes and YBR become RGB.
     """
     data = _dataset(version(path))
-    if not any(name in data for name in _PIXEL_DATA):
+    if _pixels(data) is None and path.stat().st_size <= _LARGE:
         raise DefectError("is a DICOM without pixels; give one that holds an image")
     index = pick_frame(frame, _num_frames(data))
-    stored = _decode(data, index)
+    stored = _decode(path, data, index)
     if stored.ndim == 3:
         return RawImage(stored, (0.0, 2.0 ** int(data.BitsStored) - 1))
     if data.PhotometricInterpretation == "PALETTE COLOR":
@@ -47,8 +50,11 @@ def read(path: Path, frame: int | None) -> RawImage:
 
 
 def count_frames(path: Path) -> int:
-    """The number of frames, from the header."""
-    return _num_frames(_open(path, stop_before_pixels=True))
+    """The number of frames, from the header; refused where the file cannot hold them."""
+    frames = _num_frames(_open(path, stop_before_pixels=True))
+    if frames > 1:
+        _check_frames(version(path), frames)
+    return frames
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -62,10 +68,10 @@ def patient_id(path: Path) -> str:
 
 
 def _open(path: Path, **options: Any) -> Any:
-    from monai.data.image_reader import PydicomReader
+    from pydicom import dcmread
     from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
-    data = PydicomReader().read(path, force=True, **options)
+    data = dcmread(path, force=True, **options)
     if "TransferSyntaxUID" not in data.file_meta:  # old archives leave it out, and then nothing is compressed
         implicit, little = data.original_encoding
         explicit = ExplicitVRLittleEndian if little else ExplicitVRBigEndian
@@ -75,7 +81,8 @@ def _open(path: Path, **options: Any) -> Any:
 
 @lru_cache(maxsize=1)  # so that reading frame after frame reads the file once
 def _dataset(file: Version) -> Any:
-    return _open(file.path)
+    """The whole data set; of a large file without the pixels."""
+    return _open(file.path, stop_before_pixels=file.num_bytes > _LARGE)
 
 
 def _size(data: Any) -> tuple[int, int]:
@@ -89,7 +96,36 @@ def _num_frames(data: Any) -> int:
     return int(data.get("NumberOfFrames") or 1)
 
 
-def _decode(data: Any, index: int) -> NDArray[Any]:
+def _check_frames(file: Version, frames: int) -> None:
+    """Refuse a file that has fewer frames than its header says."""
+    from pydicom.encaps import parse_basic_offsets, parse_fragments
+    from pydicom.filebase import DicomBytesIO
+
+    data = _dataset(file)
+    compressed, pixels = data.file_meta.TransferSyntaxUID.is_compressed, _pixels(data)
+    if compressed and pixels is not None:
+        stream = DicomBytesIO(pixels)
+        parse_basic_offsets(stream)
+        held = parse_fragments(stream)[0]
+    else:  # of a large file the length must do; each compressed frame has a head of 8 bytes
+        length = file.num_bytes if pixels is None else len(pixels)
+        held = length * 8 // (64 if compressed else max(1, math.prod(_size(data)) * _bits(data)))
+    if frames > held:
+        raise DefectError(f"says that it has {frames:,} frames, but holds at most {held:,}; replace the file")
+
+
+def _bits(data: Any) -> int:
+    """The bits of a pixel that is not compressed, all channels together."""
+    bits = int(data.get("BitsAllocated") or 1) * int(data.get("SamplesPerPixel") or 1)
+    return bits * 2 // 3 if data.get("PhotometricInterpretation") == "YBR_FULL_422" else bits
+
+
+def _pixels(data: Any) -> bytes | None:
+    """The pixels as they are stored, None where they were left in the file."""
+    return next((data[name].value for name in _PIXEL_DATA if name in data), None)
+
+
+def _decode(path: Path, data: Any, index: int) -> NDArray[Any]:
     """The stored values of one frame: (H, W), or (H, W, 3) in RGB."""
     from pydicom.pixels.decoders.base import get_decoder
     from pydicom.pixels.utils import pixel_array
@@ -103,12 +139,27 @@ def _decode(data: Any, index: int) -> NDArray[Any]:
     if syntax.is_encapsulated and not plugin:
         package = "pylibjpeg-openjpeg" if "2000" in syntax.name else "pylibjpeg-libjpeg"
         raise DefectError(f"is compressed as {syntax.name}, which needs a plugin; pip install pylibjpeg {package}")
-    stored: NDArray[Any] = pixel_array(data, index=index, decoding_plugin=plugin)
-    if stored.shape[:2] != _size(data):
-        raise DefectError(
-            f"holds {stored.shape[1]} x {stored.shape[0]} pixels, not what its header says; export it again"
-        )
+    pixels = _pixels(data)
+    if pixels is not None and syntax.is_encapsulated:
+        _check_same(data, compressed_size(_compressed(data, pixels, index)))
+    stored: NDArray[Any] = pixel_array(path if pixels is None else data, index=index, decoding_plugin=plugin)
+    _check_same(data, stored.shape[:2])
     return stored
+
+
+def _compressed(data: Any, pixels: bytes, index: int) -> bytes:
+    """A frame as it is stored."""
+    from pydicom.encaps import get_frame
+
+    tables = (data.get("ExtendedOffsetTable"), data.get("ExtendedOffsetTableLengths"))
+    found = (tables[0], tables[1]) if tables[0] and tables[1] else None
+    return get_frame(pixels, index, extended_offsets=found, number_of_frames=_num_frames(data))
+
+
+def _check_same(data: Any, size: tuple[int, ...] | None) -> None:
+    """Refuse pixels of another height and width than the header says."""
+    if size is not None and size != _size(data):
+        raise DefectError(f"holds {size[1]} x {size[0]} pixels, not what its header says; export it again")
 
 
 def _headers(data: Any, index: int) -> Iterator[Any]:
@@ -128,7 +179,9 @@ def _number(headers: Sequence[Any], keyword: str) -> float | None:
         if isinstance(value, Sequence) and not isinstance(value, str):
             value = value[0] if len(value) else None
         if value not in (None, ""):
-            return float(value)
+            if not math.isfinite(number := float(value)):
+                raise DefectError(f"has a {keyword} of {value}, which is no number; correct its header")
+            return number
     return None
 
 

@@ -1,10 +1,11 @@
-"""NIfTI slices (.nii, .nii.gz), opened by MONAI's `NibabelReader`.
+"""NIfTI slices (.nii, .nii.gz), by nibabel.
 
 A slice is taken along the last axis and turned as a radiologist sees it and as a DICOM of the same plane is stored:
 the front of the patient at the top (the head, in a coronal or sagittal plane), the patient's left on the right. The
 affine says how. A mask needs the affine of its image.
 """
 
+import math
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from parsecaps.data.raw_image import (
     EIGHT_BIT,
+    MOST_PACKED,
     DefectError,
     Format,
     RawImage,
@@ -48,7 +50,10 @@ def read(path: Path, frame: int | None) -> RawImage:
 
 def count_frames(path: Path) -> int:
     """The number of slices."""
-    return _shape(_open(path))[2]
+    image = _open(path)
+    shape = _shape(image)
+    _check_length(version(path), image, shape)
+    return shape[2]
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -60,9 +65,9 @@ def image_size(path: Path) -> tuple[int, int]:
 
 
 def _open(path: Path) -> Any:
-    from monai.data.image_reader import NibabelReader
+    import nibabel
 
-    return NibabelReader().read(path)
+    return nibabel.load(path, mmap="r")
 
 
 def _shape(image: Any) -> tuple[int, int, int]:
@@ -84,10 +89,22 @@ def _volume(file: Version) -> _Volume:
     stored = image.dataobj
     if stored.dtype.kind not in "iuf":
         raise DefectError(f"has voxels of type {stored.dtype}; give a NIfTI of whole or real numbers")
-    if file.path.suffix == ".gz":
-        check_bytes(stored.dtype.itemsize * int(np.prod(shape)))
+    _check_length(file, image, shape)
     voxels = stored.get_unscaled().reshape(shape)
     return _Volume(voxels, float(stored.slope), float(stored.inter), image.affine)
+
+
+def _check_length(file: Version, image: Any, shape: tuple[int, int, int]) -> None:
+    """Refuse a file that cannot hold what its header says: too short as it is, or too long when unpacked."""
+    stored = image.dataobj
+    wanted = int(stored.offset) + stored.dtype.itemsize * math.prod(shape)
+    if file.path.suffix == ".gz":
+        check_bytes(wanted, "unpack it: slices of a .nii file are read one by one")
+        wanted //= MOST_PACKED
+    if wanted > file.num_bytes:
+        raise DefectError(
+            f"says that it has {shape[2]:,} slices, but is only {file.num_bytes:,} bytes long; replace the file"
+        )
 
 
 def _world_axes(affine: NDArray[np.float64]) -> list[tuple[int, bool]]:

@@ -1,9 +1,9 @@
-"""PNG, JPEG, BMP and TIFF, opened by MONAI's `PILReader`.
+"""PNG, JPEG, BMP and TIFF, by Pillow.
 
-The reader's `read` costs nothing beside Pillow's own time. Its `get_data` is not used: it would lose the orientation
-that a camera noted, the palette and the transparency.
+MONAI's `PILReader` is not used: it would lose the orientation that a camera noted, the palette and the transparency.
 """
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, TiffImagePlugin
 
-from parsecaps.data.raw_image import EIGHT_BIT, MAX_PIXELS, DefectError, Format, RawImage, check_size, pick_frame
+from parsecaps.data.raw_image import (
+    EIGHT_BIT,
+    MAX_PIXELS,
+    DefectError,
+    Format,
+    RawImage,
+    Version,
+    check_size,
+    pick_frame,
+    version,
+)
 
 _PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "TIFF")
 _ORIENTATION = 0x0112
@@ -34,33 +44,34 @@ def read(path: Path, frame: int | None) -> RawImage:
     Transparent pixels are laid over black, palettes, CMYK and YCbCr become RGB, and 16 bits per colour channel become 8
     (16 bits of grey stay).
     """
-    with _open(path) as image:
-        image.seek(pick_frame(frame, _num_frames(image)))
-        check_size(image.height, image.width)
-        orientation = _orientation(image)
-        image.load()
-        upright = image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
-        return _pixels(upright, image)
+    image = _open(version(path))
+    image.seek(pick_frame(frame, _num_frames(image)))
+    check_size(image.height, image.width)
+    orientation = _orientation(image)
+    image.load()
+    upright = image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
+    if _num_frames(image) == 1:
+        _open.cache_clear()  # its pixels would stay in memory with it
+    return _pixels(upright, image)
 
 
 def count_frames(path: Path) -> int:
     """The number of pages of a TIFF; 1 for all others."""
-    with _open(path) as image:
-        return _num_frames(image)
+    return _num_frames(_open(version(path)))
 
 
 def image_size(path: Path) -> tuple[int, int]:
     """Height and width of the upright image, from the header."""
-    with _open(path) as image:
-        height, width = check_size(image.height, image.width)
-        return (width, height) if _orientation(image) in _LYING else (height, width)
+    image = _open(version(path))
+    image.seek(0)
+    height, width = check_size(image.height, image.width)
+    return (width, height) if _orientation(image) in _LYING else (height, width)
 
 
-def _open(path: Path) -> Image.Image:
-    from monai.data.image_reader import PILReader
-
+@lru_cache(maxsize=1)  # stays open: from page to page of a TIFF is a step, from its start it is a walk
+def _open(file: Version) -> Image.Image:
     try:
-        image: Image.Image = PILReader().read(path, formats=_PILLOW_FORMATS)
+        image: Image.Image = Image.open(file.path, formats=_PILLOW_FORMATS)
     except Image.DecompressionBombError:
         raise DefectError(f"has more than {MAX_PIXELS // 1_000_000} million pixels; scale it down") from None
     if isinstance(image, TiffImagePlugin.TiffImageFile):

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 # A larger image is refused from its header, before its pixels take memory.
 MAX_PIXELS = 120_000_000
 # A file of many images is decoded as a whole; a larger one is refused from its header.
-MAX_CONTAINER_BYTES = 2**31
+MAX_CONTAINER_BYTES = 2**29
+MOST_PACKED = 1100  # times that a gzip can be smaller than what is in it, and a little more
 EIGHT_BIT = (0.0, 255.0)  # the full range of bytes
 
 
@@ -79,10 +80,10 @@ def check_size(height: int, width: int) -> tuple[int, int]:
     return height, width
 
 
-def check_bytes(num_bytes: int) -> None:
+def check_bytes(num_bytes: int, cure: str = "split it") -> None:
     """Refuse a container that would not fit in memory."""
     if num_bytes > MAX_CONTAINER_BYTES:
-        raise DefectError(f"unpacks to {num_bytes:,} bytes, above the limit of {MAX_CONTAINER_BYTES:,}; split it")
+        raise DefectError(f"unpacks to {num_bytes:,} bytes, above the limit of {MAX_CONTAINER_BYTES:,}; {cure}")
 
 
 def pick_frame(frame: int | None, num_frames: int) -> int:

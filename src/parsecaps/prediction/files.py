@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from parsecaps.data.reading import count_frames, read_patient
+from parsecaps.data.reading import look_into
 from parsecaps.data.sources import manifest
 from parsecaps.data.sources.folder import is_image
 
@@ -48,9 +48,9 @@ def find_files(inputs: Iterable[str | Path]) -> Iterator[ImageFile]:
 
 def _frames(path: Path) -> Iterator[ImageFile]:
     try:
-        count, patient = count_frames(path), read_patient(path)
+        found = look_into(path)
     except (OSError, ValueError) as error:
         yield ImageFile(path, None, str(error))
         return
-    frames = [None] if count == 1 else list(range(count))
-    yield from (ImageFile(path, frame, patient=patient) for frame in frames)
+    frames = [None] if found.frames == 1 else range(found.frames)
+    yield from (ImageFile(path, frame, patient=found.patient) for frame in frames)

@@ -5,7 +5,9 @@ from each of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from itertools import islice
 from typing import Any
@@ -18,6 +20,7 @@ from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
+from parsecaps.data.reading import READERS
 from parsecaps.data.splits import relative_name
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.conformal import prediction_sets
@@ -77,13 +80,14 @@ def predict_files(
 ) -> Iterator[Prediction]:
     """One answer for each image file, in order, in bounded memory; a file that cannot be read gives its error."""
     source = iter(files)
-    while batch := list(islice(source, batch_size)):
-        read = [_read(bundle, file) for file in batch]
-        images = [image for image in read if isinstance(image, Tensor)]
-        answers = iter(each_image(bundle, predict_images(bundle, torch.stack(images)), risk) if images else ())
-        for file, image in zip(batch, read, strict=True):
-            answered = {"error": image} if isinstance(image, str) else next(answers)
-            yield Prediction(str(file.path), file.frame, file.patient, **answered)
+    with ThreadPoolExecutor(READERS) as threads:  # each waits for a reader, which is a process of its own
+        while batch := list(islice(source, batch_size)):
+            read = list(threads.map(partial(_read, bundle), batch))
+            images = [image for image in read if isinstance(image, Tensor)]
+            answers = iter(each_image(bundle, predict_images(bundle, torch.stack(images)), risk) if images else ())
+            for file, image in zip(batch, read, strict=True):
+                answered = {"error": image} if isinstance(image, str) else next(answers)
+                yield Prediction(str(file.path), file.frame, file.patient, **answered)
 
 
 def predict_cases(

@@ -11,7 +11,8 @@ import pytest
 import scipy.io
 from numpy.typing import NDArray
 
-from parsecaps.data.reading import count_frames, image_size, read_image, read_mask
+from parsecaps.data.decoding import decode_image
+from parsecaps.data.reading import image_size, look_into, read_image, read_mask
 from parsecaps.data.sources.mnist import image_file, read_idx, read_labels
 from tests.data.image_files import grey, write_affnist, write_cemri, write_idx
 
@@ -28,7 +29,7 @@ def test_cemri_is_stored_transposed(tmp_path: Path) -> None:
     assert raw.full_range is None
     assert np.array_equal(read_mask(path), grey() > 200)
     assert image_size(path) == (12, 20)
-    assert count_frames(path) == 1
+    assert look_into(path).frames == 1
     with pytest.raises(ValueError, match=r"1\.mat has 1 frame, so there is no frame 1; leave the frame out"):
         read_image(path, 1)
 
@@ -49,7 +50,7 @@ def test_idx(tmp_path: Path, packed: bool) -> None:
     path = write_idx(tmp_path / "train-images-idx3-ubyte.gz", images)
     if not packed:
         path.write_bytes(gzip.decompress(path.read_bytes()))
-    assert count_frames(path) == 5
+    assert look_into(path).frames == 5
     assert image_size(path) == (28, 28)
     for number in range(5):
         raw = read_image(path, number)
@@ -63,7 +64,7 @@ def test_idx(tmp_path: Path, packed: bool) -> None:
 def test_affnist_digits_are_upright(tmp_path: Path, compressed: bool) -> None:
     images = digits(7, 40)
     path = write_affnist(tmp_path / "1.mat", images, compressed=compressed)
-    assert count_frames(path) == 7
+    assert look_into(path).frames == 7
     assert image_size(path) == (40, 40)
     for number in range(7):
         assert np.array_equal(read_image(path, number).pixels, images[number])
@@ -72,10 +73,10 @@ def test_affnist_digits_are_upright(tmp_path: Path, compressed: bool) -> None:
 def test_frames_of_one_file_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = digits(9, 28)
     path = write_idx(tmp_path / "many-images-idx3-ubyte.gz", images)
-    read_image(path, 0)
+    decode_image(path, 0)
     opened: list[Path] = []
     monkeypatch.setattr(gzip, "open", opened.append)
-    assert all(np.array_equal(read_image(path, number).pixels, images[number]) for number in range(9))
+    assert all(np.array_equal(decode_image(path, number).pixels, images[number]) for number in range(9))
     assert opened == []
 
 
@@ -110,13 +111,13 @@ def test_other_matlab_files(tmp_path: Path) -> None:
         read_image(tmp_path / "other.mat", 0)
     scipy.io.savemat(tmp_path / "third.mat", {"x": 1})
     with pytest.raises(ValueError, match=r"third\.mat has no affNISTdata\.image"):
-        count_frames(tmp_path / "third.mat")
+        look_into(tmp_path / "third.mat")
 
 
 def test_the_real_mnist(data_root: Path) -> None:
     images = read_idx(image_file(data_root / "mnist", "test"))
     path = data_root / "mnist" / "t10k-images-idx3-ubyte.gz"
-    assert count_frames(path) == 10_000
+    assert look_into(path).frames == 10_000
     for number in (0, 1234, 9999):
         assert np.array_equal(read_image(path, number).pixels, images[number])
 

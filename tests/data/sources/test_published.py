@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from scipy.io import savemat
 from scipy.ndimage import affine_transform
 
+from parsecaps.data import affine_digits
 from parsecaps.data.reading import read_image
-from parsecaps.data.sources import affnist_like, open_data
+from parsecaps.data.sources import open_data
 from parsecaps.data.sources.wbcatt import CONCEPTS
 from tests.data.sources.layouts import (
     SLICES,
@@ -53,7 +54,7 @@ def test_cemri_lists_all_bad_slices(tmp_path: Path) -> None:
         ("4.mat", "has label 7; only 1 to 3 are known, remove the file"),
         ("5.mat", "is not a MATLAB 7.3 file; download it again"),
         ("6.mat", "has no patient; download it again"),
-        ("7.mat", "is not a slice of CE-MRI; download it again"),
+        ("7.mat", "has no cjdata/label; of the HDF5 files only those of CE-MRI are known"),
         ("11.mat", "is not among the 10 slices of cvind.mat; use the original names"),
     ]
 
@@ -66,7 +67,7 @@ def test_cemri_without_slices_or_folds(tmp_path: Path) -> None:
         open_data(root)
     with h5py.File(root / "cvind.mat", "w") as file:
         file["other"] = 1
-    with pytest.raises(ValueError, match="has no variable cvind"):
+    with pytest.raises(ValueError, match="has no cvind; of the HDF5 files"):
         open_data(root)
     with pytest.raises(FileNotFoundError, match=r"cvind\.mat is missing"):
         open_data(tmp_path / "nowhere", "cemri")
@@ -230,8 +231,8 @@ def test_affnist_like_against_scipy_and_inside(draws: list[float]) -> None:
     digit[4:24, 4:24] = 255
     digit[10:14, 4:20] = 80
     image, chance = torch.from_numpy(digit).to(torch.uint8)[None], torch.tensor([draws])
-    drawn = affnist_like.change(image, chance)[0].numpy()
-    matrix, start, centre = (value[0].double().numpy() for value in affnist_like.placement(image, chance))
+    drawn = affine_digits.change(image, chance)[0].numpy()
+    matrix, start, centre = (value[0].double().numpy() for value in affine_digits.placement(image, chance))
     margin = 15
     inverse = np.linalg.inv(matrix)[::-1, ::-1]  # scipy counts y before x, and pixels from their centres
     offset = centre[::-1] - 0.5 - inverse @ (start[::-1] - 0.5 + margin)

@@ -3,12 +3,14 @@
 import zlib
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parsecaps.data.cases import Case, DataSet, Problem, Source, Split
 from parsecaps.data.raw_image import EIGHT_BIT, DefectError, Format, RawImage, Version, check_bytes, pick_frame, version
+from parsecaps.data.reader_pool import RefusedError, call
 
 CLASSES = tuple(map(str, range(10)))
 SIDE = 40
@@ -21,6 +23,7 @@ _PARTS: dict[str, Split] = {
 _MAGIC = b"MATLAB 5.0 MAT-file"  # CE-MRI's files say 7.3
 _HEADER_BYTES = 128
 _COMPRESSED = 15
+_UNKNOWN = "the file has no affNISTdata with image and label_int; download it again"
 
 
 def recognise(path: Path) -> bool:
@@ -43,9 +46,9 @@ def read(path: str) -> DataSet:
     cases, problems = [], []
     for file in files:
         try:
-            labels = _labels(file)
-        except ValueError as error:
-            problems.append(Problem(str(file), None, str(error)))
+            labels = call(read_labels, file)
+        except RefusedError as refused:
+            problems.append(Problem(str(file), None, _UNKNOWN if refused.damaged else str(refused)))
             continue
         split = _split(file)
         cases += [
@@ -69,20 +72,18 @@ def _split(file: Path) -> Split | None:
     return next((_PARTS[name] for name in names if name in _PARTS), None)
 
 
-def _labels(path: Path) -> list[int]:
-    from scipy.io import loadmat  # optional
-
-    try:
-        data = loadmat(path, variable_names=["affNISTdata"])["affNISTdata"][0, 0]
-        labels, image = np.asarray(data["label_int"]).ravel(), data["image"]
-    except Exception:  # the parser fails in many ways on a file that is not its own
-        raise ValueError("the file has no affNISTdata with image and label_int; download it again") from None
+def read_labels(path: Path) -> list[int]:
+    """The digit of each image, checked against the number of images."""
+    data = _variable(version(path))
+    if data is None or not {"image", "label_int"} <= set(data.dtype.names or ()) or data.size != 1:
+        raise DefectError(_UNKNOWN)
+    labels, image = np.asarray(data["label_int"].item()).ravel(), data["image"].item()
     if image.shape != (SIDE**2, len(labels)):
-        raise ValueError(
+        raise DefectError(
             f"image is {image.shape} for {len(labels)} labels, not ({SIDE**2}, {len(labels)}); download it"
         )
     if not np.isin(labels, range(10)).all():
-        raise ValueError("label_int is not 0 to 9 everywhere; download it again")
+        raise DefectError("label_int is not 0 to 9 everywhere; download it again")
     return [int(label) for label in labels]
 
 
@@ -94,16 +95,21 @@ def _read_image(path: Path, frame: int | None) -> RawImage:
 @lru_cache(maxsize=2)  # a file is decoded as a whole, so that its next image costs next to nothing
 def _images(file: Version) -> NDArray[np.uint8]:
     """(N, 40, 40) of `affNISTdata.image` (1600, N), whose columns are digits stored row by row."""
-    from scipy.io import loadmat
-
-    _check_unpacked(file)
-    data = loadmat(file.path, variable_names=["affNISTdata"]).get("affNISTdata")
+    data = _variable(file)
     if data is None or "image" not in (data.dtype.names or ()) or data.size != 1:
         raise DefectError("has no affNISTdata.image; of the MATLAB 5 files only those of affNIST are known")
     image = data["image"].item()
     if image.dtype != np.uint8 or image.ndim != 2 or len(image) != SIDE**2:
         raise DefectError(f"has an affNISTdata.image of {image.dtype} {image.shape}; give uint8 ({SIDE**2}, N)")
     return np.ascontiguousarray(image.T).reshape(-1, SIDE, SIDE)
+
+
+def _variable(file: Version) -> Any:
+    """The variable affNISTdata, None where there is none."""
+    from scipy.io import loadmat
+
+    _check_unpacked(file)
+    return loadmat(file.path, variable_names=["affNISTdata"]).get("affNISTdata")
 
 
 def _check_unpacked(file: Version) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from parsecaps.data.cases import Case, DataSet, Problem, Source
 from parsecaps.data.raw_image import DefectError, Format, RawImage, check_size, pick_frame
+from parsecaps.data.reader_pool import RefusedError, call
 
 if TYPE_CHECKING:
     import h5py
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 CLASSES = ("meningioma", "glioma", "pituitary")
 FOLD_FILE = "cvind.mat"
 _SUFFIXED = re.compile(r"^(MR\d+)[A-Z]$")
+_MOST_SLICES = 10**6
+_LONGEST_ID = 1000
+_NOT_MATLAB = "is not a MATLAB 7.3 file; download it again"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
@@ -31,16 +35,14 @@ def read(path: str) -> DataSet:
     cases, problems, ids = [], [], set()
     for file in slice_files(root):
         number = int(file.stem)
+        if not 1 <= number <= len(folds):
+            reason = f"is not among the {len(folds)} slices of {FOLD_FILE}; use the original names"
+            problems.append(Problem(str(file), None, reason))
+            continue
         try:
-            if not 1 <= number <= len(folds):
-                raise ValueError(f"{file} is not among the {len(folds)} slices of {FOLD_FILE}; use the original names")
-            with open_mat(file) as opened:
-                label, patient_id = slice_label(opened, file), slice_patient_id(opened)
-            if not patient_id.strip():
-                raise ValueError(f"{file} has no patient; download it again")
-        except (KeyError, TypeError, ValueError) as error:
-            known = isinstance(error, ValueError) and str(error).startswith(f"{file} ")
-            reason = str(error).removeprefix(f"{file} ") if known else "is not a slice of CE-MRI; download it again"
+            label, patient_id = call(read_annotation, file)
+        except RefusedError as refused:
+            reason = "is not a slice of CE-MRI; download it again" if refused.damaged else str(refused)
             problems.append(Problem(str(file), None, reason))
             continue
         ids.add(patient_id)
@@ -61,25 +63,15 @@ def base_patient(patient_id: str) -> str:
     return match.group(1) if match else patient_id
 
 
-def open_mat(path: Path) -> "h5py.File":
-    """Open a MATLAB 7.3 file for reading."""
-    import h5py  # optional
-
-    try:
-        return h5py.File(path)
-    except OSError:
-        raise ValueError(f"{path} is not a MATLAB 7.3 file; download it again") from None
-
-
 def read_folds(folder: Path) -> np.ndarray:
     """The author's fold, from 1 to 5, of slice 1, 2, ...: (3064,) int64."""
     path = folder / FOLD_FILE
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; give the folder with the .mat slices and {FOLD_FILE}")
-    with open_mat(path) as file:
-        if "cvind" not in file:
-            raise ValueError(f"{path} has no variable cvind; download it again")
-        return np.asarray(file["cvind"]).ravel().astype(np.int64)
+    try:
+        return np.asarray(call(fold_values, path)).ravel().astype(np.int64)
+    except RefusedError as refused:
+        raise ValueError(f"{path} {_NOT_MATLAB if refused.damaged else refused}") from None
 
 
 def slice_files(folder: Path) -> list[Path]:
@@ -90,58 +82,91 @@ def slice_files(folder: Path) -> list[Path]:
     return paths
 
 
-def slice_label(file: "h5py.File", path: Path) -> int:
-    """The label of an open slice, an index into `CLASSES`."""
-    label = int(np.asarray(file["cjdata"]["label"]).item())
+def fold_values(path: Path) -> NDArray[Any]:
+    """What the file of folds holds."""
+    with _open(path) as file:
+        return _values(file, "cvind", _MOST_SLICES)
+
+
+def read_annotation(path: Path) -> tuple[int, str]:
+    """The label of a slice, an index into `CLASSES`, and the id of its patient as it is written there."""
+    with _open(path) as file:
+        label = int(_values(file, "cjdata/label", 1).item())
+        patient = _patient_id(file)
     if not 1 <= label <= len(CLASSES):
-        raise ValueError(f"{path} has label {label}; only 1 to {len(CLASSES)} are known, remove the file")
-    return label - 1
-
-
-def slice_patient_id(file: "h5py.File") -> str:
-    """The id of the patient of an open slice, as it is written there."""
-    return "".join(map(chr, np.asarray(file["cjdata"]["PID"]).ravel()))
+        raise DefectError(f"has label {label}; only 1 to {len(CLASSES)} are known, remove the file")
+    if not patient.strip():
+        raise DefectError("has no patient; download it again")
+    return label - 1, patient
 
 
 def _read_slice(path: Path, frame: int | None) -> RawImage:
     pick_frame(frame, 1)
-    return RawImage(_array(path, "image"), None)
+    return RawImage(_plane(path, "image"), None)
 
 
 def _size(path: Path) -> tuple[int, int]:
-    import h5py
-
-    with h5py.File(path) as file:
-        width, height = _dataset(file, "image").shape
+    with _open(path) as file:
+        width, height = _picture(file, "image").shape
     return height, width
 
 
 def _patient(path: Path) -> str:
-    import h5py
-
-    with h5py.File(path) as file:
-        return base_patient(slice_patient_id(file)) if "cjdata/PID" in file else ""
+    with _open(path) as file:
+        return base_patient(_patient_id(file)) if "cjdata/PID" in file else ""
 
 
-def _array(path: Path, name: str) -> NDArray[Any]:
-    import h5py
-
-    with h5py.File(path) as file:
-        return np.asarray(_dataset(file, name)).T  # stored transposed
+def _patient_id(file: "h5py.File") -> str:
+    return "".join(map(chr, _values(file, "cjdata/PID", _LONGEST_ID).ravel()))
 
 
-def _dataset(file: "h5py.File", name: str) -> Any:
-    import h5py
+def _plane(path: Path, name: str) -> NDArray[Any]:
+    with _open(path) as file:
+        return np.asarray(_picture(file, name)).T  # stored transposed
 
-    dataset = file.get(f"cjdata/{name}")
-    if not isinstance(dataset, h5py.Dataset):
-        raise DefectError(f"has no cjdata/{name}; of the HDF5 files only those of CE-MRI are known")
+
+def _picture(file: "h5py.File", name: str) -> "h5py.Dataset":
+    dataset = _dataset(file, f"cjdata/{name}")
     if dataset.ndim != 2 or dataset.dtype.kind not in "iuf":
         raise DefectError(
             f"has a cjdata/{name} of {dataset.ndim} axes and type {dataset.dtype}; give 2 axes of numbers"
         )
     check_size(dataset.shape[1], dataset.shape[0])
     return dataset
+
+
+def _values(file: "h5py.File", name: str, most: int) -> NDArray[Any]:
+    """A short list of numbers."""
+    dataset = _dataset(file, name)
+    if dataset.dtype.kind not in "iuf" or (dataset.size or 0) > most:
+        raise DefectError(f"has a {name} of {dataset.size} values of type {dataset.dtype}; download it again")
+    return np.asarray(dataset)
+
+
+def _dataset(file: "h5py.File", name: str) -> "h5py.Dataset":
+    """A dataset whose values lie in the file itself: HDF5 can fetch them from any file of the machine."""
+    import h5py
+
+    place = ""
+    for part in name.split("/"):
+        place = f"{place}/{part}".lstrip("/")
+        if isinstance(file.get(place, getlink=True), h5py.ExternalLink):
+            raise DefectError(f"takes {place} from another file; give a file that holds its own data")
+    dataset = file.get(name)
+    if not isinstance(dataset, h5py.Dataset):
+        raise DefectError(f"has no {name}; of the HDF5 files only those of CE-MRI are known")
+    if dataset.external or dataset.is_virtual:
+        raise DefectError(f"takes the values of {name} from another file; give a file that holds its own data")
+    return dataset
+
+
+def _open(path: Path) -> "h5py.File":
+    import h5py
+
+    try:
+        return h5py.File(path)
+    except OSError:
+        raise DefectError(_NOT_MATLAB) from None
 
 
 FORMAT = Format(
@@ -152,7 +177,7 @@ FORMAT = Format(
     count=lambda path: 1,
     size=_size,
     patient=_patient,
-    read_mask=lambda path: _array(path, "tumorMask"),
+    read_mask=lambda path: _plane(path, "tumorMask"),
 )
 SOURCE = Source(
     name="cemri",

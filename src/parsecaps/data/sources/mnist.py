@@ -2,12 +2,10 @@
 
 import gzip
 import math
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Literal, cast
+from typing import IO, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 from parsecaps.data.cases import Case, DataSet, Source
 from parsecaps.data.raw_image import (
     EIGHT_BIT,
+    MOST_PACKED,
     DefectError,
     Format,
     RawImage,
@@ -24,12 +23,14 @@ from parsecaps.data.raw_image import (
     pick_frame,
     version,
 )
+from parsecaps.data.reader_pool import RefusedError, call
 
 Part = Literal["train", "test"]
 PARTS: tuple[Part, ...] = ("train", "test")
 CLASSES = tuple(map(str, range(10)))
 _PREFIX = {"train": "train", "test": "t10k"}
 _IMAGE_AXES = 3
+_GZIP = b"\x1f\x8b"
 
 
 def recognise(path: Path) -> bool:
@@ -70,9 +71,7 @@ def read_labels(root: Path, part: Part) -> list[int]:
     labels: list[int] = read_idx(label_file(root, part)).tolist()
     if odd := [label for label in labels if label > 9]:
         raise ValueError(f"{label_file(root, part)} has label {odd[0]}; only 0 to 9 are digits, download it again")
-    images = image_file(root, part)
-    with _named(images):
-        count = _image_shape(images)[0]
+    count = _ask(image_shape, image_file(root, part))[0]
     if count != len(labels):
         raise ValueError(f"{root} has {count} {part} digits but {len(labels)} labels; download it again")
     return labels
@@ -82,19 +81,17 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     """All values of an IDX file, in its shape."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; give the folder with the four original gz files of MNIST")
-    with _named(path):
-        return _values(path)
+    values: NDArray[np.uint8] = _ask(idx_values, path)
+    return values
 
 
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Whatever is wrong with the file becomes an error that names it."""
+def _ask(function: Callable[[Path], Any], path: Path) -> Any:
+    """What a function says of a file; whatever is wrong with it becomes an error that names it."""
     try:
-        yield
-    except DefectError as defect:
-        raise ValueError(f"{path} {defect}") from None
-    except (EOFError, OSError, zlib.error):
-        raise ValueError(f"{path} is damaged; download it again") from None
+        return call(function, path)
+    except RefusedError as refused:
+        reason = "is damaged; download it again" if refused.damaged else refused
+        raise ValueError(f"{path} {reason}") from None
 
 
 def _read_image(path: Path, frame: int | None) -> RawImage:
@@ -104,11 +101,11 @@ def _read_image(path: Path, frame: int | None) -> RawImage:
 
 @lru_cache(maxsize=2)  # a file is decoded as a whole, so that its next image costs next to nothing
 def _images(file: Version) -> NDArray[np.uint8]:
-    _image_shape(file.path)
-    return _values(file.path)
+    image_shape(file.path)
+    return idx_values(file.path)
 
 
-def _image_shape(path: Path) -> tuple[int, int, int]:
+def image_shape(path: Path) -> tuple[int, int, int]:
     """Number, height and width of the images of a file, from its header."""
     shape = _shape(path)
     if len(shape) != _IMAGE_AXES:
@@ -132,7 +129,8 @@ def _shape(path: Path) -> tuple[int, ...]:
     return shape
 
 
-def _values(path: Path) -> NDArray[np.uint8]:
+def idx_values(path: Path) -> NDArray[np.uint8]:
+    """All values of an IDX file, in its shape."""
     shape = _shape(path)
     header, expected = 4 + 4 * len(shape), math.prod(shape)
     with _open(path) as file:
@@ -143,9 +141,20 @@ def _values(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(raw, np.uint8).reshape(shape).copy()
 
 
+def _count(path: Path) -> int:
+    """The number of images, which a file that is not packed must be long enough for."""
+    count, height, width = image_shape(path)
+    wanted, there = count * height * width, path.stat().st_size
+    with path.open("rb") as file:
+        wanted //= MOST_PACKED if file.read(2) == _GZIP else 1
+    if wanted > there:
+        raise DefectError(f"says that it has {count:,} images, but is only {there:,} bytes long; replace the file")
+    return count
+
+
 def _open(path: Path) -> IO[bytes]:
     with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
+        packed = file.read(2) == _GZIP
     return cast("IO[bytes]", gzip.open(path)) if packed else path.open("rb")
 
 
@@ -154,8 +163,8 @@ FORMAT = Format(
     suffixes=("ubyte", "ubyte.gz"),
     recognise=lambda head: head.startswith(b"\0\0\x08\x03"),
     read=_read_image,
-    count=lambda path: _image_shape(path)[0],
-    size=lambda path: _image_shape(path)[1:],
+    count=_count,
+    size=lambda path: image_shape(path)[1:],
     packed=True,
 )
 SOURCE = Source(

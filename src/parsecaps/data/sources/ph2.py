@@ -4,12 +4,12 @@ PH2D7 is PH2 and Derm7pt together, with one vocabulary of concepts.
 """
 
 import re
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
 from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, Source, skin_concept_values
 from parsecaps.data.files import Listing
+from parsecaps.data.reader_pool import RefusedError, call
 from parsecaps.data.sources import derm7pt
 from parsecaps.data.tables import CaseList
 
@@ -122,17 +122,19 @@ def _column(cell: str) -> str:
 
 def _spreadsheet(table: Path) -> Records:
     """The rows of the sheet with something in them."""
+    try:
+        rows: list[list[str]] = call(sheet_cells, table)
+    except RefusedError:  # a broken archive fails in many ways
+        raise ValueError(f"{table} is not a spreadsheet; download it again or use PH2_dataset.txt") from None
+    return [(number, cells) for number, cells in enumerate(rows, 1) if any(cells)]
+
+
+def sheet_cells(table: Path) -> list[list[str]]:
+    """The cells of the first sheet, row by row, as texts."""
     import openpyxl
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about decorations of the spreadsheet that do not matter here
-            book = openpyxl.load_workbook(table, data_only=True)
-            rows = list(book.worksheets[0].values)
-    except Exception:  # a broken archive fails in many ways
-        raise ValueError(f"{table} is not a spreadsheet; download it again or use PH2_dataset.txt") from None
-    texts = ([("" if cell is None else str(cell)).strip() for cell in row] for row in rows)
-    return [(number, cells) for number, cells in enumerate(texts, 1) if any(cells)]
+    rows = openpyxl.load_workbook(table, data_only=True).worksheets[0].values
+    return [[("" if cell is None else str(cell)).strip() for cell in row] for row in rows]
 
 
 def _text(table: Path) -> Records:

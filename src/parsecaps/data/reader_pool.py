@@ -1,0 +1,198 @@
+"""A few processes that read files from outside, so that no file can crash, stop or fill the process that asks.
+
+A reader that crashes, hangs or wants too much memory is ended and another one takes its place; the file is refused in
+one line. `call` is safe to use from several threads, each of which then has a reader of its own.
+"""
+
+import atexit
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from parsecaps.data.reader_process import CPU_SECONDS, MEMORY_BYTES, receive, send
+
+READERS = max(1, min(4, os.cpu_count() or 1))
+_WALL_SECONDS = 120.0  # for one request, however busy the machine is
+_WATCH_SECONDS = 0.5
+_PIPE_BYTES = 2**20
+_START = "import sys; sys.path[:] = sys.argv[1:]; from parsecaps.data.reader_process import main; main()"
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class RefusedError(Exception):
+    """Why a file cannot be read, without its name; `damaged` where a library says so in its own words."""
+
+    def __init__(self, reason: str, *, damaged: bool = False) -> None:
+        super().__init__(reason)
+        self.damaged = damaged
+
+
+class _GoneError(Exception):
+    """The reader has ended while it was asked."""
+
+
+class _Reader:
+    """A process that reads one file at a time."""
+
+    def __init__(self) -> None:
+        self.path, self.used, self.deadline = "", False, float("inf")
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _START, *sys.path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | _ONE_THREAD,
+        )
+        self.outgoing, self.incoming = cast(BinaryIO, self.process.stdin), cast(BinaryIO, self.process.stdout)
+        _widen(self.incoming)
+
+    def ask(self, function: str, path: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
+        """Send a request and wait for the answer; `_GoneError` where none came."""
+        self.path, self.deadline = path, time.monotonic() + _WALL_SECONDS
+        try:
+            send(self.outgoing, [function, path, list(arguments)])
+            kind, value = receive(self.incoming)
+        except (EOFError, OSError, ValueError):
+            self.end()
+            raise _GoneError from None
+        finally:
+            self.deadline = float("inf")
+        self.used = True
+        return kind, value
+
+    def end(self) -> None:
+        """Stop the process, whatever it does."""
+        self.process.kill()
+        self.process.wait()
+        self.incoming.close()
+        with contextlib.suppress(OSError):  # what was not sent any more
+            self.outgoing.close()
+
+
+class _Pool:
+    """The readers that wait, and those that are asked."""
+
+    def __init__(self) -> None:
+        self.lock, self.slots = threading.Lock(), threading.BoundedSemaphore(READERS)
+        self.idle: list[_Reader] = []
+        self.busy: set[_Reader] = set()
+        self.watching = False
+
+    def call(self, function: str, path: str, arguments: tuple[Any, ...]) -> Any:
+        with self.slots:
+            while True:
+                reader = self._take(path)
+                used = reader.used  # what an earlier file left in it may be to blame, so a new one tries again
+                try:
+                    kind, value = reader.ask(function, path, arguments)
+                except _GoneError:
+                    reason = _why_gone(reader.process.returncode)
+                    if used and reason is None:
+                        continue
+                    raise RefusedError(reason or f"ends its decoder ({_ending(reader)}); replace the file") from None
+                finally:
+                    self._give(reader)
+                if kind == "done":
+                    return value
+                if kind == "memory":
+                    with self.lock:
+                        self.idle.remove(reader)
+                    reader.end()
+                    if used:
+                        continue
+                    limit = MEMORY_BYTES // 10**6
+                    raise RefusedError(f"needs more than {limit} MB of memory to be read; make it smaller")
+                raise RefusedError(value, damaged=kind == "damaged")
+
+    def _take(self, path: str) -> _Reader:
+        """A reader that waits, if possible the one that has this file open; else a new one."""
+        with self.lock:
+            self._watch()
+            found = next((each for each in self.idle if each.path == path), self.idle[-1] if self.idle else None)
+            if found is not None:
+                self.idle.remove(found)
+            else:
+                found = _Reader()
+            self.busy.add(found)
+            return found
+
+    def _give(self, reader: _Reader) -> None:
+        with self.lock:
+            self.busy.discard(reader)
+            if reader.process.poll() is None:
+                self.idle.append(reader)
+
+    def _watch(self) -> None:
+        if not self.watching:
+            self.watching = True
+            threading.Thread(target=self._end_late, name="parsecaps readers", daemon=True).start()
+
+    def _end_late(self) -> None:
+        """End readers that take too long, which the one who waits then sees."""
+        while self.watching:
+            time.sleep(_WATCH_SECONDS)
+            with self.lock:
+                late = [reader for reader in self.busy if time.monotonic() > reader.deadline]
+            for reader in late:
+                reader.process.send_signal(getattr(signal, "SIGALRM", signal.SIGTERM))
+
+    def close(self) -> None:
+        self.watching = False
+        with self.lock:
+            readers = [*self.idle, *self.busy]
+            self.idle = []
+        for reader in readers:
+            reader.end()
+
+
+_pool = _Pool()
+
+
+def call(function: Callable[..., Any], path: str | Path, *arguments: Any) -> Any:
+    """What a function of this package gives for a file, computed by a reader; tuples come back as lists.
+
+    The function takes the path and the arguments, and gives numbers, texts, arrays and lists of them. What is wrong
+    with the file is a `RefusedError`.
+    """
+    name = f"{function.__module__}:{function.__name__}"
+    return _pool.call(name, os.path.abspath(path), arguments)
+
+
+def _why_gone(code: int | None) -> str | None:
+    """What the signal that ended a reader says about the file, if it says anything."""
+    if os.name == "posix" and code == -signal.SIGXCPU:
+        return f"takes more than {CPU_SECONDS} seconds to decode; replace the file"
+    if os.name == "posix" and code == -signal.SIGALRM:
+        return f"takes more than {_WALL_SECONDS:g} seconds to read; replace the file, or try again"
+    return None
+
+
+def _ending(reader: _Reader) -> str:
+    code = reader.process.returncode
+    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def _widen(pipe: BinaryIO) -> None:
+    """Let more than a page wait in a pipe: an image is megabytes."""
+    with contextlib.suppress(AttributeError, ImportError, OSError):  # only Linux can, and not always
+        import fcntl
+
+        fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+
+def _start_anew() -> None:
+    """A forked process has readers of its own."""
+    global _pool
+    _pool = _Pool()
+
+
+atexit.register(lambda: _pool.close())
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)

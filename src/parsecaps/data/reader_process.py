@@ -1,0 +1,137 @@
+"""The process in which files from outside are read: one request after another, within limits of time and memory.
+
+It is started by `data.reader_pool` and talks to it through pipes. A message is a length, a JSON text of that length,
+and the bytes of the arrays that the text names: nothing that comes back can run code.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import struct
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parsecaps.data.raw_image import DefectError, silence
+
+try:
+    import resource
+except ImportError:  # Windows: the pool's own limit of time holds, that of memory does not
+    resource = None  # type: ignore[assignment]
+
+CPU_SECONDS = 30  # for one request
+MEMORY_BYTES = 850 * 2**20  # beyond what the process has when it starts; 120 million pixels in colour need 800 MiB
+_MOST_TEXT = 2**28
+_LENGTH = struct.Struct("<Q")
+_ARRAY = "array"  # stands before the dtype and shape of an array
+_LONGEST_REASON = 200
+
+
+def main() -> None:
+    """Answer requests until there are no more."""
+    incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    quiet = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):  # what a library prints must not come between
+        os.dup2(quiet, descriptor)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks; it ends this one
+    _limit_memory()
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            request = receive(incoming)
+            _limit_time()
+            send(outgoing, _answer(*request))
+
+
+def send(stream: BinaryIO, content: Any) -> None:
+    """Write a message: numbers, texts, lists and arrays."""
+    arrays: list[NDArray[Any]] = []
+    text = json.dumps(_listed(content, arrays)).encode()
+    stream.write(_LENGTH.pack(len(text)) + text)
+    for array in arrays:
+        stream.write(_bytes_of(array))
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> Any:
+    """Read what `send` wrote; EOFError where there is nothing more."""
+    (length,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
+    if length > _MOST_TEXT:
+        raise EOFError(f"a message of {length} bytes")
+    return _with_arrays(json.loads(_exactly(stream, length)), stream)
+
+
+def _listed(content: Any, arrays: list[NDArray[Any]]) -> Any:
+    """The content with each array replaced by its dtype and shape."""
+    if isinstance(content, np.ndarray):
+        arrays.append(np.ascontiguousarray(content))
+        return {_ARRAY: [content.dtype.str, list(content.shape)]}
+    return [_listed(each, arrays) for each in content] if isinstance(content, (list, tuple)) else content
+
+
+def _with_arrays(content: Any, stream: BinaryIO) -> Any:
+    if isinstance(content, dict):
+        kind, shape = content[_ARRAY]
+        array = np.empty(shape, np.dtype(kind))
+        left = _bytes_of(array)
+        while len(left):
+            count = stream.readinto(left)  # type: ignore[attr-defined]
+            if not count:
+                raise EOFError
+            left = left[count:]
+        return array
+    return [_with_arrays(each, stream) for each in content] if isinstance(content, list) else content
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _exactly(stream: BinaryIO, length: int) -> bytes:
+    found = stream.read(length)
+    if len(found) < length:
+        raise EOFError
+    return found
+
+
+def _answer(name: str, path: str, arguments: list[Any]) -> list[Any]:
+    """What a function of this package gives for a file: `done` and its value, or `defect` and what is wrong."""
+    module, _, function = name.partition(":")
+    try:
+        call = getattr(importlib.import_module(module), function)
+        with silence():
+            return ["done", call(Path(path), *arguments)]
+    except DefectError as defect:
+        return ["defect", " ".join(str(defect).split())]
+    except MemoryError:
+        return ["memory", ""]
+    except RecursionError:
+        return ["defect", "is nested too deeply; replace the file"]
+    except Exception as error:  # the libraries raise nearly anything at a broken file
+        return ["damaged", " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__]
+
+
+def _limit_memory() -> None:
+    """Anonymous memory alone: a large file may be mapped all the same."""
+    if resource is None or not hasattr(resource, "RLIMIT_DATA"):
+        return
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    used = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData")), 2**28)
+    _lower(resource.RLIMIT_DATA, used + MEMORY_BYTES)
+    _lower(resource.RLIMIT_CORE, 0)
+
+
+def _limit_time() -> None:
+    if resource is not None:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + CPU_SECONDS)
+
+
+def _lower(kind: int, limit: int) -> None:
+    """Set a soft limit, unless the system allows less."""
+    _, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
