@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -21,8 +22,8 @@ from parsecaps.data.reader_process import CPU_SECONDS, MEMORY_BYTES, receive, se
 READERS = max(1, min(4, os.cpu_count() or 1))
 _WALL_SECONDS = 120.0  # for one request, however busy the machine is
 _WATCH_SECONDS = 0.5
-_PIPE_BYTES = 2**20
-_START = "import sys; sys.path[:] = sys.argv[1:]; from parsecaps.data.reader_process import main; main()"
+_KEPT_BYTES = 2**26  # of shared memory, until the next file is read
+_START = "import sys; sys.path[:] = sys.argv[2:]; from parsecaps.data.reader_process import main; main()"
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -43,22 +44,27 @@ class _Reader:
 
     def __init__(self) -> None:
         self.path, self.used, self.deadline = "", False, float("inf")
+        self.memory = os.memfd_create("parsecaps") if hasattr(os, "memfd_create") else None
+        shared = () if self.memory is None else (self.memory,)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _START, *sys.path],
+            [sys.executable, "-c", _START, "".join(map(str, shared)), *sys.path],
+            pass_fds=shared,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=os.environ | _ONE_THREAD,
         )
-        self.outgoing, self.incoming = cast(BinaryIO, self.process.stdin), cast(BinaryIO, self.process.stdout)
-        _widen(self.incoming)
+        self.outgoing = cast(BinaryIO, self.process.stdin)
+        self.incoming = cast(BufferedIOBase, self.process.stdout)
 
     def ask(self, function: str, path: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
         """Send a request and wait for the answer; `_GoneError` where none came."""
         self.path, self.deadline = path, time.monotonic() + _WALL_SECONDS
         try:
             send(self.outgoing, [function, path, list(arguments)])
-            kind, value = receive(self.incoming)
+            kind, value = receive(self.incoming, self.memory)
+            if self.memory is not None and os.fstat(self.memory).st_size > _KEPT_BYTES:
+                os.ftruncate(self.memory, 0)
         except (EOFError, OSError, ValueError):
             self.end()
             raise _GoneError from None
@@ -74,6 +80,8 @@ class _Reader:
         self.incoming.close()
         with contextlib.suppress(OSError):  # what was not sent any more
             self.outgoing.close()
+        if self.memory is not None:
+            os.close(self.memory)
 
 
 class _Pool:
@@ -177,14 +185,6 @@ def _why_gone(code: int | None) -> str | None:
 def _ending(reader: _Reader) -> str:
     code = reader.process.returncode
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
-
-
-def _widen(pipe: BinaryIO) -> None:
-    """Let more than a page wait in a pipe: an image is megabytes."""
-    with contextlib.suppress(AttributeError, ImportError, OSError):  # only Linux can, and not always
-        import fcntl
-
-        fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def _start_anew() -> None:
