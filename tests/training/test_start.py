@@ -91,5 +91,6 @@ def test_the_split_that_is_told_is_the_one_without_bad_files(tmp_path: Path) -> 
     division = run.division
     assert split_hash(data, division) == about["split_hash"]
     counts = ", ".join(f"{part} {division.count(part)}" for part in ("train", "val", "test"))
-    assert about["choices"][0] == f"split: {counts} (by patient, hash {about['split_hash']})"
+    assert about["choices"][0] == f"split: {counts}, unused 1 (cannot be read) (by patient, hash {about['split_hash']})"
+    assert about["unused"] == run.data_check["unused"] == {"cannot be read": 1}
     assert sum(part is not None for part in division) == 41
