@@ -113,7 +113,7 @@ def test_a_split_column_that_is_blank_in_some_rows(manifest: Path, tmp_path: Pat
     result = run("data", "check", manifest, "--test-part", "val", "--val", "0", "--skip-bad", "--json", file)
     assert result.exit_code == 0, result.output
     assert (
-        "split: train 7, val 0, test 4, unused 5 (the official test part 4, cannot be read 1); hash " in result.stdout
+        "split: train 7, val 0, test 4, unused 5 (4 the official test part, 1 cannot be read); hash " in result.stdout
     )
     stored = json.loads(file.read_text(encoding="utf-8"))
     assert stored["unused"] == {"the official test part": 4, "cannot be read": 1}

@@ -153,7 +153,7 @@ def test_who_takes_no_part_is_counted_everywhere(tmp_path: Path) -> None:
     settings = {"data.split": str(split), "data.skip_bad": True, "training.epochs": 1}
     settings |= {"model.preset": "tiny", "training.batch_size": 8}
     run = parsecaps.fit(cases, settings=settings, run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
-    why = f"unused {len(tested) + 1} (no part in mine.csv {len(tested)}, cannot be read 1)"
+    why = f"unused {len(tested) + 1} ({len(tested)} no part in mine.csv, 1 cannot be read)"
     assert any(line.startswith("split: train ") and why in line for line in lines)
     assert run.about["unused"] == {"no part in mine.csv": len(tested), "cannot be read": 1}
     card = run.card_file.read_text(encoding="utf-8")

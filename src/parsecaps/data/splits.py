@@ -61,9 +61,9 @@ def describe_unused(unused: Mapping[str, int]) -> str:
     >>> describe_unused({"the official test part": 4})
     '4 (the official test part)'
     >>> describe_unused({"the official test part": 4, "cannot be read": 1})
-    '5 (the official test part 4, cannot be read 1)'
+    '5 (4 the official test part, 1 cannot be read)'
     """
-    why = ", ".join(f"{reason} {count:,}" if len(unused) > 1 else reason for reason, count in unused.items())
+    why = ", ".join(f"{count:,} {reason}" if len(unused) > 1 else reason for reason, count in unused.items())
     return f"{sum(unused.values()):,} ({why})" if unused else ""
 
 

@@ -32,7 +32,7 @@ from parsecaps.training.processes import Processes
 RUN_VARIABLE = "PARSECAPS_RUN"  # tells the processes that Fabric starts where the run is
 _PACKAGES = ("torch", "lightning-fabric", "numpy", "monai", "pydicom", "pillow", "safetensors", "pydantic")
 _CONTENT = "content"  # a column of a run's split.csv
-_SHOWN = 5  # problems of a kind that are listed before training is refused
+_SHOWN = 5  # problems and leaks that are listed before training is refused; notes are listed all
 
 
 class Start(NamedTuple):
@@ -63,8 +63,9 @@ def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbac
     )
     parts = describe_parts(Counter(run.division), check.unused)
     choices = [Choice("split", parts, f"by patient, hash {check.split_hash}"), *choices]
-    for title, lines in (("note", check.notes), ("problem", check.problems), ("leak", check.leaks)):
-        for line in lines[:_SHOWN]:
+    shown = (("note", check.notes), ("problem", check.problems[:_SHOWN]), ("leak", check.leaks[:_SHOWN]))
+    for title, lines in shown:
+        for line in lines:
             callbacks.log(f"{title}: {line}")
     if not check.safe:
         reasons = "; ".join(check.reasons)
