@@ -99,6 +99,27 @@ def test_leaks_are_caught_listed_and_mended(manifest: Path, tmp_path: Path) -> N
     assert any("WARNING: 2 leaks" in note for note in json.loads(file.read_text(encoding="utf-8"))["notes"])
 
 
+def test_a_split_column_that_is_blank_in_some_rows(manifest: Path, tmp_path: Path) -> None:
+    """What has no part is dealt, which is said; what is left out all the same is counted."""
+    lines = manifest.read_text(encoding="utf-8").splitlines()
+    parts = ["split", *["train", "train", "val", "val", "test", "test", "", ""] * 2]
+    manifest.write_text("".join(f"{a},{b}\n" for a, b in zip(lines, parts, strict=True)), encoding="utf-8")
+    split, file = tmp_path / "split.csv", tmp_path / "check.json"
+    result = run("data", "split", manifest, "--out", split)
+    assert "unused" not in result.stdout
+    assert "note: 4 cases without an official part were dealt by patient in the proportions" in result.stdout
+    assert all(row["split"] for row in rows_in(split))
+    (tmp_path / "pictures/a/0.png").write_bytes(b"not an image")
+    result = run("data", "check", manifest, "--test-part", "val", "--val", "0", "--skip-bad", "--json", file)
+    assert result.exit_code == 0, result.output
+    assert (
+        "split: train 7, val 0, test 4, unused 5 (4 the official test part, 1 cannot be read); hash " in result.stdout
+    )
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    assert stored["unused"] == {"the official test part": 4, "cannot be read": 1}
+    assert any(note.startswith("4 cases without an official part") for note in stored["notes"])
+
+
 def test_folds_are_one_file_each(manifest: Path, tmp_path: Path) -> None:
     result = run("data", "split", manifest, "--folds", "3", "--val", "0", "--out", tmp_path / "fold.csv")
     assert result.exit_code == 0, result.output

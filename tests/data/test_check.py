@@ -10,7 +10,7 @@ from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet, Problem
 from parsecaps.data.check import DataCheck, check_data, concept_ceiling
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.splits import Division, hold_out
+from parsecaps.data.splits import Divided, Division, hold_out
 from tests.data.make import folder_of_pictures, picture, table
 
 NAN = float("nan")
@@ -31,7 +31,7 @@ def prepare(data: DataSet, tmp_path: Path) -> PreparedImages:
 
 def run(data: DataSet, tmp_path: Path, division: Division | None = None, **options: object) -> DataCheck:
     division = hold_out(data, val=0.25, test=0.25) if division is None else division
-    return check_data(data, prepare(data, tmp_path), division, **options)  # type: ignore[arg-type]
+    return check_data(data, prepare(data, tmp_path), Divided(division), **options)  # type: ignore[arg-type]
 
 
 def test_a_good_data_set_is_safe_and_counted(data: DataSet, tmp_path: Path) -> None:
@@ -73,9 +73,20 @@ def test_bad_files_are_unsafe_unless_skipped_and_then_said(data: DataSet, tmp_pa
     assert check.problems[0] == "cases.csv, row 4: the label is blank; write one"
     assert check.images == 15
     assert check.by_class["a"]["unused"] == 0
+    assert check.unused == {"cannot be read": 1}
     skipped = run(data, tmp_path, skip_bad=True)
     assert skipped.safe
     assert any("2 problems were skipped" in note for note in skipped.notes)
+
+
+def test_who_takes_no_part_is_counted_with_the_reason(data: DataSet, tmp_path: Path) -> None:
+    data.cases[0].image.write_bytes(b"")
+    division: Division = [None, None, *["train"] * 10, None, "test", "test", "test"]
+    divided = Divided(division, left_out="no part in mine.csv", notes=["two were dealt"])
+    check = check_data(data, prepare(data, tmp_path), divided, skip_bad=True)
+    assert check.unused == check.as_dict()["unused"] == {"no part in mine.csv": 2, "cannot be read": 1}
+    assert sum(counts["unused"] for counts in check.by_class.values()) == 2
+    assert list(check.notes[:2]) == ["a note", "two were dealt"]
 
 
 def test_masks_of_another_size_are_named(data: DataSet, tmp_path: Path) -> None:

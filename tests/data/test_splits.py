@@ -147,13 +147,13 @@ def test_the_official_val_can_be_tested() -> None:
     parts: tuple[Split, ...] = ("train", "train", "train", "val", "test")
     cases = [replace(case, split=parts[hash_of(case.patient) % 5]) for case in data.cases]
     data = replace(data, cases=cases)
-    division, _ = divide(data, test_part="val", val=0.2)
+    division = divide(data, test_part="val", val=0.2).division
     for case, part in zip(cases, division, strict=True):
         wanted = {"train": ("train", "val"), "val": ("test",), "test": (None,)}
         assert part in wanted[case.split or "test"]
     share = division.count("val") / sum(case.split == "train" for case in cases)
     assert 0.15 < share < 0.25
-    assert divide(data, test_part="test")[0] == divide(data)[0]
+    assert divide(data, test_part="test") == divide(data)
     without = replace(data, cases=[case for case in cases if case.split != "val"])
     with pytest.raises(ValueError, match="names no val part of its own to test on"):
         divide(without, test_part="val")

@@ -124,7 +124,7 @@ def printed(scores: Scores) -> str:
 def card(scores: Scores) -> str:
     model = ParseCaps.from_preset("tiny", num_classes=3, num_concepts=4, in_channels=3)
     bundle = Bundle(model, Preparation(size=32, channels=3), scores.classes, scores.concept_names)
-    counts = {"train": 3, "val": 2, "test": 1}
+    counts = {"train": 3, "val": 2, "test": 1, "unused": 0}
     concept = {part: {"present": 1, "absent": 1, "unknown": 0} for part in counts}
     data = {
         "source": "folder",

@@ -137,7 +137,7 @@ def test_the_authors_folds_are_used_where_there_are_as_many() -> None:
     data = DataSet("films", Path(), ("a", "b"), (), cases)
     divisions, whose = fold_divisions(DataSection(folds=3), data)
     assert whose == "the author's folds"
-    for fold, division in zip((7, 8, 9), divisions, strict=True):
+    for fold, (division, *_) in zip((7, 8, 9), divisions, strict=True):
         assert {c.fold for c, part in zip(cases, division, strict=True) if part == "test"} == {fold}
         assert fold not in {c.fold for c, part in zip(cases, division, strict=True) if part in ("train", "val")}
     divisions, whose = fold_divisions(DataSection(folds=4, seed=5), data)

@@ -14,9 +14,10 @@ import parsecaps
 from parsecaps.config import load_config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import rows_of
+from parsecaps.data.splits import hold_out, rows_of, write_split
 from parsecaps.metrics.scores import Scores
 from parsecaps.pipeline import train as pipeline_train
+from parsecaps.pipeline.evaluate import write_card
 from parsecaps.prediction import calibration
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.calibration import fit_temperature
@@ -137,6 +138,32 @@ def test_the_card_has_the_numbers(run: Run) -> None:
     tables = re.findall(r"((?:^\|.*\n)+)", card, re.MULTILINE)
     assert len(tables) >= 6
     assert all(len({line.count("|") for line in table.splitlines()}) == 1 for table in tables)
+
+
+def test_who_takes_no_part_is_counted_everywhere(tmp_path: Path) -> None:
+    cases, split = skewed_manifest(tmp_path), tmp_path / "mine.csv"
+    data = open_data(str(cases))
+    division = hold_out(data)
+    tested = rows_of(division, "test")
+    for row in tested:
+        division[row] = None
+    write_split(split, data, division)
+    (tmp_path / "pictures" / "a" / "5.png").write_bytes(b"no image")
+    lines: list[str] = []
+    settings = {"data.split": str(split), "data.skip_bad": True, "training.epochs": 1}
+    settings |= {"model.preset": "tiny", "training.batch_size": 8}
+    run = parsecaps.fit(cases, settings=settings, run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
+    why = f"unused {len(tested) + 1} ({len(tested)} no part in mine.csv, 1 cannot be read)"
+    assert any(line.startswith("split: train ") and why in line for line in lines)
+    assert run.about["unused"] == {"no part in mine.csv": len(tested), "cannot be read": 1}
+    card = run.card_file.read_text(encoding="utf-8")
+    assert re.search(rf"^\| unused \| \d+ \| {len(tested)} \|", card, re.MULTILINE)
+    assert f"Images that take no part: {why.removeprefix('unused ')}." in card
+    before = run.data_check
+    del before["unused"]  # as in a run of version 0.1
+    run.write_json(run.data_file, before)
+    write_card(run, run.scores)
+    assert "take no part" not in run.card_file.read_text(encoding="utf-8")
 
 
 def test_the_weights_may_be_read_by_whoever_may_read_the_rest(run: Run) -> None:

@@ -8,7 +8,7 @@ from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import DataSet, Problem
 from parsecaps.data.check import check_data
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.splits import hold_out
+from parsecaps.data.splits import Divided, hold_out
 from parsecaps.report.data_page import data_page
 from tests.browser import needs_browser, page
 from tests.data.make import folder_of_pictures
@@ -23,7 +23,8 @@ def html(tmp_path: Path) -> str:
     prepared = prepare_all(data, Preparation(size=64, channels=3), folder=tmp_path / "cache")
     division = hold_out(data, val=0.25, test=0.25)
     division[0] = "test" if division[0] != "test" else "train"
-    return data_page(check_data(data, prepared, division), data, prepared)
+    division[-2:] = [None, None]
+    return data_page(check_data(data, prepared, Divided(division, left_out="the official <test> part")), data, prepared)
 
 
 def test_the_page_has_it_all_and_needs_nothing_else(html: str) -> None:
@@ -38,6 +39,7 @@ def test_the_page_has_it_all_and_needs_nothing_else(html: str) -> None:
     assert "1 leak between the parts" in html
     assert "mel &lt;b&gt;anoma" in html
     assert "mel <b>anoma" not in html
+    assert "Images that take no part: 2 (the official &lt;test&gt; part)." in html
     assert not re.search(r'(src|href)="(?!data:)', html)
 
 

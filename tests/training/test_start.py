@@ -1,6 +1,7 @@
 """A run is resumed on the data it was started with, and on no others."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from parsecaps.config import load_config
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of, split_hash
 from parsecaps.run import Run
+from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.fit import train_run
 from tests.data.make import picture
 from tests.training.make import TINY, skewed_manifest
@@ -81,6 +83,20 @@ def test_scores_on_images_that_trained_say_so(stopped: Path, tmp_path: Path) -> 
     assert not any("among those" in note for note in parsecaps.evaluate(stopped, resamples=0).notes)
 
 
+def test_every_note_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the split come last, after however many the source has."""
+    notes = [f"note {i}" for i in range(8)]
+    data = replace(open_data(str(skewed_manifest(tmp_path))), notes=notes)
+    named = [replace(case, split="test" if case.patient in ("a0", "b0") else None) for case in data.cases]
+    monkeypatch.setattr("parsecaps.training.start.open_data", lambda *arguments: replace(data, cases=named))
+    lines: list[str] = []
+    config = load_config(None, ["data.path=anywhere", *TINY, "training.epochs=1"])
+    run = train_run(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
+    assert lines[:8] == [f"note: {note}" for note in notes]
+    assert lines[8].startswith("note: 38 cases without an official part were taken to train on: train 3")
+    assert run.about["unused"] == {}
+
+
 def test_the_split_that_is_told_is_the_one_without_bad_files(tmp_path: Path) -> None:
     cases = skewed_manifest(tmp_path)
     (tmp_path / "pictures" / "a" / "5.png").write_bytes(b"no image")
@@ -91,5 +107,6 @@ def test_the_split_that_is_told_is_the_one_without_bad_files(tmp_path: Path) -> 
     division = run.division
     assert split_hash(data, division) == about["split_hash"]
     counts = ", ".join(f"{part} {division.count(part)}" for part in ("train", "val", "test"))
-    assert about["choices"][0] == f"split: {counts} (by patient, hash {about['split_hash']})"
+    assert about["choices"][0] == f"split: {counts}, unused 1 (cannot be read) (by patient, hash {about['split_hash']})"
+    assert about["unused"] == run.data_check["unused"] == {"cannot be read": 1}
     assert sum(part is not None for part in division) == 41

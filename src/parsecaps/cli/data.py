@@ -74,18 +74,17 @@ def check(
     if not len(opened):
         listed = "".join(f"; {problem}" for problem in opened.problems[:SHOWN])
         raise ValueError(f"{data} has no case that could be used{listed}")
-    division, problems = divide(
-        opened, file=split, test_fold=test_fold or (), test_part=test_part, val=val, test=test, seed=seed
-    )
+    divided = divide(opened, file=split, test_fold=test_fold or (), test_part=test_part, val=val, test=test, seed=seed)
     with reading_bar(console(stderr=True), len(opened)) as progress:
         prepared = prepare_all(opened, Preparation(size=size, channels=3), skip_bad=True, progress=progress)
-    result = check_data(opened, prepared, division, problems=problems, skip_bad=skip_bad, allow_leaks=allow_leaks)
+    result = check_data(opened, prepared, divided, skip_bad=skip_bad, allow_leaks=allow_leaks)
     out = console()
     for table in check_tables(result):
         out.print(table)
     for line in check_lines(result, SHOWN):
         out.print(line, highlight=False, soft_wrap=True)
     if fix_split is not None:
+        division = divided.division
         leaks = find_leaks(opened, division, prepared.digests, prepared.fingerprints)
         mended = move_to_one_side(opened, division, unsafe(leaks, division))
         write_split(fix_split, opened, mended)
@@ -117,7 +116,8 @@ def split(
     """Split a data set by patient, with the classes shared out as evenly as patients allow.
 
     Writes a CSV that can be read and edited: one row per image with its part (train, val, test, or blank for unused).
-    Without options a data set's official parts are taken where it has some.
+    Without options a data set's official parts are taken where it has some; cases without one are dealt in the same
+    proportions.
 
     **Examples**
 
@@ -128,22 +128,22 @@ def split(
     `parsecaps data split cases.csv --folds 5 --out split.csv` (split-1.csv to split-5.csv)
     """
     from parsecaps.data.sources import open_data
-    from parsecaps.data.splits import divide, k_folds, write_split
-    from parsecaps.report.terminal_data import split_line
+    from parsecaps.data.splits import Divided, divide, k_folds, write_split
+    from parsecaps.report.terminal_data import split_lines
 
     check_writable(out)
     opened = open_data(data, source)
     if folds is None:
-        division, _ = divide(opened, test_fold=test_fold or (), test_part=test_part, val=val, test=test, seed=seed)
-        divisions = {out: division}
+        made = {out: divide(opened, test_fold=test_fold or (), test_part=test_part, val=val, test=test, seed=seed)}
     elif test_fold or test_part:
         raise ValueError("--folds makes folds of its own; leave out --test-fold and --test-part")
     else:
-        made = k_folds(opened, folds, val=val, seed=seed)
-        divisions = {out.with_stem(f"{out.stem}-{i + 1}"): division for i, division in enumerate(made)}
-    for path, division in divisions.items():
-        write_split(path, opened, division)
-        console().print(split_line(path, opened, division), highlight=False)
+        each = k_folds(opened, folds, val=val, seed=seed)
+        made = {out.with_stem(f"{out.stem}-{i}"): Divided(division) for i, division in enumerate(each, 1)}
+    for path, divided in made.items():
+        write_split(path, opened, divided.division)
+        for line in split_lines(path, opened, divided):
+            console().print(line, highlight=False, soft_wrap=True)
     for problem in opened.problems:
         console(stderr=True).print(f"left out: {problem}", highlight=False)
 

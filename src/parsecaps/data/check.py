@@ -11,7 +11,7 @@ from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import SPLITS, DataSet, Problem
 from parsecaps.data.leaks import find_leaks, unsafe
 from parsecaps.data.reading import image_size, mislabelled
-from parsecaps.data.splits import Division, split_hash
+from parsecaps.data.splits import Divided, Division, split_hash
 
 PARTS = (*SPLITS, "unused")
 
@@ -31,6 +31,7 @@ class DataCheck:
 
     `by_class` and `by_concept` are counts for each part of the split; `co_occurrence[i][j]` counts the cases in which
     the concepts i and j are both present; `ceiling` is the accuracy of the best possible reader of the concepts alone.
+    `unused` counts the cases that take no part, by reason; those that cannot be read are in none of the other counts.
     `reasons` say why training would be unsafe.
     """
 
@@ -43,6 +44,7 @@ class DataCheck:
     images_per_patient: tuple[int, int]
     by_class: dict[str, dict[str, int]]
     patients_by_part: dict[str, int]
+    unused: dict[str, int]
     by_concept: dict[str, dict[str, ConceptCount]]
     sizes: dict[str, int]
     co_occurrence: list[list[int]]
@@ -67,20 +69,19 @@ class DataCheck:
 def check_data(
     data: DataSet,
     prepared: PreparedImages,
-    division: Division,
+    divided: Divided,
     *,
-    problems: Sequence[Problem] = (),
     skip_bad: bool = False,
     allow_leaks: bool = False,
 ) -> DataCheck:
-    """Count, compare and judge. `problems` are those found before, as in a split file; the data set's own are added."""
+    """Count, compare and judge a data set and its division."""
     good = prepared.good
     bad = set(range(len(data))) - set(good)
-    division = [None if i in bad else part for i, part in enumerate(division)]
-    found = [*problems, *data.problems, *prepared.problems, *mask_problems(data, prepared)]
+    division = [None if i in bad else part for i, part in enumerate(divided.division)]
+    found = [*divided.problems, *data.problems, *prepared.problems, *mask_problems(data, prepared)]
     leaks = find_leaks(data, division, prepared.digests, prepared.fingerprints)
     crossing = unsafe(leaks, division)
-    notes = list(data.notes)
+    notes = [*data.notes, *divided.notes]
     if found and skip_bad:
         were = "problem was" if len(found) == 1 else "problems were"
         notes.append(f"{len(found)} {were} skipped on demand (--skip-bad)")
@@ -105,6 +106,7 @@ def check_data(
         patients_by_part={
             part: len({data.cases[i].patient for i in good if (division[i] or "unused") == part}) for part in PARTS
         },
+        unused=divided.unused(good),
         by_concept=_by_concept(data, division, good),
         sizes=_sizes(prepared, good),
         co_occurrence=_co_occurrence(data, good),

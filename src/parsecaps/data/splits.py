@@ -1,14 +1,15 @@
 """Who trains, who chooses and who tests: splits by patient, as a small CSV that a person can read and edit.
 
 A division names the part of every case of a data set, in the order of the cases: `train`, `val`, `test`, or None for a
-case that takes no part. All images of a patient are on one side, always.
+case that takes no part. All images of a patient are on one side, always. Who takes no part is counted, with the reason.
 """
 
 import csv
 import hashlib
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,51 @@ from parsecaps.data.tables import read_table
 
 Division = list[Split | None]
 COLUMNS = ("image", "frame", "patient", "class", "split")
+UNREADABLE = "cannot be read"
+Place = TypeVar("Place")
+
+
+class Divided(NamedTuple):
+    """A division and what is to be said of it.
+
+    `problems` were found in a split file. `left_out` says why a case without a part has none: each way to divide has
+    one reason. `notes` say who was dealt because the source names no place for them.
+    """
+
+    division: Division
+    problems: Sequence[Problem] = ()
+    left_out: str = "no part in the split"
+    notes: Sequence[str] = ()
+
+    def unused(self, readable: Collection[int] | None = None) -> dict[str, int]:
+        """How many cases take no part, by reason; `readable` are the rows whose image can be read, if that is known."""
+        bad = set() if readable is None else set(range(len(self.division))) - set(readable)
+        left_out = sum(part is None and i not in bad for i, part in enumerate(self.division))
+        return {why: count for why, count in ((self.left_out, left_out), (UNREADABLE, len(bad))) if count}
+
+
+def describe_parts(counts: Mapping[Split | None, int], unused: Mapping[str, int]) -> str:
+    """How many cases are in each part and, where some are in none, how many and why.
+
+    >>> describe_parts({"train": 1500, "val": 20, "test": 30}, {})
+    'train 1,500, val 20, test 30'
+    >>> describe_parts({"train": 5}, {"the official test part": 4})
+    'train 5, val 0, test 0, unused 4 (the official test part)'
+    """
+    text = ", ".join(f"{part} {counts.get(part, 0):,}" for part in SPLITS)
+    return f"{text}, unused {describe_unused(unused)}" if unused else text
+
+
+def describe_unused(unused: Mapping[str, int]) -> str:
+    """How many cases take no part, and why; nothing where there are none.
+
+    >>> describe_unused({"the official test part": 4})
+    '4 (the official test part)'
+    >>> describe_unused({"the official test part": 4, "cannot be read": 1})
+    '5 (4 the official test part, 1 cannot be read)'
+    """
+    why = ", ".join(f"{count:,} {reason}" if len(unused) > 1 else reason for reason, count in unused.items())
+    return f"{sum(unused.values()):,} ({why})" if unused else ""
 
 
 def hold_out(data: DataSet, *, val: float = 0.15, test: float = 0.2, seed: int = 0) -> Division:
@@ -47,31 +93,38 @@ def k_folds(data: DataSet, k: int, *, val: float = 0.15, seed: int = 0) -> list[
 def by_fold(data: DataSet, *, test: set[int], val: float = 0.15, seed: int = 0) -> Division:
     """The author's folds: test on these, train on the others, and let a share of their patients choose.
 
-    Where a patient has images in folds on both sides, those outside of the tested folds take no part.
+    Where a patient has images in folds on both sides, those outside of the tested folds take no part. A case without a
+    fold goes to that of its patient; patients without one are dealt over all folds in the same proportions.
     """
-    folds = {case.fold for case in data.cases if case.fold is not None}
+    folds = sorted({case.fold for case in data.cases if case.fold is not None})
     if not folds:
         raise ValueError(f"{data.root} has no author's folds; use a hold-out or k-fold split")
-    if missing := test - folds:
-        raise ValueError(f"fold {min(missing)} is not in {data.root}; it has {', '.join(map(str, sorted(folds)))}")
-    tested = {case.patient for case in data.cases if case.fold in test}
+    if missing := test.difference(folds):
+        raise ValueError(f"fold {min(missing)} is not in {data.root}; it has {', '.join(map(str, folds))}")
+    fold_of = _place_all(data, [case.fold for case in data.cases], folds, seed)
+    tested = {case.patient for fold, case in zip(fold_of, data.cases, strict=True) if fold in test}
     division = _test_on(data, tested, val, seed)
-    return [None if part == "test" and case.fold not in test else part for part, case in _zip(division, data)]
+    return [None if part == "test" and fold not in test else part for part, fold in zip(division, fold_of, strict=True)]
 
 
 def official(data: DataSet, *, test_part: Split = "test", val: float = 0.15, seed: int = 0) -> Division:
     """The parts that the source itself names; without a `val` of its own, a share of its `train` patients.
 
-    With `test_part="val"` the source's `val` is tested, a share of its `train` patients chooses, and its own `test`
-    takes no part: for sets whose `test` is kept from view.
+    A case without a part goes to that of its patient; patients without one are dealt in the proportions of the named
+    parts, or train where no part is named `train`. With `test_part="val"` the source's `val` is tested, a share of its
+    `train` patients chooses, and its own `test` takes no part: for sets whose `test` is kept from view.
     """
     named = Counter(case.split for case in data.cases)
-    if not named["train"]:
+    if not named["train"] and not _has_rest(data):
         raise ValueError(f"{data.root} names no training part of its own; use a hold-out or k-fold split")
-    division: Division = [case.split for case in data.cases]
+    if test_part == "val" and not named["val"]:
+        raise ValueError(f"{data.root} names no val part of its own to test on; leave out test_part")
+    kept_out = "test" if test_part == "val" else None
+    dealt_to: list[Split] = (
+        [part for part in SPLITS if named[part] and part != kept_out] if named["train"] else ["train"]
+    )
+    division: Division = [*_place_all(data, [case.split for case in data.cases], dealt_to, seed)]
     if test_part == "val":
-        if not named["val"]:
-            raise ValueError(f"{data.root} names no val part of its own to test on; leave out test_part")
         moved: dict[Split | None, Split] = {"train": "train", "val": "test"}
         division = [moved.get(part) for part in division]
     if "val" in division or not val:
@@ -92,20 +145,26 @@ def divide(
     val: float = 0.15,
     test: float = 0.2,
     seed: int = 0,
-) -> tuple[Division, list[Problem]]:
+) -> Divided:
     """The division that was asked for: a file, the author's folds, the official one, or a new hold-out."""
     if (file is not None) + bool(test_fold) + (test_part is not None) > 1:
         raise ValueError("a split file, a test fold and a test part each name a split; give one of them")
     if file is not None:
-        return read_split(file, data)
+        return Divided(*read_split(file, data), left_out=f"no part in {Path(file).name}")
     if test_fold:
-        return by_fold(data, test=set(test_fold), val=val, seed=seed), []
-    if test_part is not None or any(case.split == "train" for case in data.cases):
-        return official(data, test_part=test_part or "test", val=val, seed=seed), []
-    return hold_out(data, val=val, test=test, seed=seed), []
+        return _divide_by_fold(data, set(test_fold), val, seed)
+    named = {case.split for case in data.cases} - {None}
+    if test_part is not None or "train" in named or _has_rest(data):
+        division = official(data, test_part=test_part or "test", val=val, seed=seed)
+        rest = [i for i, case in enumerate(data.cases) if case.split is None]
+        how = "dealt by patient in the proportions of the others" if "train" in named else "taken to train on"
+        notes = [_dealt_note(division, rest, "an official part", how)] if rest else []
+        return Divided(division, left_out="the official test part", notes=notes)
+    notes = ["the official parts are not used, as none of them is for training: all cases are dealt by patient"]
+    return Divided(hold_out(data, val=val, test=test, seed=seed), notes=notes if named else [])
 
 
-def divide_data(section: DataSection, data: DataSet) -> tuple[Division, list[Problem]]:
+def divide_data(section: DataSection, data: DataSet) -> Divided:
     """The division of one run: that of its fold, or the one that `data.splits.divide` makes of the other settings."""
     if section.folds:
         if section.fold is None:
@@ -116,7 +175,7 @@ def divide_data(section: DataSection, data: DataSet) -> tuple[Division, list[Pro
         divisions, _ = fold_divisions(section, data)
         if section.fold > len(divisions):
             raise ValueError(f"data.fold is {section.fold}, but there are {len(divisions)} folds; give 1 or more")
-        return divisions[section.fold - 1], []
+        return divisions[section.fold - 1]
     if section.fold is not None:
         raise ValueError(f"data.fold is {section.fold} without data.folds; give both, or data.test_fold")
     return divide(
@@ -130,7 +189,7 @@ def divide_data(section: DataSection, data: DataSet) -> tuple[Division, list[Pro
     )
 
 
-def fold_divisions(section: DataSection, data: DataSet) -> tuple[list[Division], str]:
+def fold_divisions(section: DataSection, data: DataSet) -> tuple[list[Divided], str]:
     """A division for each fold, and whose folds they are: the author's where there are as many, else dealt by patient.
 
     Each patient is tested in one of them; a share `val` of the others chooses, the rest trains.
@@ -138,15 +197,14 @@ def fold_divisions(section: DataSection, data: DataSet) -> tuple[list[Division],
     if section.split is not None or section.test_fold or section.test_part:
         raise ValueError("data.folds tests everybody once; leave out data.split, data.test_fold and data.test_part")
     authors = sorted({case.fold for case in data.cases if case.fold is not None})
-    if section.folds == len(authors) > 1 and all(case.fold is not None for case in data.cases):
-        divisions = [by_fold(data, test={fold}, val=section.val, seed=section.seed) for fold in authors]
-        return divisions, "the author's folds"
+    if section.folds == len(authors) > 1:
+        return [_divide_by_fold(data, {fold}, section.val, section.seed) for fold in authors], "the author's folds"
     whose = f"dealt by patient with seed {section.seed}"
     if authors:
         whose += f"; the author's {len(authors)} are not used"
     if any(case.split is not None for case in data.cases):
         whose += "; the official parts are not used"
-    return k_folds(data, section.folds, val=section.val, seed=section.seed), whose
+    return [Divided(division) for division in k_folds(data, section.folds, val=section.val, seed=section.seed)], whose
 
 
 def write_split(
@@ -236,21 +294,66 @@ def rows_of(division: Division, part: Split) -> list[int]:
     return [i for i, each in enumerate(division) if each == part]
 
 
+def _divide_by_fold(data: DataSet, test: set[int], val: float, seed: int) -> Divided:
+    division = by_fold(data, test=test, val=val, seed=seed)
+    rest = [i for i, case in enumerate(data.cases) if case.fold is None]
+    how = "dealt by patient over the folds in the proportions of the others"
+    notes = [_dealt_note(division, rest, "an author's fold", how)] if rest else []
+    return Divided(division, left_out="of a tested patient, outside of the tested folds", notes=notes)
+
+
+def _dealt_note(division: Division, rest: Sequence[int], what: str, how: str) -> str:
+    """Where the cases went that the source names no place for."""
+    were = "case without {} was" if len(rest) == 1 else "cases without {} were"
+    counts: Counter[str] = Counter(division[row] or "unused" for row in rest)
+    places = ", ".join(f"{part} {counts[part]:,}" for part in (*SPLITS, "unused") if counts[part])
+    return f"{len(rest):,} {were.format(what)} {how}: {places}"
+
+
+def _has_rest(data: DataSet) -> bool:
+    """Whether some cases have an official part and others have none."""
+    named = {case.split for case in data.cases}
+    return None in named and len(named) > 1
+
+
+def _place_all(data: DataSet, given: Sequence[Place | None], dealt_to: Sequence[Place], seed: int) -> list[Place]:
+    """A place for every case: the given one, else that of most images of its patient, else one that is dealt.
+
+    Patients without any are dealt in the proportions of the cases that have a place.
+    """
+    places: dict[str, Counter[Place]] = defaultdict(Counter)
+    for place, case in zip(given, data.cases, strict=True):
+        if place is not None:
+            places[case.patient][place] += 1
+    home = {patient: counts.most_common(1)[0][0] for patient, counts in places.items()}
+    rest = [i for i, case in enumerate(data.cases) if case.patient not in home]
+    labels = [[c.label for place, c in zip(given, data.cases, strict=True) if place == each] for each in dealt_to]
+    shares = [len(each) / max(1, sum(map(len, labels))) for each in labels]
+    dealt = _deal(data, rest, shares, seed, there=[set(each) for each in labels])
+    home |= {patient: dealt_to[place] for patient, place in dealt.items()}
+    return [home[c.patient] if place is None else place for place, c in zip(given, data.cases, strict=True)]
+
+
 def _test_on(data: DataSet, tested: set[str], val: float, seed: int) -> Division:
     rest = [i for i, case in enumerate(data.cases) if case.patient not in tested]
     chosen = _deal(data, rest, [1 - val, val], seed) if val else {}
     return ["test" if c.patient in tested else ("train", "val")[chosen.get(c.patient, 0)] for c in data.cases]
 
 
-def _deal(data: DataSet, rows: Sequence[int], shares: Sequence[float], seed: int) -> dict[str, int]:
+def _deal(
+    data: DataSet, rows: Sequence[int], shares: Sequence[float], seed: int, *, there: Sequence[Collection[int]] = ()
+) -> dict[str, int]:
     """Which part each patient goes to: the largest first, each to where its classes are most wanted.
 
     What is wanted of a class is counted as a share of the class, so that a rare class weighs as much as a common one.
-    A class that a part would go without gets there by its smallest patient from where it has most.
+    A class that a part would go without gets there by its smallest patient from where it has most; `there` are the
+    classes that each part has already.
     """
     # Not scikit-learn's StratifiedGroupKFold: it deals equal folds only. Asked for 0.65, 0.15 and 0.2 it misses the
     # share of a class by 0.7 to 2.6 points in the mean, this by 0.03 to 1.0 (phantom, CE-MRI, BUS-BRA, ISIC, HAM10000);
     # a class of five patients went missing from a part in 29 of 200 drawn sets, here in none. Five folds are alike.
+    if not rows:
+        return {}
     counts: dict[str, np.ndarray] = {}
     for row in rows:
         case = data.cases[row]
@@ -272,7 +375,7 @@ def _deal(data: DataSet, rows: Sequence[int], shares: Sequence[float], seed: int
                 having[dealt[patient]].append(patient)
         for part in range(len(shares)):
             most = max(having, key=len)
-            if not having[part] and len(most) > 1:
+            if not having[part] and len(most) > 1 and not (there and label in there[part]):
                 having[part].append(most.pop())
                 dealt[having[part][0]] = part
     return dealt

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.data.check import PARTS, DataCheck
+from parsecaps.data.splits import describe_unused
 from parsecaps.report.pages import render
 from parsecaps.report.pictures import data_uri, png_file
 
@@ -25,6 +26,7 @@ def data_page(check: DataCheck, data: DataSet, prepared: PreparedImages) -> str:
         "data.html",
         check=check,
         parts=[part for part in PARTS if part != "unused" or check.patients_by_part[part]],
+        unused=describe_unused(check.unused),
         most_frequent=max(1.0, float(counts.max(initial=0))),
         sheets=[(name, _sheet(data, prepared, label)) for label, name in enumerate(data.classes)],
     )

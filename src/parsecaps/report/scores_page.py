@@ -5,6 +5,7 @@ from pathlib import PurePath
 from typing import Any
 
 from parsecaps.config import Config
+from parsecaps.data.splits import describe_unused
 from parsecaps.metrics import METRICS, Comparison, Ensemble, Scores, find_metric
 from parsecaps.metrics.metric import UNDEFINED
 from parsecaps.metrics.patients import PatientErrors
@@ -74,7 +75,7 @@ def scores_page(
     )
 
 
-_PARTS = {"train": "training", "val": "validation", "test": "test"}
+_PARTS = {"train": "training", "val": "validation", "test": "test", "unused": "unused"}
 
 
 def model_card(
@@ -94,6 +95,7 @@ def model_card(
         data=data,
         name=config.data.path if data["source"] == "phantom" else PurePath(config.data.path).name,
         parts={part: title for part, title in _PARTS.items() if data["patients_by_part"][part]},
+        unused=describe_unused(data.get("unused", {})),  # not in runs before 0.2
         scores=scores,
         find_metric=find_metric,
     )

@@ -1,14 +1,15 @@
 """What `parsecaps data` and `parsecaps concepts` print: tables, lines and coloured texts for the terminal."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parsecaps.data.cases import SPLITS, DataSet, Source
+from parsecaps.data.cases import SPLITS, DataSet, Source, Split
 from parsecaps.data.check import PARTS, DataCheck
-from parsecaps.data.splits import Division, split_hash
+from parsecaps.data.splits import Divided, describe_parts, split_hash
 from parsecaps.report.terminal import plain_table
 from parsecaps.text.finding import Findings
 from parsecaps.text.table import TableSummary
@@ -54,7 +55,10 @@ def check_lines(check: DataCheck, most: int) -> Iterator[str]:
     yield f"{check.source}: {check.root}"
     fewest, largest = check.images_per_patient
     yield f"{check.images:,} images of {check.patients:,} patients, {fewest} to {largest} each"
-    yield f"split: {check.split_hash}"
+    counts: dict[Split | None, int] = {
+        part: sum(by_part[part] for by_part in check.by_class.values()) for part in SPLITS
+    }
+    yield f"split: {describe_parts(counts, check.unused)}; hash {check.split_hash}"
     sizes = ", ".join(f"{size} ({count:,})" for size, count in list(check.sizes.items())[:5])
     yield f"sizes: {sizes}{' and others' if len(check.sizes) > 5 else ''}"
     if check.ceiling is not None:
@@ -83,11 +87,12 @@ def source_table(sources: Mapping[str, Source]) -> "Table":
     return table
 
 
-def split_line(path: Path, data: DataSet, division: Division) -> str:
-    """How many cases a split file has in each part, and the hash of the split."""
-    counts = ", ".join(f"{part} {division.count(part):,}" for part in SPLITS)
-    unused = f", unused {division.count(None):,}" if None in division else ""
-    return f"{path}: {counts}{unused}; hash {split_hash(data, division)}"
+def split_lines(path: Path, data: DataSet, divided: Divided) -> Iterator[str]:
+    """How many cases a split file has in each part, the hash of the split, and who was dealt."""
+    parts = describe_parts(Counter(divided.division), divided.unused())
+    yield f"{path}: {parts}; hash {split_hash(data, divided.division)}"
+    for note in divided.notes:
+        yield f"note: {note}"
 
 
 def concept_table(summary: TableSummary) -> "Table":

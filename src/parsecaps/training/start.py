@@ -5,6 +5,7 @@ import os
 import platform
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -21,7 +22,7 @@ from parsecaps.data.cases import DataSet
 from parsecaps.data.check import DataCheck, check_data
 from parsecaps.data.files import plain_name, write_text
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import divide_data, relative_name, split_hash, write_split
+from parsecaps.data.splits import describe_parts, divide_data, relative_name, write_split
 from parsecaps.data.tables import read_table
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
@@ -31,7 +32,7 @@ from parsecaps.training.processes import Processes
 RUN_VARIABLE = "PARSECAPS_RUN"  # tells the processes that Fabric starts where the run is
 _PACKAGES = ("torch", "lightning-fabric", "numpy", "monai", "pydicom", "pillow", "safetensors", "pydantic")
 _CONTENT = "content"  # a column of a run's split.csv
-_SHOWN = 5  # problems of a kind that are listed before training is refused
+_SHOWN = 5  # problems and leaks that are listed before training is refused; notes are listed all
 
 
 class Start(NamedTuple):
@@ -47,23 +48,24 @@ def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbac
     The run then has its settings and data, and its folder is as it was.
     """
     section, run.data = config.data, _read(config)
-    run.division, problems = divide_data(section, run.data)
+    divided = divide_data(section, run.data)
+    run.division = divided.division
     run.config, choices = choose(config, run.data, run.division, processes=processes.count)
     _prepare(run, callbacks)  # files that cannot be read take no part
-    parts = ", ".join(f"{part} {run.division.count(part):,}" for part in ("train", "val", "test"))
-    choices = [Choice("split", parts, f"by patient, hash {split_hash(run.data, run.division)}"), *choices]
     if not processes.is_main:
         return Start(choices, None)
     check = check_data(
         run.data,
         run.prepared,
-        run.division,
-        problems=problems,
+        divided,
         skip_bad=section.skip_bad,
         allow_leaks=section.allow_leaks,
     )
-    for title, lines in (("note", check.notes), ("problem", check.problems), ("leak", check.leaks)):
-        for line in lines[:_SHOWN]:
+    parts = describe_parts(Counter(run.division), check.unused)
+    choices = [Choice("split", parts, f"by patient, hash {check.split_hash}"), *choices]
+    shown = (("note", check.notes), ("problem", check.problems[:_SHOWN]), ("leak", check.leaks[:_SHOWN]))
+    for title, lines in shown:
+        for line in lines:
             callbacks.log(f"{title}: {line}")
     if not check.safe:
         reasons = "; ".join(check.reasons)
@@ -85,7 +87,8 @@ def write_start(run: Run, start: Start, processes: Processes) -> None:
         "processes": processes.count,
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "split_hash": split_hash(run.data, run.division),
+        "split_hash": start.check.split_hash,
+        "unused": start.check.unused,
         "choices": [str(choice) for choice in start.choices],
         "started": time.strftime("%Y-%m-%d %H:%M:%S"),
     }

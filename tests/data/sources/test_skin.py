@@ -8,6 +8,7 @@ import pytest
 
 from parsecaps.data.cases import SKIN_CONCEPTS
 from parsecaps.data.sources import open_data
+from parsecaps.data.splits import divide
 from tests.data.sources.layouts import (
     PH2_ROWS,
     write_derm7pt,
@@ -193,6 +194,10 @@ def test_ph2d7_joins_both_without_mixing_patients(tmp_path: Path) -> None:
         assert [case.label for case in data.cases] == [0, 0, 1, 0, 1, 0]
         assert same(data.cases[2].concepts, PH2_TRUTH["IMD063"][1])
         assert same(data.cases[4].concepts, DERM7PT_TRUTH["AAL/aal012.jpg"][1])
+        divided = divide(data)  # PH2 has no official parts, and takes part all the same
+        assert divided.unused() == {}
+        assert divided.division[3:] == ["train", "test", "val"]
+        assert divided.notes[0].startswith("3 cases without an official part were dealt by patient")
     with pytest.raises(FileNotFoundError, match=r"does not hold Derm7pt \(meta/meta\.csv\)"):
         open_data(f"ph2d7:{ph2},{tmp_path}/nowhere")
 

@@ -1,6 +1,7 @@
 """PH2: 200 dermoscopic images with lesion masks; nevus (common or atypical) against melanoma.
 
-PH2D7 is PH2 and Derm7pt together, with one vocabulary of concepts.
+PH2D7 is PH2 and Derm7pt together, with one vocabulary of concepts. Only Derm7pt has official parts: `data.splits` deals
+the images of PH2 in the same proportions.
 """
 
 import re
