@@ -66,6 +66,36 @@ def speed(
 
 @app.command()
 @one_line_errors
+def reading(
+    quick: Annotated[bool, typer.Option("--quick", help="Few turns: some seconds, and noisy.")] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure what it costs to read files in processes of their own.
+
+    Prints images per second, read and prepared, one after another in one process beside those of the readers, which
+    hold whatever a file does to them.
+
+    **Example**
+
+    `parsecaps bench reading --json reading.json`
+    """
+    check_writable(json_file)
+    from benchmarks.reading import time_reading
+    from benchmarks.timing import QUICK, Effort
+
+    with console(stderr=True).status("reading files"):
+        rows = time_reading(QUICK if quick else Effort())
+    for row in rows:
+        console().print(
+            f"{row.kind}: {row.here:,.0f} images/s in one process, {row.readers:,.0f} by the readers: "
+            f"{row.ratio:.2f} x",
+            highlight=False,
+        )
+    write_json(json_file, {row.kind: {**asdict(row), "ratio": row.ratio} for row in rows})
+
+
+@app.command()
+@one_line_errors
 def data(
     preset: Annotated[str, typer.Option(help="The network that is fed.")] = "medical",
     images: Annotated[

@@ -24,7 +24,12 @@ _WALL_SECONDS = 120.0  # for one request, however busy the machine is
 _WATCH_SECONDS = 0.5
 _KEPT_BYTES = 2**26  # of shared memory, until the next file is read
 _START = "import sys; sys.path[:] = sys.argv[2:]; from parsecaps.data.reader_process import main; main()"
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_HEAP_BYTES = str(2**27)
+_ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
+    # glibc would give the memory of each image back and ask for it again, which takes longer than to decode a JPEG
+    **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), _HEAP_BYTES),
+}
 
 
 class RefusedError(Exception):
@@ -52,7 +57,7 @@ class _Reader:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=os.environ | _ONE_THREAD,
+            env=os.environ | _ENVIRONMENT,
         )
         self.outgoing = cast(BinaryIO, self.process.stdin)
         self.incoming = cast(BufferedIOBase, self.process.stdout)
