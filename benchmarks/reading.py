@@ -40,13 +40,15 @@ def time_reading(effort: Effort, *, files: int = 64) -> list[ReadingSpeed]:
             paths = [Path(folder) / f"{i}-{kind.replace(' ', '-')}" for i in range(count)]
             for i, path in enumerate(paths):
                 write(path, np.random.default_rng(i))
-            with ThreadPoolExecutor(READERS) as threads:
-                best = best_seconds(
-                    {"here": lambda: [_here(path) for path in paths], "readers": lambda: [*threads.map(_asked, paths)]},
-                    effort,
-                )
+            best = _both_ways(paths, effort)
             rows.append(ReadingSpeed(kind, count / best["here"], count / best["readers"]))
     return rows
+
+
+def _both_ways(paths: list[Path], effort: Effort) -> dict[str, float]:
+    with ThreadPoolExecutor(READERS) as threads:
+        ways = {"here": lambda: [*map(_here, paths)], "readers": lambda: [*threads.map(_asked, paths)]}
+        return best_seconds(ways, effort)
 
 
 def _kinds(files: int) -> dict[str, tuple[Callable[[Path, np.random.Generator], None], int]]:
