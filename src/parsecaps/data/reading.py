@@ -23,6 +23,7 @@ __all__ = [
     "RawImage",
     "count_frames",
     "image_size",
+    "is_known_format",
     "mislabelled",
     "read_image",
     "read_mask",
@@ -53,6 +54,15 @@ def read_mask(path: str | Path, frame: int | None = None) -> NDArray[np.bool_]:
         pixels = _checked(form.read_mask(file) if form.read_mask else form.read(file, frame).pixels)
         brightest = pixels.max(axis=2) if pixels.ndim == 3 else pixels
         return brightest > form.black
+
+
+def is_known_format(path: str | Path) -> bool:
+    """Whether the first bytes of a file are those of an image that can be read."""
+    try:
+        _recognise(Path(path))
+    except (DefectError, zlib.error):
+        return False
+    return True
 
 
 def count_frames(path: str | Path) -> int:
