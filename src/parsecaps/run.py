@@ -14,7 +14,7 @@ from parsecaps.data.cases import DataSet, Split
 from parsecaps.data.files import write_atomically
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import Division, read_split, relative_name, rows_of, split_hash, split_names
+from parsecaps.data.splits import Division, case_key, read_split, rows_of, split_hash, split_keys
 from parsecaps.metrics.scores import Scores
 from parsecaps.prediction.bundle import Bundle
 
@@ -111,9 +111,9 @@ class Run:
     @cached_property
     def division(self) -> Division:
         """The part of each case; refused where a case is gone or another patient's. Newer cases take no part."""
-        data, named = self.data, split_names(self.split_file)
-        rows = [i for i, case in enumerate(data.cases) if (relative_name(data, case), case.frame) in named]
-        if gone := named - {(relative_name(data, data.cases[i]), data.cases[i].frame) for i in rows}:
+        data, named = self.data, split_keys(self.split_file)
+        rows = [i for i, case in enumerate(data.cases) if case_key(data, case) in named]
+        if gone := named - {case_key(data, data.cases[i]) for i in rows}:
             name, frame = min(gone, key=str)
             what = name if frame is None else f"{name}#{frame}"
             raise ValueError(f"{what} of the run {self.folder} is not in {data.root} any more; put it back")

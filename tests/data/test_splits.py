@@ -1,3 +1,4 @@
+import csv
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -190,6 +191,25 @@ def test_an_edited_split_is_checked_row_by_row(tmp_path: Path) -> None:
     assert f"{path}, row 6: q-0.png is in row 5 already" in text
     assert "2 cases are not named, p-1.png for one" in text
     assert len(problems) == 4
+
+
+def test_any_name_comes_back(tmp_path: Path) -> None:
+    """From a file as it is written now, in which no name is a formula or two lines, and from one as it was before."""
+    names = ["=cmd.png", "a\rb.png", "a\nb.png", "c\\d.png", " e .png ", "-f.png", "g,h.png"]
+    cases = [Case(Path("/data") / name, i % 2, f"={name}") for i, name in enumerate([*names, "caf\udce9.png"])]
+    data = DataSet("folder", Path("/data"), ("+", "-"), (), cases)
+    division: Division = ["train", "val", "test", None] * 2
+    path = tmp_path / "split.csv"
+    write_split(path, data, division)
+    assert read_split(path, data) == (division, [])
+    rows = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+    assert len(rows) == 9
+    assert rows[1] == ["'=cmd.png", "", "'==cmd.png", "'+", "train"]
+    assert rows[8][0] == "caf\\xe9.png"
+    assert len(split_hash(data, division)) == 12
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["image", "split"], *([n, p] for n, p in zip(names, division[:7], strict=True))])
+    assert read_split(path, data.subset(range(7))) == (division[:7], [])
 
 
 def test_frames_are_told_apart(tmp_path: Path) -> None:

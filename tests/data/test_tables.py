@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsecaps.data.tables import Table, read_table
+from parsecaps.data.tables import Table, read_table, text_cell
 
 
 def read(path: Path, content: str | bytes, others: bool = False) -> Table:
@@ -157,3 +157,39 @@ def test_any_bytes_are_a_table_or_one_line_of_error(content: bytes, tmp_path_fac
         assert table.rows or table.problems
         lines = [str(problem) for problem in table.problems]
     assert all("\n" not in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("archive/a b.png", "archive/a b.png"),
+        ('=HYPERLINK("http://x.y","z")', '\'=HYPERLINK("http://x.y","z")'),
+        ("+1", "'+1"),
+        ("-5", "'-5"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        (" =1", "' =1"),
+        ("\uff1d1", "'\uff1d1"),
+        ("\t=1", "\\x09=1"),
+        ("a;=1", "a;'=1"),  # two cells where spreadsheets separate by semicolons
+        ("a=1;b-2", "a=1;b-2"),
+        ("a\r\nb\x00\x1b[31m\u2028", "a\\x0d\\x0ab\\x00\\x1b[31m\\u2028"),
+        ("caf\udce9 \ud800", "caf\\xe9 \\ud800"),  # a byte that is not UTF-8, and half a character
+        ("café 😀", "café 😀"),
+        ("x" * 20_000, "x" * 9_999 + "…"),
+    ],
+)
+def test_a_text_is_one_cell_and_no_formula(text: str, cell: str) -> None:
+    assert text_cell(text) == cell
+    assert text_cell(cell) == cell
+
+
+@given(st.text(st.characters() | st.sampled_from(" ;=+-@\t\r\n'\"")))
+def test_any_text_comes_back_from_a_table(text: str) -> None:
+    cell = text_cell(text)
+    assert text_cell(cell) == cell
+    assert not cell.lstrip().startswith(("=", "+", "-", "@"))
+    assert len(cell.splitlines()) <= 1
+    written = io.StringIO(newline="")
+    csv.writer(written, lineterminator="\n").writerow(["a", cell])
+    assert written.getvalue().encode().count(b"\n") == 1
+    assert next(csv.reader([written.getvalue()])) == ["a", cell]

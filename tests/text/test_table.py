@@ -57,6 +57,12 @@ def test_columns_and_values(reports: Path, tmp_path: Path) -> None:
     assert [text for text, _ in summary.first] == [text for _, text, _ in REPORTS]
 
 
+def test_evidence_is_written_as_safe_cells(tmp_path: Path) -> None:
+    reports = write(tmp_path / "reports.csv", [("image", "text", "label"), ("a.png", "No\tveil.", "nevus")])
+    annotate(reports)
+    assert "No\\x09veil" in [line["text"] for line in read(tmp_path / "evidence.csv")]
+
+
 def test_evidence_points_into_the_text(reports: Path, tmp_path: Path) -> None:
     annotate(reports)
     evidence = read(tmp_path / "evidence.csv")

@@ -43,6 +43,7 @@ def audit(
     folder = model if out is None else out
     check_writable(json_file)
     from parsecaps.audit.run import audit_model
+    from parsecaps.data.files import write_text
     from parsecaps.report.audit_page import audit_page
     from parsecaps.report.terminal_audit import audit_lines, audit_tables
 
@@ -50,9 +51,7 @@ def audit(
         found = audit_model(model, data, limit=limit, resamples=resamples, progress=progress)
     folder.mkdir(parents=True, exist_ok=True)
     page, stored = folder / "audit.html", folder / "audit.json"
-    page.write_text(
-        audit_page(found, title=f"How far can the explanations of {model.name} be trusted?"), encoding="utf-8"
-    )
+    write_text(page, audit_page(found, title=f"How far can the explanations of {model.name} be trusted?"))
     for path in (stored, json_file):
         write_json(path, found.as_dict())
     printed = console()
@@ -66,8 +65,10 @@ def audit(
 def stage_progress() -> Iterator[Callable[[str, int, int], None]]:
     """What shows how far a long command is: a line that changes on a terminal; a line for each stage in a log."""
     if sys.stderr.isatty():
+        from rich.text import Text
+
         with console(stderr=True).status("reading") as status:
-            yield lambda stage, done, total: status.update(f"{stage}: {done:,} of {total:,}")
+            yield lambda stage, done, total: status.update(Text(f"{stage}: {done:,} of {total:,}"))
         return
     begun: dict[str, float] = {}
 

@@ -64,6 +64,7 @@ def check(
         check_writable(path)
     from parsecaps.data.cache import prepare_all
     from parsecaps.data.check import check_data
+    from parsecaps.data.files import write_text
     from parsecaps.data.leaks import find_leaks, move_to_one_side, unsafe
     from parsecaps.data.preparation import Preparation
     from parsecaps.data.sources import open_data
@@ -93,7 +94,7 @@ def check(
     if page is not None:
         from parsecaps.report.data_page import data_page
 
-        page.write_text(data_page(result, opened, prepared), encoding="utf-8")
+        write_text(page, data_page(result, opened, prepared))
         out.print(f"page: {page}", highlight=False)
     write_json(json_file, result.as_dict())
     if not result.safe:

@@ -1,5 +1,6 @@
 """What the commands share: where they print, how they fail, and the files they write."""
 
+import io
 import json
 import os
 import sys
@@ -34,6 +35,9 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
 
     @wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # names of files may hold what no encoding can print
+                stream.reconfigure(errors="backslashreplace")
         try:
             command(*args, **kwargs)
         except ModuleNotFoundError as error:
@@ -76,11 +80,15 @@ def write_json(path: Path | None, content: dict[str, Any]) -> None:
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """Where to print; where nobody looks (a pipe, a file), wide enough that no table is cut."""
+    """Where to print; where nobody looks (a pipe, a file), wide enough that no table is cut.
+
+    Names in brackets or colons stay as they are: nothing that is printed is markup.
+    """
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr) if stream.isatty() else Console(stderr=stderr, width=120)
+    width = None if stream.isatty() else 120
+    return Console(stderr=stderr, width=width, markup=False, emoji=False)
 
 
 def fail(reason: str) -> None:

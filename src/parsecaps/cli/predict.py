@@ -36,8 +36,9 @@ def predict(
     """Predict the class and the concepts of any number of images, one row for each.
 
     Rows are written as they come; after an interruption the same command goes on where it stopped. A file that cannot
-    be read becomes a row with an error. With `--risk`, each row has the set of classes that cannot be ruled out
-    (calibrated on the validation patients), and abstains unless that is a single one. With `--patients`, all images of
+    be read becomes a row with an error; files in a folder that are not images are counted at the end. With `--risk`,
+    each row has the set of classes that cannot be ruled out (calibrated on the validation patients), and abstains
+    unless that is a single one. With `--patients`, all images of
     a patient are read together as well: the answer is the class with the highest mean probability. Whose an image is,
     a manifest says or the DICOM file itself; frames of one file belong together.
 
@@ -61,9 +62,9 @@ def predict(
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from parsecaps.config import PredictConfig, load_settings
-    from parsecaps.prediction.archive import write_patients, write_rows
+    from parsecaps.prediction.archive import lock_file, write_patients, write_rows
     from parsecaps.prediction.bundle import Bundle
-    from parsecaps.prediction.files import find_files
+    from parsecaps.prediction.files import LeftOut, find_files
 
     given = {"risk": risk, "device": device}
     values = {key: value for key, value in given.items() if value is not None}
@@ -73,6 +74,7 @@ def predict(
     notes = [calibration.note] if calibration.note else []
     if chosen.risk is not None and (note := calibration.threshold(chosen.risk).note):
         notes.append(note)
+    left_out = LeftOut(own=[path for path in (out, lock_file(out), patients, json_file) if path is not None])
     err = console(stderr=True)
     with Progress(
         SpinnerColumn(),
@@ -86,7 +88,7 @@ def predict(
         done, failed = write_rows(
             out,
             bundle,
-            find_files(inputs),
+            find_files(inputs, left_out),
             risk=chosen.risk,
             batch_size=chosen.batch_size,
             progress=lambda done, failed: progress.update(task, description=f"{done:,} images, {failed:,} errors"),
@@ -95,7 +97,10 @@ def predict(
         err.print(note, highlight=False, soft_wrap=True)
     rows = "1 new row" if done == 1 else f"{done:,} new rows"
     console().print(f"{out}: {rows}, {failed:,} with an error", highlight=False, soft_wrap=True)
+    if left_out.count:
+        console().print(left_out.sentence(), highlight=False, soft_wrap=True)
     if patients is not None:
         whose = write_patients(patients, out)
         console().print(f"{patients}: {whose:,} patients", highlight=False, soft_wrap=True)
-    write_json(json_file, {"rows": done, "errors": failed, "temperature": calibration.temperature, "notes": notes})
+    counts = {"rows": done, "errors": failed, "left_out": {"count": left_out.count, "names": left_out.names}}
+    write_json(json_file, {**counts, "temperature": calibration.temperature, "notes": notes})

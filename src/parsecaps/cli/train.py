@@ -208,4 +208,7 @@ def describe(now: "Progress") -> str:
 
 def _quoted(text: str) -> str:
     """A path as YAML text, whatever characters are in it."""
-    return "'" + text.replace("'", "''") + "'"
+    import yaml
+
+    quoted: str = yaml.safe_dump(text, default_style='"', width=float("inf"))
+    return quoted.rstrip("\n")

@@ -188,7 +188,7 @@ def _digests(data: DataSet, folder: Path) -> list[str]:
         sample = data.draw(list(range(min(8, len(data)))))
         drawn = hashlib.blake2b(np.ascontiguousarray(sample).tobytes(), digest_size=16).hexdigest()
         return [f"{drawn}#{case.name}" for case in data.cases]
-    memory = folder / f"digests-{hashlib.sha256(str(data.root.resolve()).encode()).hexdigest()[:16]}.json"
+    memory = folder / f"digests-{hashlib.sha256(os.fsencode(data.root.resolve())).hexdigest()[:16]}.json"
     try:
         known = json.loads(memory.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -217,5 +217,5 @@ def _key(data: DataSet, preparation: Preparation, digests: Sequence[str]) -> str
     content = hashlib.sha256()
     content.update(json.dumps([_FORMAT, preparation.to_dict(), len(data)], sort_keys=True).encode())
     for digest in digests:
-        content.update(digest.encode() + b"\n")
+        content.update(digest.encode(errors="surrogatepass") + b"\n")
     return content.hexdigest()[:24]

@@ -1,17 +1,22 @@
 """Files: written whole or not at all, and found by asking a folder once for all its names."""
 
 import os
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
 _Names = dict[str, list[str]]  # a name in lower case -> the names on disk
+_UNSEEN = {"Cc", "Cs", "Zl", "Zp"}  # Unicode's control characters, surrogates, and separators of lines and paragraphs
+_FIRST_BYTE = 0xDC00  # what Python adds to a byte of a name that is not UTF-8
 
 
 @contextmanager
 def write_atomically(path: str | Path) -> Iterator[TextIO]:
-    """A UTF-8 text file to write to; it takes its name only when all of it is written, and replaces what had it.
+    r"""A UTF-8 text file to write to; it takes its name only when all of it is written, and replaces what had it.
+
+    What UTF-8 cannot hold, as in the names of some files, is written as `\udce9`.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "notes.txt"
@@ -23,7 +28,7 @@ def write_atomically(path: str | Path) -> Iterator[TextIO]:
     path = Path(path)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(unfinished, "w", encoding="utf-8", newline="") as file:
+        with open(unfinished, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
             yield file
         os.replace(unfinished, path)
     finally:
@@ -34,6 +39,25 @@ def write_text(path: str | Path, text: str) -> None:
     """Write a text file that is there whole or not at all."""
     with write_atomically(path) as file:
         file.write(text)
+
+
+def visible(text: str) -> str:
+    r"""A text on one line that any program can read: what would break that is written as `\x0d`.
+
+    These are control characters, and the bytes of a file's name that are not UTF-8.
+
+    >>> print(visible("a\r\nb"), visible("caf\udce9.png"))
+    a\x0d\x0ab caf\xe9.png
+    """
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    if unicodedata.category(character) not in _UNSEEN:
+        return character
+    code = ord(character)
+    code -= _FIRST_BYTE if _FIRST_BYTE + 0x80 <= code <= _FIRST_BYTE + 0xFF else 0
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def plain_name(path: str) -> str:

@@ -5,6 +5,7 @@ of time and memory (`data.reader_pool`). Whatever is wrong with it, the error is
 one line that names the file and what to do; no library's own exception or warning comes through.
 """
 
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from parsecaps.data import decoding
 from parsecaps.data.decoding import FORMATS, Contents
-from parsecaps.data.raw_image import RawImage
+from parsecaps.data.raw_image import DefectError, RawImage
 from parsecaps.data.reader_pool import READERS, RefusedError, call
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Contents",
     "RawImage",
     "image_size",
+    "is_known_format",
     "look_into",
     "mislabelled",
     "read_image",
@@ -53,6 +55,15 @@ def look_into(path: str | Path) -> Contents:
     return Contents(*_read(decoding.look_into, path))
 
 
+def is_known_format(path: str | Path) -> bool:
+    """Whether the first bytes of a file are those of an image that can be read."""
+    try:
+        decoding.recognise(Path(path))
+    except (DefectError, zlib.error):
+        return False
+    return True
+
+
 def image_size(path: str | Path) -> tuple[int, int]:
     """Height and width as `read_image` gives them, from the header where the format allows."""
     height, width = _read(decoding.frame_size, path)
@@ -67,8 +78,11 @@ def mislabelled(path: str | Path) -> str | None:
 
 def _read(function: Callable[..., Any], path: str | Path, *arguments: Any) -> Any:
     """What a function says of a file; whatever goes wrong becomes an error that names the file."""
-    if not Path(path).exists():
-        raise FileNotFoundError(f"{path} is missing; check its path")
+    try:
+        if not Path(path).exists():
+            raise FileNotFoundError(f"{path} is missing; check its path")
+    except PermissionError:
+        raise ValueError(f"{path} may not be read; allow reading its folder, or leave it out") from None
     try:
         return call(function, path, *arguments)
     except RefusedError as refused:

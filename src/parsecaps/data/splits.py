@@ -16,9 +16,10 @@ import numpy as np
 from parsecaps.config import DataSection
 from parsecaps.data.cases import SPLITS, Case, DataSet, Problem, Split
 from parsecaps.data.files import write_atomically
-from parsecaps.data.tables import read_table
+from parsecaps.data.tables import read_table, text_cell
 
 Division = list[Split | None]
+Key = tuple[str, int | None]  # how a split file names a case: the image, and the frame where there are several
 COLUMNS = ("image", "frame", "patient", "class", "split")
 UNREADABLE = "cannot be read"
 Place = TypeVar("Place")
@@ -221,8 +222,10 @@ def write_split(
         for i, (part, case) in enumerate(_zip(division, data)):
             frame = "" if case.frame is None else case.frame
             label = data.classes[case.label] if case.label >= 0 else ""
-            known = [relative_name(data, case), frame, case.patient, label, part or ""]
-            writer.writerow([*known, *(column[i] for column in more.values())])
+            texts = (
+                text_cell(text) for text in (case.patient, label, part or "", *(each[i] for each in more.values()))
+            )
+            writer.writerow([text_cell(relative_name(data, case)), frame, *texts])
 
 
 def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]]:
@@ -235,7 +238,7 @@ def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]
         raise FileNotFoundError(f"{path} is missing; write one with parsecaps data split")
     table = read_table(path, required=("image", "split"), optional=COLUMNS, others=True)
     problems = list(table.problems)
-    rows = {(relative_name(data, case), case.frame): i for i, case in enumerate(data.cases)}
+    rows = {case_key(data, case): i for i, case in enumerate(data.cases)}
     division: Division = [None] * len(data)
     named: dict[int, int] = {}
     for number, _, written in table.rows:
@@ -244,7 +247,7 @@ def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]
         if frame and not frame.isdigit():
             problems.append(Problem(str(path), number, f"frame is {frame!r}; write a number from 0, or nothing"))
             continue
-        key = _key(cells)
+        key = row_key(cells)
         part = next((split for split in SPLITS if split == cells["split"].lower()), None)
         if key not in rows:
             problems.append(Problem(str(path), number, f"{cells['image']} is not in {data.root}; remove the row"))
@@ -265,22 +268,31 @@ def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]
     return division, problems
 
 
-def split_names(path: str | Path) -> set[tuple[str, int | None]]:
-    """The cases that a split file names, each by its image and its frame."""
+def split_keys(path: str | Path) -> set[Key]:
+    """The cases that a split file names."""
     rows = read_table(Path(path), required=("image", "split"), optional=COLUMNS, others=True).rows
-    return {_key(row.cells) for row in rows}
+    return {row_key(row.cells) for row in rows}
 
 
-def _key(cells: Mapping[str, str]) -> tuple[str, int | None]:
-    """The image and the frame that a row of a split file names."""
-    image, frame = cells["image"].strip().replace("\\", "/"), cells.get("frame", "").strip()
-    return PurePosixPath(image).as_posix(), int(frame) if frame.isdigit() else None
+def case_key(data: DataSet, case: Case) -> Key:
+    """How a split file names a case."""
+    return _plain(relative_name(data, case)), case.frame
+
+
+def row_key(cells: Mapping[str, str]) -> Key:
+    """The case that a row of a split file names, whether its image is written as on disk or as a safe cell."""
+    frame = cells.get("frame", "").strip()
+    return _plain(cells["image"].strip()), int(frame) if frame.isdigit() else None
+
+
+def _plain(image: str) -> str:
+    return PurePosixPath(text_cell(image).strip().replace("\\", "/")).as_posix()
 
 
 def split_hash(data: DataSet, division: Division) -> str:
     """Twelve characters that stand for a division, whatever the order of the cases; saved with every result."""
     lines = sorted(f"{relative_name(data, c)}#{c.frame}\t{c.patient}\t{part}" for part, c in _zip(division, data))
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+    return hashlib.sha256("\n".join(lines).encode(errors="surrogatepass")).hexdigest()[:12]
 
 
 def relative_name(data: DataSet, case: Case) -> str:

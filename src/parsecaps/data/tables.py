@@ -1,4 +1,5 @@
-"""Read a table as people and spreadsheets really write it, make cases of its rows, and say what is wrong with it.
+"""Read a table as people and spreadsheets really write it, make cases of its rows, and say what is wrong with it;
+and write texts so that no spreadsheet takes them for anything else.
 
 Rows are numbered as a spreadsheet counts: the header is row 1, a blank line counts, a cell with line breaks is in one
 row, and the line `sep=;` that some spreadsheets write and hide is not counted.
@@ -14,10 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from parsecaps.data.cases import Case, Problem
+from parsecaps.data.files import visible
 
 NOTE = "note:"  # before the name of a column that is for people only
 _SEPARATORS = (",", ";", "\t")
 _QUOTES = "\"'`\u2018\u2019\u201c\u201d\u201e"  # straight and typographic
+_FORMULA = re.compile(r"(^|;)(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")  # the last four are the same in full width
+_LONGEST = 10_000  # characters of a text in a cell; the csv module reads no more than 131,072
 _NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?")
 _DATE = re.compile(r"\d{1,4}[-./]\d{1,2}([-./]\d{1,4})?|\d{1,2}[-. ]?[A-Za-z]{3}([-. ]?\d{2,4})?")
 
@@ -81,6 +85,19 @@ def read_table(
         elif set(required) <= set(columns.values()):
             rows.append(Row(number, position, {name: cells[place] for place, name in columns.items()}))
     return Table(path, tuple(columns.values()), rows, problems, len(body))
+
+
+def text_cell(text: str) -> str:
+    r"""A text of someone else's (a name, a patient, a class, an error) as a cell of a CSV file.
+
+    It stays on one line, and what a spreadsheet would run as a formula has an apostrophe before it: at the start, and
+    after a semicolon, where spreadsheets of many countries begin another cell. What is such a cell stays as it is.
+
+    >>> print(text_cell("=1+1"), text_cell("a\rb"), text_cell(text_cell("x;=1+1")))
+    '=1+1 a\x0db x;'=1+1
+    """
+    cell = _FORMULA.sub(r"\1'", visible(text))
+    return cell if len(cell) <= _LONGEST else f"{cell[: _LONGEST - 1]}\u2026"
 
 
 class CaseList:

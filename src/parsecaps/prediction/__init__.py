@@ -2,7 +2,7 @@
 
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.calibration import Calibration
-from parsecaps.prediction.files import ImageFile, find_files
+from parsecaps.prediction.files import ImageFile, LeftOut, find_files
 from parsecaps.prediction.predict import Prediction, predict_cases, predict_files, predict_images
 from parsecaps.prediction.predictions import Predictions
 
@@ -10,6 +10,7 @@ __all__ = [
     "Bundle",
     "Calibration",
     "ImageFile",
+    "LeftOut",
     "Prediction",
     "Predictions",
     "find_files",

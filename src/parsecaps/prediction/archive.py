@@ -4,23 +4,30 @@ A file that cannot be read is a row with an error, not the end of the run.
 """
 
 import csv
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
+from filelock import FileLock, Timeout
+
+from parsecaps.data.files import write_atomically
+from parsecaps.data.tables import text_cell
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import Prediction, predict_files
 
 _PROBABILITY = "probability:"  # before the name of a class
+_JSON_START = b'{"image": '  # of a line of a .jsonl file
 
 
 def columns(bundle: Bundle) -> list[str]:
     """The columns of a CSV, in order."""
-    probabilities = [f"{_PROBABILITY}{name}" for name in bundle.classes]
-    presence = [f"concept:{name}" for name in bundle.concepts]
+    probabilities = [text_cell(f"{_PROBABILITY}{name}") for name in bundle.classes]
+    presence = [text_cell(f"concept:{name}") for name in bundle.concepts]
     return ["image", "frame", "patient", "class", *probabilities, *presence, "set", "abstain", "error"]
 
 
@@ -39,27 +46,51 @@ def write_rows(
     """
     if path.suffix not in (".csv", ".jsonl"):
         raise ValueError(f"{path} is neither .csv nor .jsonl; choose one of them")
-    rest = _after(files, path)
-    first = next(rest, None)  # what the file has is read before anything is added to it
-    rest = rest if first is None else chain([first], rest)
     done = failed = 0
     names = columns(bundle)
-    _check_header(path, names)
-    with open(path, "a", encoding="utf-8", newline="") as file:
-        if path.suffix == ".csv" and file.tell() == 0:
-            csv.writer(file, lineterminator="\n").writerow(names)
-        for prediction in predict_files(bundle, rest, risk=risk, batch_size=batch_size):
-            _write(file, prediction, names if path.suffix == ".csv" else None)
-            done, failed = done + 1, failed + bool(prediction.error)
-            if done % batch_size == 0:
-                file.flush()
-            progress(done, failed)
+    with _owned(path):
+        _check_start(path, names)
+        rest = _after(files, path)
+        first = next(rest, None)  # what the file has is read before anything is added to it
+        rest = rest if first is None else chain([first], rest)
+        with open(path, "a", encoding="utf-8", newline="") as file:
+            if path.suffix == ".csv" and file.tell() == 0:
+                file.write(_header(names))
+            for prediction in predict_files(bundle, rest, risk=risk, batch_size=batch_size):
+                _write(file, prediction, names if path.suffix == ".csv" else None)
+                done, failed = done + 1, failed + bool(prediction.error)
+                if done % batch_size == 0:
+                    file.flush()
+                progress(done, failed)
     return done, failed
+
+
+@contextmanager
+def _owned(path: Path) -> Iterator[None]:
+    """Make sure that no other process writes the table."""
+    place = lock_file(path)
+    lock = FileLock(place)  # let go by the system, also when a process is killed
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"{path} is being written by another process; wait for it, or choose another file") from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # Windows removes it only when it is let go
+            place.unlink()
+        lock.release()
+
+
+def lock_file(path: Path) -> Path:
+    """The file beside a table that is there while the table is written."""
+    path = path.resolve()
+    return path.with_name(f".{path.name}.lock")
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a `.csv` or `.jsonl` file that `write_rows` wrote, one at a time, with frames and probabilities."""
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
         if path.suffix == ".jsonl":
             yield from map(json.loads, file)
             return
@@ -86,24 +117,53 @@ def write_patients(path: Path, rows: Path) -> int:
         for name, share in row.get("probabilities", {}).items():
             sums[who][name] = sums[who].get(name, 0.0) + share
     names = list(next((each for each in sums.values() if each), {}))
-    with open(path, "w", encoding="utf-8", newline="") as file:
+    with write_atomically(path) as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["patient", "file", "images", "errors", "class", *(f"{_PROBABILITY}{name}" for name in names)])
+        probabilities = (text_cell(f"{_PROBABILITY}{name}") for name in names)
+        writer.writerow(["patient", "file", "images", "errors", "class", *probabilities])
         for (patient, image), each in sums.items():
             images, errors = counts[patient, image]
             shares = [f"{each[name] / images:.6g}" for name in names] if each else [""] * len(names)
-            writer.writerow([patient, image, images, errors, max(each, key=each.__getitem__, default=""), *shares])
+            label = max(each, key=each.__getitem__, default="")
+            writer.writerow([text_cell(patient), text_cell(image), images, errors, text_cell(label), *shares])
     return len(sums)
 
 
-def _check_header(path: Path, names: list[str]) -> None:
-    """Refuse a CSV with other columns: of another model, or from before its concepts were named."""
-    if path.suffix != ".csv" or not path.exists() or not path.stat().st_size:
+def _check_start(path: Path, names: list[str]) -> None:
+    """Refuse a file that is not a table of answers of this model, before anything in it is changed.
+
+    Its concepts may have been named since, or it may be something else altogether.
+    """
+    if not path.exists():
         return
-    with open(path, encoding="utf-8", newline="") as file:
-        written = next(csv.reader(file), [])
-    if other := set(written) ^ set(names):
-        raise ValueError(f"{path} was written with other columns ({sorted(other)[0]!r} for one); choose another file")
+    with open(path, "rb") as file:
+        first = file.readline()
+    if not first.endswith(b"\n"):  # of a run that was killed at its start, or of something else
+        start = _header(names).encode() if path.suffix == ".csv" else _JSON_START
+        known = start.startswith(first[: len(start)])
+    elif path.suffix == ".jsonl":
+        known = _is_answer(first)
+    else:
+        written = [text_cell(name) for name in next(csv.reader([first.decode(errors="surrogateescape")]), [])]
+        other = sorted({*written} ^ {*names})
+        if other:
+            raise ValueError(f"{path} was written with other columns ({other[0]!r} for one); choose another file")
+        known = written == names
+    if not known:
+        raise ValueError(f"{path} is not a table of this model's answers; choose another file")
+
+
+def _is_answer(line: bytes) -> bool:
+    try:
+        return bool({"image", "frame"} <= json.loads(line).keys())
+    except (AttributeError, ValueError):
+        return False
+
+
+def _header(names: list[str]) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerow(names)
+    return text.getvalue()
 
 
 def _write(file: IO[str], found: Prediction, names: list[str] | None) -> None:
@@ -123,10 +183,13 @@ def _write(file: IO[str], found: Prediction, names: list[str] | None) -> None:
         }
         file.write(json.dumps(place if found.error else {**place, **answer}) + "\n")
         return
-    cells: dict[str, Any] = {**place, "class": found.label}
-    cells |= {f"{_PROBABILITY}{name}": f"{value:.6g}" for name, value in (found.probabilities or {}).items()}
-    cells |= {f"concept:{name}": f"{value:.6g}" for name, value in (found.concepts or {}).items()}
-    cells["set"] = "" if found.possible is None else " | ".join(found.possible)
+    texts = {**place, "class": found.label, "set": " | ".join(found.possible or ())}
+    cells: dict[str, Any] = {
+        name: text_cell(value) if isinstance(value, str) else value for name, value in texts.items()
+    }
+    shares = {f"{_PROBABILITY}{name}": value for name, value in (found.probabilities or {}).items()}
+    shares |= {f"concept:{name}": value for name, value in (found.concepts or {}).items()}
+    cells |= {text_cell(name): f"{value:.6g}" for name, value in shares.items()}
     cells["abstain"] = "" if found.abstain is None else int(found.abstain)
     csv.writer(file, lineterminator="\n").writerow(["" if cells.get(name) is None else cells[name] for name in names])
 
@@ -136,7 +199,7 @@ def _after(files: Iterable[ImageFile], path: Path) -> Iterator[ImageFile]:
     source = iter(files)
     for number, (image, frame) in enumerate(_finished(path), 1):
         file = next(source, None)
-        if file is None or (str(file.path), file.frame) != (image, frame):
+        if file is None or (text_cell(str(file.path)), file.frame) != (text_cell(image), frame):
             found = "nothing" if file is None else file.name
             raise ValueError(
                 f"{path} has {image} as row {number}, but the input has {found} there; choose another file"
@@ -153,5 +216,8 @@ def _finished(path: Path) -> Iterator[tuple[str, int | None]]:
         while end and (raw.seek(end - 1), raw.read(1))[1] != b"\n":
             end -= 1
         raw.truncate(end)
-    for row in read_rows(path):
-        yield row["image"], row["frame"]
+    try:
+        for row in read_rows(path):
+            yield row["image"], row["frame"]
+    except (csv.Error, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} has a row that is no answer ({error}); choose another file") from None

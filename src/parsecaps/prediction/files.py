@@ -1,12 +1,18 @@
 """Which images are asked for: files, folders with all below them, and manifests; each frame of a file with several."""
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from stat import S_ISREG
 from typing import NamedTuple
 
-from parsecaps.data.reading import look_into
+from parsecaps.data.files import visible
+from parsecaps.data.reading import is_known_format, look_into
 from parsecaps.data.sources import manifest
-from parsecaps.data.sources.folder import is_image
+from parsecaps.data.sources.folder import EXTENSIONS
+
+_KEPT = 1000  # names of files that are left out
+_SHOWN = 5  # of them in a sentence
 
 
 class ImageFile(NamedTuple):
@@ -25,25 +31,124 @@ class ImageFile(NamedTuple):
         return str(self.path) if self.frame is None else f"{self.path}#{self.frame}"
 
 
-def find_files(inputs: Iterable[str | Path]) -> Iterator[ImageFile]:
-    """The images of files, folders and manifests, in order; what cannot be read is named, not left out."""
+class LeftOut:
+    """What folders hold beside images and gets no row: other files, hidden ones, and links to folders.
+
+    `count` is how many, `names` has the first of them, relative to the folder that was given. Files of one's `own`,
+    such as the table that is being written, do not count.
+    """
+
+    def __init__(self, own: Iterable[Path] = ()) -> None:
+        self.count = 0
+        self.names: list[str] = []
+        self._own = {os.path.realpath(path) for path in own}
+
+    def add(self, path: Path, folder: Path) -> None:
+        """Count a file in a folder."""
+        if self._own and os.path.realpath(path) in self._own:
+            return
+        self.count += 1
+        if len(self.names) < _KEPT:
+            self.names.append(path.relative_to(folder).as_posix())
+
+    def sentence(self) -> str:
+        """How many files were left out, with the names of some."""
+        files = (
+            "1 file that is not an image or is"
+            if self.count == 1
+            else f"{self.count:,} files that are not images or are"
+        )
+        more = f" and {self.count - _SHOWN:,} more" if self.count > _SHOWN else ""
+        return f"left out {files} hidden: {', '.join(map(visible, self.names[:_SHOWN]))}{more}"
+
+
+def find_files(inputs: Iterable[str | Path], left_out: LeftOut | None = None) -> Iterator[ImageFile]:
+    """The images of files, folders and manifests, in order; what cannot be read is named, not left out.
+
+    A folder gives the files that are images by their ending or, where that says nothing, by their first bytes, in the
+    order of their paths; its other files are counted in `left_out`.
+    """
+    left_out = LeftOut() if left_out is None else left_out
     for text in inputs:
         path = Path(text)
-        if path.is_dir():
-            files = (file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith("."))
-            file = None
-            for file in filter(is_image, files):
-                yield from _frames(file)
-            if file is None:
-                yield ImageFile(path, None, f"{path} has no image in it; check its path")
-        elif manifest.recognise(path):
-            listed = manifest.read(str(path))
-            for case in listed.cases:
-                yield ImageFile(case.image, case.frame, patient=case.patient)
-            for problem in listed.problems:
-                yield ImageFile(Path(problem.file), None, str(problem))
+        if os.path.isdir(path):
+            yield from _images_below(path, left_out)
+        elif path.suffix.casefold() in manifest.SUFFIXES and os.path.isfile(path):
+            yield from _listed(path)
         else:
             yield from _frames(path)
+
+
+def _listed(path: Path) -> Iterator[ImageFile]:
+    """The images of a manifest, then its problems."""
+    try:
+        listed = manifest.read(str(path))
+    except (OSError, ValueError) as error:
+        yield ImageFile(path, None, str(error))
+        return
+    for case in listed.cases:
+        yield ImageFile(case.image, case.frame, patient=case.patient)
+    for problem in listed.problems:
+        yield ImageFile(Path(problem.file), None, str(problem))
+
+
+def _images_below(folder: Path, left_out: LeftOut) -> Iterator[ImageFile]:
+    empty = True
+    for path, error in _walk(folder):
+        if error:
+            yield ImageFile(path, None, error)
+        elif path.name.startswith(".") or os.path.isdir(path) or not _is_image(path):
+            left_out.add(path, folder)
+            continue
+        else:
+            yield from _frames(path)
+        empty = False
+    if empty:
+        yield ImageFile(folder, None, f"{folder} has no image in it; check its path")
+
+
+class _Level(NamedTuple):
+    """A folder on the way down: the names in it that are still to come, the next one last, and which are folders."""
+
+    path: Path
+    names: list[str]
+    folders: set[str]
+
+
+def _walk(top: Path) -> Iterator[tuple[Path, str]]:
+    """All files and links below a folder, in the order of their paths, and each folder that cannot be read with why.
+
+    Only the names in the folders on the way down are kept at a time, so an archive may have any number of files.
+    """
+    levels = [_Level(top.parent, [top.name], {top.name})]
+    while levels:
+        level = levels[-1]
+        if not level.names:
+            levels.pop()
+            continue
+        name = level.names.pop()
+        path = level.path / name
+        if name not in level.folders:
+            yield path, ""
+            continue
+        try:
+            with os.scandir(path) as entries:
+                is_folder = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+        except OSError as error:
+            yield path, f"{path} cannot be read ({error.strerror}); allow reading it, or leave it out"
+            continue
+        names = sorted(is_folder, key=os.path.normcase, reverse=True)
+        levels.append(_Level(path, names, {each for each in names if is_folder[each]}))
+
+
+def _is_image(path: Path) -> bool:
+    """Whether a file is an image by its ending or else by its first bytes; one that cannot be read may be one."""
+    if path.name.casefold().endswith(EXTENSIONS):
+        return True
+    try:
+        return S_ISREG(path.stat().st_mode) and is_known_format(path)
+    except OSError:
+        return True
 
 
 def _frames(path: Path) -> Iterator[ImageFile]:

@@ -1,6 +1,7 @@
 """What the commands print of networks, explanations and discovered concepts: tables and lines for a terminal.
 
-rich draws random numbers when it is imported, so it is imported where it is used.
+Names come from anywhere, and may look like markup of rich; so tables are made of `Text`, which has none. rich draws
+random numbers when it is imported, so it is imported where it is used.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ def layer_table(rows: Sequence[LayerRow], title: str) -> "Table":
     for i, row in enumerate(rows):
         numbers = ("" if number is None else f"{number:,}" for number in (row.n, row.d, row.parameters, row.flops))
         style = "bold" if i >= first_total else None
-        table.add_row(row.name, *numbers, style=style, end_section=i == first_total - 1)
+        add_row(table, row.name, *numbers, style=style, end_section=i == first_total - 1)
     return table
 
 
@@ -30,11 +31,19 @@ def plain_table(title: str, *columns: str) -> "Table":
     """A table whose first column is text and whose others are numbers."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=Text(title, "table.title"), title_justify="left", box=box.SIMPLE_HEAD)
     for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+        table.add_column(Text(column), justify="left" if i == 0 else "right", no_wrap=True)
     return table
+
+
+def add_row(table: "Table", *cells: str, style: str | None = None, end_section: bool = False) -> None:
+    """Add a row of texts, each as it is, brackets and all."""
+    from rich.text import Text
+
+    table.add_row(*map(Text, cells), style=style, end_section=end_section)
 
 
 FEW = 5  # images that get a table each
@@ -61,21 +70,21 @@ def explanation_line(explanation: Explanation) -> str:
 
 def explanation_table(explanation: Explanation) -> "Table":
     """The concepts, the most present first, and what each adds to the diagnosis where the model decides by them."""
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=escape(_answer(explanation)), title_justify="left")
+    table = Table(title=Text(_answer(explanation), "table.title"), title_justify="left")
     table.add_column("concept")
     table.add_column("presence", justify="right")
     table.add_column("seen")
     if explanation.reasons:
-        table.add_column(f"to {escape(explanation.diagnosis)}", justify="right")
+        table.add_column(Text(f"to {explanation.diagnosis}"), justify="right")
     best = list(explanation.probabilities).index(explanation.diagnosis)
     order = sorted(range(len(explanation.concepts)), key=lambda j: -explanation.concepts[j].presence)
     for j in order:
         each = explanation.concepts[j]
         adds = [f"{explanation.reasons.contributions[best, j]:+.2f}"] if explanation.reasons else []
-        table.add_row(escape(each.name), f"{each.presence:.2f}", "yes" if each.seen else "no", *adds)
+        add_row(table, each.name, f"{each.presence:.2f}", "yes" if each.seen else "no", *adds)
     return table
 
 
@@ -88,24 +97,22 @@ def _answer(explanation: Explanation) -> str:
 
 def discovery_table(found: Discovery) -> "Table":
     """The concepts of a run; columns that say nothing of any are left out."""
-    from rich.markup import escape
-
     purity = any(each.purity for each in found.concepts)
     overlap = any(each.overlap for each in found.concepts)
     columns = ["concept", "presence"]
     columns += ["strongest patients\n(chance, p)"] if purity else []
     columns += ["map in mask\n(mask's share)", "points\nat it"] if overlap else []
     columns += ["found again\n(chance, by class)"] if found.stability else []
-    table = plain_table(f"{len(found.concepts)} concepts of {escape(str(found.run))}", *columns, "remark")
+    table = plain_table(f"{len(found.concepts)} concepts of {found.run}", *columns, "remark")
     table.columns[-1].justify = "left"
     for column in (table.columns[0], table.columns[-1]):  # names may be long
         column.no_wrap, column.overflow = False, "fold"
     for each in found.concepts:
-        cells = [escape(each.name), f"{each.mean:.2f} ± {each.std:.2f}"]
-        cells += [escape(_purity(each))] if purity else []
+        cells = [each.name, f"{each.mean:.2f} ± {each.std:.2f}"]
+        cells += [_purity(each)] if purity else []
         cells += _overlap(each) if overlap else []
         cells += [_again(each, found.stability)] if found.stability else []
-        table.add_row(*cells, escape(remark(each)))
+        add_row(table, *cells, remark(each))
     return table
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from parsecaps.audit.maps import MapAudit
 from parsecaps.audit.run import Audit
 from parsecaps.metrics import Score
-from parsecaps.report.terminal import plain_table
+from parsecaps.report.terminal import add_row, plain_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -156,7 +156,7 @@ def audit_tables(audit: Audit) -> "Iterator[Table]":
             titles = (f"{column.title}{' (low)' if column.low else ''}" for column in columns)
             table = plain_table(f"maps of {about}, {audit.mapped:,} cases: {title}", "method", *titles)
             for name, each in scores.items():
-                table.add_row(name, *(_cell(column, each.get(column.key)) for column in columns))
+                add_row(table, name, *(_cell(column, each.get(column.key)) for column in columns))
             yield table
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from parsecaps.data.cases import SPLITS, DataSet, Source, Split
 from parsecaps.data.check import PARTS, DataCheck
 from parsecaps.data.splits import Divided, describe_parts, split_hash
-from parsecaps.report.terminal import plain_table
+from parsecaps.report.terminal import add_row, plain_table
 from parsecaps.text.finding import Findings
 from parsecaps.text.table import TableSummary
 
@@ -38,15 +38,15 @@ def check_tables(check: DataCheck) -> "Iterator[Table]":
     used = [part for part in PARTS if part != "unused" or check.patients_by_part[part]]
     classes = plain_table("classes and patients", "class", *used, "all")
     for name, counts in check.by_class.items():
-        classes.add_row(name, *(f"{counts[part]:,}" for part in used), f"{sum(counts.values()):,}")
-    classes.add_row("patients", *(f"{check.patients_by_part[part]:,}" for part in used), f"{check.patients:,}")
+        add_row(classes, name, *(f"{counts[part]:,}" for part in used), f"{sum(counts.values()):,}")
+    add_row(classes, "patients", *(f"{check.patients_by_part[part]:,}" for part in used), f"{check.patients:,}")
     yield classes
     if check.concepts:
         columns = [f"{part} 1 / 0 / unknown" for part in used]
         concepts = plain_table("concepts: present, absent, unknown", "concept", *columns)
         for name, parts in check.by_concept.items():
             cells = (f"{c.present:,} / {c.absent:,} / {c.unknown:,}" for c in (parts[part] for part in used))
-            concepts.add_row(name, *cells)
+            add_row(concepts, name, *cells)
         yield concepts
 
 
@@ -83,7 +83,7 @@ def source_table(sources: Mapping[str, Source]) -> "Table":
     """What can be read, and how it is recognised."""
     table = plain_table("sources", "name", "what it is")
     for name, source in sources.items():
-        table.add_row(name, source.summary)
+        add_row(table, name, source.summary)
     return table
 
 
@@ -99,7 +99,7 @@ def concept_table(summary: TableSummary) -> "Table":
     """In how many rows of a table each concept is present, absent and unknown."""
     table = plain_table(f"{summary.rows:,} rows", "concept", "present", "absent", "unknown")
     for name, counts in summary.counts.items():
-        table.add_row(name, f"{counts.present:,}", f"{counts.absent:,}", f"{counts.unknown:,}")
+        add_row(table, name, f"{counts.present:,}", f"{counts.absent:,}", f"{counts.unknown:,}")
     return table
 
 

@@ -7,7 +7,7 @@ from parsecaps.metrics import Comparison, Ensemble, Metric, Score, Scores, find_
 from parsecaps.metrics.metric import UNDEFINED, Part
 from parsecaps.metrics.patients import PatientErrors
 from parsecaps.report.scores_page import errors_by_patient, p_equals, p_value
-from parsecaps.report.terminal import plain_table
+from parsecaps.report.terminal import add_row, plain_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,7 +34,7 @@ def score_tables(scores: Scores) -> "Iterator[Table]":
         title = "prediction sets, by the risk that they leave out the truth"
         sets = plain_table(title, "risk", *(metric.title for metric in metrics))
         for each in scores.sets:
-            sets.add_row(f"{100 * each.risk:g} %", *(_two_lines(metric, each[metric.name]) for metric in metrics))
+            add_row(sets, f"{100 * each.risk:g} %", *(_two_lines(metric, each[metric.name]) for metric in metrics))
         yield sets
 
 
@@ -49,9 +49,10 @@ def folds_table(scores: Scores) -> "Table":
     table = plain_table("by fold", "fold", "n", *(metric.short for metric in metrics))
     for fold in scores.folds:
         cells = (metric.number(fold.single[metric.name].value) for metric in metrics)
-        table.add_row(_plain(fold.name), f"{fold.images:,}", *cells)
+        add_row(table, fold.name, f"{fold.images:,}", *cells)
     over = scores.over_folds
-    table.add_row(
+    add_row(
+        table,
         "mean",
         "",
         *(
@@ -61,7 +62,7 @@ def folds_table(scores: Scores) -> "Table":
             for metric in metrics
         ),
     )
-    table.add_row("pooled", f"{scores.images:,}", *(metric.number(scores[metric.name].value) for metric in metrics))
+    add_row(table, "pooled", f"{scores.images:,}", *(metric.number(scores[metric.name].value) for metric in metrics))
     return table
 
 
@@ -81,13 +82,12 @@ def set_lines(scores: Scores) -> Iterator[str]:
 
 def comparison_table(comparison: Comparison, first: str, second: str) -> "Table":
     """The differences, second minus first."""
-    first, second = _plain(first), _plain(second)
     title = f"{second} against {first}: {comparison.n:,} images of {comparison.patients:,} patients"
     table = plain_table(title, "score", first, second, "difference", "95 % interval", "p")
     for name, each in comparison.differences.items():
         metric = find_metric(name)
         values = (metric.number(each.first), metric.number(each.second), metric.difference(each.difference))
-        table.add_row(metric.title, *values, metric.difference_interval(each.low, each.high), p_value(each.p_value))
+        add_row(table, metric.title, *values, metric.difference_interval(each.low, each.high), p_value(each.p_value))
     return table
 
 
@@ -102,12 +102,12 @@ def comparison_lines(comparison: Comparison, first: str, second: str) -> Iterato
 def ensemble_tables(ensemble: Ensemble) -> "Iterator[Table]":
     """The mean of all models, and whose images all of them get wrong."""
     table = plain_table(f"ensemble, the mean of the {ensemble.models} models: {ensemble.n:,} images", "score", "value")
-    table.add_row("accuracy, mean of each alone", find_metric("accuracy").number(ensemble.member_accuracy))
+    add_row(table, "accuracy, mean of each alone", find_metric("accuracy").number(ensemble.member_accuracy))
     for name, each in ensemble.scores.items():
         metric = find_metric(name)
-        table.add_row(f"{metric.title} of the mean probability", metric.with_interval(each))
-    table.add_row("wrong by at least one model", f"{ensemble.any_wrong:,}")
-    table.add_row("wrong by all", f"{ensemble.all_wrong:,}")
+        add_row(table, f"{metric.title} of the mean probability", metric.with_interval(each))
+    add_row(table, "wrong by at least one model", f"{ensemble.any_wrong:,}")
+    add_row(table, "wrong by all", f"{ensemble.all_wrong:,}")
     yield table
     if ensemble.patient_errors is not None and ensemble.patient_errors.wrong:
         yield _errors_table(f"by all models, {errors_by_patient(ensemble.patient_errors)}", ensemble.patient_errors)
@@ -116,16 +116,15 @@ def ensemble_tables(ensemble: Ensemble) -> "Iterator[Table]":
 def _errors_table(title: str, errors: PatientErrors) -> "Table":
     table = plain_table(title, "patient", "truth", "named", "wrong", "images")
     for each in errors.worst:
-        names = (_plain(name) for name in (each.patient, each.truth, each.named))
-        table.add_row(*names, f"{each.wrong:,}", f"{each.images:,}")
+        add_row(table, each.patient, each.truth, each.named, f"{each.wrong:,}", f"{each.images:,}")
     return table
 
 
 def _single_table(scores: Scores, metrics: Sequence[Metric]) -> "Table":
-    table = plain_table(_plain(scores.counts), "score", "value", "95 % interval", "n")
+    table = plain_table(scores.counts, "score", "value", "95 % interval", "n")
     for metric in metrics:
         each = scores[metric.name]
-        table.add_row(metric.title, metric.number(each.value), metric.interval(each), f"{each.n:,}")
+        add_row(table, metric.title, metric.number(each.value), metric.interval(each), f"{each.n:,}")
     return table
 
 
@@ -148,29 +147,22 @@ def _table_by(
             _two_lines(metric, by_metric[metric.name]) if two_lines else metric.with_interval(by_metric[metric.name])
             for metric in metrics
         ]
-        table.add_row(_plain(name), *present, f"{by_metric[n_of].n:,}", *cells)
+        add_row(table, name, *present, f"{by_metric[n_of].n:,}", *cells)
     return table
 
 
 def _confusion_table(scores: Scores) -> "Table":
     """The truth in rows; where the names are too long for columns, numbers stand for them."""
-    names = [_plain(name) for name in scores.classes]
+    names = scores.classes
     short = sum(len(name) + 3 for name in names) <= _CONFUSION_WIDTH
     rows = names if short else [f"{i} {name}" for i, name in enumerate(names, 1)]
     table = plain_table(
         "confusion matrix", "truth, and named as", *(names if short else map(str, range(1, len(names) + 1)))
     )
     for name, row in zip(rows, scores.confusion, strict=True):
-        table.add_row(name, *(f"{count:,}" for count in row))
+        add_row(table, name, *(f"{count:,}" for count in row))
     return table
 
 
 def _two_lines(metric: Metric, score: Score) -> str:
     return f"{metric.number(score.value)}\n{metric.interval(score)}"
-
-
-def _plain(name: str) -> str:
-    """A name that someone else chose, brackets and all, as it is and not as markup."""
-    from rich.markup import escape
-
-    return escape(name)

@@ -10,7 +10,7 @@ from typing import IO
 
 from parsecaps.data.files import write_atomically
 from parsecaps.data.sources import manifest
-from parsecaps.data.tables import NOTE
+from parsecaps.data.tables import NOTE, text_cell
 from parsecaps.text.finding import Findings, find_concepts
 from parsecaps.text.lexicon import Lexicon, nearest
 
@@ -79,7 +79,10 @@ def annotate_table(
         for number, findings in enumerate(find_concepts(texts(), lexicon), _FIRST_ROW):
             table.writerow([*current, *(_cell(value) for value in findings.values.values())])
             for found in findings.evidence:
-                evidence.writerow([number, found.concept, _cell(found.value), *found[2:]])
+                words = (text_cell(text) for text in (found.text, found.reason))
+                evidence.writerow(
+                    [number, text_cell(found.concept), _cell(found.value), found.start, found.end, *words]
+                )
             _count(summary, current[place], findings, preview)
             if progress:
                 progress(summary.rows)

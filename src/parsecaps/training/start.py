@@ -22,7 +22,7 @@ from parsecaps.data.cases import DataSet
 from parsecaps.data.check import DataCheck, check_data
 from parsecaps.data.files import plain_name, write_text
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import describe_parts, divide_data, relative_name, write_split
+from parsecaps.data.splits import case_key, describe_parts, divide_data, relative_name, row_key, write_split
 from parsecaps.data.tables import read_table
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
@@ -101,13 +101,13 @@ def reopen_run(run: Run, callbacks: Callbacks) -> None:
     run.data = _read(run.config)
     _prepare(run, callbacks)
     rows = read_table(run.split_file, required=("image",), optional=("frame", _CONTENT), others=True).rows
-    then = {(row.cells["image"], row.cells.get("frame", "")): row.cells.get(_CONTENT, "") for row in rows}
+    then = {row_key(row.cells): row.cells.get(_CONTENT, "") for row in rows}
     contents = _contents(run.data, run.prepared.digests)
     for case, part, now in zip(run.data.cases, run.division, contents, strict=True):
-        name, frame = relative_name(run.data, case), "" if case.frame is None else str(case.frame)
-        if (name, frame) not in then:
+        name, key = relative_name(run.data, case), case_key(run.data, case)
+        if key not in then:
             raise ValueError(f"{name} was added to {run.data.root} after the run was started; move it away to resume")
-        if part is not None and then[name, frame] not in ("", now):
+        if part is not None and then[key] not in ("", now):
             raise ValueError(
                 f"{name} has other pixels, another class or other concepts than when the run was started; "
                 "put it back to resume, or train anew"

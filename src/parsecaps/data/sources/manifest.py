@@ -8,6 +8,7 @@ from parsecaps.data.cases import SPLIT_WORDS, UNKNOWN, Case, DataSet, Source
 from parsecaps.data.files import Listing
 from parsecaps.data.tables import CaseList, Row, read_table, settle_spelling
 
+SUFFIXES = (".csv", ".tsv")
 REQUIRED = ("image", "label")
 OPTIONAL = ("patient", "split", "mask", "frame")
 CONCEPT = "concept:"
@@ -16,7 +17,7 @@ _VALUES = {"1": 1.0, "1.0": 1.0, "0": 0.0, "0.0": 0.0, "": UNKNOWN}
 
 def recognise(path: Path) -> bool:
     """Whether the path is a table."""
-    return path.suffix.casefold() in {".csv", ".tsv"} and path.is_file()
+    return path.suffix.casefold() in SUFFIXES and path.is_file()
 
 
 def read(path: str) -> DataSet:
