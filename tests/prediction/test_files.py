@@ -119,4 +119,4 @@ def test_a_file_that_may_not_be_opened_is_a_row(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Path, "open", refuse)
     (found,) = find_files([tmp_path])
     assert found.path.name == "IM_0001"
-    assert "Permission denied" in found.error
+    assert found.error.startswith(str(found.path))
