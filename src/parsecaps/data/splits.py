@@ -6,6 +6,7 @@ case that takes no part. All images of a patient are on one side, always.
 
 import csv
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -18,6 +19,7 @@ from parsecaps.data.files import write_atomically
 from parsecaps.data.tables import read_table
 
 Division = list[Split | None]
+_NUMBER = re.compile("[0-9]{1,9}")
 COLUMNS = ("image", "frame", "patient", "class", "split")
 
 
@@ -183,7 +185,7 @@ def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]
     for number, _, written in table.rows:
         cells = {name: cell.strip() for name, cell in written.items()}
         frame = cells.get("frame", "")
-        if frame and not frame.isdigit():
+        if frame and not _NUMBER.fullmatch(frame):
             problems.append(Problem(str(path), number, f"frame is {frame!r}; write a number from 0, or nothing"))
             continue
         key = _key(cells)
@@ -216,7 +218,7 @@ def split_names(path: str | Path) -> set[tuple[str, int | None]]:
 def _key(cells: Mapping[str, str]) -> tuple[str, int | None]:
     """The image and the frame that a row of a split file names."""
     image, frame = cells["image"].strip().replace("\\", "/"), cells.get("frame", "").strip()
-    return PurePosixPath(image).as_posix(), int(frame) if frame.isdigit() else None
+    return PurePosixPath(image).as_posix(), int(frame) if _NUMBER.fullmatch(frame) else None
 
 
 def split_hash(data: DataSet, division: Division) -> str:
