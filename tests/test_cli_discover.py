@@ -63,8 +63,8 @@ def test_from_two_runs_to_names_everywhere(root: Path, tmp_path: Path) -> None:
     assert "training cases are now kept beside the model" in result.stdout
     assert "parsecaps name" in result.stdout
     stored = json.loads(numbers.read_text(encoding="utf-8"))
-    memory = CaseMemory.load(first / "bundle", Bundle.load(first / "bundle"))
-    assert not (second / "bundle" / "memory.npz").exists()  # nothing is written into the others
+    memory = CaseMemory.load(first / "known_cases", Bundle.load(first / "bundle"))
+    assert not (second / "known_cases").exists()  # nothing is written into the others
     assert stored["cases"] == len(memory)
     assert [each["mean"] for each in stored["concepts"]] == pytest.approx(memory.presence.mean(0).tolist())
     for j, each in enumerate(stored["concepts"]):
@@ -103,7 +103,10 @@ def test_from_two_runs_to_names_everywhere(root: Path, tmp_path: Path) -> None:
     assert refused.exit_code == 2
     assert "'concept:bright rim' for one" in refused.stderr
     assert "1 of them have names" in (first / "bundle" / "README.md").read_text(encoding="utf-8")
-    assert CaseMemory.load(first / "bundle", Bundle.load(first / "bundle")).predictions.concept_names[0] == "bright rim"
+    assert (
+        CaseMemory.load(first / "known_cases", Bundle.load(first / "bundle")).predictions.concept_names[0]
+        == "bright rim"
+    )
     assert run("evaluate", first).exit_code == 0
     assert run("explain", first, "--out", tmp_path / "page.html", "--limit", 1, "--set", "trees=0").exit_code == 0
     assert "bright rim" in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -184,7 +184,7 @@ def test_a_run_is_remembered_and_explained_on_its_own_test_part(tmp_path: Path) 
     assert result.exit_code == 0, result.stderr
     assert "patient ids" in result.stdout
     assert (tmp_path / "run" / "bundle" / "strict.safetensors").is_file()
-    everyone = CaseMemory.load(tmp_path / "run" / "bundle", Bundle.load(tmp_path / "run"))
+    everyone = CaseMemory.load(tmp_path / "run" / "known_cases", Bundle.load(tmp_path / "run"))
     assert len(everyone) > 5
     some = remember_run(tmp_path / "run", limit=5)
     assert len(some) == 5

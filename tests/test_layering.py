@@ -23,13 +23,13 @@ VAGUE_NAMES = {"common", "helper", "helpers", "misc", "util", "utils"}
 
 # A unit is a direct child of the package: a folder or a single module. Each may import only what stands before it.
 FLOW = [
-    *("types", "config", "functional", "nn", "models", "data", "text", "prediction", "metrics", "run"),
+    *("stored", "types", "config", "functional", "nn", "models", "data", "text", "prediction", "metrics", "run"),
     *("training", "explain", "audit", "discovery", "report", "export", "pipeline", "serve"),
 ]
 MAY_NOT_IMPORT = {unit: set(FLOW[i + 1 :]) for i, unit in enumerate(FLOW)}
 # The mathematics and the data stand alone, and `explain` works on any model through its output and a recorder.
-MAY_NOT_IMPORT["functional"] |= {"types", "config"}
-MAY_NOT_IMPORT["nn"] |= {"config"}
+MAY_NOT_IMPORT["functional"] |= {"stored", "types", "config"}
+MAY_NOT_IMPORT["nn"] |= {"stored", "config"}
 MAY_NOT_IMPORT["data"] |= {"functional", "nn", "models"}
 MAY_NOT_IMPORT["metrics"] |= {"functional", "nn", "models", "data", "text"}
 # Outside packages, where they are limited: beside the standard library.

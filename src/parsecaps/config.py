@@ -15,9 +15,13 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
+from parsecaps.stored import parse_yaml, shown
+
 S = TypeVar("S", bound="Section")
 _SHIPPED = files("parsecaps") / "configs"
 _OPEN = "model.settings"  # what lies below is the model's own business
+SMALLEST_IMAGE, LARGEST_IMAGE = 28, 4096  # pixels a side
+_LONGEST_KEY = 100  # characters of a key that an error shows
 _REMOVED = {"training.mask_weight": 0.0, "training.measure_weight": 0.0}  # since 0.1, and what they were if off
 
 Auto = Literal["auto"]
@@ -26,6 +30,8 @@ Precision = Literal[32, "bf16"]
 OptimizerName = Literal["muon", "adamw"]
 Device = Literal["auto", "cpu", "cuda"]
 Risk = Annotated[float, Field(gt=0, lt=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+ImageSize = Annotated[int, Field(ge=SMALLEST_IMAGE, le=LARGEST_IMAGE)]
 
 
 class Section(BaseModel):
@@ -45,11 +51,11 @@ class DataSection(Section):
     split: str | None = None
     test_fold: tuple[int, ...] = ()
     test_part: Literal["val", "test"] | None = None
-    folds: NonNegativeInt = 0
+    folds: int = Field(default=0, ge=0, le=1000)
     fold: PositiveInt | None = None
     val: float = Field(default=0.15, ge=0, lt=1)
     test: float = Field(default=0.2, ge=0, lt=1)
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     skip_bad: bool = False
     allow_leaks: bool = False
 
@@ -59,7 +65,7 @@ class ModelSection(Section):
 
     kind: str = "ParseCaps"
     preset: str = "auto"
-    image_size: PositiveInt | Auto = "auto"
+    image_size: ImageSize | Auto = "auto"
     head: Literal["parallel", "bottleneck"] = "parallel"
     num_concepts: NonNegativeInt | Auto = "auto"
     settings: dict[str, Any] = {}
@@ -82,7 +88,7 @@ class AugmentationSection(Section):
     scale: float = Field(default=0.1, ge=0, lt=1)
     shear: float = Field(default=0.05, ge=0)
     shift: float = Field(default=0.03, ge=0)
-    padding: NonNegativeInt = 0
+    padding: int = Field(default=0, ge=0, le=LARGEST_IMAGE)
     gamma: float = Field(default=0.25, ge=0)
     contrast: float = Field(default=0.15, ge=0)
     brightness: float = Field(default=0.05, ge=0)
@@ -113,8 +119,8 @@ class TrainingSection(Section):
     ema: float = Field(default=0.0, ge=0, lt=1)
     precision: Precision | Auto = "auto"
     compile: bool = False
-    devices: PositiveInt = 1
-    seed: NonNegativeInt = 0
+    devices: int = Field(default=1, ge=1, le=64)
+    seed: Seed = 0
     checkpoint_seconds: float = Field(default=60.0, ge=0)
 
 
@@ -250,9 +256,9 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; give a YAML file")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid YAML ({' '.join(str(error).split())}); mend it") from None
+        content = parse_yaml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid YAML ({error}); mend it") from None
     content = {} if content is None else content
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no settings; write a line `key: value` for each, in its section if it has one")
@@ -265,7 +271,7 @@ def _without_removed(content: dict[str, Any], path: str) -> dict[str, Any]:
         section, _, name = key.partition(".")
         values = content.get(section)
         if isinstance(values, dict) and (value := values.pop(name, off)) != off:
-            raise ValueError(f"{path}: {key} is {value!r}, which this version cannot do; set it to {off:g}")
+            raise ValueError(f"{path}: {key} is {shown(value)}, which this version cannot do; set it to {off:g}")
     return content
 
 
@@ -297,7 +303,7 @@ def _parsed(line: str) -> tuple[str, Any, str]:
 
 
 def _check_known(kind: type[Section], key: str, place: str) -> None:
-    keys = known_keys(kind)
+    keys, key = known_keys(kind), key if len(key) < _LONGEST_KEY else f"{key[:_LONGEST_KEY]}..."
     if key in keys or (_OPEN in keys and key.startswith(f"{_OPEN}.")):
         return
 
@@ -313,8 +319,8 @@ def _check_known(kind: type[Section], key: str, place: str) -> None:
 
 def _value(text: str, place: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        return parse_yaml(text)
+    except ValueError:
         raise ValueError(f"{place}: the value cannot be read; put text with special characters in quotes") from None
 
 
@@ -322,7 +328,7 @@ def _put(content: dict[str, Any], path: Sequence[str], value: Any, place: str) -
     for name in path[:-1]:
         below = content.setdefault(name, {})
         if not isinstance(below, dict):
-            raise ValueError(f"{place}: {name} is {below!r} in the file, not a section; leave one of the two out")
+            raise ValueError(f"{place}: {name} is {shown(below)} in the file, not a section; leave one of the two out")
         content = below
     content[path[-1]] = value
 
@@ -335,4 +341,4 @@ def _describe(error: ValidationError, given_by: Mapping[str, str], path: str) ->
     reasons = [
         each["msg"][0].lower() + each["msg"][1:] for each in error.errors() if each["loc"][:2] == first["loc"][:2]
     ]
-    return f"{given_by.get(key, path)}: {key} is {first['input']!r}; {', or '.join(dict.fromkeys(reasons))}"
+    return f"{given_by.get(key, path)}: {key} is {shown(first['input'])}; {', or '.join(dict.fromkeys(reasons))}"

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -11,14 +13,80 @@ from typing import Any
 from parsecaps.config import Config, load_config
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet, Split
-from parsecaps.data.files import write_atomically
+from parsecaps.data.files import remove_files, unfinished_pattern, write_atomically
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import Division, case_key, read_split, rows_of, split_hash, split_keys
 from parsecaps.metrics.scores import Scores
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.bundle import FILES_PATTERN, Bundle
+from parsecaps.stored import checked, read_document
 
 Reading = Callable[[int, int], None]  # images read, of how many
+BEST_CHECKPOINT = r"best-[0-9]{4,}\.pt"  # what `Run.best_checkpoint` is called
+_FILES = r"config\.yaml|(run|data|scores)\.json|(history|split)\.csv|curves\.png|scores\.html"
+_AGAIN = "restore the file as the run wrote it"
+
+
+@dataclass(frozen=True)
+class _Seeds:
+    split: int
+    training: int
+
+
+@dataclass(frozen=True)
+class _Started:
+    """What `run.json` holds from the start, as far as anything rests on it."""
+
+    versions: dict[str, str]
+    seeds: _Seeds
+    device: str
+    split_hash: str
+    choices: list[str]
+
+
+@dataclass(frozen=True)
+class _Finished(_Started):
+    """What it holds of a trained run."""
+
+    finished: str
+    epochs: int
+    best_epoch: int
+    validation: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Parts:
+    train: int
+    val: int
+    test: int
+
+
+@dataclass(frozen=True)
+class _Known:
+    present: int
+    absent: int
+    unknown: int
+
+
+@dataclass(frozen=True)
+class _KnownParts:
+    train: _Known
+    val: _Known
+    test: _Known
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What `data.json` holds, as far as anything rests on it."""
+
+    source: str
+    concepts: list[str]
+    images: int
+    patients: int
+    by_class: dict[str, _Parts]
+    patients_by_part: _Parts
+    by_concept: dict[str, _KnownParts]
+    notes: list[str]
 
 
 class Run:
@@ -27,7 +95,8 @@ class Run:
     `config.yaml` has every setting, `split.csv` who trains, chooses and tests, `run.json` versions, seeds and results,
     `data.json` what the check of the data found, `history.csv` and `curves.png` the epochs, `logs` is for TensorBoard,
     `checkpoints` what is needed to resume, `bundle` the model with all that prediction needs, and `scores.json` and
-    `scores.html` how good it is. Nothing is fitted or computed when a run is opened.
+    `scores.html` how good it is. `known_cases` are pictures and ids of training cases, where they were remembered.
+    Nothing is fitted or computed when a run is opened.
 
     `is_main` is false in the other processes where several trained together: they have nothing to say or to write.
     `failure` says why a finished run could not be scored.
@@ -48,6 +117,7 @@ class Run:
         self.log_folder = self.folder / "logs"
         self.bundle_folder = self.folder / "bundle"
         self.card_file = self.bundle_folder / "README.md"
+        self.known_cases_folder = self.folder / "known_cases"
         self.checkpoint_folder = self.folder / "checkpoints"
         self.last_checkpoint = self.checkpoint_folder / "last.pt"
 
@@ -75,18 +145,31 @@ class Run:
     @property
     def about(self) -> dict[str, Any]:
         """Versions, seeds, choices and results."""
-        return _read_json(self.about_file)
+        content = _read_json(self.about_file)
+        checked(_Finished if self.is_trained else _Started, content, self.about_file, _AGAIN)
+        return content
 
     @property
     def data_check(self) -> dict[str, Any]:
         """What the check of the data found before training."""
-        return _read_json(self.data_file)
+        content = _read_json(self.data_file)
+        checked(_Data, content, self.data_file, _AGAIN)
+        return content
 
     @property
     def history(self) -> list[dict[str, float]]:
         """A row for each epoch."""
-        with open(self.history_file, encoding="utf-8", newline="") as file:
-            return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+        if not self.history_file.is_file():
+            raise FileNotFoundError(f"{self.history_file} is missing; {_AGAIN}")
+        try:
+            with open(self.history_file, encoding="utf-8", newline="") as file:
+                rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+        except (TypeError, ValueError, csv.Error) as error:
+            raise ValueError(f"{self.history_file} is not a table of numbers ({error}); {_AGAIN}") from None
+        needed = {"epoch", "train_loss", "train_accuracy"}
+        if not rows or not needed <= rows[0].keys() or (self.is_trained and not 1 <= self.best_epoch <= len(rows)):
+            raise ValueError(f"{self.history_file} lacks epochs or their losses; {_AGAIN}")
+        return rows
 
     @property
     def best_epoch(self) -> int:
@@ -137,8 +220,8 @@ class Run:
     def preparation(self) -> Preparation:
         """How images are prepared: the settings of the section, with the model's size."""
         size, how = self.config.model.image_size, self.config.preparation
-        assert size != "auto"
-        assert how.channels != "auto"
+        if size == "auto" or how.channels == "auto":
+            raise ValueError(f"{self.config_file} leaves model.image_size or preparation.channels at auto; {_AGAIN}")
         return Preparation(size, how.channels, how.square, how.scaling, how.centre)
 
     @cached_property
@@ -164,6 +247,21 @@ class Run:
             return Scores.from_dict(_read_json(self.scores_file))
         except ValueError as error:
             raise ValueError(f"{self.scores_file}: {error}") from None
+
+    def remove_unfinished(self) -> None:
+        """Remove what a killed process left: files and a bundle that had not got their names yet, and nothing else.
+
+        Only where no other process trains in the folder.
+        """
+        remove_files(self.folder, unfinished_pattern(_FILES))
+        remove_files(self.checkpoint_folder, unfinished_pattern(rf"last\.pt|{BEST_CHECKPOINT}"))
+        remove_files(self.bundle_folder, unfinished_pattern(FILES_PATTERN))
+        for path in self.folder.glob(".bundle.*.tmp"):
+            if path.name.split(".")[2].isdecimal() and path.is_dir() and not path.is_symlink():
+                remove_files(path, f"{FILES_PATTERN}|{unfinished_pattern(FILES_PATTERN)}")
+                if left := sorted(path.iterdir()):
+                    raise ValueError(f"{left[0]} is not of this run; move it away")
+                path.rmdir()
 
     def write_json(self, path: Path, content: Mapping[str, Any]) -> None:
         """Write one of the files of the run, whole or not at all."""
@@ -192,11 +290,14 @@ class Run:
         return f"not scored: {self.failure or 'there is neither a test nor a validation part'}"
 
 
+def run_of_bundle(folder: str | Path) -> Run | None:
+    """The run whose model lies in a folder; None for a model that was given away or saved on its own."""
+    place = Path(os.path.abspath(folder))
+    run = Run(place.parent)
+    return run if run.bundle_folder == place and run.is_there else None
+
+
 def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; give the folder of a run of parsecaps train")
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON ({error}); train again") from None
-    return content
+    return read_document(path, _AGAIN)

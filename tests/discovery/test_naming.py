@@ -5,12 +5,13 @@ import pytest
 from PIL import Image
 
 from parsecaps.data.preparation import Preparation
-from parsecaps.discovery.naming import name_concepts, read_names
+from parsecaps.discovery.naming import name_concepts, read_names, read_notes
 from parsecaps.models import ParseCaps
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import predict_files
+from parsecaps.run import Run
 from tests.data.make import picture
 
 
@@ -18,6 +19,7 @@ from tests.data.make import picture
 def folder(tmp_path: Path) -> Path:
     model = ParseCaps.from_preset("tiny", num_classes=2)
     Bundle(model, Preparation(size=32), ("a", "b"), ("unnamed 1", "unnamed 2", "unnamed 3")).save(tmp_path / "bundle")
+    (tmp_path / "config.yaml").touch()  # a run
     return tmp_path
 
 
@@ -39,7 +41,8 @@ def test_names_show_wherever_the_model_is_used(folder: Path) -> None:
     (predicted,) = predict_files(loaded, [ImageFile(folder / "x.png")])
     assert list(predicted.concepts or {}) == list(loaded.concepts)
     assert (folder / "bundle" / "model.safetensors").read_bytes() == weights
-    assert "seen in 8 of 9" in (folder / "bundle" / "concept-names.csv").read_text(encoding="utf-8")
+    assert not any("seen in 8 of 9" in path.read_text("latin-1") for path in (folder / "bundle").iterdir())
+    assert read_notes(Run(folder))[1] == "seen in 8 of 9"  # in the run, which is not given away
 
 
 def test_a_sheet_can_be_handed_in_again_with_another_name(folder: Path) -> None:

@@ -12,6 +12,7 @@ from parsecaps.explain.strict_tree import (
     strict_statistics,
     strict_tree,
 )
+from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn import record_couplings, replace_couplings
 from parsecaps.nn.couplings import RecordedCoupling
 from parsecaps.nn.normalisation import CapsuleBatchNorm
@@ -109,18 +110,25 @@ class TestStatistics:
 
     def test_they_stay_with_their_model(self, tmp_path: Path) -> None:
         model = small_model()
-        assert load_statistics(tmp_path, "abc") is None
+        assert load_statistics(tmp_path, model) is None
         statistics = strict_statistics(model, [random_image(model)])
-        save_statistics(tmp_path, statistics, "abc")
-        found = load_statistics(tmp_path, "abc")
+        save_statistics(tmp_path, statistics, weights_digest(model))
+        found = load_statistics(tmp_path, model)
         assert found is not None
         assert found.keys() == statistics.keys()
         assert all(torch.equal(found[name], value) for name, value in statistics.items())
         with pytest.raises(ValueError, match="another model than the one beside it; run parsecaps remember again"):
-            load_statistics(tmp_path, "abd")
+            load_statistics(tmp_path, small_model(seed=1))
+        first = sorted(statistics)[0]
+        save_statistics(tmp_path, {**statistics, first: statistics[first] * torch.nan}, weights_digest(model))
+        with pytest.raises(ValueError, match=rf"strict\.safetensors: {first} has values that are not finite"):
+            load_statistics(tmp_path, model)
+        save_statistics(tmp_path, {first: statistics[first]}, weights_digest(model))
+        with pytest.raises(ValueError, match=r"strict\.safetensors does not fit the model: it lacks"):
+            load_statistics(tmp_path, model)
         (tmp_path / "strict.safetensors").write_bytes(b"nothing")
         with pytest.raises(ValueError, match="cannot be read"):
-            load_statistics(tmp_path, "abc")
+            load_statistics(tmp_path, model)
 
     def test_layer_normalisation_needs_none(self) -> None:
         model = small_model(normalisation="layer")

@@ -131,7 +131,7 @@ BROKEN: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "a tensor is missing": (missing_tensor, ["model.safetensors", "save the model again"]),
     "broken json": (broken_json, ["config.json is not valid JSON", "save the model again"]),
     "binary json": (binary_json, ["config.json is not valid JSON", "save the model again"]),
-    "other json": (other_json, ["config.json", "'model' and 'config'"]),
+    "other json": (other_json, ["config.json", "not an object"]),
     "other size": (
         change_config(lambda s: s["config"].update(num_classes=7)),
         ["model.safetensors", "does not fit", "save the model again"],

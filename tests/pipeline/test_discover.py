@@ -18,16 +18,16 @@ from tests.training.make import PHANTOM, TINY, skewed_manifest
 ONCE = "training.epochs=1"
 
 
-def test_training_cases_are_remembered_beside_the_bundle(tmp_path: Path) -> None:
+def test_training_cases_are_remembered_in_the_run(tmp_path: Path) -> None:
     run = train_run(load_config(None, [*PHANTOM, ONCE]), run_folder=tmp_path / "run")
     made = remember_run(run.folder)
     bundle = Bundle.load(run.bundle_folder)
-    memory = CaseMemory.load(run.bundle_folder, bundle)
+    memory = CaseMemory.load(run.folder / "known_cases", bundle)
     data = open_data(run.config.data.path)
     rows = rows_of(run.division, "train")
     assert memory.predictions.label.tolist() == [data.cases[row].label for row in rows]
     assert memory.presence == pytest.approx(made.presence, abs=1e-7)
-    assert len(read_thumbnails(run.bundle_folder / "thumbnails.zip", range(len(rows)))) == len(rows)
+    assert len(read_thumbnails(run.known_cases_folder / "thumbnails.zip", range(len(rows)))) == len(rows)
     with pytest.raises(ValueError, match="the decoder was never trained"):  # all images have concepts
         trained_decoder(bundle.model)
 

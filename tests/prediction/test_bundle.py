@@ -81,6 +81,6 @@ def test_a_damaged_folder_is_one_line(tmp_path: Path) -> None:
     stored = json.loads(path.read_text(encoding="utf-8"))
     for damage in ("{", json.dumps({**stored, "preparation": {"size": 32}}), json.dumps({"classes": []})):
         path.write_text(damage, encoding="utf-8")
-        with pytest.raises(ValueError, match=r"bundle\.json cannot be used: .*; save the model again") as error:
+        with pytest.raises(ValueError, match=r"bundle\.json.*; save the model again") as error:
             Bundle.load(tmp_path)
         assert "\n" not in str(error.value)

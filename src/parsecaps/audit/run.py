@@ -169,7 +169,7 @@ def audit(
         notes.append(f"no routes were cut: none are known of this {type(bundle.model).__name__}")
     return Audit(
         model=type(bundle.model).__name__,
-        data=str(data.root),
+        data=data.root.name,
         cases=len(rows),
         patients=len(np.unique(predictions.groups())),
         mapped=len(cases.rows),
@@ -224,7 +224,7 @@ def audit_model(
         prepared,
         _readable(prepared, rows),
         train=train,
-        statistics=load_statistics(bundle.folder, weights_digest(bundle.model)),
+        statistics=load_statistics(bundle.folder, bundle.model),
         limit=limit,
         resamples=resamples,
         seed=seed,

@@ -21,7 +21,7 @@ def audit(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Where to write audit.html and audit.json; MODEL if left out."),
+        typer.Option(metavar="FOLDER", help="Where to write audit.html and audit.json; the run or MODEL if left out."),
     ] = None,
     limit: Annotated[int, typer.Option(help="How many cases, drawn at random, get maps.")] = 200,
     resamples: Annotated[int, typer.Option(help="Resamples of the patients behind the intervals.")] = 1000,
@@ -40,13 +40,15 @@ def audit(
 
     `parsecaps audit runs/cases-1 phantom:n=500,seed=7 --limit 100 --out audits`
     """
-    folder = model if out is None else out
     check_writable(json_file)
     from parsecaps.audit.run import audit_model
-    from parsecaps.data.files import write_text
+    from parsecaps.data.files import refuse_links, write_text
     from parsecaps.report.audit_page import audit_page
     from parsecaps.report.terminal_audit import audit_lines, audit_tables
+    from parsecaps.run import run_of_bundle
 
+    folder = out or (run.folder if (run := run_of_bundle(model)) else model)
+    refuse_links(folder)
     with stage_progress() as progress:
         found = audit_model(model, data, limit=limit, resamples=resamples, progress=progress)
     folder.mkdir(parents=True, exist_ok=True)

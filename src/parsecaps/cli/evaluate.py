@@ -76,12 +76,13 @@ def evaluate(
     if len({run.resolve() for run in runs}) < len(runs):
         raise ValueError("the same run is given twice; give each once")
     from parsecaps.config import EvaluateConfig, load_settings
-    from parsecaps.data.files import write_text
+    from parsecaps.data.files import refuse_links, write_text
     from parsecaps.metrics import compare, ensemble
     from parsecaps.pipeline.evaluate import evaluate_run, write_results
     from parsecaps.report.scores_page import scores_page
     from parsecaps.run import Run
 
+    refuse_links(runs[0])  # where the scores are written
     given = {"part": part, "data": data, "resamples": resamples, "views": views, "device": device}
     values = {key: value for key, value in given.items() if value is not None}
     chosen = load_settings(EvaluateConfig, config, settings or [], values=values)

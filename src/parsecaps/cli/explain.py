@@ -130,22 +130,23 @@ def removed_report() -> None:
 def remember(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run of parsecaps train.")],
 ) -> None:
-    """Keep the training cases of a run beside its model, so that explanations can show similar ones.
+    """Keep training cases of a run beside its model, so that explanations can show similar ones.
 
-    They hold small pictures, file names and patient ids of training cases, in `memory.npz` and `thumbnails.zip` of the
-    run's bundle: delete the two before you give the model to anyone who may not see these patients.
+    `known_cases` of the run then holds small pictures, file names and patient ids of training cases: give it only to
+    people who may see these patients. The model, in `bundle`, holds none of them.
 
     **Example**
 
     `parsecaps remember runs/cases-1`
     """
-    from parsecaps.explain.case_memory import MEMORY_FILE, THUMBNAILS_FILE, remember_run
+    from parsecaps.explain.case_memory import remember_run
     from parsecaps.run import Run
 
     with console(stderr=True).status("looking at the training cases") as status:
         memory = remember_run(
             run, progress=lambda done, total: status.update(f"looking at the training cases: {done:,} of {total:,}")
         )
-    files = " and ".join(str(Run(run).bundle_folder / name) for name in (MEMORY_FILE, THUMBNAILS_FILE))
-    warning = "they hold pictures and patient ids: do not give them away with the model"
-    console().print(f"{len(memory):,} training cases in {files}; {warning}", highlight=False, soft_wrap=True)
+    own = Run(run)
+    warning = f"it holds pictures and patient ids: do not give it away with the model, which is in {own.bundle_folder}"
+    place = own.known_cases_folder
+    console().print(f"{len(memory):,} training cases in {place}; {warning}", highlight=False, soft_wrap=True)

@@ -4,6 +4,7 @@ A source is one file in `data/sources`. It lists cases from tables and folders, 
 `data.reading`, the same for training, prediction and serving.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -101,6 +102,12 @@ class DataSet:
     draw: Callable[[Sequence[int]], np.ndarray] | None = None
     concept_masks: Callable[[Sequence[int], int], np.ndarray] | None = None
     look_alikes: bool = False
+
+    def __post_init__(self) -> None:
+        for what, names in (("classes", self.classes), ("concepts", self.concepts)):
+            if len(set(names)) != len(names):
+                twice = Counter(names).most_common(1)[0][0]
+                raise ValueError(f"{self.root}: two of the {what} are called {twice!r}; give each its own name")
 
     def __len__(self) -> int:
         return len(self.cases)

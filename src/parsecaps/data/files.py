@@ -1,6 +1,7 @@
 """Files: written whole or not at all, and found by asking a folder once for all its names."""
 
 import os
+import re
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,6 +59,34 @@ def _visible(character: str) -> str:
     code = ord(character)
     code -= _FIRST_BYTE if _FIRST_BYTE + 0x80 <= code <= _FIRST_BYTE + 0xFF else 0
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def refuse_links(folder: str | Path) -> None:
+    """Refuse a folder with a link that leads out of it; asked before anything is written or removed there."""
+    inside = os.path.realpath(folder)
+    for place, folders, names in os.walk(folder):
+        for path in (os.path.join(place, name) for name in (*folders, *names)):
+            there = os.path.realpath(path) if os.path.islink(path) else inside
+            if os.path.commonpath([inside, there]) != inside:
+                raise ValueError(
+                    f"{path} is a link to {there}, outside of {folder}; put a folder or file of its own there"
+                )
+
+
+def remove_files(folder: Path, pattern: str, *, keep: str = "") -> None:
+    """Remove the files of a folder whose whole names match, if they are there; no folders, no links, nothing else."""
+    if not folder.is_dir() or folder.is_symlink():
+        return
+    with os.scandir(folder) as entries:
+        names = [each.name for each in entries if each.is_file(follow_symlinks=False) and each.name != keep]
+    for name in names:
+        if re.fullmatch(pattern, name):
+            (folder / name).unlink(missing_ok=True)
+
+
+def unfinished_pattern(names: str) -> str:
+    """What files whose names match are called while they are written, by whatever process."""
+    return rf"\.({names})\.[0-9]+\.tmp"
 
 
 def plain_name(path: str) -> str:

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from parsecaps.config import LARGEST_IMAGE
 from parsecaps.data.raw_image import RawImage
+from parsecaps.stored import shown
 
 Square = Literal["pad", "crop", "stretch"]
 Scaling = Literal["range", "percentile"]
@@ -56,15 +58,17 @@ class Preparation:
     centre: float = 1.0
 
     def __post_init__(self) -> None:
-        if type(self.size) is not int or self.size < 1:
-            raise ValueError(f"size is {self.size!r}; give a whole number of pixels from 1")
+        if type(self.size) is not int or not 1 <= self.size <= LARGEST_IMAGE:
+            raise ValueError(f"size is {shown(self.size)}; give a whole number of pixels from 1 to {LARGEST_IMAGE}")
         if type(self.channels) is not int or self.channels not in (1, 3):
-            raise ValueError(f"channels is {self.channels!r}; choose 1 (grey) or 3 (colour)")
+            raise ValueError(f"channels is {shown(self.channels)}; choose 1 (grey) or 3 (colour)")
         for name, choices in (("square", get_args(Square)), ("scaling", get_args(Scaling))):
             if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(choices)}")
+                raise ValueError(f"{name} is {shown(getattr(self, name))}; choose one of {', '.join(choices)}")
         if type(self.centre) not in (int, float) or not 0 < self.centre <= 1:
-            raise ValueError(f"centre is {self.centre!r}; give the part of each side that is used, above 0 and up to 1")
+            raise ValueError(
+                f"centre is {shown(self.centre)}; give the part of each side that is used, above 0, up to 1"
+            )
 
     def to_dict(self) -> dict[str, int | float | str]:
         """Plain numbers and words, for JSON."""

@@ -6,6 +6,7 @@ case that takes no part. All images of a patient are on one side, always. Who ta
 
 import csv
 import hashlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -20,6 +21,7 @@ from parsecaps.data.tables import read_table, text_cell
 
 Division = list[Split | None]
 Key = tuple[str, int | None]  # how a split file names a case: the image, and the frame where there are several
+_NUMBER = re.compile("[0-9]{1,9}")
 COLUMNS = ("image", "frame", "patient", "class", "split")
 UNREADABLE = "cannot be read"
 Place = TypeVar("Place")
@@ -244,7 +246,7 @@ def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]
     for number, _, written in table.rows:
         cells = {name: cell.strip() for name, cell in written.items()}
         frame = cells.get("frame", "")
-        if frame and not frame.isdigit():
+        if frame and not _NUMBER.fullmatch(frame):
             problems.append(Problem(str(path), number, f"frame is {frame!r}; write a number from 0, or nothing"))
             continue
         key = row_key(cells)
@@ -282,7 +284,7 @@ def case_key(data: DataSet, case: Case) -> Key:
 def row_key(cells: Mapping[str, str]) -> Key:
     """The case that a row of a split file names, whether its image is written as on disk or as a safe cell."""
     frame = cells.get("frame", "").strip()
-    return _plain(cells["image"].strip()), int(frame) if frame.isdigit() else None
+    return _plain(cells["image"].strip()), int(frame) if _NUMBER.fullmatch(frame) else None
 
 
 def _plain(image: str) -> str:

@@ -5,13 +5,15 @@ The sheet (`report.naming_page`) is a page to look at and to write on; what it g
 """
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from parsecaps.data.files import write_atomically
+from parsecaps.data.files import remove_files, write_text
 from parsecaps.data.tables import read_table
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import BUNDLE_FILE, Bundle, find_bundle
+from parsecaps.run import Run, run_of_bundle
 
 SHEET_FILE = "concept-names.csv"
 LONGEST = 60  # characters of a name
@@ -59,17 +61,18 @@ def read_names(path: str | Path, bundle: Bundle) -> list[Naming]:
     return [found[i] for i in sorted(found)]
 
 
-def read_notes(folder: str | Path) -> dict[int, str]:
-    """What the clinician noted of each concept, counted from 0, in the sheet that its bundle keeps, if any."""
-    path = Path(folder) / SHEET_FILE
-    if not path.is_file():
+def read_notes(run: Run) -> dict[int, str]:
+    """What the clinician noted of each concept, counted from 0, in the sheet that the run keeps, if any."""
+    places = (run.folder / SHEET_FILE, run.bundle_folder / SHEET_FILE)  # version 0.1 kept it in the bundle
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
         return {}
     rows = read_table(path, required=("concept", "name"), optional=("note", "model")).rows
     return {int(row.cells["concept"]) - 1: " ".join(row.cells.get("note", "").split()) for row in rows}
 
 
 def name_concepts(model: str | Path, sheet: str | Path) -> list[Naming]:
-    """Write the names of a sheet into the bundle of a run or a saved model, and keep the notes beside it.
+    """Write the names of a sheet into the bundle of a run or a saved model, and keep the notes in the run.
 
     From then on the concepts have these names wherever the model is used. Gives the concepts that changed their name.
     """
@@ -81,8 +84,8 @@ def name_concepts(model: str | Path, sheet: str | Path) -> list[Naming]:
         concepts[naming.index] = naming.name
     stored = json.loads((folder / BUNDLE_FILE).read_text(encoding="utf-8"))
     written = Path(sheet).read_text(encoding="utf-8-sig")
-    with write_atomically(folder / SHEET_FILE) as file:
-        file.write(written)
-    with write_atomically(folder / BUNDLE_FILE) as file:
-        file.write(json.dumps({**stored, "concepts": concepts}, indent=2) + "\n")
+    if (run := run_of_bundle(folder)) is not None:
+        write_text(run.folder / SHEET_FILE, written)
+        remove_files(folder, re.escape(SHEET_FILE))  # notes may be about patients, and a bundle is given away
+    write_text(folder / BUNDLE_FILE, json.dumps({**stored, "concepts": concepts}, indent=2) + "\n")
     return [naming for naming in namings if naming.name != naming.before]

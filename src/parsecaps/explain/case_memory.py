@@ -1,15 +1,17 @@
-"""What a model makes of its training cases, kept beside it: the known cases that explanations refer to.
+"""What a model makes of its training cases, kept in its run: the known cases that explanations refer to.
 
 Prototypes are those that show a concept most, similar cases those that are most like an image.
 
-The files hold names, patients and small pictures of training cases: leave them out of what is given away, unless these
-may be given away too. A bundle works without them.
+The files hold names, patients and small pictures of training cases. They lie in `known_cases` of the run, outside of
+the bundle, which can so be given away; it works without them.
 """
 
 import io
 import json
 import os
+import re
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,13 +24,15 @@ from torch import Tensor, nn
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
+from parsecaps.data.files import refuse_links, remove_files
 from parsecaps.explain.strict_tree import STATISTICS_CASES, save_statistics, strict_statistics
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn.couplings import Coupling
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
-from parsecaps.run import Run
+from parsecaps.run import Run, run_of_bundle
+from parsecaps.stored import read_arrays
 from parsecaps.types import Output
 
 MEMORY_FILE = "memory.npz"
@@ -38,6 +42,7 @@ _AGAIN = "make the memory of the run again"
 _CHUNK = 8192  # cases whose distances are computed at once
 SIDE = 96  # pixels; smaller images keep their size
 _QUALITY = 82
+_LARGEST_PICTURE = 1_000_000  # bytes
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the same pictures make the same file
 
 Progress = Callable[[int, int], None]
@@ -88,7 +93,7 @@ class CaseMemory:
         return self.predictions.probabilities(self.temperature)
 
     def save(self, folder: str | Path) -> None:
-        """Write `memory.npz` into a bundle's folder: arrays, and the names as JSON in bytes; nothing needs pickle."""
+        """Write `memory.npz` into a folder: arrays, and the names as JSON in bytes; nothing needs pickle."""
         path = Path(folder) / MEMORY_FILE
         names = {"name": list(self.predictions.name), "patient": list(self.predictions.patient), "model": self.model}
         unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -110,17 +115,18 @@ class CaseMemory:
 
     @classmethod
     def load(cls, folder: str | Path, bundle: Bundle) -> "CaseMemory":
-        """Read what `save` wrote into the folder of this bundle, which gives the names of classes and concepts."""
+        """Read what `save` wrote of this bundle, which gives the names of classes and concepts."""
         path = Path(folder) / MEMORY_FILE
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing, so no known cases can be shown; {_AGAIN}")
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-                arrays = {field: stored[field] for field in stored.files}
+            arrays = read_arrays(path)
             names = json.loads(arrays.pop("names").tobytes().decode())
             capsules, global_capsule = arrays.pop("capsules"), arrays.pop("global_capsule")
             if capsules.shape[:2] != arrays["presence"].shape or global_capsule.shape != arrays["presence"].shape:
                 raise ValueError(f"capsules {capsules.shape} for presences {arrays['presence'].shape}")
+            if not (np.isfinite(capsules).all() and np.isfinite(global_capsule).all()):
+                raise ValueError("capsules that are not finite")
             predictions = Predictions(
                 **arrays,
                 name=[str(name) for name in names["name"]],
@@ -129,7 +135,7 @@ class CaseMemory:
                 concept_names=bundle.concepts,
             )
             model = str(names["model"])
-        except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a memory of this model's cases ({error}); {_AGAIN}") from None
         if model != weights_digest(bundle.model):
             raise ValueError(f"{path} is the memory of another model than the one beside it; {_AGAIN}")
@@ -190,24 +196,36 @@ def training_cases(folder: str | Path) -> TrainingCases:
 def remember_run(
     folder: str | Path, *, limit: int | None = None, progress: Progress = lambda done, total: None
 ) -> CaseMemory:
-    """Remember the training cases of a finished run, and write the memory and its pictures beside the bundle.
+    """Remember the training cases of a finished run, and write the memory and its pictures into its `known_cases`.
 
     With a `limit`, so many of them, spread over all. A model that routes also gets the batch statistics of its strict
-    tree, from some of these cases.
+    tree, from some of these cases, into its bundle; what version 0.1 had put there of the cases goes.
     """
-    cases, place = training_cases(folder), Run(folder).bundle_folder
+    refuse_links(folder)
+    cases, run = training_cases(folder), Run(folder)
     if limit is not None and len(cases.rows) > limit:
         spread = np.linspace(0, len(cases.rows) - 1, limit).round().astype(int)
         cases = cases._replace(rows=[cases.rows[i] for i in spread])
     model, rows = cases.bundle.model, cases.rows
     memory = remember(*cases, progress=progress)
-    write_thumbnails(place / THUMBNAILS_FILE, cases.prepared.images, rows)
-    memory.save(place)
+    run.known_cases_folder.mkdir(exist_ok=True)
+    write_thumbnails(run.known_cases_folder / THUMBNAILS_FILE, cases.prepared.images, rows)
+    memory.save(run.known_cases_folder)
+    remove_files(run.bundle_folder, f"{re.escape(MEMORY_FILE)}|{re.escape(THUMBNAILS_FILE)}")
     if any(isinstance(module, Coupling) for module in model.modules()):
         some = np.linspace(0, len(rows) - 1, min(STATISTICS_CASES, len(rows))).round().astype(int)
         batches = Batches(cases.data, cases.prepared, [rows[i] for i in some], batch_size=64).epoch(0)
-        save_statistics(place, strict_statistics(model, (each.image for each in batches)), memory.model)
+        save_statistics(run.bundle_folder, strict_statistics(model, (each.image for each in batches)), memory.model)
     return replace(memory, temperature=cases.bundle.calibration.temperature)
+
+
+def find_known_cases(bundle: str | Path | None) -> Path | None:
+    """Where the known cases of the model in this folder are: in its run, or beside it where 0.1 kept them."""
+    if bundle is None:
+        return None
+    run = run_of_bundle(bundle)
+    places = [*([] if run is None else [run.known_cases_folder]), Path(bundle)]
+    return next((place for place in places if (place / MEMORY_FILE).is_file()), None)
 
 
 class KnownCase(NamedTuple):
@@ -333,8 +351,11 @@ def read_thumbnails(path: str | Path, places: Sequence[int]) -> list[bytes]:
         raise FileNotFoundError(f"{path} is missing; make the memory of the run again")
     try:
         with zipfile.ZipFile(path) as archive:
-            return [archive.read(f"{place}.jpg") for place in places]
-    except (KeyError, zipfile.BadZipFile) as error:
+            members = [archive.getinfo(f"{place}.jpg") for place in places]
+            if any(each.file_size > _LARGEST_PICTURE for each in members):
+                raise ValueError("one is far too large")
+            return [archive.read(each) for each in members]
+    except (KeyError, NotImplementedError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} does not hold the pictures ({error}); make the memory of the run again") from None
 
 

@@ -13,11 +13,11 @@ from parsecaps.data.reading import read_image
 from parsecaps.explain.attribution import MAP_METHODS, ROUTES, check_method
 from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.case_memory import (
-    MEMORY_FILE,
     THUMBNAILS_FILE,
     CaseMemory,
     Prototype,
     SimilarCase,
+    find_known_cases,
     prototypes,
     read_thumbnails,
     similar,
@@ -31,7 +31,6 @@ from parsecaps.explain.strict_tree import StrictCost, Strictness, load_cost, loa
 from parsecaps.explain.trace import Target, Trace, has_routes, trace
 from parsecaps.explain.traversal import TraversalStrip, traversal_strips
 from parsecaps.metrics import THRESHOLD
-from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import Bundle, find_bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import Prediction, answer, each_image, of_output, predict_files
@@ -48,9 +47,9 @@ Shape = tuple[int, int]
 class Explainer:
     """A trained model, ready to answer: what it says of an image, and why.
 
-    Its training cases, the statistics of its strict tree and what that costs are read from the folder of the bundle
-    when they are first needed, where they are there. With a `risk`, as in 0.1, it abstains so that at most this share
-    of the sets leaves out the truth.
+    The statistics of its strict tree are read from the folder of the bundle, its training cases and what the strict
+    tree costs from the run around it, when they are first needed and where they are there. With a `risk`, as in 0.1, it
+    abstains so that at most this share of the sets leaves out the truth.
     """
 
     bundle: Bundle
@@ -75,15 +74,14 @@ class Explainer:
     @cached_property
     def memory(self) -> CaseMemory | None:
         """What is known of the training cases."""
-        folder = self.bundle.folder
-        there = folder is not None and (folder / MEMORY_FILE).is_file()
-        return CaseMemory.load(folder, self.bundle) if folder is not None and there else None
+        folder = find_known_cases(self.bundle.folder)
+        return None if folder is None else CaseMemory.load(folder, self.bundle)
 
     @cached_property
     def statistics(self) -> Mapping[str, Tensor] | None:
         """The batch statistics of the strict tree."""
         folder = self.bundle.folder
-        return None if folder is None else load_statistics(folder, weights_digest(self.bundle.model))
+        return None if folder is None else load_statistics(folder, self.bundle.model)
 
     @cached_property
     def cost(self) -> StrictCost | None:
@@ -160,7 +158,7 @@ class Explainer:
         with strict_network(model, self.statistics) if strict else nullcontext():
             traced = self._trace(batch, notes)
             output = answer(bundle, batch) if traced is None else traced.output
-            predictions = of_output(bundle, output)
+            predictions = of_output(bundle, output, [name])
             (prediction,) = each_image(bundle, predictions, risk)
             best, presence = bundle.classes.index(prediction["label"]), predictions.presence
             concepts = [] if presence is None else [Target("concepts", j) for j in range(len(bundle.concepts))]
@@ -221,7 +219,7 @@ class Explainer:
         return self._pictures([each.case.row for group in self._prototypes for each in group])
 
     def _pictures(self, rows: list[int]) -> dict[int, bytes]:
-        folder = self.bundle.folder
+        folder = find_known_cases(self.bundle.folder)
         if folder is None or not (folder / THUMBNAILS_FILE).is_file():
             return {}
         return dict(zip(rows, read_thumbnails(folder / THUMBNAILS_FILE, rows), strict=True))
@@ -285,7 +283,7 @@ class Explainer:
             notes.append("the model was trained without concepts, so it can name none")
             return ()
         if self.memory is None:
-            notes.append("no training cases are shown: `parsecaps remember RUN` keeps them beside the model")
+            notes.append("no training cases are shown: `parsecaps remember RUN` keeps them in the run")
         seen = self._seen(presence)
         return tuple(
             SeenConcept(name, float(presence[j]), bool(seen[j]), maps[j], truth.get(name), self._prototypes[j])

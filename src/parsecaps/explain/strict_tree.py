@@ -5,23 +5,23 @@ is most of what strictness costs: with means and variances taken anew from train
 tenths of the loss are won back (`docs/explain.md`). `parsecaps remember` takes them, and they lie beside the model.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parsecaps.metrics import Score
 from parsecaps.metrics.comparison import Difference
-from parsecaps.models.pretrained import weights_digest
+from parsecaps.models.pretrained import read_shapes, read_tensors, weights_digest
 from parsecaps.nn.couplings import Coupling, replace_couplings
 from parsecaps.nn.normalisation import CapsuleBatchNorm
 from parsecaps.prediction.bundle import Bundle
+from parsecaps.stored import checked, read_document
 
 STATISTICS_FILE = "strict.safetensors"
 STATISTICS_CASES = 256
@@ -107,22 +107,18 @@ def save_statistics(folder: str | Path, statistics: Mapping[str, Tensor], digest
     (Path(folder) / STATISTICS_FILE).write_bytes(save(dict(statistics), {"model": digest}))
 
 
-def load_statistics(folder: str | Path, digest: str) -> dict[str, Tensor] | None:
-    """Read what `save_statistics` wrote, None where it did not; those of another model are refused."""
-    from safetensors import SafetensorError, safe_open
-
-    path = Path(folder) / STATISTICS_FILE
+def load_statistics(folder: str | Path, model: nn.Module) -> dict[str, Tensor] | None:
+    """Read what `save_statistics` wrote, None where it did not; those of another model, or not finite, are refused."""
+    path, again = Path(folder) / STATISTICS_FILE, "run parsecaps remember again"
     if not path.is_file():
         return None
-    try:
-        with safe_open(path, framework="pt") as file:
-            model = (file.metadata() or {}).get("model")
-            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
-    except SafetensorError as error:
-        raise ValueError(f"{path} cannot be read ({error}); run parsecaps remember again") from None
-    if model != digest:
-        raise ValueError(f"{path} is of another model than the one beside it; run parsecaps remember again")
-    return found
+    read_shapes(path, again)  # a file that is none is refused here
+    with safe_open(path, framework="pt") as file:
+        if (file.metadata() or {}).get("model") != weights_digest(model):
+            raise ValueError(f"{path} is of another model than the one beside it; {again}")
+    norms = [(name, module) for name, module in model.named_modules() if isinstance(module, CapsuleBatchNorm)]
+    wanted = {f"{name}.{key}": tuple(getattr(norm, key).shape) for name, norm in norms for key in _KEPT}
+    return read_tensors(path, wanted, again)
 
 
 @dataclass(frozen=True)
@@ -160,12 +156,6 @@ class StrictCost:
             return "What strictness costs could not be measured: neither labels nor concepts are known."
         return f"Measured on {known.strict.n:,} cases, the strict network has {' and '.join(parts)}."
 
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> "StrictCost":
-        """What `dataclasses.asdict` gave, also after a journey through JSON."""
-        accuracy, auroc = (None if each is None else _paired(each) for each in (stored["accuracy"], stored["auroc"]))
-        return cls(accuracy, auroc, bool(stored["adjusted"]), str(stored["model"]))
-
 
 @dataclass(frozen=True)
 class Strictness:
@@ -200,17 +190,13 @@ def load_cost(folder: str | Path, bundle: Bundle, adjusted: bool) -> StrictCost 
     """What an audit of this very model measured, from `audit.json` beside the model or in its run; None without one."""
     for place in (Path(folder), Path(folder).parent):
         try:
-            stored = json.loads((place / AUDIT_FILE).read_text(encoding="utf-8"))
-            cost = StrictCost.from_dict(stored["strict"])
-        except (OSError, KeyError, TypeError, ValueError):  # no audit, an older one, or of a model without routes
+            stored = read_document(place / AUDIT_FILE, "audit again")
+            cost = checked(StrictCost, stored["strict"], place / AUDIT_FILE, "audit again")
+        except (OSError, KeyError, ValueError):  # no audit, an older one, or of a model without routes
             continue
         if cost.model == weights_digest(bundle.model) and cost.adjusted == adjusted:
             return cost
     return None
-
-
-def _paired(stored: Mapping[str, Any]) -> Paired:
-    return Paired(Score(**stored["ordinary"]), Score(**stored["strict"]), Difference(**stored["difference"]))
 
 
 def _interval(difference: Difference, form: str) -> str:

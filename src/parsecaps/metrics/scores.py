@@ -17,6 +17,7 @@ from parsecaps.metrics.metric import Cases, Metric, Part, measure
 from parsecaps.metrics.patients import OtherViews, PatientAnswers, PatientErrors, patient_errors
 from parsecaps.metrics.table import METRICS
 from parsecaps.prediction.predictions import Predictions
+from parsecaps.stored import checked
 
 _RENAMED = {"steadiness": "consistency"}  # scores of version 0.1
 
@@ -194,9 +195,24 @@ class Scores:
             read["roc"] = {name: [(x, y) for x, y in curve] for name, curve in stored["roc"].items()}
             if stored.get("misread") is not None:
                 read["patient_errors"] = PatientErrors.from_dict(stored["misread"])
-            return cls(**read)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            found = checked(cls, asdict(cls(**read)), "scores", "evaluate again")
+            found._check_whole()
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise ValueError(f"these are not scores of this version ({error}); evaluate again") from None
+        return found
+
+    def _check_whole(self) -> None:
+        """Refuse scores of which some are missing: those of a class, or those that every page shows."""
+        size = len(self.classes)
+        if self.by_class.keys() != set(self.classes) or [len(row) for row in self.confusion] != [size] * size:
+            raise ValueError("by_class or confusion does not fit the classes")
+        for rows in (self.by_class, self.by_concept, self.by_attribute):
+            if len({frozenset(each) for each in rows.values()}) > 1:
+                raise ValueError("some classes or concepts lack a score that others have")
+        if not all({"recall", "auroc"} <= each.keys() for each in self.by_class.values()):
+            raise ValueError("recall or auroc is missing")
+        if not {"accuracy", "ece"} <= self.overall.keys():
+            raise ValueError("accuracy or ece is missing")
 
 
 def score(predictions: Predictions, *, temperature: float = 1.0, resamples: int = 1000, seed: int = 0) -> Scores:

@@ -21,6 +21,8 @@ CNN_PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
+_MOST_LAYERS = 100
+
 
 class PlainCNN(FeatureModel):
     """Seven batch-normalised 3x3 convolutions, the mean over the positions, a linear layer for each head.
@@ -49,6 +51,8 @@ class PlainCNN(FeatureModel):
     ) -> None:
         config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         super().__init__(config)
+        if not 1 <= len(channels) <= _MOST_LAYERS:
+            raise ValueError(f"channels has {len(channels)} numbers; give from 1 to {_MOST_LAYERS}")
         self.initial = InitialBlock(
             in_channels=in_channels,
             channels=stem_channels,

@@ -1,8 +1,8 @@
 """ParseCaps, the whole network (Sec. 3.1, Fig. 2)."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
-from typing import Any, ClassVar, Self
+from dataclasses import asdict, replace
+from typing import Any, ClassVar, Self, get_type_hints
 
 from torch import Tensor, nn
 
@@ -13,6 +13,7 @@ from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
 from parsecaps.nn.normalisation import capsule_norm
 from parsecaps.nn.primary import InitialBlock, PrimaryCaps
 from parsecaps.nn.routing import RoutingConfig
+from parsecaps.stored import shown
 from parsecaps.types import Output
 
 # the cell as the paper prints it: one head, no sense of place, raw queries and keys
@@ -54,6 +55,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 PRESETS["medical-paper"] = PRESETS["medical"] | _PAPER_CELL
 PRESETS["digits-paper"] = PRESETS["digits"] | _PAPER_CELL
+
+_MOST_CELLS = 500
 
 # switches of models saved by version 0.1, and the value that they must have had
 _FORMER_SETTINGS = {"content": True, "axial": True}
@@ -111,8 +114,8 @@ class ParseCaps(PretrainedModel):
         if not len(dims) == len(cells) + 1 == len(heads) + 1 == len(radius) + 1:
             counts = f"{len(dims)} dims, {len(cells)} cells, {len(heads)} heads and {len(radius)} radii"
             raise ValueError(f"{counts} do not fit together; give one of each per block, and one more dim")
-        if min(cells) < 1:
-            raise ValueError(f"cells is {tuple(cells)}; give at least 1 cell per block")
+        if min(cells, default=0) < 1 or sum(cells) > _MOST_CELLS:
+            raise ValueError(f"cells is {shown(cells)}; give at least 1 cell per block, and at most {_MOST_CELLS}")
         check_head(head, num_concepts)
         self.initial = InitialBlock(
             in_channels=in_channels,
@@ -160,8 +163,8 @@ class ParseCaps(PretrainedModel):
         )
 
     @classmethod
-    def settings(cls) -> list[str]:
-        return [*super().settings(), *(field.name for field in fields(RoutingConfig))]
+    def settings(cls) -> dict[str, Any]:
+        return {**get_type_hints(RoutingConfig), **super().settings()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

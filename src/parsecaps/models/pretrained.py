@@ -2,20 +2,24 @@
 
 import hashlib
 import json
+import math
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
+from parsecaps.config import LARGEST_IMAGE, SMALLEST_IMAGE
+from parsecaps.stored import checked, read_document, shown
 from parsecaps.types import Output
 
 
@@ -52,7 +56,9 @@ class Standardise(nn.Module):
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-SMALLEST_IMAGE = 28
+_AGAIN = "save the model again"
+_SLACK, _TIMES = 2**24, 8  # numbers that building a model may take beside its weights, and times its weights
+_NEW = {torch.empty, torch.zeros, torch.ones, torch.full, torch.randn, torch.rand, torch.eye, torch.arange}
 
 Head = Literal["parallel", "bottleneck"]
 
@@ -113,10 +119,11 @@ class PretrainedModel(nn.Module, ABC):
         return cls(**config)
 
     @classmethod
-    def settings(cls) -> list[str]:
-        """The names that `from_config` knows."""
-        parameters = signature(cls).parameters.values()
-        return [each.name for each in parameters if each.kind is not Parameter.VAR_KEYWORD]
+    def settings(cls) -> dict[str, Any]:
+        """The names that `from_config` knows, each with the kind of its value."""
+        kinds = get_type_hints(cls.__init__)
+        named = [each for each in signature(cls).parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+        return {each.name: kinds.get(each.name, Any) for each in named}
 
     def summary(self) -> None:
         """Print the layer table: name, n, d, parameters and FLOPs of each layer (the paper's Tab. 4, counted)."""
@@ -141,21 +148,81 @@ class PretrainedModel(nn.Module, ABC):
         stored = read_config(folder)
         if stored["model"] != cls.__name__:
             raise ValueError(f"{folder / CONFIG_FILE} holds a {stored['model']}, not a {cls.__name__}; use load_model")
-        try:
-            model = cls.from_config(stored["config"])
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{folder / CONFIG_FILE}: {error}; save the model again") from None
         weights = folder / WEIGHTS_FILE
         if not weights.is_file():
             raise FileNotFoundError(f"{weights} is missing; give a folder written by save_pretrained")
-        try:
-            model.load_state_dict(load_file(weights))
-        except (RuntimeError, SafetensorError) as error:
-            reason = str(error).splitlines()[0].rstrip(":")
-            raise ValueError(
-                f"{weights} does not fit {folder / CONFIG_FILE} ({reason}); save the model again"
-            ) from None
+        shapes = read_shapes(weights, _AGAIN)
+        with _Within(_SLACK + _TIMES * sum(map(math.prod, shapes.values()))):
+            model = cls._from_stored(stored, folder)
+        wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        model.load_state_dict(read_tensors(weights, wanted, _AGAIN))
         return model.eval()
+
+    @classmethod
+    def _from_stored(cls, stored: Mapping[str, Any], folder: Path) -> Self:
+        """A model with new weights, from the `config.json` of a folder."""
+        path, kinds = folder / CONFIG_FILE, cls.settings()
+        for name, value in stored["config"].items():
+            if name in kinds:
+                checked(kinds[name], value, f"{path}: {name}", _AGAIN, strict=True)
+        try:
+            return cls.from_config(stored["config"])
+        except Exception as error:  # whatever numbers that fit no model make of its parts
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            raise ValueError(f"{path}: {reason}; {_AGAIN}") from None
+
+
+class _Within(TorchFunctionMode):
+    """Refuses new tensors beyond a number of values in all: a configuration may ask for far more than its weights are.
+
+    A model on the device `meta` would take no memory at all, but what PyTorch imports for it takes three seconds.
+    """
+
+    def __init__(self, values: int) -> None:
+        super().__init__()
+        self.values = values
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _NEW:
+            sizes = [args[0]] * 2 if func is torch.eye else args or (kwargs or {}).get("size", ())
+            self.values -= math.prod(sizes[0] if isinstance(sizes[0], Sequence) else sizes)
+            if self.values < 0:
+                raise ValueError("it asks for far more numbers than the weights have")
+        return func(*args, **(kwargs or {}))
+
+
+def read_shapes(path: Path, advice: str) -> dict[str, tuple[int, ...]]:
+    """The tensors that a safetensors file has, by its header."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} cannot be read ({' '.join(str(error).split())}); {advice}") from None
+
+
+def read_tensors(path: Path, wanted: Mapping[str, tuple[int, ...]], advice: str) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, which must be those wanted, by name and shape, and finite."""
+    shapes = read_shapes(path, advice)
+    for name in sorted(shapes.keys() ^ wanted.keys()):
+        what = "has" if name in shapes else "lacks"
+        raise ValueError(f"{path} does not fit the model: it {what} {shown(name)}; {advice}")
+    for name, shape in wanted.items():
+        if shapes[name] != shape:
+            there = f"{name} has the shape {shapes[name]}, not {shape}"
+            raise ValueError(f"{path} does not fit the model: {there}; {advice}")
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in shapes}
+    check_finite(tensors, path, advice)
+    return tensors
+
+
+def check_finite(tensors: Mapping[str, Tensor], path: Path, advice: str) -> None:
+    """Refuse weights of which some are NaN or infinite: what a network makes of them is no answer."""
+    for name, tensor in tensors.items():
+        if not bool(tensor.float().isfinite().all()):
+            raise ValueError(f"{path}: {name} has values that are not finite; {advice}")
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -163,13 +230,10 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG_FILE
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; give a folder written by save_pretrained")
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON ({error}); save the model again") from None
-    model, config = (stored.get("model"), stored.get("config")) if isinstance(stored, dict) else (None, None)
+    stored = read_document(path, _AGAIN)
+    model, config = stored.get("model"), stored.get("config")
     if not isinstance(model, str) or not isinstance(config, dict):
-        raise ValueError(f"{path} has no 'model' and 'config', a name and its settings; save the model again")
+        raise ValueError(f"{path} has no 'model' and 'config', a name and its settings; {_AGAIN}")
     return {"model": model, "config": config}
 
 
@@ -204,6 +268,8 @@ def check_sizes(*, num_classes: int, num_concepts: int, in_channels: int, image_
         raise ValueError(f"in_channels is {in_channels}; give 1 (grey), 3 (colour) or another positive number")
     if image_size < SMALLEST_IMAGE:
         raise ValueError(f"image_size is {image_size}; give at least {SMALLEST_IMAGE}, or enlarge the images")
+    if image_size > LARGEST_IMAGE:
+        raise ValueError(f"image_size is {image_size}; give at most {LARGEST_IMAGE}")
 
 
 def check_image(image: Tensor, *, in_channels: int, image_size: int) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 _CORNERS = ((-0.5, -0.5), (-0.5, 0.5), (0.5, -0.5), (0.5, 0.5))
+_MOST_PAIRS = 2**24  # of parents and children
 _RING = ((0, 0), (0, 1), (1, 0), (0, -1), (-1, 0), (1, 1), (-1, -1), (1, -1), (-1, 1))
 
 
@@ -32,6 +33,9 @@ class Neighbourhood:
         self.side = stride + 2 * reach
         self.padding = (reach, stride * (parent_width - 1) + self.side - width - reach)
         self.windowed = 4 * self.side**2 <= width**2 if windowed is None else windowed
+        pairs = parent_width**2 * (self.side**2 if self.windowed else width**2)
+        if reach < 0 or pairs > _MOST_PAIRS:
+            raise ValueError(f"a grid of {width} with a radius of {radius} has {pairs:,} pairs; give smaller ones")
         # relative: child minus parent, in steps of the children's grid
         if self.windowed:
             self.relative = _pairs(torch.arange(self.side) - reach - (stride - 1) / 2)  # (window, 2)

@@ -19,6 +19,7 @@ from parsecaps.functional.squash import SquashForm, check_form
 from parsecaps.nn.normalisation import Normalisation
 
 Choice = Literal["children", "parents"]
+_MOST_HEADS, _MOST_ITERATIONS = 1024, 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +50,10 @@ class RoutingConfig:
     def __post_init__(self) -> None:
         if self.over not in get_args(Choice):
             raise ValueError(f"over is {self.over!r}; choose one of {', '.join(get_args(Choice))}")
-        if self.heads < 1:
-            raise ValueError(f"{self.heads} heads cannot choose children; give at least 1")
-        if self.iterations < 1:
-            raise ValueError(f"iterations is {self.iterations}; give at least 1")
+        if not 1 <= self.heads <= _MOST_HEADS:
+            raise ValueError(f"{self.heads} heads cannot choose children; give from 1 to {_MOST_HEADS}")
+        if not 1 <= self.iterations <= _MOST_ITERATIONS:
+            raise ValueError(f"iterations is {self.iterations}; give from 1 to {_MOST_ITERATIONS}")
         if self.normalisation not in get_args(Normalisation):
             known = ", ".join(get_args(Normalisation))
             raise ValueError(f"normalisation is {self.normalisation!r}; choose one of {known}")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from parsecaps.config import Config
-from parsecaps.data.files import write_text
+from parsecaps.data.files import refuse_links, write_text
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import fold_divisions
 from parsecaps.pipeline.evaluate import evaluate_run, write_results
@@ -42,6 +42,7 @@ def cross_validate(
     if resume is not None:
         if config is not None or settings or run_folder is not None or folds is not None:
             raise ValueError("a cross-validation is resumed as it was started; give resume alone")
+        refuse_links(resume)
         run = Run(resume)
         if not run.folds:
             raise ValueError(f"{run.folder} is no cross-validation; resume it with fit")

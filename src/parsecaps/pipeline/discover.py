@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from parsecaps.data.cache import prepare_all, prepared_masks
+from parsecaps.data.files import refuse_links
 from parsecaps.discovery.discover import Discovery, Maps, Masks, discover_concepts, effective_concepts
 from parsecaps.discovery.naming import Naming, name_concepts, read_notes
 from parsecaps.discovery.stability import concept_stability
@@ -17,6 +18,7 @@ from parsecaps.explain.case_memory import (
     THUMBNAILS_FILE,
     CaseMemory,
     TrainingCases,
+    find_known_cases,
     read_thumbnails,
     remember,
     remember_run,
@@ -36,11 +38,12 @@ def discover_run(
 ) -> Discovery:
     """Look at the concepts of a run without concept labels through its training cases.
 
-    The memory of these cases is used where it is there, and made where it is not, beside the run's bundle: it holds
+    The memory of these cases is used where it is there, and made where it is not, in the run's `known_cases`: it holds
     small pictures and patient ids. The `others` are runs on the same data, of other seeds; their models look at the
     same cases, and nothing is written into their folders.
     """
     run = Path(run)
+    refuse_links(run)
     check_unlabelled(run)
     cases = training_cases(run)
     bundles, digests = dict[Path, Bundle](), {weights_digest(cases.bundle.model): run}
@@ -90,10 +93,10 @@ def _check_same_data(run: Path, other: Path) -> None:
 
 def _memory(run: Path, cases: TrainingCases, progress: StageProgress) -> tuple[CaseMemory, bool]:
     """The memory of a run where it fits the model and the cases, else a new one."""
-    place = Run(run).bundle_folder
-    with suppress(FileNotFoundError, ValueError):  # there is none, or it is of another model, or damaged
-        memory = CaseMemory.load(place, cases.bundle)
-        if len(memory) == len(cases.rows) and (place / THUMBNAILS_FILE).is_file():
+    place = find_known_cases(Run(run).bundle_folder)
+    with suppress(FileNotFoundError, ValueError):  # it is of another model, or damaged
+        memory = None if place is None else CaseMemory.load(place, cases.bundle)
+        if memory and place and len(memory) == len(cases.rows) and (place / THUMBNAILS_FILE).is_file():
             return memory, False
     return remember_run(run, progress=lambda done, total: progress("training cases", done, total)), True
 
@@ -128,14 +131,15 @@ def _masks(cases: TrainingCases) -> Masks | None:
 
 def naming_sheet(found: Discovery) -> str:
     """The page on which a clinician names the concepts; it holds pictures of training cases."""
-    place = Run(found.run).bundle_folder
+    run = Run(found.run)
+    place = find_known_cases(run.bundle_folder) or run.known_cases_folder
     return naming_page(
         found.memory,
         found.concepts,
         lambda rows: read_thumbnails(place / THUMBNAILS_FILE, rows),
         maps=found.maps,
         stability=found.stability,
-        notes=read_notes(place),
+        notes=read_notes(run),
         title=f"Name the concepts of {found.run.resolve().name}",
     )
 
@@ -146,6 +150,7 @@ def name_run(model: str | Path, sheet: str | Path) -> list[Naming]:
     Concepts that were learned from labels keep their names, by which evaluation finds the labels.
     """
     run = Run(model)
+    refuse_links(model)
     if run.data_file.is_file():
         check_unlabelled(model)
     changed = name_concepts(model, sheet)

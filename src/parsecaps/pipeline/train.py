@@ -40,6 +40,7 @@ def fit(
     if finished:
         callbacks.log("it has its scores; nothing is left to do")
     elif run.is_main:
+        run.remove_unfinished()
         draw_curves(run.curves_file, run.history, run.best_epoch - 1)
         run.failure = _score(run, callbacks)
     return run

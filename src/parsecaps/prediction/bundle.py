@@ -6,8 +6,10 @@ they cannot drift apart.
 """
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +19,21 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import read_image
 from parsecaps.models import PretrainedModel, load_model
 from parsecaps.prediction.calibration import Calibration
+from parsecaps.stored import checked, read_document
 
 BUNDLE_FILE = "bundle.json"
+FILES_PATTERN = r"(config|bundle|calibration)\.json|model\.safetensors|README\.md"  # whole names
 _UNNAMED = "unnamed "
+_AGAIN = "save the model again"
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What `bundle.json` holds."""
+
+    preparation: dict[str, Any]
+    classes: list[str]
+    concepts: list[str]
 
 
 @dataclass(frozen=True)
@@ -44,6 +58,9 @@ class Bundle:
         ):
             if len(names) != wanted:
                 raise ValueError(f"{len(names)} names for {wanted} {what}; give one for each")
+            if len(set(names)) != len(names):
+                twice = Counter(names).most_common(1)[0][0]
+                raise ValueError(f"two of the {what} are called {twice!r}; give each its own name")
         if (preparation.size, preparation.channels) != (model.image_size, model.in_channels):
             given = f"{preparation.channels} x {preparation.size} px"
             raise ValueError(f"images of {given} do not fit a model of {model.in_channels} x {model.image_size} px")
@@ -76,14 +93,13 @@ class Bundle:
         """Read what `save` wrote, or the run around it, with the model on a device; no code from the folder is run."""
         folder, place = find_bundle(folder), find_device(device)
         path = folder / BUNDLE_FILE
+        stored = checked(_Stored, read_document(path, _AGAIN), path, _AGAIN)
+        model = load_model(folder).to(place)
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
-            preparation = Preparation.from_dict(stored["preparation"])
-            classes, concepts = (tuple(map(str, stored[name])) for name in ("classes", "concepts"))
-        except (KeyError, TypeError, ValueError) as error:
-            reason = f"lacks {error}" if isinstance(error, KeyError) else str(error)
-            raise ValueError(f"{path} cannot be used: {reason}; save the model again") from None
-        return cls(load_model(folder).to(place), preparation, classes, concepts, Calibration.load(folder), folder)
+            preparation, calibration = Preparation.from_dict(stored.preparation), Calibration.load(folder)
+            return cls(model, preparation, tuple(stored.classes), tuple(stored.concepts), calibration, folder)
+        except ValueError as error:
+            raise ValueError(str(error) if str(folder) in str(error) else f"{path}: {error}; {_AGAIN}") from None
 
 
 def find_device(wanted: str) -> torch.device:

@@ -5,7 +5,7 @@ name, no patient.
 """
 
 import json
-from collections.abc import Mapping
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +17,12 @@ from scipy.special import log_softmax, softmax
 from parsecaps.data.files import write_atomically
 from parsecaps.prediction.conformal import ConformalQuantiles, ConformalThreshold
 from parsecaps.prediction.predictions import Predictions
+from parsecaps.stored import checked, read_document, shown
 
 CALIBRATION_FILE = "calibration.json"
 VALIDATION_FILE = "calibration.npz"  # of models saved by version 0.1: what they said of their validation cases
 TEMPERATURES = (0.05, 20.0)  # the lowest and the highest that a fit may give
+_AGAIN = "evaluate the run again"
 _NOT_CALIBRATED = "the probabilities are not calibrated: the model was saved without validation"
 
 
@@ -49,6 +51,10 @@ class Calibration:
     quantiles: ConformalQuantiles | None = None
     note: str | None = _NOT_CALIBRATED
 
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise ValueError(f"temperature is {self.temperature}; give a number above 0")
+
     @classmethod
     def fit(cls, validation: Predictions) -> "Calibration":
         """Fit both on what a model said of its validation cases."""
@@ -67,14 +73,6 @@ class Calibration:
         """All of it, ready for JSON."""
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> "Calibration":
-        """Read what `as_dict` gave."""
-        quantiles = stored["quantiles"]
-        known = None if quantiles is None else ConformalQuantiles.from_dict(quantiles)
-        note = stored["note"]
-        return cls(float(stored["temperature"]), known, None if note is None else str(note))
-
     def save(self, folder: str | Path) -> None:
         """Write `calibration.json` into the folder of a bundle."""
         with write_atomically(Path(folder) / CALIBRATION_FILE) as file:
@@ -85,11 +83,16 @@ class Calibration:
         """Read the calibration of a bundle's folder; that of one saved by version 0.1 is computed from its file."""
         path, older = Path(folder) / CALIBRATION_FILE, Path(folder) / VALIDATION_FILE
         if path.is_file():
-            try:
-                return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
-            except (KeyError, TypeError, ValueError) as error:
-                raise ValueError(f"{path} cannot be used ({error}); evaluate the run again") from None
-        return cls.fit(Predictions.load(older)) if older.is_file() else cls()
+            stored = read_document(path, _AGAIN)
+            if set(stored) != {"temperature", "quantiles", "note"}:
+                raise ValueError(
+                    f"{path} has {shown(sorted(stored))}, not a temperature, quantiles and a note; {_AGAIN}"
+                )
+            return checked(cls, stored, path, _AGAIN)
+        try:
+            return cls.fit(Predictions.load(older)) if older.is_file() else cls()
+        except (ArithmeticError, RuntimeError, ValueError) as error:
+            raise ValueError(f"{older} cannot be used ({' '.join(str(error).split())}); {_AGAIN}") from None
 
 
 def fit_temperature(logits: np.ndarray, label: np.ndarray) -> TemperatureFit:

@@ -12,9 +12,10 @@ the guarantee is exact for an image drawn from a new patient. With one image per
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,6 +43,14 @@ class ConformalQuantiles:
     probabilities: tuple[float, ...]
     votes: tuple[float, ...]
     patients: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.patients <= len(self.probabilities) == len(self.votes):
+            counts = f"{len(self.probabilities)} probabilities, {len(self.votes)} votes"
+            raise ValueError(f"{counts} and {self.patients} patients do not fit together; give one of each per image")
+        inside = all(0 <= each <= 1 for each in self.probabilities) and all(map(math.isfinite, self.votes))
+        if not inside or any(one > other for one, other in pairwise(self.votes)):
+            raise ValueError("probabilities are not from 0 to 1, or votes do not rise; fit the quantiles again")
 
     @classmethod
     def fit(
@@ -72,11 +81,6 @@ class ConformalQuantiles:
             return ConformalThreshold(0.0, risk, self.patients, f"{few}: every image abstains; calibrate on {least}")
         place = min(int(np.searchsorted(self.votes, needed)), len(self.votes) - 1)
         return ConformalThreshold(self.probabilities[place], risk, self.patients)
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> "ConformalQuantiles":
-        """Read what `dataclasses.asdict` gave."""
-        return cls(tuple(stored["probabilities"]), tuple(stored["votes"]), int(stored["patients"]))
 
 
 def prediction_sets(probabilities: np.ndarray, threshold: float) -> np.ndarray:

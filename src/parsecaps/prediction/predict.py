@@ -29,6 +29,7 @@ from parsecaps.prediction.predictions import Predictions
 from parsecaps.types import Output
 
 Progress = Callable[[int, int], None]
+_NOT_FINITE = "the model gives no finite numbers for this image; its weights are damaged, or not made for such images"
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,9 +71,9 @@ def answer(bundle: Bundle, image: Tensor) -> Output:
     return output
 
 
-def predict_images(bundle: Bundle, image: Tensor) -> Predictions:
-    """What a model says of prepared images (B, channels, size, size) of which nothing is known."""
-    return of_output(bundle, answer(bundle, image))
+def predict_images(bundle: Bundle, image: Tensor, names: Sequence[str] | None = None) -> Predictions:
+    """What a model says of prepared images (B, channels, size, size), of which no more than a name is known."""
+    return of_output(bundle, answer(bundle, image), names)
 
 
 def predict_files(
@@ -84,7 +85,7 @@ def predict_files(
         while batch := list(islice(source, batch_size)):
             read = list(threads.map(partial(_read, bundle), batch))
             images = [image for image in read if isinstance(image, Tensor)]
-            answers = iter(each_image(bundle, predict_images(bundle, torch.stack(images)), risk) if images else ())
+            answers = iter(_answers(bundle, torch.stack(images), risk) if images else ())
             for file, image in zip(batch, read, strict=True):
                 answered = {"error": image} if isinstance(image, str) else next(answers)
                 yield Prediction(str(file.path), file.frame, file.patient, **answered)
@@ -113,7 +114,9 @@ def predict_cases(
     generator = Generator().manual_seed(0)
     for batch in Batches(data, prepared, rows, batch_size=batch_size).epoch(0):
         others = (changes(batch.image, generator) for _ in range(views - 1)) if changes is not None else ()
-        by_view = [predict_images(bundle, view) for view in (batch.image, *others)]
+        start = sum(map(len, logits))
+        names = [_name(data, row) for row in rows[start : start + len(batch.image)]]
+        by_view = [predict_images(bundle, view, names) for view in (batch.image, *others)]
         logits.append(by_view[0].logits if len(by_view) == 1 else _mean_logits(by_view))
         if len(by_view) > 1:
             named = np.stack([each.logits.argmax(1) for each in by_view])
@@ -135,15 +138,15 @@ def predict_cases(
     )
 
 
-def of_output(bundle: Bundle, output: Output) -> Predictions:
-    """The output of a bundle's network, of which no truth is known."""
+def of_output(bundle: Bundle, output: Output, names: Sequence[str] | None = None) -> Predictions:
+    """The output of a bundle's network, of which no truth is known; refused where some of it is not finite."""
     count = len(output.logits)
     presence = None if output.presence is None else _array(output.presence).clip(max=1)  # a length of 1, rounded up
     return Predictions(
         logits=_array(output.logits),
         label=np.full(count, -1),
         patient=[""] * count,
-        name=[str(i) for i in range(count)],
+        name=[str(i) for i in range(count)] if names is None else names,
         classes=bundle.classes,
         presence=presence,
         concept_names=() if presence is None else bundle.concepts,
@@ -168,6 +171,15 @@ def each_image(bundle: Bundle, predictions: Predictions, risk: float | None = No
             }
         )
     return answers
+
+
+def _answers(bundle: Bundle, images: Tensor, risk: float | None) -> list[dict[str, Any]]:
+    """The answer to each image; an error to one of which the network gives numbers that are not finite."""
+    logits, presence = (output := answer(bundle, images)).logits, output.presence
+    finite = logits.isfinite().all(1) if presence is None else logits.isfinite().all(1) & presence.isfinite().all(1)
+    kept = Output(logits[finite], presence=None if presence is None else presence[finite])
+    found = iter(each_image(bundle, of_output(bundle, kept), risk))
+    return [next(found) if good else {"error": _NOT_FINITE} for good in finite.tolist()]
 
 
 def _read(bundle: Bundle, file: ImageFile) -> Tensor | str:

@@ -1,7 +1,6 @@
 """What a model said about cases, beside what is true of them: all that scores are computed from."""
 
 import json
-import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ import numpy as np
 from scipy.special import softmax
 
 from parsecaps.data.files import write_atomically
+from parsecaps.stored import read_arrays
 
 _ARRAYS = ("logits", "label", "presence", "concepts", "consistency")
 _RENAMED = {"steadiness": "consistency"}  # files of version 0.1
@@ -117,12 +117,11 @@ class Predictions:
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing; give a file written by Predictions.save")
         try:
-            with np.load(path, allow_pickle=False) as stored:
-                arrays = {_RENAMED.get(field, field): stored[field] for field in stored if field != "names"}
-                names = json.loads(stored["names"].tobytes().decode())
+            arrays = {_RENAMED.get(field, field): array for field, array in read_arrays(path).items()}
+            names = json.loads(arrays.pop("names").tobytes().decode())
             patient, name, classes, concept_names = ([str(text) for text in names[field]] for field in _NAMES)
             return cls(patient=patient, name=name, classes=tuple(classes), concept_names=tuple(concept_names), **arrays)
-        except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a file of predictions ({error}); write it again by evaluating") from None
 
 

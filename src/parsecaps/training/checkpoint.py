@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
+
+from parsecaps.models.pretrained import check_finite
+from parsecaps.stored import checked
 
 FORMAT = 6  # another number for another layout
 
@@ -38,9 +42,34 @@ class Position:
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """What a run wrote into its last checkpoint; that of another version is refused."""
     stored = read_tensors(path)
-    if stored.get("format") != FORMAT:
+    if not isinstance(stored, dict) or stored.get("format") != FORMAT:
         raise ValueError(f"{path} was written by another version of parsecaps; train again")
     return stored
+
+
+def read_position(stored: Mapping[str, Any], path: Path) -> Position:
+    """The position that a checkpoint holds; refused where its parts do not fit together."""
+    position = checked(Position, stored.get("position"), path, "train again")
+    needed = {"epoch", "seconds", "train_loss", "train_accuracy"}
+    for row in position.history:
+        needed |= {name for name in position.history[0] if name.startswith("val_")}
+        needed |= {"val_balanced_accuracy"} if "val_loss" in row else set()
+    lacking = [name for row in position.history for name in needed - row.keys()]
+    counts = min(position.epoch, position.batch, position.step)
+    if lacking or counts < 0 or position.epoch != len(position.history) or (position.done and not position.epoch):
+        raise ValueError(f"{path}: its position and history do not fit together; train again")
+    return position
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Give a model the weights that a run kept of its best epoch; refused where they do not fit or are not finite."""
+    weights = read_tensors(path)
+    try:
+        model.load_state_dict(weights)
+    except (AttributeError, RuntimeError, TypeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{path} does not fit config.yaml ({reason}); put it back") from None
+    check_finite(model.state_dict(), path, "train again with a lower training.learning_rate")
 
 
 def write_tensors(path: Path, content: Mapping[str, Any]) -> None:

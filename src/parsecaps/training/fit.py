@@ -1,7 +1,6 @@
 """From a configuration to a trained model in a run folder; and on from where a run was stopped."""
 
 import os
-import shutil
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -9,11 +8,12 @@ from pathlib import Path
 import torch
 
 from parsecaps.config import Config
+from parsecaps.data.files import refuse_links
 from parsecaps.prediction.bundle import Bundle, unnamed_concepts
 from parsecaps.run import Run
 from parsecaps.training.build import build_batches, build_step
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.checkpoint import Position, read_checkpoint, read_tensors
+from parsecaps.training.checkpoint import Position, load_weights, read_checkpoint, read_position
 from parsecaps.training.loop import StoppedError, TrainingLoop, forget_all_but, write_history
 from parsecaps.training.optimizer import Schedule
 from parsecaps.training.processes import Processes, find_processes, join_processes
@@ -57,12 +57,15 @@ def _start(config: Config, run_folder: str | Path | None, callbacks: Callbacks) 
 
 
 def _resume(run: Run, callbacks: Callbacks) -> Run:
+    refuse_links(run.folder)
     processes = find_processes(run.config.training.devices)
     callbacks = callbacks if processes.is_main else Callbacks()
     if processes.is_main and run.is_trained:
         callbacks.log(f"{run.folder} is trained to the end")
         return run
     with owned(run) if processes.is_main else nullcontext():
+        if processes.is_main:
+            run.remove_unfinished()
         reopen_run(run, callbacks)
         return _Training(run, processes, callbacks).finish()
 
@@ -82,7 +85,7 @@ class _Training:
     def finish(self) -> Run:
         """Train what is left, and write the result."""
         stored = read_checkpoint(self.run.last_checkpoint) if self.run.last_checkpoint.exists() else None
-        position = Position() if stored is None else Position(**stored["position"])
+        position = Position() if stored is None else read_position(stored, self.run.last_checkpoint)
         if stored is not None and not position.done:
             self.callbacks.log(f"going on with epoch {position.epoch + 1}, batch {position.batch + 1}")
         if not position.done:
@@ -110,7 +113,7 @@ class _Training:
     def _write_result(self, position: Position) -> None:
         """Write the history, the result, and the best weights as a bundle."""
         run, data, model = self.run, self.run.data, self.step.model.cpu()
-        model.load_state_dict(read_tensors(run.best_checkpoint(position.best + 1)))
+        load_weights(model, run.best_checkpoint(position.best + 1))
         forget_all_but(run, position.best + 1)
         write_history(run, position.history)
         row = position.history[position.best]
@@ -128,10 +131,7 @@ class _Training:
 
 def _save_bundle(run: Run, bundle: Bundle) -> None:
     """Write the model into a folder of another name, which takes its own when it is whole."""
-    for left in run.folder.glob(".bundle.*.tmp"):  # of a process that was killed
-        shutil.rmtree(left)
     unfinished = run.folder / f".bundle.{os.getpid()}.tmp"
+    unfinished.mkdir()
     bundle.save(unfinished)
-    if run.is_trained:
-        shutil.rmtree(run.bundle_folder)
     os.replace(unfinished, run.bundle_folder)

@@ -21,12 +21,12 @@ from lightning_fabric import Fabric
 from torch import Tensor, distributed, nn
 
 from parsecaps.data.batches import Batches
-from parsecaps.data.files import write_atomically
+from parsecaps.data.files import remove_files, write_atomically
 from parsecaps.data.splits import relative_name
 from parsecaps.models import PretrainedModel
-from parsecaps.run import Run
+from parsecaps.run import BEST_CHECKPOINT, Run
 from parsecaps.training.callbacks import Callbacks, Progress
-from parsecaps.training.checkpoint import FORMAT, Position, read_checkpoint, write_tensors
+from parsecaps.training.checkpoint import FORMAT, Position, read_checkpoint, read_position, write_tensors
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.training.optimizer import Schedule
 from parsecaps.training.terms import Loss
@@ -131,14 +131,18 @@ class TrainingLoop:
                 "the checkpoint was written with another optimizer than training.optimizer in the run's config.yaml; "
                 "set it there as it was (adamw, if the run is older than that setting)"
             )
-        self.position = Position(**stored["position"])
-        self.step.load_state_dict(stored["weights"])
-        self.optimizer.load_state_dict(stored["optimizer"])
-        self.first_loss.fill_(stored["first_loss"])
-        if self.average is not None:
-            self.average.load_state_dict(stored["average"])
-        if self.fabric.is_global_zero:  # which has the sums of all processes
-            self.means.load_state_dict(stored["means"])
+        self.position = read_position(stored, self.run.last_checkpoint)
+        try:
+            self.step.load_state_dict(stored["weights"])
+            self.optimizer.load_state_dict(stored["optimizer"])
+            self.first_loss.fill_(stored["first_loss"])
+            if self.average is not None:
+                self.average.load_state_dict(stored["average"])
+            if self.fabric.is_global_zero:  # which has the sums of all processes
+                self.means.load_state_dict(stored["means"])
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(f"{self.run.last_checkpoint} does not fit config.yaml ({reason}); put it back") from None
 
     def train(self) -> Position:
         """Train the epochs that are left."""
@@ -303,11 +307,8 @@ class TrainingLoop:
 
 
 def forget_all_but(run: Run, epoch: int) -> None:
-    """Remove the weights of epochs that are not the best any more, and what a killed process left unfinished."""
-    folder = run.checkpoint_folder
-    for path in [*folder.glob("best-*.pt"), *folder.glob(".*.tmp")]:
-        if path != run.best_checkpoint(epoch):
-            path.unlink(missing_ok=True)
+    """Remove the weights of epochs that are not the best any more."""
+    remove_files(run.checkpoint_folder, BEST_CHECKPOINT, keep=run.best_checkpoint(epoch).name)
 
 
 def write_history(run: Run, history: Sequence[Mapping[str, float]]) -> None:

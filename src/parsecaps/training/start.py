@@ -20,7 +20,7 @@ from parsecaps.config import Config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.check import DataCheck, check_data
-from parsecaps.data.files import plain_name, write_text
+from parsecaps.data.files import plain_name, refuse_links, write_text
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import case_key, describe_parts, divide_data, relative_name, row_key, write_split
 from parsecaps.data.tables import read_table
@@ -120,8 +120,11 @@ def new_run(wanted: str | Path | None, config: Config, processes: Processes) -> 
         return Run(os.environ.get(RUN_VARIABLE) or wanted or ".")
     if wanted is not None:
         run = Run(wanted)
-        if run.is_there or run.last_checkpoint.exists():
+        refuse_links(run.folder)
+        if run.is_there or (run.checkpoint_folder.is_dir() and any(run.checkpoint_folder.iterdir())):
             raise ValueError(f"{wanted} holds a run already; choose another folder, or go on with --resume {wanted}")
+        if run.bundle_folder.exists():
+            raise ValueError(f"{run.bundle_folder} is there already, and not of this run; choose another folder")
         return run
     name = plain_name(config.data.path) or "run"
     taken = {path.name for path in Path("runs").glob(f"{name}-*")}
