@@ -11,7 +11,7 @@ from typing import Any
 from parsecaps.config import Config, load_config
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet, Split
-from parsecaps.data.files import write_atomically
+from parsecaps.data.files import write_text
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import Division, read_split, relative_name, rows_of, split_hash, split_names
@@ -87,6 +87,11 @@ class Run:
         """A row for each epoch."""
         with open(self.history_file, encoding="utf-8", newline="") as file:
             return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+
+    @property
+    def threads(self) -> int:
+        """How many threads the run was trained with."""
+        return int(self.about["threads"])
 
     @property
     def best_epoch(self) -> int:
@@ -166,9 +171,12 @@ class Run:
             raise ValueError(f"{self.scores_file}: {error}") from None
 
     def write_json(self, path: Path, content: Mapping[str, Any]) -> None:
-        """Write one of the files of the run, whole or not at all."""
-        with write_atomically(path) as file:
-            file.write(json.dumps(content, indent=2) + "\n")
+        """Write one of the files of the run, whole or not at all; other users cannot open it."""
+        self.write_text(path, json.dumps(content, indent=2) + "\n")
+
+    def write_text(self, path: Path, text: str) -> None:
+        """The same for any text."""
+        write_text(path, text, private=True)
 
     def __repr__(self) -> str:
         return "\n".join([self._headline, repr(self.scores) if self.scores else self._not_scored])

@@ -1,5 +1,6 @@
 """`parsecaps audit`: how far the explanations of a model can be trusted."""
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -43,6 +44,7 @@ def audit(
     folder = model if out is None else out
     check_writable(json_file)
     from parsecaps.audit.run import audit_model
+    from parsecaps.data.files import write_text
     from parsecaps.report.audit_page import audit_page
     from parsecaps.report.terminal_audit import audit_lines, audit_tables
 
@@ -50,11 +52,9 @@ def audit(
         found = audit_model(model, data, limit=limit, resamples=resamples, progress=progress)
     folder.mkdir(parents=True, exist_ok=True)
     page, stored = folder / "audit.html", folder / "audit.json"
-    page.write_text(
-        audit_page(found, title=f"How far can the explanations of {model.name} be trusted?"), encoding="utf-8"
-    )
-    for path in (stored, json_file):
-        write_json(path, found.as_dict())
+    write_text(page, audit_page(found, title=f"How far can the explanations of {model.name} be trusted?"))
+    write_text(stored, json.dumps(found.as_dict(), indent=2) + "\n")
+    write_json(json_file, found.as_dict())
     printed = console()
     for table in audit_tables(found):
         printed.print(table)

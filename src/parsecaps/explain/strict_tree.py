@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from parsecaps.data.files import write_binary
 from parsecaps.metrics import Score
 from parsecaps.metrics.comparison import Difference
 from parsecaps.models.pretrained import weights_digest
@@ -104,7 +105,8 @@ def save_statistics(folder: str | Path, statistics: Mapping[str, Tensor], digest
     """Write what `strict_statistics` gave beside the model with this digest of its weights."""
     from safetensors.torch import save
 
-    (Path(folder) / STATISTICS_FILE).write_bytes(save(dict(statistics), {"model": digest}))
+    with write_binary(Path(folder) / STATISTICS_FILE) as file:
+        file.write(save(dict(statistics), {"model": digest}))
 
 
 def load_statistics(folder: str | Path, digest: str) -> dict[str, Tensor] | None:
