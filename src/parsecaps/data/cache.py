@@ -94,6 +94,8 @@ def cache_folder() -> Path:
 
 def _temporary_folder() -> Path:
     """A folder in a place where everybody may write: taken only if it is ours and closed to others."""
+    if not hasattr(os, "getuid"):  # Windows, where a home is always known
+        raise OSError(f"there is no home folder; {_MOVE}")
     folder = Path(tempfile.gettempdir()) / f"parsecaps-{os.getuid()}"
     make_private_folder(folder)
     found = folder.lstat()
