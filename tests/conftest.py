@@ -43,6 +43,12 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["PARSECAPS_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def same_threads() -> None:
+    """Trainings are compared bit for bit, so each has the same number of threads, however busy the machine is."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
+
+
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """The folder with the datasets; a test that asks for it is skipped where there is none."""

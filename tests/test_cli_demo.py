@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from parsecaps.cli import app
 from parsecaps.cli.demo import FOLDER
-from parsecaps.cli.output import next_free
 from parsecaps.pipeline.demo import demo_config
+from parsecaps.training.stopping import TerminatedError
 from tests.browser import needs_browser, page
 
 SHORT = (
@@ -19,14 +19,14 @@ SHORT = (
     "model.settings={}",
     "training.epochs=1",
 )
+SETTINGS = [part for each in SHORT for part in ("--set", each)]
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("here") / "demo"
-    settings = [part for each in SHORT for part in ("--set", each)]
     result = CliRunner().invoke(
-        app, ["demo", "--out", str(folder), "--json", str(folder.parent / "demo.json"), *settings]
+        app, ["demo", "--out", str(folder), "--json", str(folder.parent / "demo.json"), *SETTINGS]
     )
     assert result.exit_code == 0, result.output
     assert f"open this first: {folder / 'index.html'}" in result.output
@@ -56,12 +56,27 @@ def test_everything_is_left_behind(demo: Path) -> None:
         assert (demo / link).is_file()
 
 
-def test_another_demo_takes_another_folder(tmp_path: Path) -> None:
-    assert next_free(tmp_path / FOLDER) == tmp_path / FOLDER
-    (tmp_path / FOLDER).mkdir()
-    assert next_free(tmp_path / FOLDER) == tmp_path / f"{FOLDER}-2"
-    (tmp_path / f"{FOLDER}-2").mkdir()
-    assert next_free(tmp_path / FOLDER) == tmp_path / f"{FOLDER}-3"
+def test_another_demo_takes_another_folder_and_a_refused_one_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    used: list[Path] = []
+
+    def stopped(config: object, folder: Path, callbacks: object) -> None:
+        used.append(folder)
+        (folder / "run").touch()
+        raise TerminatedError("stopped in epoch 1")
+
+    monkeypatch.setattr("parsecaps.pipeline.demo.demo", stopped)
+    for _ in range(3):
+        assert CliRunner().invoke(app, ["demo"]).exit_code == 143
+    assert [str(path) for path in used] == [FOLDER, f"{FOLDER}-2", f"{FOLDER}-3"]
+    assert (tmp_path / FOLDER).stat().st_mode & 0o777 == 0o700
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(app, ["demo", *SETTINGS, "--set", "model.settings={dropot: 1}"])
+    assert refused.exit_code == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == [FOLDER, f"{FOLDER}-2", f"{FOLDER}-3"]
 
 
 @needs_browser

@@ -1,6 +1,8 @@
 """The train command, as a user types it."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from typer.testing import CliRunner, Result
 from parsecaps.cli import app
 from parsecaps.cli.train import describe
 from parsecaps.training.callbacks import Progress
+from parsecaps.training.stopping import TerminatedError
 from tests.training.make import TINY
 
 SMALL = [argument for setting in TINY for argument in ("--set", setting)]
@@ -74,14 +77,26 @@ def test_a_failure_of_scoring_is_told_and_the_model_named(tmp_path: Path, monkey
     assert f"model: {tmp_path / 'run/bundle'}" in result.stdout
 
 
-def test_ctrl_c_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("raised", "code"), [(KeyboardInterrupt, 130), (TerminatedError, 143)])
+def test_a_stop_is_no_error(raised: type[BaseException], code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*arguments: object, **named: object) -> None:
-        raise KeyboardInterrupt("stopped in epoch 1, after batch 3; go on with parsecaps train --resume x")
+        raise raised("stopped in epoch 1, after batch 3; go on with parsecaps train --resume x")
 
     monkeypatch.setattr("parsecaps.pipeline.train.fit", stopped)
     result = run("train", "phantom")
-    assert (result.exit_code, result.stdout) == (130, "")
+    assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr == "stopped in epoch 1, after batch 3; go on with parsecaps train --resume x\n"
+
+
+def test_sigterm_while_scoring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **named: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("parsecaps.pipeline.train.calibrate_run", interrupted)
+    result = run("train", "phantom:n=36,size=32", *SMALL, "--set", "training.epochs=1", "--out", tmp_path / "run")
+    assert result.exit_code == 143
+    assert result.stderr.splitlines()[-1].startswith("stopped while scoring; the model is in ")
+    assert (tmp_path / "run/bundle").is_dir()
 
 
 @pytest.mark.parametrize(

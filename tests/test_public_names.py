@@ -20,6 +20,7 @@ PUBLIC: dict[str, set[str]] = {
     "parsecaps.models": {"MODELS", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "ResNet18", "load_model"},
     "parsecaps.training": {
         *("TERMS", "Callbacks", "DivergedError", "Loss", "Objective", "Progress", "Term", "TermContext"),
+        "TerminatedError",
     },
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 from parsecaps.config import Config, load_config
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet, Split
-from parsecaps.data.files import remove_files, unfinished_pattern, write_atomically
+from parsecaps.data.files import remove_files, unfinished_pattern, write_text
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import Division, case_key, read_split, rows_of, split_hash, split_keys
@@ -172,6 +172,11 @@ class Run:
         return rows
 
     @property
+    def threads(self) -> int:
+        """How many threads the run was trained with."""
+        return int(self.about["threads"])
+
+    @property
     def best_epoch(self) -> int:
         """The number of the epoch that was kept, from 1."""
         return int(self.about["best_epoch"])
@@ -264,9 +269,12 @@ class Run:
                 path.rmdir()
 
     def write_json(self, path: Path, content: Mapping[str, Any]) -> None:
-        """Write one of the files of the run, whole or not at all."""
-        with write_atomically(path) as file:
-            file.write(json.dumps(content, indent=2) + "\n")
+        """Write one of the files of the run, whole or not at all; other users cannot open it."""
+        self.write_text(path, json.dumps(content, indent=2) + "\n")
+
+    def write_text(self, path: Path, text: str) -> None:
+        """The same for any text."""
+        write_text(path, text, private=True)
 
     def __repr__(self) -> str:
         return "\n".join([self._headline, repr(self.scores) if self.scores else self._not_scored])

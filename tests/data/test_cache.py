@@ -1,8 +1,10 @@
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -159,6 +161,116 @@ def test_the_place_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.delenv("PARSECAPS_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "parsecaps"
+
+
+def damage_json(cache: Path) -> None:
+    path = next(path for path in cache.glob("*.json") if not path.name.startswith("digests"))
+    path.write_bytes(path.read_bytes()[:262])
+
+
+def change_json(cache: Path) -> None:
+    path = next(path for path in cache.glob("*.json") if not path.name.startswith("digests"))
+    path.write_text(path.read_text(encoding="utf-8").replace("[48, 48]", "[48, 49]", 1), encoding="utf-8")
+
+
+def damage_pixels(cache: Path) -> None:
+    path = next(cache.glob("*.images.npy"))
+    content = bytearray(path.read_bytes())
+    content[5000] ^= 1
+    path.write_bytes(content)
+
+
+def truncate_bits(cache: Path) -> None:
+    path = next(cache.glob("*.bits.npy"))
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def remove_thumbnails(cache: Path) -> None:
+    next(cache.glob("*.thumbnails.npy")).unlink()
+
+
+def empty_digests(cache: Path) -> None:
+    next(cache.glob("digests-*.json")).write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_json, change_json, damage_pixels, truncate_bits, remove_thumbnails, empty_digests]
+)
+def test_a_damaged_cache_is_named_and_made_anew(
+    damage: Callable[[Path], None], data: DataSet, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = prepare_all(data, PREPARATION, folder=cache)
+    pixels, bits = np.array(before.images), np.array(before.fingerprints.bits)
+    damage(cache)
+    after = prepare_all(data, PREPARATION, folder=cache)
+    assert np.array_equal(after.images, pixels)
+    assert np.array_equal(after.fingerprints.bits, bits)
+    assert after.sizes == before.sizes
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].startswith(f"the cache is damaged: {cache}")
+    prepare_all(data, PREPARATION, folder=cache)
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("reserves", [True, False], ids=["fallocate", "write"])
+def test_a_full_disk_is_one_line(reserves: bool, data: DataSet, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file may not grow beyond a limit, which is what a full disk does to it; mapped, it would be a SIGBUS."""
+
+    def full(file: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if reserves:
+        monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    else:
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+        monkeypatch.setattr("parsecaps.data.cache.bytes", lambda size: full(0, 0, size), raising=False)
+    with pytest.raises(
+        OSError, match=r"no room in .*cache: 0\.0 MB are needed and .* MB are free; PARSECAPS_CACHE="
+    ) as e:
+        prepare_all(data, PREPARATION, folder=cache)
+    assert "\n" not in str(e.value)
+    assert not [path for path in cache.iterdir() if path.suffix in (".tmp", ".npy")]
+    monkeypatch.undo()
+    assert len(prepare_all(data, PREPARATION, folder=cache).good) == 12
+
+
+def test_room_is_written_where_none_is_reserved(data: DataSet, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = prepare_all(data, PREPARATION, folder=cache / "reserved").images
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    assert np.array_equal(prepare_all(data, PREPARATION, folder=cache / "written").images, expected)
+
+
+def no_home(*_: object) -> Path:
+    raise RuntimeError("Could not determine home directory.")
+
+
+def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PARSECAPS_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    folder = tmp_path / f"parsecaps-{os.getuid()}"
+    assert cache_folder() == cache_folder() == folder
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o755)
+    with pytest.raises(OSError, match="is not a private folder of this user; PARSECAPS_CACHE=FOLDER"):
+        cache_folder()
+    folder.rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").chmod(0o700)
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="is not a private folder of this user; PARSECAPS_CACHE=FOLDER"):
+        cache_folder()
+
+
+def test_a_folder_that_may_not_be_written_says_what_to_do(
+    data: DataSet, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(cache))
+
+    monkeypatch.setattr("parsecaps.data.cache.make_private_folder", refuse)
+    with pytest.raises(OSError, match=r"cache: Permission denied; PARSECAPS_CACHE=FOLDER keeps"):
+        prepare_all(data, PREPARATION, folder=cache)
 
 
 def test_masks_are_prepared_as_the_images(tmp_path: Path) -> None:

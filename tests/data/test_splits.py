@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsecaps.data.cases import SPLITS, Case, DataSet, Split
+from parsecaps.data.sources import open_data
 from parsecaps.data.splits import (
     Division,
     by_fold,
@@ -17,6 +18,7 @@ from parsecaps.data.splits import (
     k_folds,
     official,
     read_split,
+    relative_name,
     rows_of,
     split_hash,
     write_split,
@@ -229,3 +231,18 @@ def test_the_hash_names_the_division_and_nothing_else() -> None:
     changed[0] = "test" if changed[0] == "train" else "train"
     assert split_hash(data, changed) != split_hash(data, division)
     assert len(split_hash(data, division)) == 12
+
+
+def test_names_do_not_depend_on_where_the_data_are_opened_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tables").mkdir()
+    for name in ("x.png", "tables/y.png"):
+        (tmp_path / name).touch()
+    (tmp_path / "tables" / "cases.csv").write_text("image,label\n../x.png,a\ny.png,b\n", encoding="utf-8")
+    names = set()
+    for place, path in ((".", "tables/cases.csv"), ("tables", "cases.csv"), (".", "tables/../tables/cases.csv")):
+        monkeypatch.chdir(tmp_path / place)
+        data = open_data(path)
+        names.add(tuple(relative_name(data, case) for case in data.cases))
+    data = open_data(str(tmp_path / "tables" / "cases.csv"))
+    names.add(tuple(relative_name(data, case) for case in data.cases))
+    assert names == {((tmp_path / "x.png").as_posix(), "y.png")}

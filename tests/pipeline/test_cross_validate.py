@@ -19,6 +19,7 @@ from parsecaps.pipeline.evaluate import evaluate_run
 from parsecaps.run import Run
 from parsecaps.training import loop
 from parsecaps.training.callbacks import Callbacks, Progress
+from parsecaps.training.stopping import TerminatedError
 
 SETTINGS = {"model.preset": "tiny", "training.epochs": 1, "training.batch_size": 8}
 DATA = "phantom:n=60,size=32"
@@ -112,9 +113,9 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(
 
     def press(progress: Progress) -> None:
         if fold[0] == 2 and progress.batch == 2:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(KeyboardInterrupt, match=rf"stopped in fold 2 of 3; go on with .*--resume {folder}$"):
+    with pytest.raises(TerminatedError, match=rf"stopped in fold 2 of 3; go on with .*--resume {folder}$"):
         parsecaps.cross_validate(
             DATA, folds=3, settings=SETTINGS, run_folder=folder, callbacks=Callbacks(log=note, progress=press)
         )
@@ -130,6 +131,31 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(
     assert resumed.scores == whole.scores
     parsecaps.cross_validate(resume=folder, callbacks=Callbacks(log=lines.append))
     assert lines[-1].endswith("nothing is left to do")
+
+
+def test_one_process_has_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the data are read, and while it goes on; and what is refused leaves nothing."""
+    monkeypatch.chdir(tmp_path)
+    refused: list[str] = []
+
+    def start_another(line: str) -> None:
+        for arguments in ({"run_folder": "cv"}, {"resume": "cv"}):
+            with pytest.raises((ValueError, FileNotFoundError)) as error:
+                parsecaps.cross_validate(None if "resume" in arguments else DATA, callbacks=QUIET, **arguments)
+            refused.append(str(error.value))
+        raise RuntimeError("the power went")
+
+    with pytest.raises(RuntimeError, match="the power went"):
+        parsecaps.cross_validate(
+            DATA, folds=3, settings=SETTINGS, run_folder="cv", callbacks=Callbacks(log=start_another)
+        )
+    assert refused[0] == "cv is being trained by another process; wait for it or stop it"
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match="has no setting 'dropot'"):
+        parsecaps.cross_validate(
+            DATA, folds=3, settings={**SETTINGS, "model.settings": {"dropot": 1}}, run_folder="a/cv", callbacks=QUIET
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_authors_folds_are_used_where_there_are_as_many() -> None:

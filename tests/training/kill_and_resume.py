@@ -1,4 +1,4 @@
-"""Train once undisturbed, then again with the process killed (kill -9) over and over; run by `test_resume.py`.
+"""Train once undisturbed, then again with the process killed (kill -9, SIGTERM) over and over; run by `test_resume.py`.
 
     python kill_and_resume.py FOLDER
 
@@ -22,6 +22,7 @@ from parsecaps.config import load_config
 from parsecaps.training import checkpoint
 from parsecaps.training import fit as training_fit
 from parsecaps.training.fit import train_run
+from parsecaps.training.stopping import TerminatedError
 
 SETTINGS = [
     "data.path=phantom:n=72,size=32",
@@ -92,6 +93,8 @@ def start(folder: Path, arrange: Callable[[], None] = lambda: None) -> int:
         else:
             train_run(load_config(None, SETTINGS), run_folder=folder)
         os._exit(0)
+    except TerminatedError:
+        os._exit(143)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
@@ -117,12 +120,12 @@ def main(folder: Path) -> None:
         ends.append(wait(start(killed, arrange)))
         places.append(place(killed))
     moments = random.Random(int(time.time()))
-    for _ in range(3):
+    for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGKILL):
         before, child, limit = place(killed), start(killed), time.perf_counter() + 30
         while place(killed) == before and time.perf_counter() < limit:  # it reads the data, and then gets somewhere
             time.sleep(0.01)
         time.sleep(moments.uniform(0, 0.06) * seconds)
-        os.kill(child, signal.SIGKILL)
+        os.kill(child, number)
         ends.append(wait(child))
         places.append(place(killed))
     ends += [wait(start(killed, die_at_the_end)), wait(start(killed))]

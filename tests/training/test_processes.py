@@ -1,6 +1,7 @@
 """Two processes train as one does with the same batches, started by torchrun or by Fabric."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,25 @@ def test_the_command_starts_its_processes_itself(tmp_path: Path) -> None:
     folder = tmp_path / "runs/phantom-n-72-1"
     assert all((folder / name).is_file() for name in ("bundle/model.safetensors", "bundle/README.md", "scores.json"))
     assert "Warning" not in output
+
+
+def test_sigterm_to_the_first_process_stops_both_and_is_resumed(tmp_path: Path) -> None:
+    settings = [argument for setting in TINY for argument in ("--set", setting)]
+    first = ["-m", "parsecaps", "train", "phantom:n=72,size=32", *settings, "--devices", "2", "--out", "run"]
+    command = [sys.executable, *first, "--set", "training.epochs=100", "--set", "training.checkpoint_seconds=0"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if line.startswith("epoch 1/"):
+                process.send_signal(signal.SIGTERM)
+    assert process.returncode == 143, "".join(lines)
+    assert lines[-1].startswith("stopped in epoch ")
+    assert lines[-1].endswith("; go on with parsecaps train --resume run\n")
+    position = read_tensors(tmp_path / "run/checkpoints/last.pt")["position"]
+    assert f"stopped in epoch {position['epoch'] + 1}, after batch {position['batch']};" in lines[-1]
 
 
 def test_processes_are_found_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

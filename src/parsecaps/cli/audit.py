@@ -1,5 +1,6 @@
 """`parsecaps audit`: how far the explanations of a model can be trusted."""
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -54,8 +55,8 @@ def audit(
     folder.mkdir(parents=True, exist_ok=True)
     page, stored = folder / "audit.html", folder / "audit.json"
     write_text(page, audit_page(found, title=f"How far can the explanations of {model.name} be trusted?"))
-    for path in (stored, json_file):
-        write_json(path, found.as_dict())
+    write_text(stored, json.dumps(found.as_dict(), indent=2) + "\n")
+    write_json(json_file, found.as_dict())
     printed = console()
     for table in audit_tables(found):
         printed.print(table)

@@ -1,5 +1,6 @@
 """`parsecaps demo`: the whole way from nothing to a trained network and a page about it."""
 
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +12,10 @@ from parsecaps.cli.output import (
     Settings,
     check_writable,
     console,
-    next_free,
     one_line_errors,
     write_json,
 )
-from parsecaps.cli.train import INTERRUPTED, show_run, showing_progress
+from parsecaps.cli.train import leave, show_run, showing_progress
 
 FOLDER = "parsecaps-demo"
 
@@ -43,15 +43,18 @@ def demo(
     `parsecaps demo --set training.epochs=1 --out quick`
     """
     check_writable(json_file)
+    from parsecaps.data.files import make_first_free, remove_empty
     from parsecaps.pipeline.demo import demo as run_demo
     from parsecaps.pipeline.demo import demo_config
 
     chosen = demo_config(config, settings)
+    made = [] if out else make_first_free(Path(f"{FOLDER}-{i}" if i > 1 else FOLDER) for i in count(1))
     try:
         with showing_progress() as callbacks:
-            result = run_demo(chosen, out or next_free(Path(FOLDER)), callbacks)
+            result = run_demo(chosen, out or made[-1], callbacks)
     except KeyboardInterrupt as stopped:
-        console(stderr=True).print(str(stopped), highlight=False, soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None
+        leave(stopped)
+    finally:
+        remove_empty(made)  # where a wrong setting has left it so
     write_json(json_file, show_run(result.run))
     console().print(f"open this first: {result.page}", highlight=False, soft_wrap=True)

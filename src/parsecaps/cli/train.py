@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from parsecaps.run import Run
     from parsecaps.training.callbacks import Callbacks, Progress
 
-INTERRUPTED = 130  # the exit code that shells give to Ctrl-C
+INTERRUPTED, TERMINATED = 130, 143  # the exit codes that shells give to Ctrl-C and to SIGTERM
 
 
 @one_line_errors
@@ -70,7 +70,7 @@ def train(
 
     `parsecaps train my-images --devices 2`
 
-    Ctrl-C saves and stops. Every setting is in docs/training.md, and in the `config.yaml` of any run.
+    Ctrl-C and SIGTERM save and stop. Every setting is in docs/training.md, and in the `config.yaml` of any run.
     """
     check_writable(json_file)
     from parsecaps.config import load_config
@@ -105,15 +105,27 @@ def _train(chosen: "Config | None", out: Path | None, resume: Path | None, json_
             else:
                 run = fit(chosen, run_folder=out, resume=resume, callbacks=callbacks)
     except KeyboardInterrupt as stopped:
-        if stopped.args:  # in the first process
-            console(stderr=True).print(str(stopped), highlight=False, soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None
+        leave(stopped)
     if several:
         write_json(json_file, _show_folds(folds))
     elif run.is_main:
         write_json(json_file, show_run(run))
         if run.failure:
             raise typer.Exit(1)
+
+
+def leave(stopped: KeyboardInterrupt) -> NoReturn:
+    """End as a training that was stopped: with a line, and with the exit code of what stopped it.
+
+    Without words it is not the first of several processes: it ends with 0, since Fabric kills the first one when
+    another fails.
+    """
+    from parsecaps.training.stopping import TerminatedError
+
+    if not stopped.args:
+        raise typer.Exit(0)
+    console(stderr=True).print(str(stopped), highlight=False, soft_wrap=True)
+    raise typer.Exit(TERMINATED if isinstance(stopped, TerminatedError) else INTERRUPTED)
 
 
 def show_run(run: "Run") -> dict[str, Any]:

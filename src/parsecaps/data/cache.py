@@ -2,30 +2,46 @@
 
 A cache is named after what the files hold and how they are prepared, so a changed file or preparation gets another
 one. It is written under another name and takes its own when it is whole; of two processes that want the same one,
-the second waits for the first.
+the second waits for the first. Checksums of all it holds are kept with it: a damaged one is made anew. The images are
+those of patients, so no other user may look into it.
 """
 
+import errno
 import hashlib
 import json
+import logging
+import math
+import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+import stat
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from filelock import FileLock
 
 from parsecaps.data.cases import Case, DataSet, Problem
-from parsecaps.data.files import write_atomically
+from parsecaps.data.files import make_private_file, make_private_folder, write_atomically
 from parsecaps.data.leaks import Fingerprints, fingerprint
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import RawImage, read_image, read_mask
 
-_FORMAT = 1  # another number for another layout of the files below
+_FORMAT = 2  # another number for another layout of the files below
 _CHUNK = 64  # images prepared between two writes
+_BLOCK = 1 << 20  # bytes written at a time where a file system reserves none
 _PARTS = ("images", "bits", "thumbnails")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_MOVE = "PARSECAPS_CACHE=FOLDER keeps the prepared images in another folder"
+_log = logging.getLogger(__name__)  # which shows warnings on stderr, unless a program has other plans
 
 Progress = Callable[[int, int], None]
 
@@ -62,10 +78,30 @@ class PreparedImages:
 
 
 def cache_folder() -> Path:
-    """Where caches are kept: `PARSECAPS_CACHE`, or the user's own folder for caches."""
+    """Where caches are kept: `PARSECAPS_CACHE`, or the user's own folder for caches.
+
+    A user without a home (an unknown number in a container, say) has a folder below that for temporary files.
+    """
     if chosen := os.environ.get("PARSECAPS_CACHE"):
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "parsecaps"
+    if chosen := os.environ.get("XDG_CACHE_HOME"):
+        return Path(chosen) / "parsecaps"
+    try:
+        return Path.home() / ".cache" / "parsecaps"
+    except RuntimeError:  # neither HOME nor the list of users knows
+        return _temporary_folder()
+
+
+def _temporary_folder() -> Path:
+    """A folder in a place where everybody may write: taken only if it is ours and closed to others."""
+    if not hasattr(os, "getuid"):  # Windows, where a home is always known
+        raise OSError(f"there is no home folder; {_MOVE}")
+    folder = Path(tempfile.gettempdir()) / f"parsecaps-{os.getuid()}"
+    make_private_folder(folder)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise OSError(f"there is no home folder, and {folder} is not a private folder of this user; {_MOVE}")
+    return folder
 
 
 def prepare_all(
@@ -81,13 +117,15 @@ def prepare_all(
     Files that cannot be read are refused all together (`BadDataError`), or with `skip_bad` named in `problems`.
     """
     folder = cache_folder() if folder is None else folder
-    folder.mkdir(parents=True, exist_ok=True)
-    digests = _digests(data, folder)
-    key = _key(data, preparation, digests)
-    with FileLock(folder / f"{key}.lock"):  # let go by the system, also when a process is killed
-        if not _is_whole(data, folder, key):
-            _build(data, preparation, folder, key, progress)
-    prepared = _open(folder, key, digests)
+    with _one_line_errors(folder, sum(map(_bytes, _shapes(data, preparation)))):
+        make_private_folder(folder)
+        digests = _digests(data, folder)
+        key = _key(data, preparation, digests)
+        with FileLock(folder / f"{key}.lock", mode=0o600):  # let go by the system, also when a process is killed
+            prepared = _find(data, folder, key, digests)
+            if prepared is None:
+                _build(data, preparation, folder, key, progress)
+                prepared = _open(folder, key, digests)
     if prepared.problems and not skip_bad:
         raise BadDataError(prepared.problems)
     return prepared
@@ -103,19 +141,27 @@ def prepared_masks(data: DataSet, preparation: Preparation, rows: Sequence[int])
     return masks
 
 
-def _is_whole(data: DataSet, folder: Path, key: str) -> bool:
-    """Whether the cache is there, and no file it could not read has become readable (by a plugin, say)."""
-    about = folder / f"{key}.json"
-    if not about.is_file():
-        return False
-    sizes = json.loads(about.read_text(encoding="utf-8"))["sizes"]
-    bad = [case for case, size in zip(data.cases, sizes, strict=True) if size == [0, 0]]
-    return all(isinstance(_read(case), Problem) for case in bad)
+class _DamagedError(ValueError):
+    """A cache that is not as it was written."""
+
+
+def _find(data: DataSet, folder: Path, key: str, digests: list[str]) -> PreparedImages | None:
+    """The cache, if it is there and whole, and no file it could not read has become readable (by a plugin, say)."""
+    if not (folder / f"{key}.json").is_file():
+        return None
+    try:
+        prepared = _open(folder, key, digests)
+    except _DamagedError as error:
+        _log.warning("%s; the images are prepared again", error)
+        return None
+    bad = [case for case, size in zip(data.cases, prepared.sizes, strict=True) if size == (0, 0)]
+    return prepared if all(isinstance(_read(case), Problem) for case in bad) else None
 
 
 def _open(folder: Path, key: str, digests: list[str]) -> PreparedImages:
-    about = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
-    images, bits, thumbnails = (np.load(folder / f"{key}.{part}.npy", mmap_mode="r") for part in _PARTS)
+    """Map the parts into memory, each with the checksum that it had when it was written."""
+    about = _read_json(folder / f"{key}.json")
+    images, bits, thumbnails = (_map(folder / f"{key}.{part}.npy", about["checksums"][part]) for part in _PARTS)
     return PreparedImages(
         images,
         Fingerprints(bits, thumbnails),
@@ -125,18 +171,60 @@ def _open(folder: Path, key: str, digests: list[str]) -> PreparedImages:
     )
 
 
+def _read_json(path: Path) -> dict[str, Any]:
+    """What `_write_json` wrote."""
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = stored["content"]
+        if stored["checksum"] != zlib.crc32(_text(content).encode()):
+            raise ValueError
+    except (KeyError, TypeError, ValueError):
+        raise _DamagedError(f"the cache is damaged: {path} is not as it was written") from None
+    return content
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    with write_atomically(path, private=True) as file:
+        json.dump({"checksum": zlib.crc32(_text(content).encode()), "content": content}, file)
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, sort_keys=True)
+
+
+def _map(path: Path, checksum: int) -> np.ndarray:
+    try:
+        if _checksum(path) != checksum:
+            raise ValueError
+        mapped: np.ndarray = np.load(path, mmap_mode="r")
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
+        raise _DamagedError(f"the cache is damaged: {path} is not as it was written") from None
+    return mapped
+
+
+def _checksum(path: Path) -> int:
+    """Of a whole file: a second for four gigabytes that are in memory."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return zlib.crc32(content)
+
+
 def _build(data: DataSet, preparation: Preparation, folder: Path, key: str, progress: Progress) -> None:
     """Write all parts under other names, give them their own, and last the one that says they are there."""
-    for left in folder.glob(f"{key}.*.tmp"):  # of a run that was killed: the lock is ours, so nobody writes them
-        left.unlink()
-    side, count = preparation.size, len(data)
-    shapes = ((count, preparation.channels, side, side), (count, 32), (count, 256))
+    try:
+        about = _write_parts(data, preparation, folder, key, progress)
+        _write_json(folder / f"{key}.json", about)
+    finally:
+        for left in folder.glob(f"{key}.*.tmp"):  # ours, or of a run that was killed: the lock is ours
+            left.unlink()
+
+
+def _write_parts(data: DataSet, preparation: Preparation, folder: Path, key: str, progress: Progress) -> dict[str, Any]:
     names = [folder / f"{key}.{part}.npy" for part in _PARTS]
     unfinished = [name.with_suffix(".tmp") for name in names]
-    images, bits, thumbnails = (
-        np.lib.format.open_memmap(name, mode="w+", dtype=np.uint8, shape=shape)
-        for name, shape in zip(unfinished, shapes, strict=True)
-    )
+    shapes, count = _shapes(data, preparation), len(data)
+    images, bits, thumbnails = (_reserve(name, shape) for name, shape in zip(unfinished, shapes, strict=True))
     sizes: list[tuple[int, int]] = []
     problems: list[Problem] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -149,11 +237,54 @@ def _build(data: DataSet, preparation: Preparation, folder: Path, key: str, prog
             block = torch.from_numpy(np.array(images[start : rows.stop])).float() / 255
             bits[start : rows.stop], thumbnails[start : rows.stop] = fingerprint(block)
             progress(rows.stop, count)
-    for array, temporary, name in zip((images, bits, thumbnails), unfinished, names, strict=True):
+    checksums = {}
+    for array, part, temporary, name in zip((images, bits, thumbnails), _PARTS, unfinished, names, strict=True):
         array.flush()
+        checksums[part] = _checksum(temporary)
         os.replace(temporary, name)
-    with write_atomically(folder / f"{key}.json") as file:
-        json.dump({"sizes": sizes, "problems": problems, "preparation": preparation.to_dict()}, file)
+    return {"sizes": sizes, "problems": problems, "preparation": preparation.to_dict(), "checksums": checksums}
+
+
+def _shapes(data: DataSet, preparation: Preparation) -> list[tuple[int, ...]]:
+    side, count = preparation.size, len(data)
+    return [(count, preparation.channels, side, side), (count, 32), (count, 256)]
+
+
+def _bytes(shape: tuple[int, ...]) -> int:
+    return math.prod(shape) + 128  # the header of the file
+
+
+def _reserve(path: Path, shape: tuple[int, ...]) -> np.memmap:
+    """A new array in a file that has its room on the disk: without it, a mapped file ends the process by SIGBUS."""
+    make_private_file(path)
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+    size = path.stat().st_size
+    with open(path, "r+b") as file:
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(file.fileno(), 0, size)
+                return array
+            except OSError as error:
+                if error.errno in _FULL:
+                    raise
+        file.seek(header := size - array.nbytes)
+        for start in range(header, size, _BLOCK):
+            file.write(bytes(min(_BLOCK, size - start)))
+    return array
+
+
+@contextmanager
+def _one_line_errors(folder: Path, needed: int) -> Iterator[None]:
+    """Say in a line that a disk is full or that a folder may not be written to, and how to take another."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            free = f"{shutil.disk_usage(folder).free / 1e6:,.1f} MB are free"
+            raise OSError(f"no room in {folder}: {needed / 1e6:,.1f} MB are needed and {free}; {_MOVE}") from None
+        if error.errno in _FORBIDDEN:
+            raise OSError(f"{error.filename or folder}: {error.strerror}; {_MOVE}") from None
+        raise
 
 
 _Prepared = tuple[np.ndarray | None, tuple[int, int], Problem | None]
@@ -188,10 +319,11 @@ def _digests(data: DataSet, folder: Path) -> list[str]:
         sample = data.draw(list(range(min(8, len(data)))))
         drawn = hashlib.blake2b(np.ascontiguousarray(sample).tobytes(), digest_size=16).hexdigest()
         return [f"{drawn}#{case.name}" for case in data.cases]
-    memory = folder / f"digests-{hashlib.sha256(os.fsencode(data.root.resolve())).hexdigest()[:16]}.json"
+    memory = folder / f"digests-{_FORMAT}-{hashlib.sha256(os.fsencode(data.root.resolve())).hexdigest()[:16]}.json"
     try:
-        known = json.loads(memory.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        known = _read_json(memory) if memory.is_file() else {}
+    except _DamagedError as error:
+        _log.warning("%s; the files are read again", error)
         known = {}
     found = {}
     for path in sorted({case.image for case in data.cases}):
@@ -203,8 +335,7 @@ def _digests(data: DataSet, folder: Path) -> list[str]:
             found[path] = str(path), f"unreadable {path}"
     fresh = dict(found.values())
     if fresh != known:
-        with write_atomically(memory) as file:
-            json.dump(fresh, file)
+        _write_json(memory, fresh)
     return [found[c.image][1] if c.frame is None else f"{found[c.image][1]}#{c.frame}" for c in data.cases]
 
 

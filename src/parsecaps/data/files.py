@@ -1,12 +1,15 @@
-"""Files: written whole or not at all, and found by asking a folder once for all its names."""
+"""Files: written whole or not at all, closed to other users where they hold patients, and found by their names."""
 
 import os
 import re
 import unicodedata
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import BinaryIO, NamedTuple, TextIO
+
+_FILE, _FOLDER = 0o600, 0o700  # for this user alone
+_OTHERS = 0o077
 
 _Names = dict[str, list[str]]  # a name in lower case -> the names on disk
 _UNSEEN = {"Cc", "Cs", "Zl", "Zp"}  # Unicode's control characters, surrogates, and separators of lines and paragraphs
@@ -14,10 +17,12 @@ _FIRST_BYTE = 0xDC00  # what Python adds to a byte of a name that is not UTF-8
 
 
 @contextmanager
-def write_atomically(path: str | Path) -> Iterator[TextIO]:
+def write_atomically(path: str | Path, *, private: bool = False) -> Iterator[TextIO]:
     r"""A UTF-8 text file to write to; it takes its name only when all of it is written, and replaces what had it.
 
     What UTF-8 cannot hold, as in the names of some files, is written as `\udce9`.
+
+    A `private` file, and any file in a folder that is closed to other users, is closed to them too.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "notes.txt"
@@ -26,20 +31,88 @@ def write_atomically(path: str | Path) -> Iterator[TextIO]:
     >>> target.read_text()
     'whole'
     """
-    path = Path(path)
+    with (
+        _unfinished(Path(path), private) as unfinished,
+        open(unfinished, "w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        yield file
+
+
+@contextmanager
+def write_binary(path: str | Path, *, private: bool = False) -> Iterator[BinaryIO]:
+    """The same for bytes, which are on the disk before the file takes its name."""
+    with _unfinished(Path(path), private) as unfinished, open(unfinished, "wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_text(path: str | Path, text: str, *, private: bool = False) -> None:
+    """Write a text file that is there whole or not at all."""
+    with write_atomically(path, private=private) as file:
+        file.write(text)
+
+
+@contextmanager
+def _unfinished(path: Path, private: bool) -> Iterator[Path]:
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(unfinished, "w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-            yield file
+        if private or not path.parent.stat().st_mode & _OTHERS:
+            make_private_file(unfinished)
+        yield unfinished
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
 
 
-def write_text(path: str | Path, text: str) -> None:
-    """Write a text file that is there whole or not at all."""
-    with write_atomically(path) as file:
-        file.write(text)
+def make_private_file(path: Path) -> None:
+    """Make an empty file that other users cannot open, whatever the umask says."""
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, _FILE))
+    path.chmod(_FILE)
+
+
+def make_private_folder(folder: str | Path) -> list[Path]:
+    """Make a folder that is closed to other users, and those above it that are missing; gives what it made.
+
+    A folder that is there already stays as it is.
+    """
+    folder, made = Path(folder), list[Path]()
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        with suppress(FileExistsError):  # of another process, which made it just now
+            path.mkdir(_FOLDER)
+            path.chmod(_FOLDER)
+            made.append(path)
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file, not a folder; choose another place")
+    return made
+
+
+def make_first_free(folders: Iterable[Path]) -> list[Path]:
+    """Make the first of these folders that is not there yet; gives what was made, that folder last.
+
+    No two processes get the same one.
+    """
+    for folder in folders:
+        if (made := make_private_folder(folder)) and made[-1] == folder:
+            return made
+    raise FileExistsError("all the names for a new folder are taken; choose another place")
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove these folders, the last one first, as far as nothing is in them."""
+    with suppress(OSError):
+        for folder in reversed(list(folders)):
+            folder.rmdir()
+
+
+def close_to_others(folder: Path) -> None:
+    """Take from other users every right to a folder of ours and to all that is in it."""
+    for place, _, names in os.walk(folder):
+        os.chmod(place, _FOLDER)
+        for path in (os.path.join(place, name) for name in names):
+            if not os.path.islink(path):  # what a link leads to is not ours
+                os.chmod(path, _FILE)
 
 
 def visible(text: str) -> str:

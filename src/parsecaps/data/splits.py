@@ -6,6 +6,7 @@ case that takes no part. All images of a patient are on one side, always. Who ta
 
 import csv
 import hashlib
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -211,14 +212,19 @@ def fold_divisions(section: DataSection, data: DataSet) -> tuple[list[Divided], 
 
 
 def write_split(
-    path: str | Path, data: DataSet, division: Division, *, more: Mapping[str, Sequence[str]] | None = None
+    path: str | Path,
+    data: DataSet,
+    division: Division,
+    *,
+    more: Mapping[str, Sequence[str]] | None = None,
+    private: bool = False,
 ) -> None:
     """Write a division as CSV, one row per case; a blank split means that the case takes no part.
 
     `more` columns, with a text for each case, may follow; `read_split` passes over them.
     """
     more = more or {}
-    with write_atomically(path) as file:
+    with write_atomically(path, private=private) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*COLUMNS, *more])
         for i, (part, case) in enumerate(_zip(division, data)):
@@ -298,9 +304,13 @@ def split_hash(data: DataSet, division: Division) -> str:
 
 
 def relative_name(data: DataSet, case: Case) -> str:
-    """The image's path below the root of the data set, with forward slashes on every system."""
-    root = data.root.parent if data.root.is_file() else data.root
-    return case.image.relative_to(root).as_posix() if case.image.is_relative_to(root) else case.image.as_posix()
+    """The image's path below the root of the data set, or its whole path; with forward slashes on every system.
+
+    It is the same from whatever folder the data set is opened, and however its path is written.
+    """
+    root = Path(os.path.abspath(data.root.parent if data.root.is_file() else data.root))
+    image = Path(os.path.abspath(case.image))
+    return image.relative_to(root).as_posix() if image.is_relative_to(root) else image.as_posix()
 
 
 def rows_of(division: Division, part: Split) -> list[int]:

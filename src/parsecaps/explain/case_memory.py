@@ -8,7 +8,6 @@ the bundle, which can so be given away; it works without them.
 
 import io
 import json
-import os
 import re
 import zipfile
 import zlib
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
-from parsecaps.data.files import refuse_links, remove_files
+from parsecaps.data.files import refuse_links, remove_files, write_binary
 from parsecaps.explain.strict_tree import STATISTICS_CASES, save_statistics, strict_statistics
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn.couplings import Coupling
@@ -96,22 +95,17 @@ class CaseMemory:
         """Write `memory.npz` into a folder: arrays, and the names as JSON in bytes; nothing needs pickle."""
         path = Path(folder) / MEMORY_FILE
         names = {"name": list(self.predictions.name), "patient": list(self.predictions.patient), "model": self.model}
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            with open(unfinished, "wb") as file:
-                np.savez_compressed(
-                    file,
-                    names=np.frombuffer(json.dumps(names).encode(), dtype=np.uint8),
-                    logits=self.predictions.logits.astype(np.float32),
-                    label=self.predictions.label.astype(np.int32),
-                    presence=self.presence.astype(np.float32),
-                    concepts=self.truth.astype(np.float16),
-                    capsules=self.capsules,
-                    global_capsule=self.global_capsule,
-                )
-            os.replace(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with write_binary(path, private=True) as file:
+            np.savez_compressed(
+                file,
+                names=np.frombuffer(json.dumps(names).encode(), dtype=np.uint8),
+                logits=self.predictions.logits.astype(np.float32),
+                label=self.predictions.label.astype(np.int32),
+                presence=self.presence.astype(np.float32),
+                concepts=self.truth.astype(np.float16),
+                capsules=self.capsules,
+                global_capsule=self.global_capsule,
+            )
 
     @classmethod
     def load(cls, folder: str | Path, bundle: Bundle) -> "CaseMemory":
@@ -332,16 +326,10 @@ def write_thumbnails(
     Shapes:
         - images: (N, 1 or 3, size, size) uint8, as a cache maps them; only one is in memory at a time
     """
-    path = Path(path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as archive:
-            for place, row in enumerate(rows):
-                archive.writestr(zipfile.ZipInfo(f"{place}.jpg", _LONG_AGO), jpeg(np.asarray(images[row])))
-                progress(place + 1, len(rows))
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with write_binary(path, private=True) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for place, row in enumerate(rows):
+            archive.writestr(zipfile.ZipInfo(f"{place}.jpg", _LONG_AGO), jpeg(np.asarray(images[row])))
+            progress(place + 1, len(rows))
 
 
 def read_thumbnails(path: str | Path, places: Sequence[int]) -> list[bytes]:

@@ -15,6 +15,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from parsecaps.data.files import write_binary
 from parsecaps.metrics import Score
 from parsecaps.metrics.comparison import Difference
 from parsecaps.models.pretrained import read_shapes, read_tensors, weights_digest
@@ -104,7 +105,8 @@ def save_statistics(folder: str | Path, statistics: Mapping[str, Tensor], digest
     """Write what `strict_statistics` gave beside the model with this digest of its weights."""
     from safetensors.torch import save
 
-    (Path(folder) / STATISTICS_FILE).write_bytes(save(dict(statistics), {"model": digest}))
+    with write_binary(Path(folder) / STATISTICS_FILE) as file:
+        file.write(save(dict(statistics), {"model": digest}))
 
 
 def load_statistics(folder: str | Path, model: nn.Module) -> dict[str, Tensor] | None:

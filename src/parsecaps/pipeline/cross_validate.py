@@ -1,20 +1,23 @@
 """Cross-validation: a run for each fold, and one score that every patient has a share in."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from parsecaps.config import Config
-from parsecaps.data.files import refuse_links, write_text
+from parsecaps.data.files import plain_name, refuse_links
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import fold_divisions
 from parsecaps.pipeline.evaluate import evaluate_run, write_results
-from parsecaps.pipeline.train import fit, settled
+from parsecaps.pipeline.train import fit_run, settled
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.choose import absolute
+from parsecaps.training.folder import locked, new_run
 from parsecaps.training.processes import find_processes
-from parsecaps.training.start import new_run
+from parsecaps.training.stopping import sigterm_raises
+from parsecaps.training.threads import using_threads
 
 FOLDS = 5
 _MAY_DIFFER = ("training.batch_size", "training.devices")  # the first is lowered where there are fewer images
@@ -46,13 +49,18 @@ def cross_validate(
         run = Run(resume)
         if not run.folds:
             raise ValueError(f"{run.folder} is no cross-validation; resume it with fit")
-    else:
-        chosen = settled(config, settings)
-        wanted = FOLDS if folds is None else folds
-        if folds is not None or not chosen.data.folds:
-            chosen = chosen.change("data", folds=wanted)
-        chosen = chosen.change("data", path=absolute(chosen.data.path), fold=None)
-        run = _begin(chosen, run_folder, callbacks)
+        with sigterm_raises(), locked(run):
+            return _train_folds(run, callbacks)
+    chosen = settled(config, settings)
+    wanted = FOLDS if folds is None else folds
+    if folds is not None or not chosen.data.folds:
+        chosen = chosen.change("data", folds=wanted)
+    chosen = chosen.change("data", path=absolute(chosen.data.path), fold=None)
+    with sigterm_raises(), _begun(chosen, run_folder, callbacks) as run:
+        return _train_folds(run, callbacks)
+
+
+def _train_folds(run: Run, callbacks: Callbacks) -> Run:
     number = len(run.folds)
     finished = all(map(_is_finished, run.folds)) and run.scores_file.is_file()
     for i in range(number):
@@ -61,11 +69,17 @@ def cross_validate(
         callbacks.log(f"all {number} folds of {run.folder} have their scores; nothing is left to do")
         return run
     callbacks.log(f"scoring {number} folds together")
-    write_results(run, evaluate_run(run.folder, reading=callbacks.reading))
+    try:
+        with using_threads(run.fold(1).threads):
+            write_results(run, evaluate_run(run.folder, reading=callbacks.reading))
+    except KeyboardInterrupt as stopped:
+        words = f"stopped while scoring {number} folds; go on with parsecaps train --resume {run.folder}"
+        raise type(stopped)(words) from None
     return run
 
 
-def _begin(config: Config, run_folder: str | Path | None, callbacks: Callbacks) -> Run:
+@contextmanager
+def _begun(config: Config, run_folder: str | Path | None, callbacks: Callbacks) -> Iterator[Run]:
     """The folder with the configuration in it, from which everything can be resumed."""
     processes = find_processes(config.training.devices)
     if processes.count > 1:
@@ -73,15 +87,22 @@ def _begin(config: Config, run_folder: str | Path | None, callbacks: Callbacks) 
             "folds are trained one after another in one process; leave out --devices, or train each fold on its own "
             "with --set data.fold=1"
         )
-    _, whose = fold_divisions(config.data, open_data(config.data.path, config.data.source))
-    callbacks.log(f"folds: {config.data.folds} ({whose})")
-    run = new_run(run_folder, config, processes)
-    for number in range(1, config.data.folds + 1):
-        if run.fold(number).is_there:
+    with new_run(run_folder, plain_name(config.data.path) or "run", processes) as run:
+        try:
+            _, whose = fold_divisions(config.data, open_data(config.data.path, config.data.source))
+        except KeyboardInterrupt as stopped:
+            raise type(stopped)("stopped before the training began; nothing is kept") from None
+        callbacks.log(f"folds: {config.data.folds} ({whose})")
+        before = [number for number in range(1, config.data.folds + 1) if run.fold(number).is_there]
+        for number in before:
             _check_same(run.fold(number), config.change("data", fold=number))
-    run.folder.mkdir(parents=True, exist_ok=True)
-    write_text(run.config_file, config.to_yaml())
-    return run
+        run.write_text(run.config_file, config.to_yaml())
+        try:
+            yield run
+        except Exception:
+            if sum(fold.is_there for fold in run.folds) == len(before):  # nothing was trained: leave no folder
+                run.config_file.unlink()
+            raise
 
 
 def _train_fold(run: Run, number: int, callbacks: Callbacks) -> None:
@@ -91,18 +112,14 @@ def _train_fold(run: Run, number: int, callbacks: Callbacks) -> None:
     callbacks.log(f"fold {number} of {of}")
     try:
         if fold.is_there:
-            fit(resume=fold.folder, callbacks=callbacks)
+            fit_run(None, resume=fold.folder, callbacks=callbacks)
         else:
-            fit(run.config.change("data", fold=number), run_folder=fold.folder, callbacks=callbacks)
-    except KeyboardInterrupt:
+            config, first = run.config.change("data", fold=number), run.fold(1)
+            threads = first.threads if first.is_there else None  # the same for all, so that a stop changes nothing
+            fit_run(config, run_folder=fold.folder, callbacks=callbacks, threads=threads)
+    except KeyboardInterrupt as stopped:
         words = f"stopped in fold {number} of {of}; go on with parsecaps train --resume {run.folder}"
-        raise KeyboardInterrupt(words) from None
-    except Exception:
-        if number == 1 and not fold.is_there:  # nothing was trained yet: a wrong setting leaves no folder
-            run.config_file.unlink()
-            if not any(run.folder.iterdir()):
-                run.folder.rmdir()
-        raise
+        raise type(stopped)(words) from None
 
 
 def _check_same(fold: Run, config: Config) -> None:

@@ -14,6 +14,8 @@ from parsecaps.pipeline.train import fit
 from parsecaps.report.case_page import demo_page
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
+from parsecaps.training.stopping import sigterm_raises
+from parsecaps.training.threads import using_threads
 
 RUN = "run"
 PAGE = "index.html"
@@ -37,9 +39,14 @@ def demo_config(path: str | Path | None = None, overrides: list[str] | None = No
 def demo(config: Config, folder: str | Path, callbacks: Callbacks | None = None) -> Demo:
     """Train and score in `folder/run`, and leave a page with unseen cases, `folder/index.html`."""
     folder, callbacks = Path(folder), callbacks or Callbacks()
-    run = fit(config, run_folder=folder / RUN, callbacks=callbacks)
-    callbacks.log("keeping the training cases to compare with, and explaining unseen ones")
-    return Demo(run, write_demo_page(run, folder / PAGE))
+    with sigterm_raises():
+        run = fit(config, run_folder=folder / RUN, callbacks=callbacks)
+        callbacks.log("keeping the training cases to compare with, and explaining unseen ones")
+        try:
+            with using_threads(run.threads):
+                return Demo(run, write_demo_page(run, folder / PAGE))
+        except KeyboardInterrupt as stopped:
+            raise type(stopped)(f"stopped before the page was written; the run is in {run.folder}") from None
 
 
 def write_demo_page(run: Run, page: Path) -> Path:

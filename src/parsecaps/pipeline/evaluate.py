@@ -11,7 +11,6 @@ from parsecaps.config import EvaluateConfig, load_settings
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet, Split
-from parsecaps.data.files import write_text
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import Division
 from parsecaps.metrics import FoldScores, Scores, Sets, score, score_sets
@@ -87,14 +86,14 @@ def write_results(run: Run, evaluation: Evaluation) -> None:
     if run.is_trained:
         write_card(run, evaluation.scores)
     name = run.folder.name
-    write_text(run.page_file, scores_page({name: evaluation.scores}, title=f"Scores: {name}"))
+    run.write_text(run.page_file, scores_page({name: evaluation.scores}, title=f"Scores: {name}"))
     run.write_json(run.scores_file, evaluation.scores.as_dict())
 
 
 def write_card(run: Run, scores: Scores | None) -> None:
     """Write the card of the run's model beside it."""
     bundle = Bundle.load(run.bundle_folder)  # as it is now: its concepts may have got other names
-    write_text(run.card_file, model_card(bundle, run.config, run.about, run.data_check, scores))
+    run.write_text(run.card_file, model_card(bundle, run.config, run.about, run.data_check, scores))
 
 
 def _evaluate_one(run: Run, settings: EvaluateConfig) -> Evaluation:

@@ -10,6 +10,8 @@ from parsecaps.report.pages import draw_curves
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.fit import train_run
+from parsecaps.training.stopping import sigterm_raises
+from parsecaps.training.threads import using_threads
 
 
 def fit(
@@ -28,21 +30,30 @@ def fit(
     its scores gets them. Where scoring fails, the model is there all the same, and `failure` of the run says why.
     """
     callbacks = callbacks or Callbacks(log=print)
-    if resume is not None:
-        if config is not None or settings or run_folder is not None:
-            raise ValueError("a run is resumed as it was started; give resume alone")
-        before = Run(resume)
-        finished = before.is_trained and before.scores_file.is_file()
-        run = train_run(resume=resume, callbacks=callbacks)
-    else:
-        finished = False
-        run = train_run(settled(config, settings), run_folder=run_folder, callbacks=callbacks)
-    if finished:
-        callbacks.log("it has its scores; nothing is left to do")
-    elif run.is_main:
-        run.remove_unfinished()
-        draw_curves(run.curves_file, run.history, run.best_epoch - 1)
-        run.failure = _score(run, callbacks)
+    if resume is not None and (config is not None or settings or run_folder is not None):
+        raise ValueError("a run is resumed as it was started; give resume alone")
+    chosen = settled(config, settings) if resume is None else None
+    return fit_run(chosen, run_folder=run_folder, resume=resume, callbacks=callbacks)
+
+
+def fit_run(
+    config: Config | None,
+    *,
+    run_folder: str | Path | None = None,
+    resume: str | Path | None = None,
+    callbacks: Callbacks,
+    threads: int | None = None,
+) -> Run:
+    """`fit` of settings that are settled, with so many threads; None chooses."""
+    finished = resume is not None and Run(resume).is_trained and Run(resume).scores_file.is_file()
+    with sigterm_raises():
+        run = train_run(config, run_folder=run_folder, resume=resume, callbacks=callbacks, threads=threads)
+        if finished:
+            callbacks.log("it has its scores; nothing is left to do")
+        elif run.is_main:
+            run.remove_unfinished()
+            with using_threads(run.threads):
+                run.failure = _score(run, callbacks)
     return run
 
 
@@ -55,9 +66,10 @@ def settled(config: Config | str | Path | None, settings: Mapping[str, Any] | No
 
 
 def _score(run: Run, callbacks: Callbacks) -> str:
-    """Calibrate and score the chosen model, and say what went wrong; whatever it is, the model stays."""
+    """Draw the curves, calibrate and score the chosen model, and say what went wrong; in any case the model stays."""
     again = f"the model is in {run.bundle_folder}; score it with parsecaps train --resume {run.folder}"
     try:
+        draw_curves(run.curves_file, run.history, run.best_epoch - 1)
         counts = run.data_check["patients_by_part"]
         if not counts["test"] and not counts["val"]:
             write_card(run, None)
@@ -66,8 +78,8 @@ def _score(run: Run, callbacks: Callbacks) -> str:
         callbacks.log(f"scoring the {'test' if counts['test'] else 'validation'} part")
         calibrate_run(Run(run.folder, reading=callbacks.reading))
         write_results(run, evaluate_run(run.folder, reading=callbacks.reading))
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"stopped while scoring; {again}") from None
+    except KeyboardInterrupt as stopped:
+        raise type(stopped)(f"stopped while scoring; {again}") from None
     except Exception as error:  # of any kind: days of training may lie behind it
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}; {again}"
         callbacks.log(f"scoring failed: {reason}")

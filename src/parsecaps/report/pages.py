@@ -1,12 +1,13 @@
 """What pages are made of: templates filled to files that need nothing but themselves, and line charts as numbers."""
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from parsecaps.data.files import write_binary
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -134,6 +135,5 @@ def draw_curves(path: Path, history: Sequence[Mapping[str, float]], best: int) -
         axes.set(xlabel="epoch", ylabel=lines[0].rpartition("_")[2])
         axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    figure.savefig(unfinished, format="png", dpi=120)
-    os.replace(unfinished, path)
+    with write_binary(path, private=True) as file:
+        figure.savefig(file, format="png", dpi=120)

@@ -3,6 +3,17 @@
 from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.loop import DivergedError
 from parsecaps.training.objective import Objective
+from parsecaps.training.stopping import TerminatedError
 from parsecaps.training.terms import TERMS, Loss, Term, TermContext
 
-__all__ = ["TERMS", "Callbacks", "DivergedError", "Loss", "Objective", "Progress", "Term", "TermContext"]
+__all__ = [
+    "TERMS",
+    "Callbacks",
+    "DivergedError",
+    "Loss",
+    "Objective",
+    "Progress",
+    "Term",
+    "TermContext",
+    "TerminatedError",
+]

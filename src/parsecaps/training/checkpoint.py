@@ -1,6 +1,5 @@
 """All that a run needs to go on as if it had never been stopped, in one file that is there whole or not at all."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from parsecaps.data.files import write_binary
 from parsecaps.models.pretrained import check_finite
 from parsecaps.stored import checked
 
@@ -74,15 +74,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 def write_tensors(path: Path, content: Mapping[str, Any]) -> None:
     """`torch.save`, under another name first; strides are kept, without which results differ in the last bit."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(unfinished, "wb") as file:
-            torch.save(dict(content), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with write_binary(path, private=True) as file:
+        torch.save(dict(content), file)
 
 
 def read_tensors(path: Path) -> dict[str, Any]:

@@ -98,7 +98,6 @@ def choose(config: Config, data: DataSet, division: Division, *, processes: int 
     chosen = chosen.change("preparation", channels=channels)
     if config.augmentation is not None:
         chosen = chosen.change("augmentation", flip=_flip(config.augmentation, data, pick))
-    chosen = chosen.change("data", path=absolute(config.data.path))
     settled = {"epochs": epochs, "batch_size": batch_size, "class_balance": balance, "patience": patience}
     return chosen.change("training", **settled, precision=precision), choices
 

@@ -2,22 +2,27 @@
 
 import os
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
 
 from parsecaps.config import Config
-from parsecaps.data.files import refuse_links
+from parsecaps.data.files import close_to_others, plain_name, refuse_links
 from parsecaps.prediction.bundle import Bundle, unnamed_concepts
 from parsecaps.run import Run
 from parsecaps.training.build import build_batches, build_step
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.checkpoint import Position, load_weights, read_checkpoint, read_position
+from parsecaps.training.choose import Choice
+from parsecaps.training.folder import locked, new_run
 from parsecaps.training.loop import StoppedError, TrainingLoop, forget_all_but, write_history
 from parsecaps.training.optimizer import Schedule
 from parsecaps.training.processes import Processes, find_processes, join_processes
-from parsecaps.training.start import new_run, owned, reopen_run, start_run, write_start
+from parsecaps.training.start import reopen_run, start_run, write_start
+from parsecaps.training.stopping import StopRequest, signals_ask, sigterm_raises
+from parsecaps.training.threads import choose_threads, using_threads
 
 
 def train_run(
@@ -26,34 +31,44 @@ def train_run(
     run_folder: str | Path | None = None,
     resume: str | Path | None = None,
     callbacks: Callbacks | None = None,
+    threads: int | None = None,
 ) -> Run:
     """Train as a configuration says; or `resume` a run.
 
     A new run gets `run_folder`, which must not hold one yet; without it, the next free name below `runs`. A resumed
     run ends with the same weights as one that was never stopped, bit for bit on a CPU. Ctrl-C saves and raises
-    `KeyboardInterrupt`; a loss that is not finite raises `DivergedError`. With several processes only the first one
-    writes and reports.
+    `KeyboardInterrupt`, SIGTERM saves and raises `TerminatedError`; a loss that is not finite raises `DivergedError`.
+    With several processes only the first one writes and reports. `threads` is chosen where it is not given; a resumed
+    run has those it was started with.
     """
     if (config is None) == (resume is None):
         raise ValueError("give train_run either a configuration or a run to resume")
     callbacks = callbacks or Callbacks()
-    with torch.random.fork_rng(devices=[]):
+    with sigterm_raises(), torch.random.fork_rng(devices=[]):
         if resume is not None:
             return _resume(Run(resume), callbacks)
         assert config is not None
-        return _start(config, run_folder, callbacks)
+        return _start(config, run_folder, callbacks, threads)
 
 
-def _start(config: Config, run_folder: str | Path | None, callbacks: Callbacks) -> Run:
+def _start(config: Config, run_folder: str | Path | None, callbacks: Callbacks, threads: int | None) -> Run:
     processes = find_processes(config.training.devices)
     callbacks = callbacks if processes.is_main else Callbacks()
-    run = new_run(run_folder, config, processes)
-    start = start_run(run, config, processes, callbacks)
-    training = _Training(run, processes, callbacks)  # wrong settings show here, before there is a folder
-    with owned(run) if processes.is_main else nullcontext():
-        if processes.is_main:
-            write_start(run, start, processes)
-        return training.finish()
+    name = plain_name(config.data.path) or "run"
+    with new_run(run_folder, name, processes) as run, _stopping(run, processes) as stop:
+        if not processes.by_torchrun and not processes.is_main:  # the first one has chosen
+            threads = run.threads
+        if threads is None:
+            choice = choose_threads(processes.here)
+        else:
+            choice = Choice("threads", str(threads), "as in the first fold")
+        with using_threads(int(choice.value)):
+            start = start_run(run, config, processes, callbacks)
+            callbacks.log(str(choice))
+            training = _Training(run, processes, callbacks, stop)  # wrong settings show here, before there is a run
+            if processes.is_main:
+                write_start(run, start._replace(choices=[*start.choices, choice]), processes)
+            return training.finish()
 
 
 def _resume(run: Run, callbacks: Callbacks) -> Run:
@@ -63,18 +78,40 @@ def _resume(run: Run, callbacks: Callbacks) -> Run:
     if processes.is_main and run.is_trained:
         callbacks.log(f"{run.folder} is trained to the end")
         return run
-    with owned(run) if processes.is_main else nullcontext():
+    if run.threads != torch.get_num_threads():
+        callbacks.log(f"threads: {run.threads} (as the run was started with, for the same result)")
+    lock = locked(run) if processes.is_main else nullcontext()
+    with lock, _stopping(run, processes) as stop, using_threads(run.threads):
         if processes.is_main:
             run.remove_unfinished()
         reopen_run(run, callbacks)
-        return _Training(run, processes, callbacks).finish()
+        return _Training(run, processes, callbacks, stop).finish()
+
+
+@contextmanager
+def _stopping(run: Run, processes: Processes) -> Iterator[StopRequest]:
+    """What a stop does before and beside the loop, which saves: it says where the run is.
+
+    A process that Fabric started does not leave before it has joined the first one, which would wait for it.
+    """
+    stop, waits_for = StopRequest(), not processes.by_torchrun and not processes.is_main
+    try:
+        with signals_ask(stop) if waits_for else nullcontext():
+            yield stop
+    except KeyboardInterrupt as stopped:
+        if stopped.args or not processes.is_main:
+            raise
+        words = "stopped before the training began; nothing is kept"
+        if run.is_there:
+            words = f"stopped; go on with parsecaps train --resume {run.folder}"
+        raise type(stopped)(words) from None
 
 
 class _Training:
     """The parts of a run, put together."""
 
-    def __init__(self, run: Run, processes: Processes, callbacks: Callbacks) -> None:
-        self.run, self.processes, self.callbacks = run, processes, callbacks
+    def __init__(self, run: Run, processes: Processes, callbacks: Callbacks, stop: StopRequest) -> None:
+        self.run, self.processes, self.callbacks, self.stop = run, processes, callbacks, stop
         run.is_main = processes.is_main
         batches = build_batches(run, "train", processes)
         assert batches is not None
@@ -98,17 +135,22 @@ class _Training:
         model = self.step.model
         idle = model.has_capsules and model.num_concepts > 0 and not self.step.reconstruct  # the decoder: no gradient
         schedule = Schedule.build(self.run.config)
-        with join_processes(self.run, self.processes, first_step=position.step, idle_parameters=idle) as fabric:
-            loop = TrainingLoop(fabric, self.run, self.step, schedule, self.batches, self.validation, self.callbacks)
+        first_step, stop = position.step, self.stop
+        with (
+            signals_ask(stop),
+            join_processes(self.run, self.processes, first_step=first_step, idle_parameters=idle) as fabric,
+        ):
+            parts = self.step, schedule, self.batches, self.validation
+            loop = TrainingLoop(fabric, self.run, *parts, self.callbacks, stop)
             if self.run.last_checkpoint.exists():
                 loop.resume()
             try:
                 return loop.train()
-            except StoppedError:
+            except StoppedError as stopped:
                 position = loop.position
                 place = f"stopped in epoch {position.epoch + 1}, after batch {position.batch}"
                 words = f"{place}; go on with parsecaps train --resume {self.run.folder}"
-                raise KeyboardInterrupt(*([words] if self.processes.is_main else [])) from None
+                raise stopped.reason(*([words] if self.processes.is_main else [])) from None
 
     def _write_result(self, position: Position) -> None:
         """Write the history, the result, and the best weights as a bundle."""
@@ -127,6 +169,7 @@ class _Training:
         run.write_json(run.about_file, run.about | result)
         concepts = data.concepts or unnamed_concepts(model.num_concepts)
         _save_bundle(run, Bundle(model.eval(), run.preparation, data.classes, concepts[: model.num_concepts]))
+        close_to_others(run.bundle_folder)
 
 
 def _save_bundle(run: Run, bundle: Bundle) -> None:

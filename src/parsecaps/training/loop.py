@@ -6,11 +6,8 @@ weights and the optimizer are all that has to be kept to go on as if nothing had
 """
 
 import csv
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
@@ -29,6 +26,8 @@ from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.checkpoint import FORMAT, Position, read_checkpoint, read_position, write_tensors
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.training.optimizer import Schedule
+from parsecaps.training.pace import Pace
+from parsecaps.training.stopping import STOPS, StopRequest
 from parsecaps.training.terms import Loss
 from parsecaps.types import Batch, Output
 
@@ -43,7 +42,11 @@ class DivergedError(ValueError):
 
 
 class StoppedError(Exception):
-    """Ctrl-C was pressed; a checkpoint has been written."""
+    """A stop was asked for, by an index of `STOPS`; a checkpoint has been written."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.reason = STOPS[number] or KeyboardInterrupt
 
 
 class TrainingStep(nn.Module):
@@ -94,7 +97,7 @@ class MovingAverage:
 
 
 class TrainingLoop:
-    """Trains what is left of a run. `train` returns when it is done; Ctrl-C and a loss gone wrong raise.
+    """Trains what is left of a run. `train` returns when it is done; a stop that is asked for and a bad loss raise.
 
     With `training.ema`, an exponential moving average of the weights is validated and kept instead of the weights.
     With several processes, all of them agree every few steps on whether to stop or to save.
@@ -109,8 +112,9 @@ class TrainingLoop:
         batches: Batches,
         validation: Batches | None,
         callbacks: Callbacks,
+        stop: StopRequest,
     ) -> None:
-        self.fabric, self.run, self.schedule, self.callbacks = fabric, run, schedule, callbacks
+        self.fabric, self.run, self.schedule, self.callbacks, self.stop = fabric, run, schedule, callbacks, stop
         self.batches, self.validation, self.settings = batches, validation, run.config.training
         self.step = step.to(fabric.device)
         self.average = MovingAverage(step.model, self.settings.ema) if self.settings.ema else None
@@ -119,9 +123,9 @@ class TrainingLoop:
         self.means = self._new_means()
         self.first_loss = torch.tensor(torch.nan, device=fabric.device)
         self.bad_step = torch.tensor(-1, device=fabric.device)  # stays on the device, so that no step waits for it
-        self.stop_wanted = False
-        self.started = self.saved = self.reported = time.monotonic()
-        self.first_step = 0
+        self.started = self.saved = self.reported = self.timed = time.monotonic()
+        self.first_step = self.timed_step = 0
+        self.pace = Pace()
 
     def resume(self) -> None:
         """Go to where the last checkpoint was written."""
@@ -149,9 +153,8 @@ class TrainingLoop:
         network = self.fabric.setup_module(self.step)
         self.started = self.saved = time.monotonic()
         self.first_step = self.position.step
-        with _ctrl_c_asks(self):
-            while not self.position.done:
-                self._train_epoch(network)
+        while not self.position.done:
+            self._train_epoch(network)
         for logger in self.fabric.loggers:
             logger.finalize("success")
         return self.position
@@ -159,6 +162,7 @@ class TrainingLoop:
     def _train_epoch(self, network: nn.Module) -> None:
         position, started = self.position, time.monotonic()
         network.train()
+        self._start_timing()
         for batch in self.batches.epoch(position.epoch, start=position.batch):
             self._train_step(network, _to(batch, self.fabric.device))
             position.batch += 1
@@ -196,11 +200,32 @@ class TrainingLoop:
         if not (alone or last or self.position.batch % _AGREE_STEPS == 0):
             return
         stop, save = self._agree()
+        self._time_steps()
         if (stop or save) and not last:
             self._save()
             if stop:
-                raise StoppedError
+                self._leave(stop)
         self._report()
+        self._start_timing()
+
+    def _leave(self, stop: int) -> None:
+        self.fabric.barrier()  # whoever leaves first may take the others with it, and the first process still writes
+        raise StoppedError(stop)
+
+    def _start_timing(self) -> None:
+        self.timed, self.timed_step = time.monotonic(), self.position.step
+
+    def _time_steps(self) -> None:
+        """Say so where steps have become slow."""
+        slow = self.pace.add((time.monotonic() - self.timed) / max(1, self.position.step - self.timed_step))
+        if slow is not None:
+            now, then = slow
+            threads = torch.get_num_threads()
+            self.callbacks.log(
+                f"a step takes {now / then:.0f} times as long as at first ({now:.2g} s, not {then:.2g} s): the machine "
+                f"is busy, and this run has {threads} thread{'s' * (threads > 1)}; end the other work, or start a new "
+                "run, which takes as many threads as are free by then"
+            )
 
     @torch.no_grad()
     def _validate(self) -> EpochMeans:
@@ -238,20 +263,20 @@ class TrainingLoop:
             forget_all_but(run, position.best + 1)
             write_history(run, position.history)
             self.callbacks.log(_line(row, self.schedule.epochs, position.chooses and waited == 0))
-        if not position.done and self._agree()[0]:
-            raise StoppedError
+        if not position.done and (stop := self._agree()[0]):
+            self._leave(stop)
 
-    def _agree(self) -> tuple[bool, bool]:
-        """Whether to stop and whether to save; raises where a step went wrong."""
+    def _agree(self) -> tuple[int, bool]:
+        """Whether to stop, an index of `STOPS`, and whether to save; raises where a step went wrong."""
         due = time.monotonic() - self.saved >= self.settings.checkpoint_seconds
-        flags = torch.tensor([-1, self.stop_wanted, due], device=self.fabric.device)
+        flags = torch.tensor([-1, self.stop.number, due], device=self.fabric.device)
         flags[0] = self.bad_step
         if self.fabric.world_size > 1:
             distributed.all_reduce(flags, distributed.ReduceOp.MAX)
         bad, stop, save = flags.tolist()
         if bad >= 0:
             raise DivergedError(self._describe_divergence(bad))
-        return bool(stop), bool(save)
+        return int(stop), bool(save)
 
     def _describe_divergence(self, step: int) -> str:
         epoch, batch = divmod(step, len(self.batches))
@@ -313,7 +338,7 @@ def forget_all_but(run: Run, epoch: int) -> None:
 
 def write_history(run: Run, history: Sequence[Mapping[str, float]]) -> None:
     """One row per epoch; the file has all of them again each time, so it always fits the checkpoint."""
-    with write_atomically(run.history_file) as file:
+    with write_atomically(run.history_file, private=True) as file:
         writer = csv.DictWriter(file, list(history[0]), lineterminator="\n")
         writer.writeheader()
         for row in history:
@@ -323,25 +348,6 @@ def write_history(run: Run, history: Sequence[Mapping[str, float]]) -> None:
 def _to(batch: Batch, device: torch.device) -> Batch:
     moved: Batch = torch.utils._pytree.tree_map_only(Tensor, lambda x: x.to(device, non_blocking=True), batch)
     return moved
-
-
-@contextmanager
-def _ctrl_c_asks(loop: TrainingLoop) -> Iterator[None]:
-    """Let the first Ctrl-C ask the loop to save and stop; the second one interrupts at once."""
-    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def ask(number: int, frame: Any) -> None:
-        loop.stop_wanted = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    signal.signal(signal.SIGINT, ask)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _line(row: Mapping[str, float], epochs: int, is_best: bool) -> str:

@@ -11,28 +11,38 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
+from parsecaps.data.files import close_to_others
 from parsecaps.run import Run
 
 
 @dataclass(frozen=True)
 class Processes:
-    """`count` processes on `machines` machines; this one has the number `rank`, from 0."""
+    """`count` processes on `machines` machines; this one has the number `rank`, from 0.
+
+    `by_torchrun` says who started them: torchrun, or Fabric from the first one.
+    """
 
     rank: int = 0
     count: int = 1
     machines: int = 1
+    by_torchrun: bool = False
 
     @property
     def is_main(self) -> bool:
         """Whether this is the one that prints and writes files."""
         return self.rank == 0
 
+    @property
+    def here(self) -> int:
+        """How many of them share this machine."""
+        return self.count // self.machines
+
 
 def find_processes(devices: int) -> Processes:
     """Those of torchrun, or `devices` that Fabric starts from this one (a started one has its LOCAL_RANK)."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         count, here = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
-        return Processes(int(os.environ["RANK"]), count, count // here)
+        return Processes(int(os.environ["RANK"]), count, count // here, by_torchrun=True)
     return Processes(int(os.environ.get("LOCAL_RANK", 0)) if devices > 1 else 0, devices)
 
 
@@ -48,14 +58,26 @@ def join_processes(run: Run, processes: Processes, *, first_step: int, idle_para
     with _quiet():
         fabric = Fabric(
             accelerator="cuda" if torch.cuda.is_available() else "cpu",
-            devices=processes.count // processes.machines,
+            devices=processes.here,
             num_nodes=processes.machines,
             strategy=ddp if processes.count > 1 else "auto",
             precision="bf16-mixed" if run.config.training.precision == "bf16" else "32-true",
             loggers=logger,
         )
-        fabric.launch()
+        _launch(fabric)
+        if fabric.is_global_zero:
+            logger.experiment.flush()  # which makes the file
+            close_to_others(run.log_folder)
         yield fabric
+
+
+def _launch(fabric: Fabric) -> None:
+    """Join the processes, without the number of threads that Fabric sets for them and for all that comes after."""
+    threads, wanted = torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
+    fabric.launch()
+    torch.set_num_threads(threads)
+    if wanted is None:
+        os.environ.pop("OMP_NUM_THREADS", None)
 
 
 @contextmanager

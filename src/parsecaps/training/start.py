@@ -1,35 +1,31 @@
 """The start of a run: read, split, choose, prepare and check; then the folder with all of that written down."""
 
 import hashlib
-import os
 import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from filelock import FileLock, Timeout
 
 from parsecaps import __version__
 from parsecaps.config import Config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.check import DataCheck, check_data
-from parsecaps.data.files import plain_name, refuse_links, write_text
+from parsecaps.data.files import make_private_folder
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import case_key, describe_parts, divide_data, relative_name, row_key, write_split
 from parsecaps.data.tables import read_table
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.choose import Choice, choose
+from parsecaps.training.choose import Choice, absolute, choose
 from parsecaps.training.processes import Processes
 
-RUN_VARIABLE = "PARSECAPS_RUN"  # tells the processes that Fabric starts where the run is
 _PACKAGES = ("torch", "lightning-fabric", "numpy", "monai", "pydicom", "pillow", "safetensors", "pydantic")
 _CONTENT = "content"  # a column of a run's split.csv
 _SHOWN = 5  # problems and leaks that are listed before training is refused; notes are listed all
@@ -45,8 +41,10 @@ class Start(NamedTuple):
 def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbacks) -> Start:
     """Read, split and prepare the data, settle what is `auto`, and refuse data that are not safe to train on.
 
-    The run then has its settings and data, and its folder is as it was.
+    The run then has its settings and data, and its folder is as it was. The data are read by the path that the run
+    keeps, so that whoever opens it later finds the same files by the same names.
     """
+    config = config.change("data", path=absolute(config.data.path))
     section, run.data = config.data, _read(config)
     divided = divide_data(section, run.data)
     run.division = divided.division
@@ -78,8 +76,9 @@ def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbac
 def write_start(run: Run, start: Start, processes: Processes) -> None:
     """Write down how the run starts. `config.yaml` comes last: with it, the folder is a run."""
     assert start.check is not None
-    run.checkpoint_folder.mkdir(parents=True, exist_ok=True)
-    write_split(run.split_file, run.data, run.division, more={_CONTENT: _contents(run.data, run.prepared.digests)})
+    make_private_folder(run.checkpoint_folder)
+    contents = _contents(run.data, run.prepared.digests)
+    write_split(run.split_file, run.data, run.division, more={_CONTENT: contents}, private=True)
     run.write_json(run.data_file, start.check.as_dict())
     about = {
         "versions": _versions(),
@@ -93,7 +92,7 @@ def write_start(run: Run, start: Start, processes: Processes) -> None:
         "started": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
     run.write_json(run.about_file, about)
-    write_text(run.config_file, run.config.to_yaml())
+    run.write_text(run.config_file, run.config.to_yaml())
 
 
 def reopen_run(run: Run, callbacks: Callbacks) -> None:
@@ -112,40 +111,6 @@ def reopen_run(run: Run, callbacks: Callbacks) -> None:
                 f"{name} has other pixels, another class or other concepts than when the run was started; "
                 "put it back to resume, or train anew"
             )
-
-
-def new_run(wanted: str | Path | None, config: Config, processes: Processes) -> Run:
-    """A run in the folder that was asked for, if it holds none yet; or in the next free name below `runs`."""
-    if not processes.is_main:
-        return Run(os.environ.get(RUN_VARIABLE) or wanted or ".")
-    if wanted is not None:
-        run = Run(wanted)
-        refuse_links(run.folder)
-        if run.is_there or (run.checkpoint_folder.is_dir() and any(run.checkpoint_folder.iterdir())):
-            raise ValueError(f"{wanted} holds a run already; choose another folder, or go on with --resume {wanted}")
-        if run.bundle_folder.exists():
-            raise ValueError(f"{run.bundle_folder} is there already, and not of this run; choose another folder")
-        return run
-    name = plain_name(config.data.path) or "run"
-    taken = {path.name for path in Path("runs").glob(f"{name}-*")}
-    return Run(next(Path("runs") / f"{name}-{i}" for i in range(1, len(taken) + 2) if f"{name}-{i}" not in taken))
-
-
-@contextmanager
-def owned(run: Run) -> Iterator[None]:
-    """Make sure that no other process trains in the folder, and let those that Fabric starts know about it."""
-    run.folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(run.folder / ".lock")  # let go by the system, also when a process is killed
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise ValueError(f"{run.folder} is being trained by another process; wait for it or stop it") from None
-    os.environ[RUN_VARIABLE] = str(run.folder.resolve())
-    try:
-        yield
-    finally:
-        del os.environ[RUN_VARIABLE]
-        lock.release()
 
 
 def _read(config: Config) -> DataSet:

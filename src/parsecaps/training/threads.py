@@ -1,0 +1,107 @@
+"""How many threads a training computes with: as many as there are cores that nobody else uses at its start.
+
+More threads than free cores make a training many times slower, not a little: after each operation all of them wait for
+the one that has no core.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from parsecaps.training.choose import Choice
+
+_SAMPLE_SECONDS = 0.4
+_IDLE = (3, 4)  # columns of /proc/stat: doing nothing, and waiting for a disk
+
+
+def choose_threads(processes: int = 1) -> Choice:
+    """The number for each of so many processes on this machine; that of `OMP_NUM_THREADS` where a user has set it.
+
+    Never more than torch has by now, so `torch.set_num_threads` is heeded too.
+    """
+    most = torch.get_num_threads()
+    if os.environ.get("OMP_NUM_THREADS"):
+        return Choice("threads", str(most), "OMP_NUM_THREADS says so")
+    cores, quota = allowed_cores(), min(_quotas(Path("/")), default=None)
+    busy = min(busy_cores(), cores)
+    free = cores - busy if quota is None else min(cores - busy, quota)
+    why = f"{busy:.1f} of {cores} cores are in use by others"
+    why += "" if quota is None else f", and the control group allows {quota:g}"
+    why += "" if processes == 1 else f"; {processes} processes share the rest"
+    return Choice("threads", str(max(1, min(most, round(free / processes)))), why)
+
+
+@contextmanager
+def using_threads(number: int) -> Iterator[None]:
+    """Let torch compute with so many threads, and afterwards with as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def allowed_cores() -> int:
+    """The cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def busy_cores() -> float:
+    """How many of the cores that this process may use are busy with other work right now.
+
+    Without /proc/stat it is the load of the last minute, and 0 where the system does not tell that either.
+    """
+    try:
+        idle, own, began = _idle_seconds(), time.process_time(), time.monotonic()
+        time.sleep(_SAMPLE_SECONDS)
+        idle = [after - before for before, after in zip(idle, _idle_seconds(), strict=True)]
+        seconds, own = time.monotonic() - began, time.process_time() - own
+        return max(0.0, len(idle) - (sum(idle) + own) / seconds)
+    except (AttributeError, OSError, ValueError, IndexError):
+        return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def _idle_seconds() -> list[float]:
+    """How long each core that this process may use has been idle since the start of the machine."""
+    allowed, found = {f"cpu{core}" for core in os.sched_getaffinity(0)}, []
+    for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
+        name, *ticks = line.split()
+        if name in allowed:
+            found.append(sum(int(ticks[column]) for column in _IDLE) / os.sysconf("SC_CLK_TCK"))
+    return found
+
+
+def _quotas(root: Path) -> list[float]:
+    """The cores that each control group around this process allows; none where there is no limit."""
+    found = []
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        _, controllers, place = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
+        inner = top / place.strip("/")
+        for group in (inner, *inner.parents):
+            found += _quota(group)
+            if group == top:
+                break
+    return found
+
+
+def _quota(group: Path) -> list[float]:
+    try:
+        if (group / "cpu.max").is_file():
+            quota, period = (group / "cpu.max").read_text(encoding="ascii").split()
+        else:
+            quota, period = ((group / f"cpu.cfs_{each}_us").read_text(encoding="ascii") for each in ("quota", "period"))
+        return [int(quota) / int(period)] if int(quota) > 0 else []
+    except (OSError, ValueError):  # no such file, or no limit: max
+        return []
