@@ -16,7 +16,7 @@ import torch
 
 from parsecaps.config import Config, load_config
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import write_split
+from parsecaps.data.split_file import write_split
 from parsecaps.run import Run
 from parsecaps.training import Callbacks
 from studies.cemri_slices import PROTOCOLS, crop_tumours, divide_by_fold

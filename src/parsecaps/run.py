@@ -16,7 +16,8 @@ from parsecaps.data.cases import DataSet, Split
 from parsecaps.data.files import remove_files, unfinished_pattern, write_text
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import Division, case_key, read_split, rows_of, split_hash, split_keys
+from parsecaps.data.split_file import Division, case_key, read_split, split_hash, split_keys
+from parsecaps.data.splits import rows_of
 from parsecaps.metrics.scores import Scores
 from parsecaps.prediction.bundle import FILES_PATTERN, Bundle
 from parsecaps.stored import checked, read_document

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.leaks import Fingerprints, find_leaks, fingerprint, move_to_one_side, unsafe
-from parsecaps.data.splits import Division
+from parsecaps.data.split_file import Division
 from tests.data.make import picture, table
 
 

@@ -10,19 +10,8 @@ from hypothesis import strategies as st
 
 from parsecaps.data.cases import SPLITS, Case, DataSet, Split
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import (
-    Division,
-    by_fold,
-    divide,
-    hold_out,
-    k_folds,
-    official,
-    read_split,
-    relative_name,
-    rows_of,
-    split_hash,
-    write_split,
-)
+from parsecaps.data.split_file import Division, read_split, relative_name, split_hash, write_split
+from parsecaps.data.splits import by_fold, divide, hold_out, k_folds, official, rows_of
 from tests.data.make import table
 
 

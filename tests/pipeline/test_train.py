@@ -14,7 +14,8 @@ import parsecaps
 from parsecaps.config import load_config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import hold_out, rows_of, write_split
+from parsecaps.data.split_file import write_split
+from parsecaps.data.splits import hold_out, rows_of
 from parsecaps.metrics.scores import Scores
 from parsecaps.pipeline import train as pipeline_train
 from parsecaps.pipeline.evaluate import write_card

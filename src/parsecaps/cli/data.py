@@ -68,7 +68,8 @@ def check(
     from parsecaps.data.leaks import find_leaks, move_to_one_side, unsafe
     from parsecaps.data.preparation import Preparation
     from parsecaps.data.sources import open_data
-    from parsecaps.data.splits import divide, write_split
+    from parsecaps.data.split_file import write_split
+    from parsecaps.data.splits import divide
     from parsecaps.report.terminal_data import check_lines, check_tables, reading_bar
 
     opened = open_data(data, source)
@@ -129,7 +130,8 @@ def split(
     `parsecaps data split cases.csv --folds 5 --out split.csv` (split-1.csv to split-5.csv)
     """
     from parsecaps.data.sources import open_data
-    from parsecaps.data.splits import Divided, divide, k_folds, write_split
+    from parsecaps.data.split_file import write_split
+    from parsecaps.data.splits import Divided, divide, k_folds
     from parsecaps.report.terminal_data import split_lines
 
     check_writable(out)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from parsecaps.data.preparation import Preparation
     from parsecaps.data.reading import RawImage, read_image, read_mask
     from parsecaps.data.sources import SOURCES, open_data
-    from parsecaps.data.splits import Division, by_fold, hold_out, k_folds, official, read_split, rows_of, write_split
+    from parsecaps.data.split_file import Division, read_split, write_split
+    from parsecaps.data.splits import by_fold, hold_out, k_folds, official, rows_of
 
 __all__ = [
     "SOURCES",
@@ -63,7 +64,7 @@ _MODULES = {
     "Case": "cases",
     "DataCheck": "check",
     "DataSet": "cases",
-    "Division": "splits",
+    "Division": "split_file",
     "Leak": "leaks",
     "Preparation": "preparation",
     "PreparedImages": "cache",
@@ -84,9 +85,9 @@ _MODULES = {
     "prepared_masks": "cache",
     "read_image": "reading",
     "read_mask": "reading",
-    "read_split": "splits",
+    "read_split": "split_file",
     "rows_of": "splits",
-    "write_split": "splits",
+    "write_split": "split_file",
 }
 
 

@@ -11,7 +11,8 @@ from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import SPLITS, DataSet, Problem
 from parsecaps.data.leaks import find_leaks, unsafe
 from parsecaps.data.reading import image_size, mislabelled
-from parsecaps.data.splits import Divided, Division, split_hash
+from parsecaps.data.split_file import Division, split_hash
+from parsecaps.data.splits import Divided
 
 PARTS = (*SPLITS, "unused")
 

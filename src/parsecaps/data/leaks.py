@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from parsecaps.data.cases import SPLITS, DataSet, Split
-from parsecaps.data.splits import Division, relative_name
+from parsecaps.data.split_file import Division, relative_name
 
 Kind = Literal["patient", "file", "picture"]
 _SIDE = 64  # pictures are compared at this size

@@ -12,7 +12,7 @@ from parsecaps.data.augment import Augmentation
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet, Split
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import Division
+from parsecaps.data.split_file import Division
 from parsecaps.metrics import FoldScores, Scores, Sets, score, score_sets
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.calibration import Calibration

@@ -14,7 +14,7 @@ from parsecaps.data.raw_image import RawImage
 from parsecaps.data.reading import read_image
 from parsecaps.data.sources import SOURCES, open_data
 from parsecaps.data.sources.folder import is_image
-from parsecaps.data.splits import relative_name
+from parsecaps.data.split_file import relative_name
 from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
 from parsecaps.prediction.files import ImageFile, find_files

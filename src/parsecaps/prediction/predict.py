@@ -21,7 +21,7 @@ from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.data.reading import READERS
-from parsecaps.data.splits import relative_name
+from parsecaps.data.split_file import relative_name
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.conformal import prediction_sets
 from parsecaps.prediction.files import ImageFile

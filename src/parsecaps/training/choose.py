@@ -12,7 +12,8 @@ import torch
 from parsecaps.config import AugmentationSection, Config
 from parsecaps.data.cases import DataSet
 from parsecaps.data.reading import read_image
-from parsecaps.data.splits import Division, rows_of
+from parsecaps.data.split_file import Division
+from parsecaps.data.splits import rows_of
 from parsecaps.models import MODELS
 
 T = TypeVar("T")

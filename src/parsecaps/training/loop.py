@@ -19,7 +19,7 @@ from torch import Tensor, distributed, nn
 
 from parsecaps.data.batches import Batches
 from parsecaps.data.files import remove_files, write_atomically
-from parsecaps.data.splits import relative_name
+from parsecaps.data.split_file import relative_name
 from parsecaps.models import PretrainedModel
 from parsecaps.run import BEST_CHECKPOINT, Run
 from parsecaps.training.callbacks import Callbacks, Progress

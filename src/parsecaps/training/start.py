@@ -19,7 +19,8 @@ from parsecaps.data.cases import DataSet
 from parsecaps.data.check import DataCheck, check_data
 from parsecaps.data.files import make_private_folder
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import case_key, describe_parts, divide_data, relative_name, row_key, write_split
+from parsecaps.data.split_file import case_key, relative_name, row_key, write_split
+from parsecaps.data.splits import describe_parts, divide_data
 from parsecaps.data.tables import read_table
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
