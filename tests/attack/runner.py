@@ -1,0 +1,193 @@
+"""Attacks with files: many at a time, and where something is wrong, fewer and fewer until the file is found."""
+
+import os
+import shlex
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.attack.commands import MODEL, Memory, Place
+from tests.attack.crafted import Crafted, crafted_files
+from tests.attack.crafted_dicom import crafted_dicom
+from tests.attack.mutated import good_files, mutate
+from tests.attack.odd_names import write_no_files, write_no_images, write_odd_names
+from tests.attack.rows import judge
+
+START_SECONDS = 60.0  # for a command whatever it is given; a busy machine takes ten
+_CRAFTED_SECONDS = 30.0  # for each crafted file
+_MUTATED_SECONDS = 0.5
+_CRAFTED_AT_A_TIME, _MUTATED_AT_A_TIME = 8, 200
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What went wrong, with which file, and the command that shows it again."""
+
+    name: str
+    what: str
+    command: str
+
+
+@dataclass
+class Tally:
+    """A row of the table: how many attacks of a kind were tried, what went wrong, and the peaks of memory."""
+
+    tried: int = 0
+    problems: list[Problem] = field(default_factory=list)
+    memory: Memory = field(default_factory=Memory)
+
+
+class Report:
+    """The table, and the folder in which files that made trouble are kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tallies: dict[str, Tally] = {}
+
+    def add(self, kind: str, tried: int, problems: Iterable[Problem] = (), memory: Memory | None = None) -> None:
+        """Count attacks."""
+        tally = self.tallies.setdefault(kind, Tally())
+        tally.tried += tried
+        tally.problems += problems
+        tally.memory |= memory or Memory()
+
+    def keep(self, path: Path) -> Path:
+        """A copy of what made trouble, as far as it can be copied."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        kept, number = self.folder / path.name, 1
+        while os.path.lexists(kept):
+            number += 1
+            kept = self.folder / f"{number}-{path.name}"[:255]
+        if path.is_symlink():
+            kept.symlink_to(os.readlink(path))
+        elif path.is_dir():
+            shutil.copytree(path, kept, symlinks=True)
+        elif path.is_file():
+            shutil.copy(path, kept)
+        else:
+            return path
+        return kept
+
+    @property
+    def clean(self) -> bool:
+        return not any(tally.problems for tally in self.tallies.values())
+
+    def lines(self) -> list[str]:
+        """The table, and below it each problem with its command."""
+        titles = ("kind", "tried", "clean", "problem", "main MB", "largest MB", "tree MB")
+        table = [titles]
+        for kind, tally in self.tallies.items():
+            bad, memory = len(tally.problems), tally.memory
+            megabytes = (f"{size / 1e6:.0f}" for size in (memory.main, memory.largest, memory.tree))
+            table.append((kind, str(tally.tried), str(tally.tried - bad), str(bad), *megabytes))
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
+        for kind, tally in self.tallies.items():
+            for problem in tally.problems:
+                lines += ["", f"{kind}: {problem.name} {problem.what}", f"  {problem.command}"]
+        return [line.encode("ascii", "backslashreplace").decode() for line in lines]
+
+
+class FileAttack:
+    """Files for `parsecaps predict`, written into a place of their own."""
+
+    def __init__(self, place: Place, report: Report) -> None:
+        self.place, self.report = place, report
+        self._number = 0
+
+    def crafted(self, chosen: Iterable[Crafted] | None = None, at_a_time: int = _CRAFTED_AT_A_TIME) -> None:
+        """Files that lie, a few of a kind at a time."""
+        by_kind: dict[str, list[Crafted]] = {}
+        for each in chosen or (*crafted_files(), *crafted_dicom()):
+            by_kind.setdefault(each.kind, []).append(each)
+        for kind, files in by_kind.items():
+            for i in range(0, len(files), at_a_time):
+                part, folder = files[i : i + at_a_time], self._folder()
+                for each in part:
+                    each.write(folder / each.name)
+                known = {str(folder / each.name): each for each in part}
+                self._attack(kind, [*map(Path, known)], known=known, seconds=_CRAFTED_SECONDS)
+
+    def mutated(self, count: int, seed: int = 0, first: int = 0) -> None:
+        """Good files after some accidents: by turns as a folder and by their names."""
+        samples = self._folder()
+        good = good_files(samples)
+        self._attack("good", sorted(samples.iterdir()), whole=samples)
+        for start in range(first, first + count, _MUTATED_AT_A_TIME):
+            folder = self._folder()
+            for number in range(start, min(start + _MUTATED_AT_A_TIME, first + count)):
+                name, data = mutate(good, seed, number)
+                (folder / name).write_bytes(data)
+            by_name = start // _MUTATED_AT_A_TIME % 2
+            self._attack("mutated", sorted(folder.iterdir()), whole=None if by_name else folder)
+            shutil.rmtree(folder)
+
+    def names(self) -> None:
+        """Odd names, endings of no image, and what is no file: as a folder, and one by one in a spreadsheet."""
+        for kind, write in (("odd name", write_odd_names), ("no file", write_no_files)):
+            folder = self._folder()
+            files = write(folder)
+            self._attack(kind, files, seconds=_CRAFTED_SECONDS)
+            self._attack(kind, [Path(path.name) for path in files], cwd=folder, table="[/b].csv")
+        folder = self._folder()
+        for write in (write_odd_names, write_no_images, write_no_files):
+            write(folder)
+        files = [path for path in sorted(folder.iterdir()) if path.is_symlink() or not path.is_dir()]
+        self._attack("in a folder", files, whole=folder)
+
+    def _folder(self) -> Path:
+        self._number += 1
+        folder = self.place.files / str(self._number)
+        folder.mkdir()
+        return folder
+
+    def _attack(
+        self,
+        kind: str,
+        files: Sequence[Path],
+        *,
+        whole: Path | None = None,
+        known: dict[str, Crafted] | None = None,
+        seconds: float = _MUTATED_SECONDS,
+        cwd: Path | None = None,
+        table: str = "rows.jsonl",
+    ) -> None:
+        problems = self._search(kind, files, whole, known or {}, seconds, cwd, table)
+        self.report.add(kind, len(files), problems)
+
+    def _search(
+        self,
+        kind: str,
+        files: Sequence[Path],
+        whole: Path | None,
+        known: dict[str, Crafted],
+        seconds: float,
+        cwd: Path | None,
+        table: str,
+    ) -> list[Problem]:
+        """The problems of some files: of the whole folder at once, or else of each file by its name."""
+        out = self.place.out / table
+        out.unlink(missing_ok=True)
+        inputs = files if whole is None else [whole]
+        limit = START_SECONDS + seconds * len(files)
+        outcome = self.place.run(*("predict", "--out", out, "--", self.place.model, *inputs), seconds=limit, cwd=cwd)
+        self.report.add(kind, 0, memory=outcome.memory)
+        verdict = judge(outcome, [str(path) for path in files], out, known)
+        if not verdict.general:
+            return [self._problem(Path(name), what, cwd, table) for name, what in verdict.by_file.items()]
+        if len(files) == 1:
+            return [self._problem(files[0], verdict.general, cwd, table)]
+        middle = len(files) // 2
+        found: list[Problem] = []
+        for half in (files[:middle], files[middle:]):
+            found += self._search(kind, half, None, known, seconds, cwd, table)
+        return found or [self._problem((cwd or whole or files[0].parent), verdict.general, None, table)]
+
+    def _problem(self, path: Path, what: str, cwd: Path | None, table: str) -> Problem:
+        """Keep the file, and say how to see it again."""
+        kept = self.report.keep(path if cwd is None else cwd / path)
+        out = self.report.folder / table
+        command = ["parsecaps", "predict", "--out", str(out), "--", str(MODEL), str(kept if cwd is None else path)]
+        there = "" if cwd is None else f"cd {shlex.quote(str(kept.parent))} && "
+        return Problem(path.name, what, there + shlex.join(command))
