@@ -2,6 +2,7 @@
 
 import io
 import json
+import shlex
 import shutil
 import struct
 import zipfile
@@ -13,28 +14,24 @@ from safetensors.numpy import load_file, save_file
 
 from tests.attack.commands import MODEL, Outcome, Place, one_line
 from tests.attack.kills import train
-from tests.attack.mutated import good_files
 from tests.attack.rows import judge
 from tests.attack.runner import START_SECONDS, Problem, Report
 
+_IMAGE = MODEL.parent / "images" / "nevus.png"
 _DEEP = 100_000
 
 
 def attack_models(place: Place, report: Report, chosen: Iterable[str] | None = None) -> None:
     """Ask models that were tampered with: each is refused in one line, or its answers are whole."""
-    samples = place.files / "for models"
-    samples.mkdir()
-    good_files(samples)
-    image = samples / "grey.png"
     for name in chosen or MODELS:
         folder, out = place.files / f"model {name}", place.out / "model.jsonl"
         shutil.copytree(MODEL, folder)
         MODELS[name](folder)
         out.unlink(missing_ok=True)
-        outcome = place.run("predict", "--out", out, folder, image, seconds=START_SECONDS)
+        outcome = place.run("predict", "--out", out, folder, _IMAGE, seconds=START_SECONDS)
         problems = one_line(outcome)
         if outcome.code == 0 and not problems:
-            verdict = judge(outcome, [str(image)], out)
+            verdict = judge(outcome, [str(_IMAGE)], out)
             problems = [verdict.general, *verdict.by_file.values()] if not verdict.clean else []
         _count(report, "model", name, folder, outcome, problems)
 
@@ -62,8 +59,9 @@ def attack_runs(place: Place, report: Report) -> None:
 def _count(report: Report, kind: str, name: str, folder: Path, outcome: Outcome, problems: list[str]) -> None:
     found = []
     if problems:
-        command = outcome.command.replace(str(folder), str(report.keep(folder)))
-        found.append(Problem(name, "; ".join(problems), command))
+        kept = shlex.quote(str(report.keep(folder)))
+        again = f"predict --out rows.jsonl {kept} {_IMAGE}" if kind == "model" else f"train --resume {kept}"
+        found.append(Problem(name, "; ".join(problems), f"parsecaps {again}"))
     report.add(kind, 1, found, outcome.memory)
 
 

@@ -21,8 +21,8 @@ NAMES = (
     b"@sum.png",
     b"-x.png",
     b"--out.png",
-    b"[/b].png",
-    b"[bold]x[/].png",
+    b"[/b].png",  # in a folder called [
+    b"[red].png",
     b'quote".png',
     b"comma,semicolon;.png",
     b"percent%s{0}.png",
@@ -50,18 +50,18 @@ _LINKS = {
 
 
 def write_odd_names(folder: Path) -> list[Path]:
-    """Good images whose names are the attack; one that is not possible on this file system is left out."""
+    """Good images whose paths are the attack; one that is not possible on this file system is left out."""
     good = folder.parent / "good.png"
     Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8)).save(good)
     written = []
     for name in NAMES:
         path = folder / os.fsdecode(name)
         try:
+            path.parent.mkdir(exist_ok=True)
             shutil.copy(good, path)
         except OSError:
             continue
         written.append(path)
-    good.unlink()
     return written
 
 

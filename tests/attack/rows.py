@@ -35,12 +35,13 @@ def judge(outcome: Outcome, asked: Sequence[str], table: Path, crafted: dict[str
         general.append(f"prints a traceback: {outcome.stderr.splitlines()[-1].strip()[:200]}")
     if outcome.code != 0 and not general:
         general.append(f"ends with exit code {outcome.code}: {' '.join(outcome.stderr.split())[-200:]}")
+    if general:
+        return Verdict({}, "; ".join(general))
     try:
         rows = read_table(table)
     except (OSError, ValueError, KeyError, csv.Error) as error:
-        return Verdict({}, "; ".join(general or [f"leaves a table that cannot be read ({error})"]))
-    by_file = _by_file(asked, rows, crafted or {}, _left_out(outcome), general)
-    return Verdict({} if general else by_file, "; ".join(general))
+        return Verdict({}, f"leaves a table that cannot be read ({error})")
+    return _by_file(asked, rows, crafted or {}, _left_out(outcome))
 
 
 def read_table(path: Path) -> list[dict[str, Any]]:
@@ -50,6 +51,8 @@ def read_table(path: Path) -> list[dict[str, Any]]:
             return [json.loads(line) for line in file]
         rows: list[dict[str, Any]] = list(csv.DictReader(file, strict=True))
     for row in rows:
+        if None in row or None in row.values():
+            raise ValueError("a row has more or fewer cells than there are columns")
         shares = {name: value for name, value in row.items() if name.startswith("probability:") and value}
         formulas = [value for value in row.values() if isinstance(value, str) and value.startswith(_FORMULA)]
         row |= {"frame": int(row["frame"]) if row["frame"] else None, "formulas": formulas}
@@ -57,9 +60,7 @@ def read_table(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _by_file(
-    asked: Sequence[str], rows: list[dict[str, Any]], crafted: dict[str, Crafted], left_out: int, general: list[str]
-) -> dict[str, str]:
+def _by_file(asked: Sequence[str], rows: list[dict[str, Any]], crafted: dict[str, Crafted], left_out: int) -> Verdict:
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault(row["image"], []).append(row)
@@ -78,10 +79,12 @@ def _by_file(
             problems[name] = wrong
     lacking = len(missing) + len(odd) - len(found) - left_out
     if lacking > 0:
-        problems |= {name: "has no row" for name in (missing if len(missing) >= lacking else [*missing, *odd])}
-    elif lacking < 0:
-        general.append(f"{-lacking} more files are in the table, or left out, than were asked for")
-    return problems
+        problems |= {
+            name: "has no row and is not counted as left out"
+            for name in (missing if len(missing) >= lacking else [*missing, *odd])
+        }
+    more = f"{-lacking} more files are in the table, or left out, than were asked for" if lacking < 0 else ""
+    return Verdict(problems, more)
 
 
 def _wrong(rows: list[dict[str, Any]], crafted: Crafted | None) -> str:

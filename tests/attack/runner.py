@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,20 +54,20 @@ class Report:
         tally.memory |= memory or Memory()
 
     def keep(self, path: Path) -> Path:
-        """A copy of what made trouble, as far as it can be copied."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        kept, number = self.folder / path.name, 1
-        while os.path.lexists(kept):
+        """A copy of what made trouble, in a folder of its own."""
+        number = 1
+        while (folder := self.folder / str(number)).exists():
             number += 1
-            kept = self.folder / f"{number}-{path.name}"[:255]
-        if path.is_symlink():
+        folder.mkdir(parents=True)
+        kept, mode = folder / path.name, path.lstat().st_mode
+        if stat.S_ISLNK(mode):
             kept.symlink_to(os.readlink(path))
-        elif path.is_dir():
-            shutil.copytree(path, kept, symlinks=True)
-        elif path.is_file():
+        elif stat.S_ISDIR(mode):
+            shutil.copytree(path, kept, symlinks=True, ignore=_special)
+        elif stat.S_ISREG(mode):
             shutil.copy(path, kept)
         else:
-            return path
+            os.mknod(kept, mode)
         return kept
 
     @property
@@ -86,7 +87,7 @@ class Report:
         for kind, tally in self.tallies.items():
             for problem in tally.problems:
                 lines += ["", f"{kind}: {problem.name} {problem.what}", f"  {problem.command}"]
-        return [line.encode("ascii", "backslashreplace").decode() for line in lines]
+        return [ascii(line)[1:-1] if not (line.isascii() and line.isprintable()) else line for line in lines]
 
 
 class FileAttack:
@@ -129,11 +130,13 @@ class FileAttack:
             folder = self._folder()
             files = write(folder)
             self._attack(kind, files, seconds=_CRAFTED_SECONDS)
-            self._attack(kind, [Path(path.name) for path in files], cwd=folder, table="[/b].csv")
+            self._attack(kind, [path.relative_to(folder) for path in files], cwd=folder, table="rows.csv")
+        (self.place.out / "[").mkdir(exist_ok=True)
+        self._attack("odd name", [self.place.files / "good.png"], table="[/b].csv")
         folder = self._folder()
         for write in (write_odd_names, write_no_images, write_no_files):
             write(folder)
-        files = [path for path in sorted(folder.iterdir()) if path.is_symlink() or not path.is_dir()]
+        files = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
         self._attack("in a folder", files, whole=folder)
 
     def _folder(self) -> Path:
@@ -175,19 +178,38 @@ class FileAttack:
         self.report.add(kind, 0, memory=outcome.memory)
         verdict = judge(outcome, [str(path) for path in files], out, known)
         if not verdict.general:
-            return [self._problem(Path(name), what, cwd, table) for name, what in verdict.by_file.items()]
+            return [self._problem(Path(name), what, whole, cwd, out) for name, what in verdict.by_file.items()]
         if len(files) == 1:
-            return [self._problem(files[0], verdict.general, cwd, table)]
+            return [self._problem(files[0], verdict.general, None, cwd, out)]
         middle = len(files) // 2
         found: list[Problem] = []
         for half in (files[:middle], files[middle:]):
             found += self._search(kind, half, None, known, seconds, cwd, table)
-        return found or [self._problem((cwd or whole or files[0].parent), verdict.general, None, table)]
+        return found or [self._problem(cwd or whole or files[0].parent, verdict.general, None, None, out)]
 
-    def _problem(self, path: Path, what: str, cwd: Path | None, table: str) -> Problem:
-        """Keep the file, and say how to see it again."""
-        kept = self.report.keep(path if cwd is None else cwd / path)
-        out = self.report.folder / table
-        command = ["parsecaps", "predict", "--out", str(out), "--", str(MODEL), str(kept if cwd is None else path)]
-        there = "" if cwd is None else f"cd {shlex.quote(str(kept.parent))} && "
-        return Problem(path.name, what, there + shlex.join(command))
+    def _problem(self, path: Path, what: str, whole: Path | None, cwd: Path | None, out: Path) -> Problem:
+        """Keep the file, and say how to see it again: as a part of the folder `whole`, or by its name in `cwd`."""
+        there = path if cwd is None else cwd / path
+        if not os.path.lexists(there):  # a row of something else than was asked for
+            return Problem(str(path), what, "")
+        kept = self.report.keep(there)
+        asked = kept.parent if whole else kept if cwd is None else kept.name
+        table = self.report.folder / out.relative_to(self.place.out)
+        table.parent.mkdir(exist_ok=True)
+        words = ["parsecaps", "predict", "--out", table, "--", MODEL, asked]
+        command = " ".join(quoted(str(word)) for word in words)
+        return Problem(path.name, what, command if cwd is None else f"cd {quoted(str(kept.parent))} && {command}")
+
+
+def quoted(word: str) -> str:
+    """A word as bash reads it, whatever bytes are in it."""
+    if word.isascii() and word.isprintable():
+        return shlex.quote(word)
+    escaped = (chr(byte) if 32 <= byte < 127 and byte not in b"'\\" else f"\\x{byte:02x}" for byte in os.fsencode(word))
+    return f"$'{''.join(escaped)}'"
+
+
+def _special(folder: str, names: list[str]) -> list[str]:
+    """The names of what cannot be copied: pipes and sockets."""
+    modes = {name: os.lstat(os.path.join(folder, name)).st_mode for name in names}
+    return [name for name, mode in modes.items() if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)]
