@@ -35,7 +35,7 @@ class Memory:
 class Outcome:
     """How a command ended: its exit code, what it printed, and what was wrong whatever it was asked to do.
 
-    `started` says of a killed command whether its handlers were there, or its output, when the signal came.
+    `started` says of a killed command whether it had a handler for signals, or had written, when the signal came.
     """
 
     command: str
@@ -54,11 +54,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Kill:
-    """A signal, when it is sent, and the file or folder that shows that the command has begun its work."""
+    """A signal, when it is sent, and the file or folder whose change shows that the command has begun its work.
+
+    With `wait` it is sent as soon as there is such a change, but not before `seconds`.
+    """
 
     number: signal.Signals
     seconds: float
     output: Path
+    wait: bool = False
 
 
 class Place:
@@ -86,7 +90,7 @@ class Place:
         """Run `parsecaps` with these arguments; `held` are folders that may not change, beside those of the place."""
         command = [sys.executable, "-m", "parsecaps", *map(str, arguments)]
         watched = [*(self.root / name for name in _HELD), *held]
-        before = _snapshot(watched)
+        before = snapshot(watched)
         log = self.root / "log"
         with (
             open(log.with_suffix(".out"), "w+b") as stdout,
@@ -106,7 +110,7 @@ class Place:
             for stream in (stdout, stderr):
                 stream.seek(0)
             printed = [stream.read().decode("utf-8", "replace") for stream in (stdout, stderr)]
-        problems = [*watch.problems, *_changes(before, _snapshot(watched))]
+        problems = [*watch.problems, *changes(before, snapshot(watched))]
         left = sorted(path.name for path in (self.root / "tmp").iterdir())
         if left and kill is None and not watch.problems:
             problems.append(f"leaves {left[0]} in the folder of temporary files")
@@ -129,6 +133,7 @@ class _Watch:
     def __init__(self, process: subprocess.Popen[bytes], limit: float, kill: Kill | None) -> None:
         self.process, self.limit, self.kill = process, limit, kill
         self.begun, self.seconds, self.memory, self.started = time.monotonic(), 0.0, Memory(), True
+        self.before = _changed_at(kill.output) if kill is not None else None
         self.problems: list[str] = []
 
     def until_it_ends(self) -> None:
@@ -137,9 +142,7 @@ class _Watch:
             self.seconds = time.monotonic() - self.begun
             self._measure()
             if self.kill is not None and self.seconds > self.kill.seconds:
-                self.started = _catches(self.process.pid, signal.SIGTERM) or self.kill.output.exists()
-                self.process.send_signal(self.kill.number)
-                self.kill = None
+                self._send(self.kill)
             if self.memory.tree > _GUARD_BYTES:
                 self._end(f"takes more than {_GUARD_BYTES / 1e9:g} GB of memory")
             elif self.seconds > self.limit:
@@ -153,6 +156,13 @@ class _Watch:
         if left and not self.problems:
             self.problems.append(f"leaves {len(left)} processes behind")
         _kill(left)
+
+    def _send(self, kill: Kill) -> None:
+        wrote = _changed_at(kill.output) != self.before
+        if wrote or not kill.wait:
+            self.started = wrote or _catches(self.process.pid, signal.SIGTERM)
+            self.process.send_signal(kill.number)
+            self.kill = None
 
     def _measure(self) -> None:
         sizes = {process: _memory(process) for process in _session(self.process.pid)}
@@ -192,6 +202,10 @@ def _memory(process: int) -> tuple[int, int]:
     return peak, now
 
 
+def _changed_at(path: Path) -> int | None:
+    return path.stat().st_ctime_ns if path.exists() else None
+
+
 def _catches(process: int, number: signal.Signals) -> bool:
     return bool(int(_status(process).get("SigCgt", "0"), 16) >> (number - 1) & 1)
 
@@ -204,7 +218,7 @@ def _kill(processes: Sequence[int]) -> None:
             continue
 
 
-def _snapshot(folders: Sequence[Path]) -> dict[str, tuple[int, ...]]:
+def snapshot(folders: Sequence[Path]) -> dict[str, tuple[int, ...]]:
     """What is there and when it was last changed; nobody can set the time of the last change of a file back."""
     found = {}
     for folder in folders:
@@ -216,7 +230,8 @@ def _snapshot(folders: Sequence[Path]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _changes(before: dict[str, tuple[int, ...]], after: dict[str, tuple[int, ...]]) -> list[str]:
+def changes(before: dict[str, tuple[int, ...]], after: dict[str, tuple[int, ...]]) -> list[str]:
+    """What was deleted, added or changed between two snapshots, the first of each."""
     gone, new = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
     written = sorted(path for path in before.keys() & after.keys() if before[path] != after[path])
     words: list[tuple[str, list[str]]] = [("deletes", gone), ("adds", new), ("changes", written)]

@@ -78,10 +78,10 @@ class Killer:
             reference = self.place.out / f"undisturbed{ending}"
             if not reference.exists():
                 first = predict(self.place, reference)
-            rows = _rows(reference) if first.code == 0 else Counter()
-            if not judge(first, asked, reference).clean:
+            if judge(first, asked, reference).general:
                 self.report.add("killed prediction", 1, [Problem("prediction", "fails undisturbed", first.command)])
                 return
+            rows = _rows(reference)
 
             def compare(table: Path, rows: Counter[tuple[str, int | None]] = rows) -> str:
                 found = _rows(table)

@@ -97,18 +97,26 @@ class FileAttack:
         self.place, self.report = place, report
         self._number = 0
 
-    def crafted(self, chosen: Iterable[Crafted] | None = None, at_a_time: int = _CRAFTED_AT_A_TIME) -> None:
+    def crafted(self, at_a_time: int = _CRAFTED_AT_A_TIME) -> None:
         """Files that lie, a few of a kind at a time."""
         by_kind: dict[str, list[Crafted]] = {}
-        for each in chosen or (*crafted_files(), *crafted_dicom()):
+        for each in (*crafted_files(), *crafted_dicom()):
             by_kind.setdefault(each.kind, []).append(each)
         for kind, files in by_kind.items():
             for i in range(0, len(files), at_a_time):
-                part, folder = files[i : i + at_a_time], self._folder()
-                for each in part:
-                    each.write(folder / each.name)
-                known = {str(folder / each.name): each for each in part}
+                known = self._write(files[i : i + at_a_time], self._folder())
                 self._attack(kind, [*map(Path, known)], known=known, seconds=_CRAFTED_SECONDS)
+
+    def together(self, chosen: Sequence[Crafted], mutated: int) -> None:
+        """Some crafted files and some mutated ones by one command."""
+        folder = self._folder()
+        known = self._write(chosen, folder)
+        good = good_files(self._folder())
+        for number in range(mutated):
+            name, data = mutate(good, 0, number)
+            (folder / name).write_bytes(data)
+        files = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+        self._attack("together", files, known=known)
 
     def mutated(self, count: int, seed: int = 0, first: int = 0) -> None:
         """Good files after some accidents: by turns as a folder and by their names."""
@@ -138,6 +146,11 @@ class FileAttack:
             write(folder)
         files = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
         self._attack("in a folder", files, whole=folder)
+
+    def _write(self, chosen: Sequence[Crafted], folder: Path) -> dict[str, Crafted]:
+        for each in chosen:
+            each.write(folder / each.name)
+        return {str(folder / each.name): each for each in chosen}
 
     def _folder(self) -> Path:
         self._number += 1
