@@ -238,11 +238,14 @@ def changes(before: dict[str, tuple[int, ...]], after: dict[str, tuple[int, ...]
     return [f"{verb} {paths[0]!a}" for verb, paths in words if paths]
 
 
-def one_line(outcome: Outcome, *, more_lines: bool = False) -> list[str]:
-    """What is wrong with how a command ended that may refuse what it was given; `more_lines` may come before."""
-    lines = outcome.stderr.splitlines()[-1:] if more_lines else outcome.stderr.splitlines()
+def one_line(outcome: Outcome, *, of_training: bool = False) -> list[str]:
+    """What is wrong with how a command ended that may refuse what it was given.
+
+    A training says more before, and ends with 1 where its model is there but could not be scored.
+    """
+    lines = outcome.stderr.splitlines()[-1:] if of_training else outcome.stderr.splitlines()
     found = [] if "Traceback" not in outcome.printed else ["prints a traceback"]
-    if outcome.code not in (0, 2):
+    if outcome.code not in ((0, 1, 2) if of_training else (0, 2)):
         found.append(f"ends with exit code {outcome.code}")
     elif outcome.code == 2 and (len(lines) != 1 or not lines[0].startswith("error: ")):
         found.append(f"says why in {len(lines)} lines")

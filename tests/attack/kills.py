@@ -47,7 +47,7 @@ class Killer:
         reference = self.place.out / "undisturbed run"
         first = train(self.place, reference)
         if first.code:
-            self.report.add("killed training", 1, [Problem("training", "fails undisturbed", first.command)])
+            self.report.add("killed training", 1, [Problem("training", "fails undisturbed", self._relative(first))])
             return
         weights = (reference / "bundle" / "model.safetensors").read_bytes()
 
@@ -79,7 +79,9 @@ class Killer:
             if not reference.exists():
                 first = predict(self.place, reference)
             if judge(first, asked, reference).general:
-                self.report.add("killed prediction", 1, [Problem("prediction", "fails undisturbed", first.command)])
+                self.report.add(
+                    "killed prediction", 1, [Problem("prediction", "fails undisturbed", self._relative(first))]
+                )
                 return
             rows = _rows(reference)
 
@@ -109,14 +111,18 @@ class Killer:
             shown = f"kill -{kill.number.name} after {kill.seconds:.2f} s"
             said.append(shown)
             problem = killed_badly(outcome, kill.number)
-            found = [Problem(shown, problem, outcome.command)] if problem else []
+            found = [Problem(shown, problem, self._relative(outcome))] if problem else []
             self.report.add(kind, 1, found, outcome.memory)
         last = command(self.place, output, None)
         problem = "; ".join(last.problems) or (f"ends with exit code {last.code}" if last.code else compare(output))
         if problem:
             kept = self.report.keep(output)
-            self.report.add(kind, 0, [Problem(", ".join(said), f"{problem}; kept as {kept}", last.command)])
+            self.report.add(kind, 0, [Problem(", ".join(said), f"{problem}; kept as {kept}", self._relative(last))])
         shutil.rmtree(output) if output.is_dir() else output.unlink(missing_ok=True)
+
+    def _relative(self, outcome: Outcome) -> str:
+        """The command as in the folder of the place, which is gone by the time somebody reads it."""
+        return outcome.command.replace(f"{self.place.root}/", "")
 
 
 def killed_badly(outcome: Outcome, number: signal.Signals) -> str:

@@ -4,6 +4,7 @@ import io
 import json
 import shlex
 import shutil
+import signal
 import struct
 import zipfile
 from collections.abc import Callable, Iterable
@@ -12,7 +13,7 @@ from typing import Any
 
 from safetensors.numpy import load_file, save_file
 
-from tests.attack.commands import MODEL, Outcome, Place, one_line
+from tests.attack.commands import MODEL, Kill, Outcome, Place, one_line
 from tests.attack.kills import train
 from tests.attack.rows import judge
 from tests.attack.runner import START_SECONDS, Problem, Report
@@ -38,22 +39,16 @@ def attack_models(place: Place, report: Report, chosen: Iterable[str] | None = N
 
 def attack_runs(place: Place, report: Report) -> None:
     """Resume runs that were tampered with: no victim's file changes, and what is refused is refused in one line."""
-    whole = place.out / "whole run"
-    if train(place, whole).code:
-        report.add("run", 1, [Problem("training", "fails without any attack", "parsecaps train phantom")])
-        return
+    stopped = place.out / "stopped run"
+    train(place, stopped, Kill(signal.SIGKILL, 0.0, stopped / "checkpoints" / "last.pt", wait=True))
     for name, tamper in RUNS.items():
-        folder = place.out / f"run {name}"
-        shutil.copytree(whole, folder)
-        for part in ("bundle", "scores.json", "scores.html", "curves.png"):  # as if killed just before they were there
-            path = folder / part
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        victim = place.victim / name
+        folder, victim = place.out / f"run {name}", place.victim / name
+        shutil.copytree(stopped, folder)
         shutil.copytree(folder / "checkpoints", victim)
         (victim / "best-0099.pt").write_bytes(b"precious")
         tamper(folder, victim)
         outcome = train(place, folder)
-        _count(report, "run", name, folder, outcome, one_line(outcome, more_lines=True))
+        _count(report, "run", name, folder, outcome, one_line(outcome, of_training=True))
 
 
 def _count(report: Report, kind: str, name: str, folder: Path, outcome: Outcome, problems: list[str]) -> None:
@@ -178,6 +173,7 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "weights are a pickle": _weights(lambda data: b"\x80\x04cos\nsystem\n(S'touch pwned'\ntR."),
 }
 RUNS: dict[str, Callable[[Path, Path], object]] = {
+    "as it was": lambda folder, victim: None,
     "left bundle": _link(".bundle.1.tmp"),
     "checkpoints": _link("checkpoints"),
     "lock": _link(".lock", "best-0099.pt"),
