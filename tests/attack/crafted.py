@@ -43,14 +43,21 @@ def crafted_files() -> Iterator[Crafted]:
         yield Crafted("bomb", name, bomb)
 
 
-def inflating(start: bytes, zeros: int, *, wbits: int = zlib.MAX_WBITS) -> Iterator[bytes]:
+def inflating(start: bytes, zeros: int) -> Iterator[bytes]:
     """`start` and many zeros, deflated in pieces; after a full flush a block means the same wherever it stands."""
-    packer = zlib.compressobj(9, wbits=wbits)
+    packer = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     yield packer.compress(start) + packer.flush(zlib.Z_FULL_FLUSH)
     block = packer.compress(bytes(_BLOCK)) + packer.flush(zlib.Z_FULL_FLUSH)
     for _ in range(zeros // _BLOCK):
         yield block
     yield packer.compress(bytes(zeros % _BLOCK)) + packer.flush()
+
+
+def zlib_bomb(start: bytes, zeros: int) -> bytes:
+    """The same with the head and the checksum of zlib, Adler-32, of which zeros change the upper half alone."""
+    upper, lower = divmod(zlib.adler32(start), 2**16)
+    checksum = (upper + zeros * lower) % 65521 << 16 | lower
+    return b"\x78\xda" + b"".join(inflating(start, zeros)) + struct.pack(">I", checksum)
 
 
 def _write(data: bytes, path: Path) -> None:
@@ -277,12 +284,12 @@ def _gzip_bomb(header: bytes, zeros: int, path: Path) -> None:
 
 
 def _png_bomb(side: int, depth: int, colour: int, bytes_per_pixel: int, path: Path) -> None:
-    pixels = b"".join(inflating(b"", side * (1 + side * bytes_per_pixel)))
+    pixels = zlib_bomb(b"", side * (1 + side * bytes_per_pixel))
     path.write_bytes(png(side, side, pixels=pixels, depth=depth, colour=colour))
 
 
 def _tiff_bomb(side: int, path: Path) -> None:
-    packed = b"".join(inflating(b"", side * side))
+    packed = zlib_bomb(b"", side * side)
     sizes = {"t256": (4, 1, side), "t257": (4, 1, side), "t278": (4, 1, side), "t259": (3, 1, 8)}
     page = _page(0, **sizes, t273=(4, 1, 72 + len(_page(0))), t279=(4, 1, len(packed)))
     path.write_bytes(tiff(page) + packed)
@@ -290,7 +297,7 @@ def _tiff_bomb(side: int, path: Path) -> None:
 
 def _matlab_bomb(path: Path) -> None:
     """A packed variable that says it is small and unpacks to 3 GB."""
-    packed = b"".join(inflating(struct.pack("<II", 14, 64), 3 * 2**30))
+    packed = zlib_bomb(struct.pack("<II", 14, 64), 3 * 2**30)
     head = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H2s", 0x0100, b"IM")
     path.write_bytes(head + struct.pack("<II", 15, len(packed)) + packed)
 

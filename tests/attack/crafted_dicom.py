@@ -2,7 +2,6 @@
 
 import io
 import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -206,7 +205,7 @@ def _deflated_bomb(path: Path) -> None:
     claims = element(0x7FE10010, "OB", b"", 3 * 2**30)
     with path.open("wb") as file:
         file.write(head(DEFLATED))
-        for piece in inflating(before + claims, 3 * 2**30, wbits=-zlib.MAX_WBITS):
+        for piece in inflating(before + claims, 3 * 2**30):
             file.write(piece)
 
 

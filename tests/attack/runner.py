@@ -5,7 +5,7 @@ import shlex
 import shutil
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.attack.commands import MODEL, Memory, Place
@@ -90,6 +90,22 @@ class Report:
         return [ascii(line)[1:-1] if not (line.isascii() and line.isprintable()) else line for line in lines]
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Files to ask for by one command: as the folder `whole`, or each by its name, which may be relative to `cwd`.
+
+    `known` says more about crafted ones. The command may take `seconds` for each file.
+    """
+
+    kind: str
+    files: Sequence[Path]
+    whole: Path | None = None
+    known: dict[str, Crafted] = field(default_factory=dict)
+    seconds: float = _MUTATED_SECONDS
+    cwd: Path | None = None
+    table: str = "rows.jsonl"
+
+
 class FileAttack:
     """Files for `parsecaps predict`, written into a place of their own."""
 
@@ -105,10 +121,10 @@ class FileAttack:
         for kind, files in by_kind.items():
             for i in range(0, len(files), at_a_time):
                 known = self._write(files[i : i + at_a_time], self._folder())
-                self._attack(kind, [*map(Path, known)], known=known, seconds=_CRAFTED_SECONDS)
+                self._attack(Batch(kind, [*map(Path, known)], known=known, seconds=_CRAFTED_SECONDS))
 
     def together(self, chosen: Sequence[Crafted], mutated: int) -> None:
-        """Some crafted files and some mutated ones by one command."""
+        """Some crafted files and some mutated ones by one command, and no more than that one."""
         folder = self._folder()
         known = self._write(chosen, folder)
         good = good_files(self._folder())
@@ -116,20 +132,20 @@ class FileAttack:
             name, data = mutate(good, 0, number)
             (folder / name).write_bytes(data)
         files = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-        self._attack("together", files, known=known)
+        self._attack(Batch("together", files, known=known), search=False)
 
     def mutated(self, count: int, seed: int = 0, first: int = 0) -> None:
         """Good files after some accidents: by turns as a folder and by their names."""
         samples = self._folder()
         good = good_files(samples)
-        self._attack("good", sorted(samples.iterdir()), whole=samples)
+        self._attack(Batch("good", sorted(samples.iterdir()), samples))
         for start in range(first, first + count, _MUTATED_AT_A_TIME):
             folder = self._folder()
             for number in range(start, min(start + _MUTATED_AT_A_TIME, first + count)):
                 name, data = mutate(good, seed, number)
                 (folder / name).write_bytes(data)
             by_name = start // _MUTATED_AT_A_TIME % 2
-            self._attack("mutated", sorted(folder.iterdir()), whole=None if by_name else folder)
+            self._attack(Batch("mutated", sorted(folder.iterdir()), None if by_name else folder))
             shutil.rmtree(folder)
 
     def names(self) -> None:
@@ -137,15 +153,16 @@ class FileAttack:
         for kind, write in (("odd name", write_odd_names), ("no file", write_no_files)):
             folder = self._folder()
             files = write(folder)
-            self._attack(kind, files, seconds=_CRAFTED_SECONDS)
-            self._attack(kind, [path.relative_to(folder) for path in files], cwd=folder, table="rows.csv")
+            self._attack(Batch(kind, files, seconds=_CRAFTED_SECONDS))
+            names = [path.relative_to(folder) for path in files]
+            self._attack(Batch(kind, names, seconds=_CRAFTED_SECONDS, cwd=folder, table="rows.csv"))
         (self.place.out / "[").mkdir(exist_ok=True)
-        self._attack("odd name", [self.place.files / "good.png"], table="[/b].csv")
+        self._attack(Batch("odd name", [self.place.files / "good.png"], table="[/b].csv"))
         folder = self._folder()
         for write in (write_odd_names, write_no_images, write_no_files):
             write(folder)
         files = [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
-        self._attack("in a folder", files, whole=folder)
+        self._attack(Batch("in a folder", files, folder))
 
     def _write(self, chosen: Sequence[Crafted], folder: Path) -> dict[str, Crafted]:
         for each in chosen:
@@ -158,56 +175,39 @@ class FileAttack:
         folder.mkdir()
         return folder
 
-    def _attack(
-        self,
-        kind: str,
-        files: Sequence[Path],
-        *,
-        whole: Path | None = None,
-        known: dict[str, Crafted] | None = None,
-        seconds: float = _MUTATED_SECONDS,
-        cwd: Path | None = None,
-        table: str = "rows.jsonl",
-    ) -> None:
-        problems = self._search(kind, files, whole, known or {}, seconds, cwd, table)
-        self.report.add(kind, len(files), problems)
+    def _attack(self, batch: Batch, *, search: bool = True) -> None:
+        """Ask for some files; where that goes wrong and no file can be named for it, search for it."""
+        self.report.add(batch.kind, len(batch.files), self._ask(batch, search))
 
-    def _search(
-        self,
-        kind: str,
-        files: Sequence[Path],
-        whole: Path | None,
-        known: dict[str, Crafted],
-        seconds: float,
-        cwd: Path | None,
-        table: str,
-    ) -> list[Problem]:
-        """The problems of some files: of the whole folder at once, or else of each file by its name."""
-        out = self.place.out / table
+    def _ask(self, batch: Batch, search: bool) -> list[Problem]:
+        out, cwd = self.place.out / batch.table, batch.cwd
         out.unlink(missing_ok=True)
-        inputs = files if whole is None else [whole]
-        limit = START_SECONDS + seconds * len(files)
-        outcome = self.place.run(*("predict", "--out", out, "--", self.place.model, *inputs), seconds=limit, cwd=cwd)
-        self.report.add(kind, 0, memory=outcome.memory)
-        verdict = judge(outcome, [str(path) for path in files], out, known)
+        inputs = batch.files if batch.whole is None else [batch.whole]
+        limit = START_SECONDS + batch.seconds * len(batch.files)
+        outcome = self.place.run("predict", "--out", out, "--", self.place.model, *inputs, seconds=limit, cwd=cwd)
+        self.report.add(batch.kind, 0, memory=outcome.memory)
+        verdict = judge(outcome, [str(path) for path in batch.files], out, batch.known)
         if not verdict.general:
-            return [self._problem(Path(name), what, whole, cwd, out) for name, what in verdict.by_file.items()]
-        if len(files) == 1:
-            return [self._problem(files[0], verdict.general, None, cwd, out)]
-        middle = len(files) // 2
+            return [self._problem(Path(name), what, batch) for name, what in verdict.by_file.items()]
+        alone = replace(batch, whole=None)
+        if len(batch.files) == 1:
+            return [self._problem(batch.files[0], verdict.general, alone)]
+        middle = len(batch.files) // 2
         found: list[Problem] = []
-        for half in (files[:middle], files[middle:]):
-            found += self._search(kind, half, None, known, seconds, cwd, table)
-        return found or [self._problem(cwd or whole or files[0].parent, verdict.general, None, None, out)]
+        for half in (batch.files[:middle], batch.files[middle:]) if search else ():
+            found += self._ask(replace(alone, files=half), search)
+        folder = cwd or batch.whole or batch.files[0].parent
+        return found or [self._problem(folder, verdict.general, replace(alone, cwd=None))]
 
-    def _problem(self, path: Path, what: str, whole: Path | None, cwd: Path | None, out: Path) -> Problem:
-        """Keep the file, and say how to see it again: as a part of the folder `whole`, or by its name in `cwd`."""
+    def _problem(self, path: Path, what: str, batch: Batch) -> Problem:
+        """Keep the file, and say how to see it again: in its folder or by its name, as it was asked for."""
+        cwd = batch.cwd
         there = path if cwd is None else cwd / path
         if not os.path.lexists(there):  # a row of something else than was asked for
             return Problem(str(path), what, "")
         kept = self.report.keep(there)
-        asked = kept.parent if whole else kept if cwd is None else kept.name
-        table = self.report.folder / out.relative_to(self.place.out)
+        asked = kept.parent if batch.whole else kept if cwd is None else kept.name
+        table = self.report.folder / batch.table
         table.parent.mkdir(exist_ok=True)
         words = ["parsecaps", "predict", "--out", table, "--", MODEL, asked]
         command = " ".join(quoted(str(word)) for word in words)

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.attack.commands import Kill, Memory, Outcome, Place, changes, one_line, snapshot
-from tests.attack.crafted import SECRET_START, Crafted, crafted_files
+from tests.attack.crafted import SECRET_START, Crafted, crafted_files, zlib_bomb
 from tests.attack.crafted_dicom import crafted_dicom
 from tests.attack.kills import killed_badly
 from tests.attack.model_folders import attack_models
@@ -100,6 +101,11 @@ def test_crafted_files_are_written_and_small(tmp_path: Path) -> None:
     for each in every:
         each.write(tmp_path / each.name)
         assert (tmp_path / each.name).stat().st_size < 6_000_000
+
+
+def test_a_bomb_unpacks_with_its_checksum() -> None:
+    start, zeros = b"anything", 3 * 2**24 + 12345
+    assert zlib.decompress(zlib_bomb(start, zeros)) == start + bytes(zeros)
 
 
 def test_odd_names_and_no_files(tmp_path: Path) -> None:
@@ -218,24 +224,26 @@ def test_a_command_is_watched(place: Place) -> None:
 
 
 class Fake(Place):
-    """A command that crashes at one name, and answers all else."""
+    """A command that crashes at one file, and answers all others."""
 
     def run(self, *arguments: str | Path, **more: Any) -> Outcome:
-        names = [str(path) for path in arguments[5:]]
-        Path(arguments[2]).write_text("".join(json.dumps(row(name)) + "\n" for name in names), encoding="utf-8")
-        return outcome(-11 if any("crash" in name for name in names) else 0)
+        asked = [Path(argument) for argument in arguments[5:]]
+        files = [str(file) for path in asked for file in (path.iterdir() if path.is_dir() else [path])]
+        Path(arguments[2]).write_text("".join(json.dumps(row(name)) + "\n" for name in files), encoding="utf-8")
+        return outcome(-11 if any("000005-" in name for name in files) else 0)
 
 
 def test_the_file_is_found_and_kept(tmp_path: Path, report: Report) -> None:
-    place = Fake(tmp_path / "place")
-    chosen = [Crafted("k", f"{i}{'-crash' if i == 5 else ''}.png", Path.touch) for i in range(9)]
-    FileAttack(place, report).together(chosen, mutated=0)
+    FileAttack(Fake(tmp_path / "place"), report).mutated(9)
     assert not report.clean
-    (problem,) = report.tallies["together"].problems
-    assert (problem.name, problem.what) == ("5-crash.png", "ends with exit code -11: ")
-    assert (report.folder / "1" / "5-crash.png").is_file()
-    assert problem.command.endswith(f"golden/parallel {report.folder / '1' / '5-crash.png'}")
-    assert report.lines()[1].split() == ["together", "9", "8", "1", "0", "0", "0"]
+    assert not report.tallies["good"].problems
+    (problem,) = report.tallies["mutated"].problems
+    assert problem.name.startswith("000005-")
+    assert problem.what == "ends with exit code -11: "
+    kept = report.folder / "1" / problem.name
+    assert kept.is_file()
+    assert problem.command.endswith(f"golden/parallel {kept}")
+    assert report.lines()[2].split() == ["mutated", "9", "8", "1", "0", "0", "0"]
 
 
 def test_what_a_command_changes_is_seen(place: Place) -> None:
