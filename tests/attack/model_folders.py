@@ -19,6 +19,7 @@ from tests.attack.rows import judge
 from tests.attack.runner import START_SECONDS, Problem, Report
 
 _IMAGE = MODEL.parent / "images" / "nevus.png"
+_UNTOUCHED = "untouched"  # the one that has to be used, not refused
 _DEEP = 100_000
 
 
@@ -53,6 +54,8 @@ def attack_runs(place: Place, report: Report) -> None:
 
 def _count(report: Report, kind: str, name: str, folder: Path, outcome: Outcome, problems: list[str]) -> None:
     found = []
+    if name == _UNTOUCHED and outcome.code and not problems:
+        problems = [f"is refused, though nobody touched it: {' '.join(outcome.stderr.split())[-200:]}"]
     if problems:
         kept = shlex.quote(str(report.keep(folder)))
         again = f"predict --out rows.jsonl {kept} {_IMAGE}" if kind == "model" else f"train --resume {kept}"
@@ -146,6 +149,7 @@ def _alias_bomb(folder: Path, victim: Path) -> None:
 
 
 MODELS: dict[str, Callable[[Path], object]] = {
+    _UNTOUCHED: lambda folder: None,
     "nan weights": lambda folder: _weight(folder, float("nan")),
     "inf weights": lambda folder: _weight(folder, float("inf")),
     "10^9 classes": _setting(num_classes=10**9),
@@ -173,7 +177,7 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "weights are a pickle": _weights(lambda data: b"\x80\x04cos\nsystem\n(S'touch pwned'\ntR."),
 }
 RUNS: dict[str, Callable[[Path, Path], object]] = {
-    "as it was": lambda folder, victim: None,
+    _UNTOUCHED: lambda folder, victim: None,
     "left bundle": _link(".bundle.1.tmp"),
     "checkpoints": _link("checkpoints"),
     "lock": _link(".lock", "best-0099.pt"),
