@@ -88,6 +88,17 @@ def test_a_stop_is_no_error(raised: type[BaseException], code: int, monkeypatch:
     assert result.stderr == "stopped in epoch 1, after batch 3; go on with parsecaps train --resume x\n"
 
 
+def test_of_several_processes_the_first_says_that_it_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*arguments: object, **named: object) -> None:
+        raise TerminatedError
+
+    monkeypatch.setattr("parsecaps.pipeline.train.fit", stopped)
+    for rank, code, words in (("0", 143, "stopped\n"), ("1", 0, "")):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        result = run("train", "phantom")
+        assert (result.exit_code, result.stderr) == (code, words)
+
+
 def test_sigterm_while_scoring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: object, **named: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)

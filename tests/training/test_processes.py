@@ -67,7 +67,7 @@ def test_the_command_starts_its_processes_itself(tmp_path: Path) -> None:
     assert "Warning" not in output
 
 
-def test_sigterm_to_the_first_process_stops_both_and_is_resumed(tmp_path: Path) -> None:
+def test_sigterm_to_the_first_process_stops_both(tmp_path: Path) -> None:
     settings = [argument for setting in TINY for argument in ("--set", setting)]
     first = ["-m", "parsecaps", "train", "phantom:n=72,size=32", *settings, "--devices", "2", "--out", "run"]
     command = [sys.executable, *first, "--set", "training.epochs=100", "--set", "training.checkpoint_seconds=0"]

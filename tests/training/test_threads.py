@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from parsecaps.config import load_config
 from parsecaps.training import threads
+from parsecaps.training.callbacks import Callbacks
+from parsecaps.training.fit import train_run
 from parsecaps.training.pace import Pace
 from parsecaps.training.threads import busy_cores, choose_threads, using_threads
+from tests.training.make import PHANTOM
 
 
 @pytest.fixture
@@ -98,3 +102,13 @@ def test_slow_steps_are_told_once_and_single_ones_never() -> None:
     told = [pace.add(1.5) for _ in range(60)]
     assert [each for each in told if each] == [(1.5, 0.1)]
     assert [pace.add(seconds) for seconds in [0.1] * 40 + [9.0] * 40] == [None] * 80
+
+
+def test_a_run_says_that_its_steps_are_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = iter([None, (1.5, 0.1)])
+    monkeypatch.setattr(Pace, "add", lambda pace, seconds: next(slow, None))
+    lines: list[str] = []
+    train_run(load_config(None, PHANTOM), run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
+    told = [line for line in lines if line.startswith("a step takes 15 times as long as at first (1.5 s, not 0.1 s)")]
+    assert len(told) == 1
+    assert "the machine is busy, and this run has" in told[0]

@@ -1,5 +1,6 @@
 """`parsecaps train`: from a data set to a trained model in a run folder."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,14 +118,13 @@ def _train(chosen: "Config | None", out: Path | None, resume: Path | None, json_
 def leave(stopped: KeyboardInterrupt) -> NoReturn:
     """End as a training that was stopped: with a line, and with the exit code of what stopped it.
 
-    Without words it is not the first of several processes: it ends with 0, since Fabric kills the first one when
-    another fails.
+    Of several processes the first one does that. The others end with 0: Fabric kills the first when another fails.
     """
     from parsecaps.training.stopping import TerminatedError
 
-    if not stopped.args:
+    if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) != "0":
         raise typer.Exit(0)
-    console(stderr=True).print(str(stopped), highlight=False, soft_wrap=True)
+    console(stderr=True).print(str(stopped) or "stopped", highlight=False, soft_wrap=True, markup=False)
     raise typer.Exit(TERMINATED if isinstance(stopped, TerminatedError) else INTERRUPTED)
 
 
