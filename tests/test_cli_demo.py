@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from parsecaps.cli import app
 from parsecaps.cli.demo import FOLDER
 from parsecaps.pipeline.demo import demo_config
-from parsecaps.training.stopping import TerminatedError
+from parsecaps.stopping import TerminatedError
 from tests.browser import needs_browser, page
 
 SHORT = (

@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
 from parsecaps.cli.train import describe
+from parsecaps.stopping import TerminatedError
 from parsecaps.training.callbacks import Progress
-from parsecaps.training.stopping import TerminatedError
 from tests.training.make import TINY
 
 SMALL = [argument for setting in TINY for argument in ("--set", setting)]

@@ -23,7 +23,20 @@ VAGUE_NAMES = {"common", "helper", "helpers", "misc", "util", "utils"}
 
 # A unit is a direct child of the package: a folder or a single module. Each may import only what stands before it.
 FLOW = [
-    *("stored", "types", "config", "functional", "nn", "models", "data", "text", "prediction", "metrics", "run"),
+    *(
+        "stopping",
+        "stored",
+        "types",
+        "config",
+        "functional",
+        "nn",
+        "models",
+        "data",
+        "text",
+        "prediction",
+        "metrics",
+        "run",
+    ),
     *("training", "explain", "audit", "discovery", "report", "export", "pipeline", "serve"),
 ]
 MAY_NOT_IMPORT = {unit: set(FLOW[i + 1 :]) for i, unit in enumerate(FLOW)}

@@ -17,9 +17,9 @@ from parsecaps.data.sources import open_data
 from parsecaps.data.splits import fold_divisions
 from parsecaps.pipeline.evaluate import evaluate_run
 from parsecaps.run import Run
+from parsecaps.stopping import TerminatedError
 from parsecaps.training import loop
 from parsecaps.training.callbacks import Callbacks, Progress
-from parsecaps.training.stopping import TerminatedError
 
 SETTINGS = {"model.preset": "tiny", "training.epochs": 1, "training.batch_size": 8}
 DATA = "phantom:n=60,size=32"

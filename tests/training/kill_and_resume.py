@@ -19,10 +19,10 @@ from pathlib import Path
 import torch
 
 from parsecaps.config import load_config
+from parsecaps.stopping import TerminatedError
 from parsecaps.training import checkpoint
 from parsecaps.training import fit as training_fit
 from parsecaps.training.fit import train_run
-from parsecaps.training.stopping import TerminatedError
 
 SETTINGS = [
     "data.path=phantom:n=72,size=32",

@@ -13,11 +13,11 @@ import torch
 
 from parsecaps.config import load_config
 from parsecaps.run import Run
+from parsecaps.stopping import TerminatedError
 from parsecaps.training import loop
 from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.checkpoint import read_tensors
 from parsecaps.training.fit import train_run
-from parsecaps.training.stopping import TerminatedError
 from tests.training.make import PHANTOM, TINY
 
 SCRIPT = Path(__file__).with_name("kill_and_resume.py")

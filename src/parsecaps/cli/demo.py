@@ -15,7 +15,7 @@ from parsecaps.cli.output import (
     one_line_errors,
     write_json,
 )
-from parsecaps.cli.train import leave, show_run, showing_progress
+from parsecaps.cli.train import show_run, showing_progress
 
 FOLDER = "parsecaps-demo"
 
@@ -29,7 +29,7 @@ def demo(
     settings: Settings = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Draw skin lesions, train on them, score the network on patients it never saw, and leave a page to open.
+    """Draw skin lesions, train on them, score the network on patients it never saw, and a page to open.
 
     The page has the scores, and unseen cases with their maps, parse trees and the most similar training cases.
 
@@ -52,8 +52,6 @@ def demo(
     try:
         with showing_progress() as callbacks:
             result = run_demo(chosen, out or made[-1], callbacks)
-    except KeyboardInterrupt as stopped:
-        leave(stopped)
     finally:
         remove_empty(made)  # where a wrong setting has left it so
     write_json(json_file, show_run(result.run))

@@ -7,14 +7,17 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
 
 import typer
+
+from parsecaps.stopping import TerminatedError, sigterm_raises
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 P = ParamSpec("P")
+_INTERRUPTED, _TERMINATED = 130, 143
 _EXTRAS = {"negspacy": "parsecaps[text]", "spacy": "parsecaps[text]"}
 
 ConfigFile = Annotated[
@@ -31,7 +34,10 @@ JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="W
 
 
 def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """A user's mistake ends in one line on stderr and exit code 2, not in a traceback."""
+    """A user's mistake ends in one line on stderr and exit code 2, not in a traceback.
+
+    So does a stop, with the exit code that shells give to Ctrl-C and to SIGTERM.
+    """
 
     @wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -39,7 +45,10 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
             if isinstance(stream, io.TextIOWrapper):  # names of files may hold what no encoding can print
                 stream.reconfigure(errors="backslashreplace")
         try:
-            command(*args, **kwargs)
+            with sigterm_raises():
+                command(*args, **kwargs)
+        except KeyboardInterrupt as stopped:
+            _leave(stopped)
         except ModuleNotFoundError as error:
             package = _EXTRAS.get(error.name or "", error.name)
             fail(f"{error.name} is not installed; run pip install '{package}'")
@@ -89,6 +98,18 @@ def console(*, stderr: bool = False) -> "Console":
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 120
     return Console(stderr=stderr, width=width, markup=False, emoji=False)
+
+
+def _leave(stopped: KeyboardInterrupt) -> NoReturn:
+    """End as what was stopped.
+
+    Of several processes that train the first one says it. The others end with 0: Fabric kills the first when another
+    fails.
+    """
+    if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) != "0":
+        raise typer.Exit(0)
+    print(str(stopped) or "stopped", file=sys.stderr)
+    raise typer.Exit(_TERMINATED if isinstance(stopped, TerminatedError) else _INTERRUPTED)
 
 
 def fail(reason: str) -> None:

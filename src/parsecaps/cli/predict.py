@@ -85,14 +85,17 @@ def predict(
         disable=not err.is_terminal,
     ) as progress:
         task = progress.add_task("predicting")
-        done, failed = write_rows(
-            out,
-            bundle,
-            find_files(inputs, left_out),
-            risk=chosen.risk,
-            batch_size=chosen.batch_size,
-            progress=lambda done, failed: progress.update(task, description=f"{done:,} images, {failed:,} errors"),
-        )
+        try:
+            done, failed = write_rows(
+                out,
+                bundle,
+                find_files(inputs, left_out),
+                risk=chosen.risk,
+                batch_size=chosen.batch_size,
+                progress=lambda done, failed: progress.update(task, description=f"{done:,} images, {failed:,} errors"),
+            )
+        except KeyboardInterrupt as stopped:
+            raise type(stopped)(f"stopped; {out} keeps its rows, and the same command goes on with the rest") from None
     for note in notes:
         err.print(note, highlight=False, soft_wrap=True)
     rows = "1 new row" if done == 1 else f"{done:,} new rows"

@@ -1,10 +1,9 @@
 """`parsecaps train`: from a data set to a trained model in a run folder."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,8 +13,6 @@ if TYPE_CHECKING:
     from parsecaps.config import Config
     from parsecaps.run import Run
     from parsecaps.training.callbacks import Callbacks, Progress
-
-INTERRUPTED, TERMINATED = 130, 143  # the exit codes that shells give to Ctrl-C and to SIGTERM
 
 
 @one_line_errors
@@ -99,33 +96,17 @@ def _train(chosen: "Config | None", out: Path | None, resume: Path | None, json_
 
     data = (chosen or Run(resume or Path()).config).data
     several = data.folds > 0 and data.fold is None
-    try:
-        with showing_progress() as callbacks:
-            if several:
-                folds = cross_validate(chosen, run_folder=out, resume=resume, callbacks=callbacks)
-            else:
-                run = fit(chosen, run_folder=out, resume=resume, callbacks=callbacks)
-    except KeyboardInterrupt as stopped:
-        leave(stopped)
+    with showing_progress() as callbacks:
+        if several:
+            folds = cross_validate(chosen, run_folder=out, resume=resume, callbacks=callbacks)
+        else:
+            run = fit(chosen, run_folder=out, resume=resume, callbacks=callbacks)
     if several:
         write_json(json_file, _show_folds(folds))
     elif run.is_main:
         write_json(json_file, show_run(run))
         if run.failure:
             raise typer.Exit(1)
-
-
-def leave(stopped: KeyboardInterrupt) -> NoReturn:
-    """End as a training that was stopped: with a line, and with the exit code of what stopped it.
-
-    Of several processes the first one does that. The others end with 0: Fabric kills the first when another fails.
-    """
-    from parsecaps.training.stopping import TerminatedError
-
-    if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) != "0":
-        raise typer.Exit(0)
-    console(stderr=True).print(str(stopped) or "stopped", highlight=False, soft_wrap=True, markup=False)
-    raise typer.Exit(TERMINATED if isinstance(stopped, TerminatedError) else INTERRUPTED)
 
 
 def show_run(run: "Run") -> dict[str, Any]:

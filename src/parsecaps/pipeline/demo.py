@@ -13,8 +13,8 @@ from parsecaps.pipeline.explain import explain_series
 from parsecaps.pipeline.train import fit
 from parsecaps.report.case_page import demo_page
 from parsecaps.run import Run
+from parsecaps.stopping import sigterm_raises
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.stopping import sigterm_raises
 from parsecaps.training.threads import using_threads
 
 RUN = "run"

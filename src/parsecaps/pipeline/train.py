@@ -8,9 +8,9 @@ from parsecaps.config import Config, load_settings
 from parsecaps.pipeline.evaluate import calibrate_run, evaluate_run, write_card, write_results
 from parsecaps.report.pages import draw_curves
 from parsecaps.run import Run
+from parsecaps.stopping import sigterm_raises
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.fit import train_run
-from parsecaps.training.stopping import sigterm_raises
 from parsecaps.training.threads import using_threads
 
 

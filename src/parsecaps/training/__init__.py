@@ -1,9 +1,9 @@
 """Training: the objective as a list of terms, the loop, and the choice of what is `auto`."""
 
+from parsecaps.stopping import TerminatedError
 from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.loop import DivergedError
 from parsecaps.training.objective import Objective
-from parsecaps.training.stopping import TerminatedError
 from parsecaps.training.terms import TERMS, Loss, Term, TermContext
 
 __all__ = [

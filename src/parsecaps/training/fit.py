@@ -12,6 +12,7 @@ from parsecaps.config import Config
 from parsecaps.data.files import close_to_others, plain_name, refuse_links
 from parsecaps.prediction.bundle import Bundle, unnamed_concepts
 from parsecaps.run import Run
+from parsecaps.stopping import StopRequest, signals_ask, sigterm_raises
 from parsecaps.training.build import build_batches, build_step
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.checkpoint import Position, load_weights, read_checkpoint, read_position
@@ -21,7 +22,6 @@ from parsecaps.training.loop import StoppedError, TrainingLoop, forget_all_but, 
 from parsecaps.training.optimizer import Schedule
 from parsecaps.training.processes import Processes, find_processes, join_processes
 from parsecaps.training.start import reopen_run, start_run, write_start
-from parsecaps.training.stopping import StopRequest, signals_ask, sigterm_raises
 from parsecaps.training.threads import choose_threads, using_threads
 
 

@@ -22,12 +22,12 @@ from parsecaps.data.files import remove_files, write_atomically
 from parsecaps.data.split_file import relative_name
 from parsecaps.models import PretrainedModel
 from parsecaps.run import BEST_CHECKPOINT, Run
+from parsecaps.stopping import STOPS, StopRequest
 from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.checkpoint import FORMAT, Position, read_checkpoint, read_position, write_tensors
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.training.optimizer import Schedule
 from parsecaps.training.pace import Pace
-from parsecaps.training.stopping import STOPS, StopRequest
 from parsecaps.training.terms import Loss
 from parsecaps.types import Batch, Output
 

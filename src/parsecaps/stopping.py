@@ -1,4 +1,4 @@
-"""How a training is stopped: by Ctrl-C, or by SIGTERM, which a scheduler or `kill` sends."""
+"""How work is stopped: by Ctrl-C, or by SIGTERM, which a scheduler or `kill` sends."""
 
 import signal
 import threading
