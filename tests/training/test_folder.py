@@ -61,15 +61,22 @@ def test_no_two_processes_get_the_same_name(tmp_path: Path, monkeypatch: pytest.
 def test_only_what_was_made_is_removed(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
-    (own / "data.json").write_text("mine")
+    (own / "mine.json").touch()
     with new_run(own / "deep" / "run", "", ALONE) as run:
         run.split_file.touch()
     with new_run(own, "", ALONE):
         assert (own / ".lock").is_file()
-    assert [path.name for path in own.iterdir()] == ["data.json"]
+    assert [path.name for path in own.iterdir()] == ["mine.json"]
     with new_run(own / "run", "", ALONE) as run:
         (run.folder / "notes.txt").touch()
     assert [path.name for path in (own / "run").iterdir()] == ["notes.txt"]
+
+
+def test_a_file_of_the_user_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "split.csv").write_text("mine")
+    with pytest.raises(ValueError, match=r"split\.csv is there already"), new_run(tmp_path, "", ALONE):
+        pass
+    assert (tmp_path / "split.csv").read_text() == "mine"
 
 
 @pytest.mark.usefixtures("open_umask")

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
-from parsecaps.data.files import refuse_links, remove_files, write_binary
+from parsecaps.data.files import make_private_folder, refuse_links, remove_files, write_binary
 from parsecaps.explain.strict_tree import STATISTICS_CASES, save_statistics, strict_statistics
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn.couplings import Coupling
@@ -202,7 +202,7 @@ def remember_run(
         cases = cases._replace(rows=[cases.rows[i] for i in spread])
     model, rows = cases.bundle.model, cases.rows
     memory = remember(*cases, progress=progress)
-    run.known_cases_folder.mkdir(exist_ok=True)
+    make_private_folder(run.known_cases_folder)
     write_thumbnails(run.known_cases_folder / THUMBNAILS_FILE, cases.prepared.images, rows)
     memory.save(run.known_cases_folder)
     remove_files(run.bundle_folder, f"{re.escape(MEMORY_FILE)}|{re.escape(THUMBNAILS_FILE)}")

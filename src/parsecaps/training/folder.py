@@ -71,8 +71,9 @@ def _refuse_a_run(run: Run) -> None:
     refuse_links(folder)
     if run.is_there or (run.checkpoint_folder.is_dir() and any(run.checkpoint_folder.iterdir())):
         raise ValueError(f"{folder} holds a run already; choose another folder, or go on with --resume {folder}")
-    if run.bundle_folder.exists():
-        raise ValueError(f"{run.bundle_folder} is there already, and not of this run; choose another folder")
+    for path in (run.bundle_folder, run.split_file, run.data_file, run.about_file, run.history_file, run.scores_file):
+        if path.exists():
+            raise ValueError(f"{path} is there already, and not of this run; choose another folder")
 
 
 def _remove_what_is_new(run: Run, before: set[str]) -> None:
