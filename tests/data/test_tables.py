@@ -193,3 +193,11 @@ def test_any_text_comes_back_from_a_table(text: str) -> None:
     csv.writer(written, lineterminator="\n").writerow(["a", cell])
     assert written.getvalue().encode().count(b"\n") == 1
     assert next(csv.reader([written.getvalue()])) == ["a", cell]
+
+
+def test_a_table_of_any_length_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    with path.open("wb") as file:
+        file.truncate(2**28 + 1)
+    with pytest.raises(ValueError, match=r"a\.csv is 268,435,457 bytes long, above the limit of 268,435,456; split it"):
+        read_table(path, required=("image",))

@@ -18,6 +18,7 @@ from parsecaps.data.cases import Case, Problem
 from parsecaps.data.files import visible
 
 NOTE = "note:"  # before the name of a column that is for people only
+_MOST_BYTES = 2**28  # a table is read as a whole: some million rows
 _SEPARATORS = (",", ";", "\t")
 _QUOTES = "\"'`\u2018\u2019\u201c\u201d\u201e"  # straight and typographic
 _FORMULA = re.compile(r"(^|;)(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")  # the last four are the same in full width
@@ -233,6 +234,8 @@ def _records(path: Path, known: dict[str, str]) -> list[list[str]]:
 def _text(path: Path) -> str:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; give a table that is there")
+    if (size := path.stat().st_size) > _MOST_BYTES:
+        raise ValueError(f"{path} is {size:,} bytes long, above the limit of {_MOST_BYTES:,}; split it")
     raw = path.read_bytes()
     try:
         text = raw.decode("utf-8-sig")
