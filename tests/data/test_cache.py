@@ -47,7 +47,7 @@ def test_the_second_time_nothing_is_decoded(data: DataSet, cache: Path, monkeypa
     def refuse(*_: object) -> None:
         raise AssertionError("read again")
 
-    monkeypatch.setattr("parsecaps.data.cache.read_image", refuse)
+    monkeypatch.setattr("parsecaps.data.cache.prepare_image", refuse)
     second = prepare_all(data, PREPARATION, folder=cache)
     assert np.array_equal(first.images, second.images)
     assert np.array_equal(first.fingerprints.bits, second.fingerprints.bits)
@@ -86,11 +86,11 @@ def test_bad_files_are_refused_together_or_skipped_by_name(data: DataSet, cache:
 
 
 def test_a_file_that_can_be_read_again_is(data: DataSet, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing_plugin(path: Path, frame: int | None = None) -> None:
+    def missing_plugin(*_: object) -> None:
         raise ValueError("no plugin")
 
     with monkeypatch.context() as patch:
-        patch.setattr("parsecaps.data.cache.read_image", missing_plugin)
+        patch.setattr("parsecaps.data.cache.prepare_image", missing_plugin)
         assert prepare_all(data, PREPARATION, folder=cache, skip_bad=True).good == []
     assert len(prepare_all(data, PREPARATION, folder=cache).good) == 12
 

@@ -19,9 +19,9 @@ from pydicom import dcmread
 from pydicom.uid import DeflatedExplicitVRLittleEndian, JPEG2000Lossless
 
 from parsecaps.data import reader_pool, reader_process
-from parsecaps.data.raw_image import DefectError
+from parsecaps.data.raw_image import DefectError, RawImage
 from parsecaps.data.reader_pool import RefusedError, call
-from parsecaps.data.reading import look_into, read_image
+from parsecaps.data.reading import look_into, prepare_image, read_image
 from tests.data.image_files import grey, write_cemri, write_dicom, write_idx
 
 
@@ -91,6 +91,25 @@ def test_memory_is_limited(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="needs more than 891 MB of memory to be read; make it smaller"):
         call(allocate, tmp_path, reader_process.MEMORY_BYTES + 2**20)
     assert call(allocate, tmp_path, 2**20) == 2**20
+
+
+def test_of_large_images_one_at_a_time_is_in_memory(tmp_path: Path) -> None:
+    for name in "abcd":
+        Image.new("L", (8200, 8200)).save(tmp_path / f"{name}.png")  # just above the limit
+    here = most = 0
+
+    def prepare(raw: RawImage) -> int:
+        nonlocal here, most
+        here += 1
+        most = max(most, here)
+        time.sleep(0.05)
+        here -= 1
+        return raw.pixels.shape[0]
+
+    with ThreadPoolExecutor(4) as threads:
+        sides = list(threads.map(lambda path: prepare_image(path, None, prepare), sorted(tmp_path.iterdir())))
+    assert sides == [8200] * 4
+    assert most == 1
 
 
 def test_any_value_comes_back(tmp_path: Path) -> None:

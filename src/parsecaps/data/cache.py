@@ -32,7 +32,7 @@ from parsecaps.data.cases import Case, DataSet, Problem
 from parsecaps.data.files import make_private_file, make_private_folder, write_atomically
 from parsecaps.data.leaks import Fingerprints, fingerprint
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.reading import RawImage, read_image, read_mask
+from parsecaps.data.reading import RawImage, prepare_image, read_mask
 
 _FORMAT = 2  # another number for another layout of the files below
 _CHUNK = 64  # images prepared between two writes
@@ -155,7 +155,7 @@ def _find(data: DataSet, folder: Path, key: str, digests: list[str]) -> Prepared
         _log.warning("%s; the images are prepared again", error)
         return None
     bad = [case for case, size in zip(data.cases, prepared.sizes, strict=True) if size == (0, 0)]
-    return prepared if all(isinstance(_read(case), Problem) for case in bad) else None
+    return prepared if all(_read(case, lambda raw: (None, (1, 1), None))[2] for case in bad) else None
 
 
 def _open(folder: Path, key: str, digests: list[str]) -> PreparedImages:
@@ -297,20 +297,17 @@ def _prepare(data: DataSet, rows: range, preparation: Preparation, pool: ThreadP
             yield preparation.levels(raw).numpy(), raw.pixels.shape[:2], None
         return
 
-    def one(case: Case) -> _Prepared:
-        raw = _read(case)
-        if isinstance(raw, Problem):
-            return None, (0, 0), raw
+    def small(raw: RawImage) -> _Prepared:
         return preparation.levels(raw).numpy(), raw.pixels.shape[:2], None
 
-    yield from pool.map(one, [data.cases[row] for row in rows])
+    yield from pool.map(lambda case: _read(case, small), [data.cases[row] for row in rows])
 
 
-def _read(case: Case) -> RawImage | Problem:
+def _read(case: Case, prepare: Callable[[RawImage], _Prepared]) -> _Prepared:
     try:
-        return read_image(case.image, case.frame)
+        return prepare_image(case.image, case.frame, prepare)
     except (OSError, ValueError) as error:
-        return Problem(case.name, case.row, str(error).removeprefix(f"{case.image} "))
+        return None, (0, 0), Problem(case.name, case.row, str(error).removeprefix(f"{case.image} "))
 
 
 def _digests(data: DataSet, folder: Path) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, cast
 
 from parsecaps.data.reader_process import CPU_SECONDS, MEMORY_BYTES, receive, send
 
+Expect = Callable[[int], None]
 READERS = max(1, min(4, os.cpu_count() or 1))
 _WALL_SECONDS = 120.0  # for one request, however busy the machine is
 _WATCH_SECONDS = 0.5
@@ -62,12 +63,17 @@ class _Reader:
         self.outgoing = cast(BinaryIO, self.process.stdin)
         self.incoming = cast(BufferedIOBase, self.process.stdout)
 
-    def ask(self, function: str, path: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
+    def ask(self, function: str, path: str, arguments: tuple[Any, ...], expect: Expect) -> tuple[str, Any]:
         """Send a request and wait for the answer; `_GoneError` where none came."""
+
+        def arrives(num_bytes: int) -> None:
+            self.deadline = float("inf")  # it is read; we may have to wait for room
+            expect(num_bytes)
+
         self.path, self.deadline = path, time.monotonic() + _WALL_SECONDS
         try:
             send(self.outgoing, [function, path, list(arguments)])
-            kind, value = receive(self.incoming, self.memory)
+            kind, value = receive(self.incoming, self.memory, arrives)
             if self.memory is not None and os.fstat(self.memory).st_size > _KEPT_BYTES:
                 os.ftruncate(self.memory, 0)
         except (EOFError, OSError, ValueError):
@@ -98,13 +104,13 @@ class _Pool:
         self.busy: set[_Reader] = set()
         self.watching = False
 
-    def call(self, function: str, path: str, arguments: tuple[Any, ...]) -> Any:
+    def call(self, function: str, path: str, arguments: tuple[Any, ...], expect: Expect) -> Any:
         with self.slots:
             while True:
                 reader = self._take(path)
                 used = reader.used  # what an earlier file left in it may be to blame, so a new one tries again
                 try:
-                    kind, value = reader.ask(function, path, arguments)
+                    kind, value = reader.ask(function, path, arguments, expect)
                 except _GoneError:
                     reason = _why_gone(reader.process.returncode)
                     if used and reason is None:
@@ -168,14 +174,17 @@ class _Pool:
 _pool = _Pool()
 
 
-def call(function: Callable[..., Any], path: str | Path, *arguments: Any) -> Any:
+def call(
+    function: Callable[..., Any], path: str | Path, *arguments: Any, expect: Expect = lambda num_bytes: None
+) -> Any:
     """What a function of this package gives for a file, computed by a reader; tuples come back as lists.
 
     The function takes the path and the arguments, and gives numbers, texts, arrays and lists of them. What is wrong
-    with the file is a `RefusedError`.
+    with the file is a `RefusedError`. `expect` is told the bytes of each array before it takes memory here, and may
+    wait.
     """
     name = f"{function.__module__}:{function.__name__}"
-    return _pool.call(name, os.path.abspath(path), arguments)
+    return _pool.call(name, os.path.abspath(path), arguments, expect)
 
 
 def _why_gone(code: int | None) -> str | None:

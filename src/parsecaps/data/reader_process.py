@@ -8,6 +8,7 @@ go through memory that both processes share, which is faster than a pipe.
 import contextlib
 import importlib
 import json
+import math
 import os
 import signal
 import struct
@@ -67,8 +68,10 @@ def send(stream: BinaryIO, content: Any, memory: int | None = None) -> None:
     stream.flush()
 
 
-def receive(stream: BufferedIOBase, memory: int | None = None) -> Any:
-    """Read what `send` wrote; EOFError where there is nothing more."""
+def receive(
+    stream: BufferedIOBase, memory: int | None = None, expect: Callable[[int], None] = lambda num_bytes: None
+) -> Any:
+    """Read what `send` wrote; EOFError where there is nothing more. `expect` is told how large an array will be."""
     (length,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
     if length > _MOST_TEXT:
         raise EOFError(f"a message of {length} bytes")
@@ -82,7 +85,7 @@ def receive(stream: BufferedIOBase, memory: int | None = None) -> Any:
                 raise EOFError
             left, place = left[count:], place + count
 
-    return _with_arrays(json.loads(_exactly(stream, length)), fill)
+    return _with_arrays(json.loads(_exactly(stream, length)), fill, expect)
 
 
 def _listed(content: Any, arrays: list[NDArray[Any]]) -> Any:
@@ -93,13 +96,14 @@ def _listed(content: Any, arrays: list[NDArray[Any]]) -> Any:
     return [_listed(each, arrays) for each in content] if isinstance(content, (list, tuple)) else content
 
 
-def _with_arrays(content: Any, fill: Callable[[memoryview], None]) -> Any:
+def _with_arrays(content: Any, fill: Callable[[memoryview], None], expect: Callable[[int], None]) -> Any:
     if isinstance(content, dict):
         kind, shape = content[_ARRAY]
+        expect(math.prod(shape) * np.dtype(kind).itemsize)
         array = np.empty(shape, np.dtype(kind))
         fill(_bytes_of(array))
         return array
-    return [_with_arrays(each, fill) for each in content] if isinstance(content, list) else content
+    return [_with_arrays(each, fill, expect) for each in content] if isinstance(content, list) else content
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:

@@ -7,8 +7,10 @@ one line that names the file and what to do; no library's own exception or warni
 
 import zlib
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,15 +29,30 @@ __all__ = [
     "is_known_format",
     "look_into",
     "mislabelled",
+    "prepare_image",
     "read_image",
     "read_mask",
 ]
 
+T = TypeVar("T")
+_LARGE_BYTES = 2**26
+_large_image = Lock()
+
 
 def read_image(path: str | Path, frame: int | None = None) -> RawImage:
     """Read an image, upright; `frame` counts from 0 and is needed where a file holds several."""
-    pixels, full_range = _read(decoding.decode_image, path, frame)
-    return RawImage(pixels, None if full_range is None else (full_range[0], full_range[1]))
+    return _raw(_read(decoding.decode_image, path, frame))
+
+
+def prepare_image(path: str | Path, frame: int | None, prepare: Callable[[RawImage], T]) -> T:
+    """Read an image and make something small of it; of large images one at a time is in memory, whoever asks."""
+    with ExitStack() as alone:
+
+        def expect(num_bytes: int) -> None:
+            if num_bytes > _LARGE_BYTES:
+                alone.enter_context(_large_image)
+
+        return prepare(_raw(_read(decoding.decode_image, path, frame, expect=expect)))
 
 
 def read_mask(path: str | Path, frame: int | None = None) -> NDArray[np.bool_]:
@@ -76,7 +93,12 @@ def mislabelled(path: str | Path) -> str | None:
     return None if wrong is None else f"{path} {wrong}"
 
 
-def _read(function: Callable[..., Any], path: str | Path, *arguments: Any) -> Any:
+def _raw(answer: list[Any]) -> RawImage:
+    pixels, full_range = answer
+    return RawImage(pixels, None if full_range is None else (full_range[0], full_range[1]))
+
+
+def _read(function: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any) -> Any:
     """What a function says of a file; whatever goes wrong becomes an error that names the file."""
     try:
         if not Path(path).exists():
@@ -84,7 +106,7 @@ def _read(function: Callable[..., Any], path: str | Path, *arguments: Any) -> An
     except PermissionError:
         raise ValueError(f"{path} may not be read; allow reading its folder, or leave it out") from None
     try:
-        return call(function, path, *arguments)
+        return call(function, path, *arguments, **options)
     except RefusedError as refused:
         if not refused.damaged:
             raise ValueError(f"{path} {refused}") from None

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from parsecaps.data.files import write_atomically
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.reading import read_image
+from parsecaps.data.reading import prepare_image
 from parsecaps.models import PretrainedModel, load_model
 from parsecaps.prediction.calibration import Calibration
 from parsecaps.stored import checked, read_document
@@ -72,7 +72,7 @@ class Bundle:
 
     def read(self, path: str | Path, frame: int | None = None) -> Tensor:
         """An image file as the model was trained on: (channels, size, size) in [0, 1]."""
-        return self.preparation.prepare(read_image(path, frame))
+        return prepare_image(path, frame, self.preparation.prepare)
 
     def save(self, folder: str | Path) -> None:
         """Write everything into `folder`, which is made if it is not there."""
