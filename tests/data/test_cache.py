@@ -115,13 +115,13 @@ from parsecaps.data.preparation import Preparation
 root, folder, slow = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
 if slow:
     import time
-    read = cache.read_image
+    read = cache.prepare_image
     def slowly(*args):
         (folder.parent / "started").touch()
         (folder.parent / f"reads-{time.time_ns()}").touch()
         time.sleep(slow)
         return read(*args)
-    cache.read_image = slowly
+    cache.prepare_image = slowly
 cases = [Case(path, i % 2, path.stem) for i, path in enumerate(sorted(root.rglob("*.png")))]
 data = DataSet("folder", root, ("a", "b"), (), cases)
 print(cache.prepare_all(data, Preparation(size=32, channels=3), folder=folder).images.sum())
