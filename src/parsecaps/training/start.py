@@ -46,7 +46,7 @@ def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbac
 
     The run then has its settings and data, and its folder is as it was.
     """
-    section, run.data = config.data, _read(config)
+    section, run.data = config.data, _not_empty(open_data(config.data.path, config.data.source), config.data.path)
     run.division, problems = divide_data(section, run.data)
     run.config, choices = choose(config, run.data, run.division, processes=processes.count)
     _prepare(run, callbacks)  # files that cannot be read take no part
@@ -95,7 +95,10 @@ def write_start(run: Run, start: Start, processes: Processes) -> None:
 
 def reopen_run(run: Run, callbacks: Callbacks) -> None:
     """Read the data of a run that is to be resumed; refused where they have changed since it was started."""
-    run.data = _read(run.config)
+    for section, values in run.config.model_dump().items():
+        if left := [name for name, value in (values or {}).items() if value == "auto"]:
+            raise ValueError(f"{run.config_file} leaves {section}.{left[0]} at auto; restore it as the run wrote it")
+    run.data = _not_empty(run.open_data(), run.config.data.path)
     _prepare(run, callbacks)
     rows = read_table(run.split_file, required=("image",), optional=("frame", _CONTENT), others=True).rows
     then = {(row.cells["image"], row.cells.get("frame", "")): row.cells.get(_CONTENT, "") for row in rows}
@@ -145,11 +148,10 @@ def owned(run: Run) -> Iterator[None]:
         lock.release()
 
 
-def _read(config: Config) -> DataSet:
-    data = open_data(config.data.path, config.data.source)
+def _not_empty(data: DataSet, path: str) -> DataSet:
     if not len(data):
         listed = "".join(f"; {problem}" for problem in data.problems[:_SHOWN])
-        raise ValueError(f"{config.data.path} has no case that could be used{listed}")
+        raise ValueError(f"{path} has no case that could be used{listed}")
     return data
 
 
