@@ -67,7 +67,7 @@ class ModelSection(Section):
     preset: str = "auto"
     image_size: ImageSize | Auto = "auto"
     head: Literal["parallel", "bottleneck"] = "parallel"
-    num_concepts: NonNegativeInt | Auto = "auto"
+    num_concepts: Annotated[int, Field(ge=0, le=10_000)] | Auto = "auto"
     settings: dict[str, Any] = {}
 
 
@@ -84,14 +84,14 @@ class AugmentationSection(Section):
     """Random changes of the training images, as in `data.augment.Augmentation`; `augmentation: null` turns all off."""
 
     flip: bool | Auto = "auto"
-    rotation: float = Field(default=15.0, ge=0)
+    rotation: float = Field(default=15.0, ge=0, le=360)
     scale: float = Field(default=0.1, ge=0, lt=1)
-    shear: float = Field(default=0.05, ge=0)
-    shift: float = Field(default=0.03, ge=0)
+    shear: float = Field(default=0.05, ge=0, le=100)
+    shift: float = Field(default=0.03, ge=0, le=100)
     padding: int = Field(default=0, ge=0, le=LARGEST_IMAGE)
-    gamma: float = Field(default=0.25, ge=0)
-    contrast: float = Field(default=0.15, ge=0)
-    brightness: float = Field(default=0.05, ge=0)
+    gamma: float = Field(default=0.25, ge=0, le=100)
+    contrast: float = Field(default=0.15, ge=0, le=100)
+    brightness: float = Field(default=0.05, ge=0, le=100)
     resampling: Literal["bilinear", "bicubic"] = "bilinear"
 
 

@@ -195,7 +195,17 @@ class Run:
     @cached_property
     def data(self) -> DataSet:
         """The cases, whatever part they are in."""
-        return open_data(self.config.data.path, self.config.data.source)
+        return self.open_data()
+
+    def open_data(self) -> DataSet:
+        """List the cases anew."""
+        path = self.config.data.path
+        try:
+            return open_data(path, self.config.data.source)
+        except OSError as error:
+            raise FileNotFoundError(f"{error}; it is the data.path of {self.config_file}") from None
+        except ValueError as error:
+            raise ValueError(f"{error}; it is the data.path of {self.config_file}") from None
 
     @cached_property
     def division(self) -> Division:

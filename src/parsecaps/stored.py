@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,10 +58,12 @@ def read_document(path: Path, advice: str) -> dict[str, Any]:
 def checked(kind: type[T], value: Any, path: Path | str, advice: str, *, strict: bool = False) -> T:
     """The value as the kind that a file should hold, such as a dataclass; else one line.
 
-    Unless `strict`, a dictionary will do for a dataclass, and a list for a tuple.
+    A dictionary will do for a dataclass, and a list for a tuple. `strict` is for plain values: 1 is no text, True no
+    number, and NaN nothing at all.
     """
+    exactly = ConfigDict(strict=True, allow_inf_nan=False)
     try:
-        return TypeAdapter(kind).validate_python(value, strict=strict)
+        return TypeAdapter(kind, config=exactly if strict else None).validate_python(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"])) or "it"

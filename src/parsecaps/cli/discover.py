@@ -54,9 +54,7 @@ def discover(
     console().print(discovery_table(found))
     lines = list(discovery_lines(found))
     if found.remembered:
-        lines.append(
-            f"{len(found.memory):,} training cases are now kept in known_cases of the run, as by parsecaps remember"
-        )
+        lines.append(f"{len(found.memory):,} training cases are now kept beside the model, as by parsecaps remember")
     lines.append(
         f"sheet: {sheet}, with pictures of training cases; names come back with parsecaps name {run} NAMES.csv"
     )

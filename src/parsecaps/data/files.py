@@ -141,9 +141,7 @@ def refuse_links(folder: str | Path) -> None:
         for path in (os.path.join(place, name) for name in (*folders, *names)):
             there = os.path.realpath(path) if os.path.islink(path) else inside
             if os.path.commonpath([inside, there]) != inside:
-                raise ValueError(
-                    f"{path} is a link to {there}, outside of {folder}; put a folder or file of its own there"
-                )
+                raise ValueError(f"{path} is a link to {there}, outside of {folder}; put what it leads to there")
 
 
 def remove_files(folder: Path, pattern: str, *, keep: str = "") -> None:

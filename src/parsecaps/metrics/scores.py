@@ -206,9 +206,10 @@ class Scores:
         size = len(self.classes)
         if self.by_class.keys() != set(self.classes) or [len(row) for row in self.confusion] != [size] * size:
             raise ValueError("by_class or confusion does not fit the classes")
-        for rows in (self.by_class, self.by_concept, self.by_attribute):
+        sets = {str(each.risk): each.scores for each in self.sets}
+        for rows in (self.by_class, self.by_concept, self.by_attribute, sets):
             if len({frozenset(each) for each in rows.values()}) > 1:
-                raise ValueError("some classes or concepts lack a score that others have")
+                raise ValueError("some classes, concepts or risks lack a score that others have")
         if not all({"recall", "auroc"} <= each.keys() for each in self.by_class.values()):
             raise ValueError("recall or auroc is missing")
         if not {"accuracy", "ece"} <= self.overall.keys():

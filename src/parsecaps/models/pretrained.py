@@ -152,7 +152,7 @@ class PretrainedModel(nn.Module, ABC):
         if not weights.is_file():
             raise FileNotFoundError(f"{weights} is missing; give a folder written by save_pretrained")
         shapes = read_shapes(weights, _AGAIN)
-        with _Within(_SLACK + _TIMES * sum(map(math.prod, shapes.values()))):
+        with within_weights(sum(map(math.prod, shapes.values()))):
             model = cls._from_stored(stored, folder)
         wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         model.load_state_dict(read_tensors(weights, wanted, _AGAIN))
@@ -172,15 +172,15 @@ class PretrainedModel(nn.Module, ABC):
             raise ValueError(f"{path}: {reason}; {_AGAIN}") from None
 
 
-class _Within(TorchFunctionMode):
-    """Refuses new tensors beyond a number of values in all: a configuration may ask for far more than its weights are.
+class within_weights(TorchFunctionMode):  # noqa: N801 (a context, as torch.no_grad)
+    """Refuses new tensors that are far more than so many weights: a configuration may ask for any number of them.
 
-    A model on the device `meta` would take no memory at all, but what PyTorch imports for it takes three seconds.
+    A model on the device `meta` would take no memory at all, but what PyTorch imports for it takes seconds.
     """
 
-    def __init__(self, values: int) -> None:
+    def __init__(self, weights: int) -> None:
         super().__init__()
-        self.values = values
+        self.values = _SLACK + _TIMES * weights
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

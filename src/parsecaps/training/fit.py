@@ -10,6 +10,7 @@ import torch
 
 from parsecaps.config import Config
 from parsecaps.data.files import close_to_others, plain_name, refuse_links
+from parsecaps.models.pretrained import within_weights
 from parsecaps.prediction.bundle import Bundle, unnamed_concepts
 from parsecaps.run import Run
 from parsecaps.stopping import StopRequest, signals_ask, sigterm_raises
@@ -85,7 +86,7 @@ def _resume(run: Run, callbacks: Callbacks) -> Run:
         if processes.is_main:
             run.remove_unfinished()
         reopen_run(run, callbacks)
-        return _Training(run, processes, callbacks, stop).finish()
+        return _rebuilt(run, processes, callbacks, stop).finish()
 
 
 @contextmanager
@@ -105,6 +106,17 @@ def _stopping(run: Run, processes: Processes) -> Iterator[StopRequest]:
         if run.is_there:
             words = f"stopped; go on with parsecaps train --resume {run.folder}"
         raise type(stopped)(words) from None
+
+
+def _rebuilt(run: Run, processes: Processes, callbacks: Callbacks, stop: StopRequest) -> "_Training":
+    """The parts of a run that is resumed; settings that do not fit it, or its checkpoint by far, are refused."""
+    last = run.last_checkpoint
+    try:
+        with within_weights(last.stat().st_size // 4) if last.is_file() else nullcontext():
+            return _Training(run, processes, callbacks, stop)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{run.config_file} does not fit the run ({reason}); restore it as the run wrote it") from None
 
 
 class _Training:

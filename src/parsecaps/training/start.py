@@ -46,7 +46,7 @@ def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbac
     keeps, so that whoever opens it later finds the same files by the same names.
     """
     config = config.change("data", path=absolute(config.data.path))
-    section, run.data = config.data, _read(config)
+    section, run.data = config.data, _not_empty(open_data(config.data.path, config.data.source), config.data.path)
     divided = divide_data(section, run.data)
     run.division = divided.division
     run.config, choices = choose(config, run.data, run.division, processes=processes.count)
@@ -98,7 +98,10 @@ def write_start(run: Run, start: Start, processes: Processes) -> None:
 
 def reopen_run(run: Run, callbacks: Callbacks) -> None:
     """Read the data of a run that is to be resumed; refused where they have changed since it was started."""
-    run.data = _read(run.config)
+    for section, values in run.config.model_dump().items():
+        if left := [name for name, value in (values or {}).items() if value == "auto"]:
+            raise ValueError(f"{run.config_file} leaves {section}.{left[0]} at auto; restore it as the run wrote it")
+    run.data = _not_empty(run.open_data(), run.config.data.path)
     _prepare(run, callbacks)
     rows = read_table(run.split_file, required=("image",), optional=("frame", _CONTENT), others=True).rows
     then = {row_key(row.cells): row.cells.get(_CONTENT, "") for row in rows}
@@ -114,11 +117,10 @@ def reopen_run(run: Run, callbacks: Callbacks) -> None:
             )
 
 
-def _read(config: Config) -> DataSet:
-    data = open_data(config.data.path, config.data.source)
+def _not_empty(data: DataSet, path: str) -> DataSet:
     if not len(data):
         listed = "".join(f"; {problem}" for problem in data.problems[:_SHOWN])
-        raise ValueError(f"{config.data.path} has no case that could be used{listed}")
+        raise ValueError(f"{path} has no case that could be used{listed}")
     return data
 
 
