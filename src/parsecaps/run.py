@@ -4,7 +4,7 @@ import csv
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -88,6 +88,7 @@ class _Data:
     patients_by_part: _Parts
     by_concept: dict[str, _KnownParts]
     notes: list[str]
+    unused: dict[str, int] = field(default_factory=dict)  # runs of 0.1 do not count them
 
 
 class Run:
