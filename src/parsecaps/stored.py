@@ -65,11 +65,15 @@ def checked(kind: type[T], value: Any, path: Path | str, advice: str, *, strict:
     try:
         return TypeAdapter(kind, config=exactly if strict else None).validate_python(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"])) or "it"
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))[:80] or "it"
         reason = first["msg"][:1].lower() + first["msg"][1:]
-        what = "missing" if first["type"] == "missing" else f"{shown(first['input'])}: {reason}"
-        raise ValueError(f"{path}: {place[:80]} is {what}; {advice}") from None
+        words = {
+            "missing": f"{place} is missing",
+            "value_error": str(first.get("ctx", {}).get("error", reason)),  # what the kind itself says
+        }
+        what = words.get(first["type"], f"{place} is {shown(first['input'])}: {reason}")
+        raise ValueError(f"{path}: {what}; {advice}") from None
 
 
 def shown(value: Any) -> str:

@@ -89,8 +89,9 @@ class Calibration:
                     f"{path} has {shown(sorted(stored))}, not a temperature, quantiles and a note; {_AGAIN}"
                 )
             return checked(cls, stored, path, _AGAIN)
+        validation = Predictions.load(older) if older.is_file() else None
         try:
-            return cls.fit(Predictions.load(older)) if older.is_file() else cls()
+            return cls() if validation is None else cls.fit(validation)
         except (ArithmeticError, RuntimeError, ValueError) as error:
             raise ValueError(f"{older} cannot be used ({' '.join(str(error).split())}); {_AGAIN}") from None
 
