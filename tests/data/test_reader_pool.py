@@ -253,9 +253,9 @@ def test_a_file_without_a_good_frame_is_refused_once(tmp_path: Path) -> None:
 
 
 def test_a_defect_is_said_in_its_own_words(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="two lines"):
+    with pytest.raises(RefusedError, match=r"two lines and \\x00"):
         call(defect, tmp_path)
 
 
 def defect(path: Path) -> None:
-    raise DefectError("two\nlines")
+    raise DefectError("two\nlines and \0")

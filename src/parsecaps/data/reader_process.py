@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from parsecaps.data.files import visible
 from parsecaps.data.raw_image import DefectError, silence
 
 try:
@@ -125,13 +126,18 @@ def _answer(name: str, path: str, arguments: list[Any]) -> list[Any]:
         with silence():
             return ["done", call(Path(path), *arguments)]
     except DefectError as defect:
-        return ["defect", " ".join(str(defect).split())]
+        return ["defect", _line(defect)]
     except MemoryError:
         return ["memory", ""]
     except RecursionError:
         return ["defect", "is nested too deeply; replace the file"]
     except Exception as error:  # the libraries raise nearly anything at a broken file
-        return ["damaged", " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__]
+        return ["damaged", _line(error)[:_LONGEST_REASON] or type(error).__name__]
+
+
+def _line(error: Exception) -> str:
+    """What an error says, on one line; it may quote the file."""
+    return visible(" ".join(str(error).split()))
 
 
 def _limit_memory() -> None:
