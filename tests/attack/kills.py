@@ -130,6 +130,8 @@ def killed_badly(outcome: Outcome, number: signal.Signals) -> str:
     if outcome.problems:
         return "; ".join(outcome.problems)
     allowed = {0, _EXIT_CODES.get(number, -number)}  # 0: it had ended before
+    if "new rows" in outcome.printed:  # all was written, and Python was about to end
+        allowed.add(-number)
     if outcome.started and outcome.code not in allowed:
         return f"ends with exit code {outcome.code}, not {max(allowed, key=abs)}"
     if outcome.started and "Traceback" in outcome.printed:
