@@ -107,7 +107,8 @@ def test_from_the_page_to_the_bundle(bundle: Bundle, memory: CaseMemory, tmp_pat
     changed = name_concepts(tmp_path, tmp_path / "concept-names.csv")
     assert [(each.name, each.note) for each in changed] == [('a "bright", Rand; Ödem', "8 of 9")]
     assert Bundle.load(tmp_path / "bundle").concepts == ('a "bright", Rand; Ödem', "<b>ring</b>", "unnamed 3")
-    assert "nothing, really" in (tmp_path / "bundle" / "concept-names.csv").read_text(encoding="utf-8")
+    assert "nothing, really" in (tmp_path / "concept-names.csv").read_text(encoding="utf-8")
+    assert not (tmp_path / "bundle" / "concept-names.csv").exists()  # a note may be about a patient
 
 
 @needs_browser
