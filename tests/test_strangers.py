@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import parsecaps
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig, load_config
+from parsecaps.data.cases import DataSet
 from parsecaps.explain.case_memory import remember_run
 from parsecaps.explain.explainer import Explainer
 from parsecaps.pipeline.evaluate import evaluate_run, write_card
@@ -264,6 +265,9 @@ def test_names_that_are_there_twice_are_refused(run: Path) -> None:
         path.write_text(json.dumps({**stored, field: names}), encoding="utf-8")
         with pytest.raises(ValueError, match=rf"bundle\.json: two of the {field} are called '{names[0]}'"):
             Bundle.load(run)
+    for field in ("classes", "concepts"):
+        with pytest.raises(ValueError, match=f"films: two of the {field} are called 'a'; give each its own name"):
+            DataSet("films", Path("films"), **{"classes": (), "concepts": (), field: ("a", "b", "a")}, cases=[])
 
 
 def test_an_answer_that_is_not_finite_is_an_error_of_that_image(run: Path) -> None:

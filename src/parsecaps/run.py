@@ -20,7 +20,7 @@ from parsecaps.data.split_file import Division, case_key, read_split, split_hash
 from parsecaps.data.splits import rows_of
 from parsecaps.metrics.scores import Scores
 from parsecaps.prediction.bundle import FILES_PATTERN, Bundle
-from parsecaps.stored import checked, read_document
+from parsecaps.stored import checked, read_document, shown
 
 Reading = Callable[[int, int], None]  # images read, of how many
 BEST_CHECKPOINT = r"best-[0-9]{4,}\.pt"  # what `Run.best_checkpoint` is called
@@ -223,7 +223,9 @@ class Run:
             raise ValueError(f"{problems[0]}; restore the file as the run wrote it")
         if (now := split_hash(then_there, parts)) != (then := self.about["split_hash"]):
             reason = "restore the file, or the patients of the data"
-            raise ValueError(f"{self.split_file} has the hash {now}, but the run was started with {then}; {reason}")
+            raise ValueError(
+                f"{self.split_file} has the hash {now}, but the run was started with {shown(then)}; {reason}"
+            )
         division: Division = [None] * len(data)
         for row, part in zip(rows, parts, strict=True):
             division[row] = part

@@ -22,7 +22,7 @@ from parsecaps.stored import checked, read_document, shown
 CALIBRATION_FILE = "calibration.json"
 VALIDATION_FILE = "calibration.npz"  # of models saved by version 0.1: what they said of their validation cases
 TEMPERATURES = (0.05, 20.0)  # the lowest and the highest that a fit may give
-_AGAIN = "evaluate the run again"
+_AGAIN = "restore the file as it was saved"
 _NOT_CALIBRATED = "the probabilities are not calibrated: the model was saved without validation"
 
 
