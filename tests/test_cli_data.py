@@ -145,6 +145,7 @@ def test_the_phantom_needs_no_files(tmp_path: Path) -> None:
         (["phantom:m=3"], "phantom has no option 'm'"),
         (["phantom:n=none"], "n=none of the phantom is not a number"),
         (["phantom:n=0"], "phantom:n=0 has no images"),
+        (["phantom:n=1000000000"], "phantom:n=1000000000 is more than can be drawn; give at most 1000000"),
         (["phantom", "--source", "phantum"], "source 'phantum' is not known"),
         (["phantom:n=40", "--test-fold", "2"], "has no author's folds"),
         (["phantom:n=40", "--split", "gone.csv"], "gone.csv is missing"),

@@ -15,6 +15,7 @@ from parsecaps.data.phantom.draw import PhantomBatch, draw
 
 __all__ = ["CLASSES", "CONCEPTS", "SOURCE", "Cases", "PhantomBatch", "case_table", "diagnose", "draw", "score"]
 
+MOST_IMAGES, LARGEST = 10**6, 2048
 DEFAULTS: dict[str, int | float] = {"n": 2000, "size": 64, "seed": 0, "label_noise": 0.0, "concept_noise": 0.0}
 
 
@@ -53,6 +54,9 @@ def _options(text: str) -> dict[str, int | float]:
             ) from None
     if options["n"] < 1:
         raise ValueError(f"phantom:n={options['n']} has no images; give at least 1")
+    for name, most in (("n", MOST_IMAGES), ("size", LARGEST)):
+        if options[name] > most:
+            raise ValueError(f"phantom:{name}={options[name]} is more than can be drawn; give at most {most}")
     return options
 
 
