@@ -14,7 +14,7 @@ from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 from benchmarks.timing import Effort, best_seconds
 from parsecaps.data.decoding import decode_image
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.reading import READERS, RawImage, read_image
+from parsecaps.data.reading import READERS, RawImage, in_shares, read_image
 
 _SIDE = 224
 
@@ -47,7 +47,7 @@ def time_reading(effort: Effort, *, files: int = 64) -> list[ReadingSpeed]:
 
 def _both_ways(paths: list[Path], effort: Effort) -> dict[str, float]:
     with ThreadPoolExecutor(READERS) as threads:
-        ways = {"here": lambda: [*map(_here, paths)], "readers": lambda: [*threads.map(_asked, paths)]}
+        ways = {"here": lambda: [*map(_here, paths)], "readers": lambda: in_shares(threads, _asked, paths)}
         return best_seconds(ways, effort)
 
 

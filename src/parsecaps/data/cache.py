@@ -32,7 +32,7 @@ from parsecaps.data.cases import Case, DataSet, Problem
 from parsecaps.data.files import make_private_file, make_private_folder, write_atomically
 from parsecaps.data.leaks import Fingerprints, fingerprint
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.reading import RawImage, prepare_image, read_mask
+from parsecaps.data.reading import READERS, RawImage, in_shares, prepare_image, read_mask
 
 _FORMAT = 2  # another number for another layout of the files below
 _CHUNK = 64  # images prepared between two writes
@@ -227,7 +227,7 @@ def _write_parts(data: DataSet, preparation: Preparation, folder: Path, key: str
     images, bits, thumbnails = (_reserve(name, shape) for name, shape in zip(unfinished, shapes, strict=True))
     sizes: list[tuple[int, int]] = []
     problems: list[Problem] = []
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(READERS) as pool:
         for start in range(0, count, _CHUNK):
             rows = range(start, min(start + _CHUNK, count))
             for row, (pixels, size, problem) in zip(rows, _prepare(data, rows, preparation, pool), strict=True):
@@ -300,7 +300,7 @@ def _prepare(data: DataSet, rows: range, preparation: Preparation, pool: ThreadP
     def small(raw: RawImage) -> _Prepared:
         return preparation.levels(raw).numpy(), raw.pixels.shape[:2], None
 
-    yield from pool.map(lambda case: _read(case, small), [data.cases[row] for row in rows])
+    yield from in_shares(pool, lambda case: _read(case, small), [data.cases[row] for row in rows])
 
 
 def _read(case: Case, prepare: Callable[[RawImage], _Prepared]) -> _Prepared:

@@ -124,7 +124,8 @@ def _over_black(pixels: NDArray[Any]) -> NDArray[Any]:
 
 
 def _format(name: str, suffixes: tuple[str, ...], starts: tuple[bytes, ...], black: int = 0) -> Format:
-    return Format(name, suffixes, lambda head: head.startswith(starts), read, count_frames, image_size, black=black)
+    single, reads = name != "TIFF", (read, count_frames, image_size)
+    return Format(name, suffixes, lambda head: head.startswith(starts), *reads, black=black, single=single)
 
 
 FORMATS = (

@@ -37,7 +37,8 @@ class Format(NamedTuple):
 
     `recognise` takes the first bytes of a file, unpacked where a `packed` format comes as gzip. `patient` reads who it
     is about, where a format can say that. `read_mask` reads the mask that a file holds beside its image; where that is
-    None, an image is read as a mask, and values up to `black` are outside it.
+    None, an image is read as a mask, and values up to `black` are outside it. A file of a `single` format is always one
+    image, and says of nobody whose it is.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Format(NamedTuple):
     read_mask: Callable[[Path], NDArray[Any]] | None = None
     black: int = 0
     packed: bool = False
+    single: bool = False
 
 
 class DefectError(Exception):

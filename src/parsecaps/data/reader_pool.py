@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, cast
 from parsecaps.data.reader_process import CPU_SECONDS, MEMORY_BYTES, receive, send
 
 Expect = Callable[[int], None]
-READERS = max(1, min(4, os.cpu_count() or 1))
+READERS = max(1, min(8, os.cpu_count() or 1))
 _WALL_SECONDS = 120.0  # for one request, however busy the machine is
 _WATCH_SECONDS = 0.5
 _KEPT_BYTES = 2**26  # of shared memory, until the next file is read

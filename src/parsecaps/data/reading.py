@@ -6,8 +6,11 @@ one line that names the file and what to do; no library's own exception or warni
 """
 
 import zlib
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack, suppress
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -26,6 +29,7 @@ __all__ = [
     "Contents",
     "RawImage",
     "image_size",
+    "in_shares",
     "is_known_format",
     "look_into",
     "mislabelled",
@@ -34,6 +38,7 @@ __all__ = [
     "read_mask",
 ]
 
+S = TypeVar("S")
 T = TypeVar("T")
 _LARGE_BYTES = 2**26
 _large_image = Lock()
@@ -55,6 +60,19 @@ def prepare_image(path: str | Path, frame: int | None, prepare: Callable[[RawIma
         return prepare(_raw(_read(decoding.decode_image, path, frame, expect=expect)))
 
 
+def in_shares(threads: Executor, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
+    """A function of each item, in order; each thread has a reader of its own and takes an equal share of the items.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> with ThreadPoolExecutor(READERS) as threads:
+    ...     in_shares(threads, abs, [-1, 2, -3])
+    [1, 2, 3]
+    """
+    parts = [range(i, len(items), READERS) for i in range(READERS)]
+    found = threads.map(lambda part: [(i, function(items[i])) for i in part], parts)
+    return [value for _, value in sorted(chain.from_iterable(found), key=itemgetter(0))]
+
+
 def read_mask(path: str | Path, frame: int | None = None) -> NDArray[np.bool_]:
     """Read a mask (H, W): every pixel that is not black, or brighter than half in a JPEG, whose black is noisy.
 
@@ -69,6 +87,9 @@ def look_into(path: str | Path) -> Contents:
 
     A file is refused as a whole where its header cannot be true, or where none of its first images can be read.
     """
+    with suppress(DefectError, OSError, zlib.error):  # a reader says what is wrong
+        if decoding.recognise(Path(path)).single:
+            return Contents(1, "")
     return Contents(*_read(decoding.look_into, path))
 
 

@@ -20,7 +20,7 @@ from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
-from parsecaps.data.reading import READERS
+from parsecaps.data.reading import READERS, in_shares
 from parsecaps.data.split_file import relative_name
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.conformal import prediction_sets
@@ -83,7 +83,7 @@ def predict_files(
     source = iter(files)
     with ThreadPoolExecutor(READERS) as threads:  # each waits for a reader, which is a process of its own
         while batch := list(islice(source, batch_size)):
-            read = list(threads.map(partial(_read, bundle), batch))
+            read = in_shares(threads, partial(_read, bundle), batch)
             images = [image for image in read if isinstance(image, Tensor)]
             answers = iter(_answers(bundle, torch.stack(images), risk) if images else ())
             for file, image in zip(batch, read, strict=True):
