@@ -43,27 +43,27 @@ class Drawn(NamedTuple):
 
 def draw_isic(folder: Path) -> tuple[DataSet, DataSet | None, Drawn]:
     """350 images of the training part, nevus or melanoma; elsewhere is HAM10000."""
-    data, other = open_data(folder / "isic"), open_data(folder / "ham")
+    data, other = open_data(folder / "isic" / "manifest.csv"), open_data(folder / "ham" / "manifest.csv")
     home = _some(_of_part(data, "train", _SKIN), 350, "train") + _some(_of_part(data, "test", _SKIN), None, "test")
     return data, other, Drawn(home, _some(_of_part(other, None, _SKIN), _MOST_TESTED, "test"), _SKIN.get)
 
 
 def draw_ham(folder: Path) -> tuple[DataSet, DataSet | None, Drawn]:
     """350 images, nevus or melanoma; elsewhere is the test part of ISIC."""
-    data, other = open_data(folder / "ham"), open_data(folder / "isic")
+    data, other = open_data(folder / "ham" / "manifest.csv"), open_data(folder / "isic" / "manifest.csv")
     home = _parted(_of_part(data, None, _SKIN), 350)
     return data, other, Drawn(home, _some(_of_part(other, "test", _SKIN), None, "test"), _SKIN.get)
 
 
 def draw_bus(folder: Path) -> tuple[DataSet, DataSet | None, Drawn]:
     """400 images of breast ultrasound."""
-    data = open_data(folder / "bus")
+    data = open_data(folder / "bus" / "manifest.csv")
     return data, None, Drawn(_parted(list(data.cases), 400), [], str)
 
 
 def draw_lidc(folder: Path) -> tuple[DataSet, DataSet | None, Drawn]:
     """500 lung nodules that radiologists call benign or malignant."""
-    data = open_data(folder / "lidc")
+    data = open_data(folder / "lidc" / "manifest.csv")
     return data, None, Drawn(_parted([case for case in data.cases if case.label >= 0], 500), [], str)
 
 
