@@ -44,7 +44,10 @@ class Drawn(NamedTuple):
 def draw_isic(folder: Path) -> tuple[DataSet, DataSet | None, Drawn]:
     """350 images of the training part, nevus or melanoma; elsewhere is HAM10000."""
     data, other = open_data(folder / "isic" / "manifest.csv"), open_data(folder / "ham" / "manifest.csv")
-    home = _some(_of_part(data, "train", _SKIN), 350, "train") + _some(_of_part(data, "test", _SKIN), None, "test")
+    test = _of_part(data, "test", _SKIN)
+    known = {case.patient for case in test}  # near-duplicates cross the official parts
+    train = [case for case in _of_part(data, "train", _SKIN) if case.patient not in known]
+    home = _some(train, 350, "train") + _some(test, None, "test")
     return data, other, Drawn(home, _some(_of_part(other, None, _SKIN), _MOST_TESTED, "test"), _SKIN.get)
 
 
