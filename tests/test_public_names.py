@@ -17,7 +17,10 @@ PUBLIC: dict[str, set[str]] = {
         *("entmax", "squash", "class_loss", "presentation_loss", "triplet_loss", "reconstruction_loss"),
         *("diversity_loss", "consistency_loss"),
     },
-    "parsecaps.models": {"MODELS", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "ResNet18", "load_model"},
+    "parsecaps.models": {
+        *("MODELS", "EfficientNetLite0", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "ResNet18"),
+        *("imagenet_weights", "load_model"),
+    },
     "parsecaps.training": {
         *("TERMS", "Callbacks", "DivergedError", "Loss", "Objective", "Progress", "Term", "TermContext"),
         "TerminatedError",

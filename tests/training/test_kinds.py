@@ -10,7 +10,7 @@ from parsecaps.training.fit import train_run
 from tests.training.make import PHANTOM, skewed_manifest
 
 
-@pytest.mark.parametrize("kind", ["FlatCaps", "PlainCNN", "ResNet18"])
+@pytest.mark.parametrize("kind", ["FlatCaps", "PlainCNN", "ResNet18", "EfficientNetLite0"])
 def test_a_baseline_trains_with_concepts(kind: str, tmp_path: Path) -> None:
     config = load_config(None, [*PHANTOM, f"model.kind={kind}", "training.epochs=1", "model.head=bottleneck"])
     train_run(config, run_folder=tmp_path / "run")

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from parsecaps.models.cnn import PlainCNN
+from parsecaps.models.efficientnet import EfficientNetLite0
 from parsecaps.models.flat import FlatCaps
+from parsecaps.models.imagenet import imagenet_weights
 from parsecaps.models.parsecaps import ParseCaps
 from parsecaps.models.pretrained import PretrainedModel, read_config
 from parsecaps.models.resnet import ResNet18
@@ -13,6 +15,7 @@ MODELS: dict[str, type[PretrainedModel]] = {
     "FlatCaps": FlatCaps,
     "PlainCNN": PlainCNN,
     "ResNet18": ResNet18,
+    "EfficientNetLite0": EfficientNetLite0,
 }
 
 
@@ -24,4 +27,14 @@ def load_model(folder: str | Path) -> PretrainedModel:
     return MODELS[name].from_pretrained(folder)
 
 
-__all__ = ["MODELS", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "ResNet18", "load_model"]
+__all__ = [
+    "MODELS",
+    "EfficientNetLite0",
+    "FlatCaps",
+    "ParseCaps",
+    "PlainCNN",
+    "PretrainedModel",
+    "ResNet18",
+    "imagenet_weights",
+    "load_model",
+]
