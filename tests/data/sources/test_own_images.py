@@ -126,6 +126,23 @@ def test_a_manifest_without_patients_keeps_the_frames_of_a_file_together(tmp_pat
     assert data.notes == ["without a column 'patient' each image counts as its own patient"]
 
 
+def test_a_manifest_speaks_for_its_folder(tmp_path: Path) -> None:
+    for name in ("images/a.png", "images/b.png", "masks/a.png"):
+        write_image(tmp_path / name)
+    assert open_data(tmp_path).classes == ("images", "masks")
+    table = write_text(
+        tmp_path / "manifest.csv", "image,label,mask", "images/a.png,nevus,masks/a.png", "images/b.png,melanoma,"
+    )
+    data = open_data(tmp_path)
+    assert (data.source, data.root, data.classes, data.problems) == ("manifest", tmp_path, ("melanoma", "nevus"), [])
+    assert [case.mask for case in data.cases] == [tmp_path / "masks" / "a.png", None]
+    assert data.cases == open_data(table).cases == open_data(f"manifest:{tmp_path}").cases
+    assert open_data(f"folder:{tmp_path}").classes == ("images", "masks")
+    table.rename(tmp_path / "cases.csv")
+    with pytest.raises(FileNotFoundError, match=r"manifest\.csv"):
+        open_data(tmp_path, "manifest")
+
+
 BAD_ROWS = {
     "none.png,nevus,P1,,,,,": "image 'none.png' is missing; correct the path or remove the row",
     "sub\\b.png,nevus,P1,,,,,": "image 'sub\\\\b.png' is missing; write / instead of \\",

@@ -9,6 +9,7 @@ from parsecaps.data.files import Listing
 from parsecaps.data.tables import CaseList, Row, read_table, settle_spelling
 
 SUFFIXES = (".csv", ".tsv")
+IN_FOLDER = "manifest.csv"  # so called, it speaks for the folder that it lies in
 REQUIRED = ("image", "label")
 OPTIONAL = ("patient", "split", "mask", "frame")
 CONCEPT = "concept:"
@@ -16,13 +17,15 @@ _VALUES = {"1": 1.0, "1.0": 1.0, "0": 0.0, "0.0": 0.0, "": UNKNOWN}
 
 
 def recognise(path: Path) -> bool:
-    """Whether the path is a table."""
-    return path.suffix.casefold() in SUFFIXES and path.is_file()
+    """Whether the path is a table, or a folder with its manifest in it."""
+    return (path.suffix.casefold() in SUFFIXES and path.is_file()) or (path / IN_FOLDER).is_file()
 
 
 def read(path: str) -> DataSet:
     """List the rows; relative paths start from the folder of the table, and a blank label is unknown (-1)."""
     file = Path(path)
+    if file.is_dir():
+        file /= IN_FOLDER
     table = read_table(file, required=REQUIRED, optional=OPTIONAL, prefix=CONCEPT)
     columns = tuple(column for column in table.columns if column.startswith(CONCEPT))
     spelling = settle_spelling([row.cells["label"] for row in table.rows if row.cells["label"].strip()])
@@ -102,7 +105,7 @@ class _Rows:
 SOURCE = Source(
     name="manifest",
     summary="anyone's images, a CSV table",
-    layout="a .csv file with the columns image and label",
+    layout="a .csv file with the columns image and label, or a folder with such a manifest.csv",
     recognise=recognise,
     read=read,
 )
