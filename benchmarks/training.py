@@ -18,7 +18,7 @@ from benchmarks.timing import Task
 from parsecaps.config import Config
 from parsecaps.run import Run
 from parsecaps.training import Callbacks, Progress
-from parsecaps.training.build import build_batches, build_step
+from parsecaps.training.build import build_batches, build_model, build_step
 from parsecaps.training.fit import train_run
 from parsecaps.training.optimizer import Schedule
 from parsecaps.training.processes import find_processes
@@ -109,7 +109,7 @@ def _bare_step(config: Config, folder: Path) -> tuple[Config, Task]:
     batches = build_batches(run, "train", processes)
     assert batches is not None
     batch = next(iter(batches.epoch(0)))
-    step, schedule = build_step(run).train(), Schedule.build(run.config)
+    step, schedule = build_step(run, build_model(run)).train(), Schedule.build(run.config)
     optimizer = schedule.build_optimizer(step)
 
     def bare() -> None:

@@ -25,8 +25,43 @@ from parsecaps.pipeline.evaluate import evaluate
 from studies.runs import train_or_resume
 
 RESULTS = "results.jsonl"
-# Each is what is changed of the defaults.
-CANDIDATES: dict[str, dict[str, Any]] = {"today": {}}
+_RECIPE: dict[str, Any] = {
+    "model.image_size": 112,
+    "model.settings.whole_values": True,
+    "augmentation.resampling": "bicubic",
+    "training.mixup": 0.4,
+    "training.consistency_weight": 4.0,
+    "training.ema": 0.99,
+    "training.epochs": 40,
+    "training.keep": "last",
+}
+_STRONG: dict[str, Any] = {
+    "augmentation.scale": 0.3,
+    "augmentation.shear": 0.1,
+    "augmentation.shift": 0.1,
+    "augmentation.gamma": 0.4,
+    "augmentation.contrast": 0.3,
+    "augmentation.brightness": 0.1,
+    "augmentation.colour": 0.2,
+}
+# Each is what is changed of the defaults of version 0.2.0.
+CANDIDATES: dict[str, dict[str, Any]] = {
+    "today": {},
+    "recipe": _RECIPE,
+    "colour": _RECIPE | {"augmentation.colour": 0.2},
+    "strong": _RECIPE | _STRONG,
+    "unmixed": _RECIPE | {"training.mixup": 0.0},
+    "dropout": _RECIPE | {"model.settings.dropout": 0.3},
+    "long": _RECIPE | {"training.epochs": 80},
+    "short": _RECIPE | {"training.epochs": 20},
+}
+# What follows from the images: all but `today` turn those in colour, which have no upright, and keep small ones small.
+_OF_SET: dict[str, dict[str, Any]] = {
+    "isic": {"augmentation.rotation": 180.0},
+    "ham": {"augmentation.rotation": 180.0},
+    "wbcatt": {"augmentation.rotation": 180.0},
+    "lidc": {"model.image_size": 64},
+}
 _MOST_TESTED = 1500  # images of a test part: enough for an interval of two points
 _SKIN = {"mel": "melanoma", "nv": "nevus", "melanoma": "melanoma", "nevus": "nevus"}
 
@@ -145,7 +180,8 @@ def train(folder: Path, out: Path, candidate: str, name: str, seed: int) -> dict
         if other is not None:
             write_manifest(elsewhere, other, drawn.elsewhere, drawn.classes)
         write_manifest(home, data, drawn.home, drawn.classes)
-    config = load_settings(Config, values=CANDIDATES[candidate] | {"data.path": str(home), "training.seed": seed})
+    changes = CANDIDATES[candidate] and CANDIDATES[candidate] | _OF_SET.get(name, {})
+    config = load_settings(Config, values=changes | {"data.path": str(home), "training.seed": seed})
     run = train_or_resume(config, out / f"{candidate}-{name}-{seed}")
     scores = {"home": run.scores}
     if elsewhere.is_file():
@@ -154,7 +190,7 @@ def train(folder: Path, out: Path, candidate: str, name: str, seed: int) -> dict
     for place, found in scores.items():
         assert found is not None
         for metric in ("macro_auroc", "accuracy", "balanced_accuracy", "mean_auroc"):
-            if metric in found:
+            if metric in found.single:
                 row[f"{place}_{metric}"] = found[metric].value
     with open(out / RESULTS, "a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")

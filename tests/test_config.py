@@ -29,7 +29,7 @@ def test_defaults_are_those_of_the_code() -> None:
     training = TrainingSection().model_dump()
     ours = {field.name: field.default for field in fields(Schedule)}
     shared = training.keys() & ours.keys() - {"epochs"}
-    assert len(shared) == 5
+    assert len(shared) == 6
     assert {name: training[name] for name in shared} == {name: ours[name] for name in shared}
 
 

@@ -43,11 +43,14 @@ class Section(BaseModel):
 class DataSection(Section):
     """What to train on, and who trains, chooses and tests: see `parsecaps data check` and `parsecaps data split`.
 
-    With `folds`, every patient is tested once: that many runs are trained, or only the run number `fold`.
+    With `folds`, every patient is tested once: that many runs are trained, or only the run number `fold`. `also` are
+    further data sets to learn from, each with classes of its own; `licences` are those of all, in their order.
     """
 
     path: str = ""
     source: str | None = None
+    also: tuple[str, ...] = ()
+    licences: tuple[str, ...] = ()
     split: str | None = None
     test_fold: tuple[int, ...] = ()
     test_part: Literal["val", "test"] | None = None
@@ -61,9 +64,13 @@ class DataSection(Section):
 
 
 class ModelSection(Section):
-    """The network: `kind` is one of `models.MODELS`, `settings` are any other arguments of it, as `dropout: 0.2`."""
+    """The network: `kind` is one of `models.MODELS`, `settings` are any other arguments of it, as `dropout: 0.2`.
+
+    `start` is where its first weights come from: a run, a model folder, or the name of weights; new ones without.
+    """
 
     kind: str = "ParseCaps"
+    start: str | None = None
     preset: str = "auto"
     image_size: ImageSize | Auto = "auto"
     head: Literal["parallel", "bottleneck"] = "parallel"
@@ -92,6 +99,7 @@ class AugmentationSection(Section):
     gamma: float = Field(default=0.25, ge=0, le=100)
     contrast: float = Field(default=0.15, ge=0, le=100)
     brightness: float = Field(default=0.05, ge=0, le=100)
+    colour: float = Field(default=0.0, ge=0, lt=1)
     resampling: Literal["bilinear", "bicubic"] = "bilinear"
 
 
@@ -102,6 +110,7 @@ class TrainingSection(Section):
     batch_size: PositiveInt | Auto = "auto"
     optimizer: OptimizerName = "muon"
     learning_rate: float = Field(default=1.5e-3, gt=0)
+    start_rate: float = Field(default=1.0, ge=0, le=1)
     weight_decay: float = Field(default=0.01, ge=0)
     warm_up_epochs: NonNegativeInt = 5
     max_grad_norm: float = Field(default=1.0, gt=0)

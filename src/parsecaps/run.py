@@ -14,8 +14,9 @@ from parsecaps.config import Config, load_config
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet, Split
 from parsecaps.data.files import remove_files, unfinished_pattern, write_text
+from parsecaps.data.joint import open_all
+from parsecaps.data.leaks import FINGERPRINTS_FILE
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.sources import open_data
 from parsecaps.data.split_file import Division, case_key, read_split, split_hash, split_keys
 from parsecaps.data.splits import rows_of
 from parsecaps.metrics.scores import Scores
@@ -24,7 +25,7 @@ from parsecaps.stored import checked, read_document, shown
 
 Reading = Callable[[int, int], None]  # images read, of how many
 BEST_CHECKPOINT = r"best-[0-9]{4,}\.pt"  # what `Run.best_checkpoint` is called
-_FILES = r"config\.yaml|(run|data|scores)\.json|(history|split)\.csv|curves\.png|scores\.html"
+_FILES = r"config\.yaml|(run|data|scores)\.json|(history|split)\.csv|curves\.png|scores\.html|fingerprints\.safetensors"
 _AGAIN = "restore the file as the run wrote it"
 
 
@@ -35,6 +36,24 @@ class _Seeds:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """The weights that a run was started from: where they are, in short, and what was taken of them.
+
+    `images` is how many images they are known to have learned from, None where they keep no fingerprints; `taken`
+    counts the numbers in `layers`, of all `parameters`; `adapted` says what was done to fit, `new` what starts anew.
+    """
+
+    weights: str
+    digest: str
+    images: int | None
+    taken: int
+    parameters: int
+    adapted: list[str]
+    new: list[str]
+    layers: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Started:
     """What `run.json` holds from the start, as far as anything rests on it."""
 
@@ -43,9 +62,10 @@ class _Started:
     device: str
     split_hash: str
     choices: list[str]
+    start: Origin | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Finished(_Started):
     """What it holds of a trained run."""
 
@@ -97,7 +117,8 @@ class Run:
     `config.yaml` has every setting, `split.csv` who trains, chooses and tests, `run.json` versions, seeds and results,
     `data.json` what the check of the data found, `history.csv` and `curves.png` the epochs, `logs` is for TensorBoard,
     `checkpoints` what is needed to resume, `bundle` the model with all that prediction needs, and `scores.json` and
-    `scores.html` how good it is. `known_cases` are pictures and ids of training cases, where they were remembered.
+    `scores.html` how good it is. `fingerprints.safetensors` tells whether a picture was learned from. `known_cases` are
+    pictures and ids of training cases, where they were remembered.
     Nothing is fitted or computed when a run is opened.
 
     `is_main` is false in the other processes where several trained together: they have nothing to say or to write.
@@ -119,6 +140,7 @@ class Run:
         self.log_folder = self.folder / "logs"
         self.bundle_folder = self.folder / "bundle"
         self.card_file = self.bundle_folder / "README.md"
+        self.fingerprints_file = self.folder / FINGERPRINTS_FILE
         self.known_cases_folder = self.folder / "known_cases"
         self.checkpoint_folder = self.folder / "checkpoints"
         self.last_checkpoint = self.checkpoint_folder / "last.pt"
@@ -174,6 +196,12 @@ class Run:
         return rows
 
     @property
+    def origin(self) -> Origin | None:
+        """The weights that the run was started from; None for new ones."""
+        stored = self.about.get("start")
+        return None if stored is None else checked(Origin, stored, self.about_file, _AGAIN)
+
+    @property
     def threads(self) -> int:
         """How many threads the run was trained with."""
         return int(self.about["threads"])
@@ -200,9 +228,8 @@ class Run:
 
     def open_data(self) -> DataSet:
         """List the cases anew."""
-        path = self.config.data.path
         try:
-            return open_data(path, self.config.data.source)
+            return open_all(self.config.data)
         except OSError as error:
             raise FileNotFoundError(f"{error}; it is the data.path of {self.config_file}") from None
         except ValueError as error:
@@ -309,7 +336,10 @@ class Run:
 
     @property
     def _not_scored(self) -> str:
-        return f"not scored: {self.failure or 'there is neither a test nor a validation part'}"
+        reason = "there is neither a test nor a validation part"
+        if self.is_there and self.config.data.also:
+            reason = f"each data set has its own head; {self.card_file} says how good they are"
+        return f"not scored: {self.failure or reason}"
 
 
 def run_of_bundle(folder: str | Path) -> Run | None:

@@ -89,7 +89,7 @@ def test_every_note_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     notes = [f"note {i}" for i in range(8)]
     data = replace(open_data(str(skewed_manifest(tmp_path))), notes=notes)
     named = [replace(case, split="test" if case.patient in ("a0", "b0") else None) for case in data.cases]
-    monkeypatch.setattr("parsecaps.training.start.open_data", lambda *arguments: replace(data, cases=named))
+    monkeypatch.setattr("parsecaps.training.start.open_all", lambda *arguments: replace(data, cases=named))
     lines: list[str] = []
     config = load_config(None, ["data.path=anywhere", *TINY, "training.epochs=1"])
     run = train_run(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))

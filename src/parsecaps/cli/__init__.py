@@ -17,6 +17,7 @@ from parsecaps.cli.discover import discover, name
 from parsecaps.cli.evaluate import evaluate
 from parsecaps.cli.explain import explain, remember, removed_report
 from parsecaps.cli.predict import predict
+from parsecaps.cli.pretrain import pretrain
 from parsecaps.cli.summary import summary
 from parsecaps.cli.train import train
 
@@ -45,6 +46,7 @@ def main(
 
 
 app.command()(train)
+app.command()(pretrain)
 app.command()(evaluate)
 app.command()(audit)
 app.command()(summary)

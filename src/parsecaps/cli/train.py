@@ -28,6 +28,10 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped or killed.")
     ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(metavar="WEIGHTS", help="Start from a run, a model folder, or weights known by name: imagenet."),
+    ] = None,
     folds: Annotated[
         int | None, typer.Option(metavar="K", help="Cross-validate: K runs by patient, their scores pooled.")
     ] = None,
@@ -64,6 +68,8 @@ def train(
 
     `parsecaps train --resume my-run` (after Ctrl-C, kill or a power cut: the same result as without)
 
+    `parsecaps train my-images --start other-run` (takes every layer that fits; docs/training.md)
+
     `parsecaps train my-images --folds 5` (cross-validation: every patient is tested once)
 
     `parsecaps train my-images --devices 2`
@@ -74,11 +80,13 @@ def train(
     from parsecaps.config import load_config
 
     if resume is not None:
-        if data is not None or config or settings or out or folds is not None or devices or skip_bad or allow_leaks:
+        others = (data, config, settings, out, start, folds, devices, skip_bad or None, allow_leaks or None)
+        if any(each is not None for each in others):
             raise ValueError("--resume goes on with a run as it was started; give nothing else but --json")
         chosen = None
     else:
         more = [f"data.path={_quoted(data)}"] if data is not None else []
+        more += [f"model.start={_quoted(start)}"] if start is not None else []
         more += [f"data.folds={folds}"] if folds is not None else []
         more += [f"training.devices={devices}"] if devices is not None else []
         more += ["data.skip_bad=true"] if skip_bad else []

@@ -16,9 +16,10 @@ class Augmentation:
     """Random flip, crop, small affine change and small change of intensity, drawn for each image on its own.
 
     Angles are in degrees; `shift` is a share of the image's width; an image is padded by `padding` pixels before a crop
-    of its own size is taken; `gamma`, `contrast` and `brightness` change an image in [0, 1]. All changes of place are
-    one resampling: "bilinear" blurs, so that a model trains on images that are softer than those it is asked about;
-    "bicubic" keeps them nearly as sharp.
+    of its own size is taken; `gamma`, `contrast` and `brightness` change an image in [0, 1]; `colour` scales each
+    channel on its own, as another lamp, stain or camera would. All changes of place are one resampling: "bilinear"
+    blurs, so that a model trains on images that are softer than those it is asked about; "bicubic" keeps them nearly
+    as sharp.
 
     Shapes:
         - input and output: (B, C, H, W)
@@ -33,6 +34,7 @@ class Augmentation:
     gamma: float = 0.25
     contrast: float = 0.15
     brightness: float = 0.05
+    colour: float = 0.0
     resampling: Resampling = "bilinear"
 
     def __call__(self, image: Tensor, generator: Generator) -> Tensor:
@@ -57,4 +59,6 @@ class Augmentation:
             image = image.clamp(0, 1)  # it overshoots at edges
         if self.gamma:
             image = image.clamp(min=1e-4) ** torch.exp(draw(1, 1, 1) * self.gamma)
+        if self.colour:
+            image = image * (1 + draw(image.shape[1], 1, 1) * self.colour)
         return image * (1 + draw(1, 1, 1) * self.contrast) + draw(1, 1, 1) * self.brightness

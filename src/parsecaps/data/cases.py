@@ -90,6 +90,7 @@ class DataSet:
     of read: it takes the indices of cases in `cases` and gives their pixels (n, 3, H, W) uint8. Where it is known where
     each concept is, `concept_masks` takes indices and a size and gives (n, concepts, size, size) bool, of whole images.
     `look_alikes`: different cases can look the same, as handwritten digits do, so that this gives no copy away.
+    `members` are the sets that were joined to this one, by name, in the order of their cases.
     """
 
     source: str
@@ -102,6 +103,7 @@ class DataSet:
     draw: Callable[[Sequence[int]], np.ndarray] | None = None
     concept_masks: Callable[[Sequence[int], int], np.ndarray] | None = None
     look_alikes: bool = False
+    members: "tuple[tuple[str, DataSet], ...]" = ()
 
     def __post_init__(self) -> None:
         for what, names in (("classes", self.classes), ("concepts", self.concepts)):
@@ -111,6 +113,12 @@ class DataSet:
 
     def __len__(self) -> int:
         return len(self.cases)
+
+    @property
+    def class_sets(self) -> tuple[int, ...]:
+        """For each class, the number of the member it belongs to; 0 for all where nothing was joined."""
+        members = [each for _, each in self.members] or [self]
+        return tuple(number for number, each in enumerate(members) for _ in each.classes)
 
     def subset(self, rows: Sequence[int]) -> "DataSet":
         """The same data set with only these cases, in this order."""
@@ -126,7 +134,7 @@ class Source:
 
     `layout` says in a few words which files it looks for. `recognise` looks at names only; a source that is chosen by
     its name alone recognises nothing. `read` takes the path, or what stands after `name:`; a source that draws its
-    images may do without (`needs_path=False`).
+    images may do without (`needs_path=False`). `licence` is that of a published set, where it is one.
     """
 
     name: str
@@ -135,6 +143,7 @@ class Source:
     recognise: Callable[[Path], bool]
     read: Callable[[str], DataSet]
     needs_path: bool = True
+    licence: str = ""
 
 
 def skin_concept_values(present: Mapping[str, float]) -> tuple[float, ...]:

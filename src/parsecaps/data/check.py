@@ -3,18 +3,28 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import SPLITS, DataSet, Problem
-from parsecaps.data.leaks import find_leaks, unsafe
+from parsecaps.data.leaks import find_leaks, learned_before, unsafe
 from parsecaps.data.reading import image_size, mislabelled
-from parsecaps.data.split_file import Division, split_hash
+from parsecaps.data.split_file import Division, relative_name, split_hash
 from parsecaps.data.splits import Divided
 
 PARTS = (*SPLITS, "unused")
+
+
+class Learned(NamedTuple):
+    """The fingerprints (N, 32) of what weights of a name learned from; None where they were not kept."""
+
+    name: str
+    bits: np.ndarray | None
+
+    def __str__(self) -> str:
+        return self.name
 
 
 @dataclass(frozen=True)
@@ -74,8 +84,9 @@ def check_data(
     *,
     skip_bad: bool = False,
     allow_leaks: bool = False,
+    learned: Learned | None = None,
 ) -> DataCheck:
-    """Count, compare and judge a data set and its division."""
+    """Count, compare and judge a data set and its division, beside what weights to start from have `learned` from."""
     good = prepared.good
     bad = set(range(len(data))) - set(good)
     division = [None if i in bad else part for i, part in enumerate(divided.division)]
@@ -88,11 +99,18 @@ def check_data(
         notes.append(f"{len(found)} {were} skipped on demand (--skip-bad)")
     if crossing and allow_leaks:
         notes.append(f"WARNING: {len(crossing)} leaks between the parts were allowed on demand (--allow-leaks)")
+    before, more_notes = ([], []) if learned is None else _learned_before(data, division, prepared, learned)
+    notes += more_notes
+    if before and allow_leaks:
+        notes.append(f"WARNING: {len(before)} test cases that {learned} learned from were allowed (--allow-leaks)")
     reasons = _class_reasons(data, division)
     if found and not skip_bad:
         reasons.insert(0, f"{_count(len(found), 'problem')} in the files; mend them, or leave them out with --skip-bad")
     if crossing and not allow_leaks:
         reasons.insert(0, f"{_count(len(crossing), 'leak')} between the parts; move them to one side with --fix-split")
+    if before and not allow_leaks:
+        fix = "start from other weights, or leave these cases out"
+        reasons.insert(0, f"{_count(len(before), 'test case')} among what {learned} learned from; {fix}")
     per_patient = Counter(data.cases[i].patient for i in good)
     ceiling, ceiling_cases = concept_ceiling(data, good)
     return DataCheck(
@@ -116,10 +134,26 @@ def check_data(
         split_hash=split_hash(data, division),
         problems=[str(problem) for problem in found],
         odd=[*odd_images(data, prepared), *(leak.describe(data, division) for leak in leaks if leak not in crossing)],
-        leaks=[leak.describe(data, division) for leak in crossing],
+        leaks=[*(leak.describe(data, division) for leak in crossing), *before],
         notes=notes,
         reasons=reasons,
     )
+
+
+def _learned_before(
+    data: DataSet, division: Division, prepared: PreparedImages, learned: Learned
+) -> tuple[list[str], list[str]]:
+    """A line for each test case that the weights learned from, and notes."""
+    if learned.bits is None:
+        return [], [f"{learned} keeps no fingerprints: whether it learned from cases of the test part is not known"]
+    if data.look_alikes:
+        return [], [f"pictures of {data.source} look alike: whether {learned} learned from them is not checked"]
+    seen = set(learned_before(prepared.fingerprints, prepared.good, learned.bits))
+    tested = [i for i in sorted(seen) if division[i] == "test"]
+    choosing = sum(division[i] == "val" for i in seen)
+    lines = [f"{relative_name(data, data.cases[i])}, in test, is among what {learned} learned from" for i in tested]
+    notes = [f"{_count(choosing, 'validation case')} among what {learned} learned from: the confidence may be too high"]
+    return lines, notes if choosing else []
 
 
 def concept_ceiling(data: DataSet, rows: Sequence[int]) -> tuple[float | None, int]:

@@ -2,21 +2,28 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 from torch import Tensor
 from torch.nn import functional as F
 
 from parsecaps.data.cases import SPLITS, DataSet, Split
+from parsecaps.data.files import write_binary
 from parsecaps.data.split_file import Division, relative_name
 
+FINGERPRINTS_FILE = "fingerprints.safetensors"
 Kind = Literal["patient", "file", "picture"]
 _SIDE = 64  # pictures are compared at this size
 _LOW = 16  # by this many frequencies along each axis
+_BYTES = 32  # that their signs fill
 _ROWS = 4096  # pictures compared with all others at a time
 MOST_BITS = 24  # of 255 that may differ between pictures that look the same; tested on CE-MRI
+MOST_BITS_ALONE = 12  # the same without thumbnails to compare
 LEAST_LIKENESS = 0.985  # correlation of their thumbnails
 
 
@@ -69,6 +76,43 @@ def fingerprint(image: Tensor) -> Fingerprints:
     bits = (spectrum > spectrum.median(1, keepdim=True).values).numpy()
     small = F.interpolate(grey.unsqueeze(1), (16, 16), mode="area").flatten(1)
     return Fingerprints(np.packbits(bits, axis=1), (small * 255).round().byte().numpy())
+
+
+def write_fingerprints(path: Path, bits: np.ndarray) -> None:
+    """Keep which pictures something was learned from: their bits (N, 32) alone, each once, in an order of their own.
+
+    Neither pictures nor names: whoever has a picture can find out whether it is among them, and no more.
+    """
+    with write_binary(path, private=True) as file:
+        file.write(save({"bits": np.unique(np.asarray(bits, dtype=np.uint8).reshape(-1, _BYTES), axis=0)}))
+
+
+def read_fingerprints(path: Path) -> np.ndarray:
+    """The bits (N, 32) that `write_fingerprints` kept."""
+    again = "save the model again, or remove the file"
+    try:
+        bits = load_file(path).get("bits")
+    except (OSError, SafetensorError) as error:
+        raise ValueError(f"{path} cannot be read ({' '.join(str(error).split())}); {again}") from None
+    if bits is None or bits.ndim != 2 or bits.shape[1] != _BYTES or bits.dtype != np.uint8:
+        raise ValueError(f"{path} does not hold fingerprints; {again}")
+    return bits
+
+
+def learned_before(prints: Fingerprints, rows: Sequence[int], learned: np.ndarray) -> list[int]:
+    """Those of the rows whose pictures look the same as one of those that `learned` (N, 32) are the bits of."""
+    before = _signs(learned)
+    found = []
+    for some in torch.split(torch.tensor(rows, dtype=torch.long), _ROWS) if len(learned) else ():
+        agreeing = _signs(prints.bits[some.numpy()]) @ before.T  # bits that agree minus bits that differ
+        same = agreeing.amax(1) >= before.shape[1] - 2 * MOST_BITS_ALONE
+        found += some[same].tolist()
+    return found
+
+
+def _signs(bits: np.ndarray) -> Tensor:
+    """(N, 32) packed -> (N, 255) of +-1."""
+    return torch.from_numpy(np.unpackbits(bits, axis=1, count=_LOW**2 - 1)).float() * 2 - 1
 
 
 def find_leaks(data: DataSet, division: Division, digests: Sequence[str], prints: Fingerprints) -> list[Leak]:
@@ -136,7 +180,7 @@ def move_to_one_side(data: DataSet, division: Division, leaks: Sequence[Leak]) -
 def _alike_across(division: Division, prints: Fingerprints) -> Iterator[tuple[int, int]]:
     """Pairs of pictures in different parts that look the same, by a product of +-1 bits, some rows at a time."""
     part = torch.tensor([-1 if each is None else SPLITS.index(each) for each in division])
-    signs = torch.from_numpy(np.unpackbits(prints.bits, axis=1, count=_LOW**2 - 1)).float() * 2 - 1
+    signs = _signs(prints.bits)
     pixels = torch.from_numpy(np.array(prints.thumbnails)).float()  # a copy: what is mapped is read-only
     pixels = F.normalize(pixels - pixels.mean(1, keepdim=True), dim=1)
     for one in range(len(SPLITS)):

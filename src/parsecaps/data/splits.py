@@ -160,7 +160,20 @@ def divide(
 
 
 def divide_data(section: DataSection, data: DataSet) -> Divided:
-    """The division of one run: that of its fold, or the one that `data.splits.divide` makes of the other settings."""
+    """The division of one run: that of its fold, or the one that `data.splits.divide` makes of the other settings.
+
+    Data sets that were joined are divided one by one.
+    """
+    if data.members:
+        if section.folds or section.split is not None or section.test_fold or section.test_part:
+            raise ValueError("data.also takes the parts of each set; leave out folds, split, test_fold and test_part")
+        each = [divide(member, val=section.val, test=section.test, seed=section.seed) for _, member in data.members]
+        return Divided(
+            [part for divided in each for part in divided.division],
+            [problem for divided in each for problem in divided.problems],
+            "no part in the split of their set",
+            [f"{name}: {n}" for (name, _), divided in zip(data.members, each, strict=True) for n in divided.notes],
+        )
     if section.folds:
         if section.fold is None:
             raise ValueError(

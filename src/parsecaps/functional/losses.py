@@ -26,16 +26,19 @@ def class_loss(
     *,
     other: Tensor | None = None,
     share: float = 1.0,
+    sets: Tensor | None = None,
 ) -> Tensor:
     """Cross-entropy ``L_c`` (Eq. 3.3) over the images whose class is known.
 
     ``weight`` makes the mean a weighted one, each image counting by its class, to balance rare classes. With ``other``,
-    an image is of its class to a ``share`` and for the rest of the other one.
+    an image is of its class to a ``share`` and for the rest of the other one. With ``sets``, a class competes only with
+    those of its own data set, as if each set had a head of its own.
 
     Shapes:
         - logits: (B, num_classes)
         - label, other: (B,) int64, -1 = unknown
         - weight: (num_classes,)
+        - sets: (num_classes,) int64, the number of each class's data set
         - output: ()
 
     >>> class_loss(torch.tensor([[2.0, 0.0], [0.0, 5.0]]), torch.tensor([0, -1]))
@@ -47,13 +50,32 @@ def class_loss(
     weight = None if weight is None else weight.to(logits.dtype)
 
     def summed(classes: Tensor) -> Tensor:
+        own = logits if sets is None else among_own(logits, classes, sets)
         return F.cross_entropy(
-            logits, classes, weight, ignore_index=UNKNOWN_LABEL, reduction="sum", label_smoothing=label_smoothing
+            own, classes, weight, ignore_index=UNKNOWN_LABEL, reduction="sum", label_smoothing=label_smoothing
         )
 
     total = summed(label) if other is None else share * summed(label) + (1 - share) * summed(other)
     count = class_weight(label, weight, other=other, share=share)
     return total / torch.where(count > 0, count, 1)
+
+
+def among_own(logits: Tensor, label: Tensor, sets: Tensor) -> Tensor:
+    """The logits with minus infinity for classes of other data sets than that of the image's own class.
+
+    An image of unknown class keeps all of its logits.
+
+    Shapes:
+        - logits, output: (B, num_classes)
+        - label: (B,) int64, -1 = unknown
+        - sets: (num_classes,) int64
+
+    >>> among_own(torch.zeros(2, 3), torch.tensor([0, -1]), torch.tensor([0, 0, 1]))
+    tensor([[0., 0., -inf],
+            [0., 0., 0.]])
+    """
+    foreign = sets != sets[label.clamp(min=0)].unsqueeze(1)  # (B, num_classes)
+    return logits.masked_fill(foreign & (label != UNKNOWN_LABEL).unsqueeze(1), -math.inf)
 
 
 def class_weight(

@@ -1,12 +1,12 @@
 """Networks that make one vector of features of an image: the baselines share what follows it."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from parsecaps.models.pretrained import PretrainedModel, check_head
-from parsecaps.nn.heads import Bottleneck, LinearConcepts
+from parsecaps.nn.heads import Axes, Bottleneck, LinearConcepts
 from parsecaps.types import Output
 
 
@@ -20,6 +20,8 @@ class FeatureModel(PretrainedModel):
         - input: image (B, in_channels, image_size, image_size)
         - output: `Output` with logits and, where there are concepts, presences
     """
+
+    AXES: ClassVar[Axes] = {"classes.weight": ("classes", ""), "classes.bias": ("classes",)}
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__(config)

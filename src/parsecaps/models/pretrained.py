@@ -125,6 +125,15 @@ class PretrainedModel(nn.Module, ABC):
         named = [each for each in signature(cls).parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
         return {each.name: kinds.get(each.name, Any) for each in named}
 
+    def axes(self) -> dict[str, tuple[str, ...]]:
+        """What lies along the axes of those tensors that know classes, concepts or the top grid (`nn.heads`)."""
+        found = {}
+        for place, module in self.named_modules():
+            for name, axes in getattr(module, "AXES", {}).items():
+                head = place.partition(".")[0]
+                found[f"{place}.{name}".lstrip(".")] = tuple(head if axis == "outputs" else axis for axis in axes)
+        return found
+
     def summary(self) -> None:
         """Print the layer table: name, n, d, parameters and FLOPs of each layer (the paper's Tab. 4, counted)."""
         from parsecaps.models.summary import format_summary, summarize  # which knows this class
@@ -239,8 +248,13 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def weights_digest(model: nn.Module) -> str:
     """The weights in short: equal where two models are the same, whatever their concepts are called."""
+    return tensors_digest(model.state_dict())
+
+
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Named tensors in short."""
     content = hashlib.blake2b(digest_size=8)
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(tensors.items()):
         content.update(name.encode())
         content.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return content.hexdigest()

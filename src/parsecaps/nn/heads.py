@@ -2,9 +2,13 @@
 
 FullyCaps and ConceptLayer are linear in the top capsules before their squash, so what each top capsule adds to each
 class and each concept is exact (`CapsuleReadout.shares`).
+
+`AXES` of a head says what lies along the axes of its tensors: "classes", "concepts", "capsules" of the top grid, or
+"outputs", which are classes or concepts by where the head is; a blank is none of these.
 """
 
 import math
+from typing import ClassVar
 
 import torch
 from einops import einsum
@@ -12,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parsecaps.functional import squash
+
+Axes = dict[str, tuple[str, ...]]
 
 
 class CapsuleReadout(nn.Module):
@@ -26,6 +32,8 @@ class CapsuleReadout(nn.Module):
         - input: (B, in_capsules, in_dim)
         - output: (B, out_capsules, out_dim), each of length below 1
     """
+
+    AXES: ClassVar[Axes] = {"over_capsules": ("outputs", "capsules"), "bias": ("outputs", "")}
 
     def __init__(self, *, in_capsules: int, in_dim: int, out_capsules: int, out_dim: int) -> None:
         super().__init__()
@@ -74,6 +82,8 @@ class ConceptLayer(nn.Module):
         - output: concept capsules (B, m, concept_dim), presence (B, m), global capsule (B, 1, m)
     """
 
+    AXES: ClassVar[Axes] = {"to_global": ("concepts", "")}
+
     def __init__(self, *, in_capsules: int, in_dim: int, num_concepts: int, concept_dim: int) -> None:
         super().__init__()
         self.readout = CapsuleReadout(
@@ -95,6 +105,8 @@ class LinearConcepts(nn.Module):
         - output: presence (B, m)
     """
 
+    AXES: ClassVar[Axes] = {"linear.weight": ("concepts", ""), "linear.bias": ("concepts",)}
+
     def __init__(self, *, in_dim: int, num_concepts: int) -> None:
         super().__init__()
         self.linear = nn.Linear(in_dim, num_concepts)
@@ -114,6 +126,8 @@ class Bottleneck(nn.Module):
         - input: presence (B, m)
         - output: logits (B, num_classes), contributions (B, num_classes, m)
     """
+
+    AXES: ClassVar[Axes] = {"weight": ("classes", "concepts"), "bias": ("classes",)}
 
     def __init__(self, *, num_concepts: int, num_classes: int) -> None:
         super().__init__()

@@ -28,6 +28,7 @@ def cross_validate(
     *,
     folds: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    start: str | Path | None = None,
     run_folder: str | Path | None = None,
     resume: str | Path | None = None,
     callbacks: Callbacks | None = None,
@@ -37,13 +38,13 @@ def cross_validate(
     A fold that is there already, trained on its own with `data.fold`, is taken as it is.
 
     Five folds unless the configuration or `folds` says otherwise: those of the data's author where there are as many,
-    else dealt by patient. Each fold chooses what is `auto` and its epoch without the patients it tests. After a kill,
-    `resume` goes on with the first unfinished fold, to the same bits on a CPU. The scores of the run are those of all
-    folds, pooled: each case by the model that did not see its patient.
+    else dealt by patient. All start from the weights of `start`, if given. Each fold chooses what is `auto` and its
+    epoch without the patients it tests. After a kill, `resume` goes on with the first unfinished fold, to the same bits
+    on a CPU. The scores of the run are those of all folds, pooled: each case by the model that did not see its patient.
     """
     callbacks = callbacks or Callbacks(log=print)
     if resume is not None:
-        if config is not None or settings or run_folder is not None or folds is not None:
+        if config is not None or settings or start is not None or run_folder is not None or folds is not None:
             raise ValueError("a cross-validation is resumed as it was started; give resume alone")
         refuse_links(resume)
         run = Run(resume)
@@ -51,7 +52,7 @@ def cross_validate(
             raise ValueError(f"{run.folder} is no cross-validation; resume it with fit")
         with sigterm_raises(), locked(run):
             return _train_folds(run, callbacks)
-    chosen = settled(config, settings)
+    chosen = settled(config, settings, start)
     wanted = FOLDS if folds is None else folds
     if folds is not None or not chosen.data.folds:
         chosen = chosen.change("data", folds=wanted)

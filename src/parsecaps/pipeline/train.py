@@ -6,6 +6,7 @@ from typing import Any
 
 from parsecaps.config import Config, load_settings
 from parsecaps.pipeline.evaluate import calibrate_run, evaluate_run, write_card, write_results
+from parsecaps.pipeline.weights_card import write_weights_card
 from parsecaps.report.pages import draw_curves
 from parsecaps.run import Run
 from parsecaps.stopping import sigterm_raises
@@ -18,21 +19,24 @@ def fit(
     config: Config | str | Path | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
+    start: str | Path | None = None,
     run_folder: str | Path | None = None,
     resume: str | Path | None = None,
     callbacks: Callbacks | None = None,
 ) -> Run:
     """Train on a data set, or as a configuration says, and score the chosen model; or `resume` a run.
 
-    `settings` change the configuration, as in `{"training.epochs": 3}`. `run_folder` is made, the next free name below
-    `runs` if left out; it then holds the model in `bundle`, `scores.json` and `scores.html`. What happens is printed;
-    `callbacks=Callbacks()` keeps it quiet. A run that was stopped goes on as if it had not been; one that lacks only
-    its scores gets them. Where scoring fails, the model is there all the same, and `failure` of the run says why.
+    `settings` change the configuration, as in `{"training.epochs": 3}`. `start` is a run, a model folder or the name
+    of weights, from which the network takes all that fits (`model.start`). `run_folder` is made, the next free name
+    below `runs` if left out; it then holds the model in `bundle`, `scores.json` and `scores.html`. What happens is
+    printed; `callbacks=Callbacks()` keeps it quiet. A run that was stopped goes on as if it had not been; one that
+    lacks only its scores gets them. Where scoring fails, the model is there all the same, and `failure` of the run says
+    why.
     """
     callbacks = callbacks or Callbacks(log=print)
-    if resume is not None and (config is not None or settings or run_folder is not None):
+    if resume is not None and (config is not None or settings or start is not None or run_folder is not None):
         raise ValueError("a run is resumed as it was started; give resume alone")
-    chosen = settled(config, settings) if resume is None else None
+    chosen = settled(config, settings, start) if resume is None else None
     return fit_run(chosen, run_folder=run_folder, resume=resume, callbacks=callbacks)
 
 
@@ -57,12 +61,15 @@ def fit_run(
     return run
 
 
-def settled(config: Config | str | Path | None, settings: Mapping[str, Any] | None) -> Config:
-    """A configuration or the path of a data set, with some settings changed."""
+def settled(
+    config: Config | str | Path | None, settings: Mapping[str, Any] | None, start: str | Path | None = None
+) -> Config:
+    """A configuration or the path of a data set, with some settings changed, and the weights to start from."""
     if config is None:
         raise ValueError("there is nothing to train on; give a data set, a Config, or a run to resume")
     base = config if isinstance(config, Config) else Config().change("data", path=str(config))
-    return load_settings(Config, values=settings, base=base)
+    chosen = load_settings(Config, values=settings, base=base)
+    return chosen if start is None else chosen.change("model", start=str(start))
 
 
 def _score(run: Run, callbacks: Callbacks) -> str:
@@ -70,6 +77,9 @@ def _score(run: Run, callbacks: Callbacks) -> str:
     again = f"the model is in {run.bundle_folder}; score it with parsecaps train --resume {run.folder}"
     try:
         draw_curves(run.curves_file, run.history, run.best_epoch - 1)
+        if run.config.data.also:
+            write_weights_card(Run(run.folder, reading=callbacks.reading))
+            return ""
         counts = run.data_check["patients_by_part"]
         if not counts["test"] and not counts["val"]:
             write_card(run, None)

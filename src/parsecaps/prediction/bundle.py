@@ -1,8 +1,8 @@
 """A model with all that a prediction needs: its weights, how images are prepared for it, and the names of its outputs.
 
-The folder has `config.json` and `model.safetensors` (`models.pretrained`), `bundle.json`, and `calibration.json` where
-validation patients calibrated it. Training, prediction and serving read the preparation from there and nowhere else, so
-they cannot drift apart.
+The folder has `config.json` and `model.safetensors` (`models.pretrained`), `bundle.json`, `calibration.json` where
+validation patients calibrated it, and fingerprints of the images it learned from (`data.leaks`). Training, prediction
+and serving read the preparation from there and nowhere else, so they cannot drift apart.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from parsecaps.data.cases import DataSet
 from parsecaps.data.files import write_atomically
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import prepare_image
@@ -22,7 +23,7 @@ from parsecaps.prediction.calibration import Calibration
 from parsecaps.stored import checked, read_document
 
 BUNDLE_FILE = "bundle.json"
-FILES_PATTERN = r"(config|bundle|calibration)\.json|model\.safetensors|README\.md"  # whole names
+FILES_PATTERN = r"(config|bundle|calibration)\.json|(model|fingerprints)\.safetensors|README\.md"  # whole names
 _UNNAMED = "unnamed "
 _AGAIN = "save the model again"
 
@@ -123,6 +124,11 @@ def unnamed_concepts(count: int) -> tuple[str, ...]:
     ('unnamed 1', 'unnamed 2')
     """
     return tuple(f"{_UNNAMED}{i + 1}" for i in range(count))
+
+
+def concept_names(data: DataSet, model: PretrainedModel) -> tuple[str, ...]:
+    """What the concepts of a model that was trained on a data set are called."""
+    return (data.concepts or unnamed_concepts(model.num_concepts))[: model.num_concepts]
 
 
 def is_unnamed(name: str) -> bool:

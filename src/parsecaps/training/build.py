@@ -37,16 +37,16 @@ def build_model(run: Run) -> PretrainedModel:
     return model
 
 
-def build_step(run: Run) -> TrainingStep:
-    """The model and the objective, with the weights of the classes and concepts where they are to be balanced."""
+def build_step(run: Run, model: PretrainedModel) -> TrainingStep:
+    """A model with its objective, and the weights of classes and concepts where they are to be balanced."""
     training, cases = run.config.training, [run.data.cases[i] for i in run.rows("train")]
-    model = build_model(run)
     weights = rare = None
     if training.class_balance == "weights":
         weights = class_weights([case.label for case in cases], model.num_classes)
     if training.concept_balance and run.data.concepts and model.num_concepts:
         rare = concept_weights(np.array([case.concepts for case in cases]), training.concept_balance)
-    objective = Objective.build(TermContext(training, model, weights, rare))
+    sets = run.data.class_sets if run.data.members else None
+    objective = Objective.build(TermContext(training, model, weights, rare, sets))
     reconstruct = reconstructs(run.data, run.rows("train"), run.config)
     return TrainingStep(model, objective, reconstruct=reconstruct, compiled=training.compile)
 

@@ -1,7 +1,7 @@
 """The sensible thing for a data set: what is `auto` in a configuration becomes a value, with the reason for it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -47,8 +47,19 @@ class Look:
     seen: int
 
 
-def choose(config: Config, data: DataSet, division: Division, *, processes: int = 1) -> tuple[Config, list[Choice]]:
-    """The configuration with no `auto` left, and what was chosen and why."""
+def choose(
+    config: Config,
+    data: DataSet,
+    division: Division,
+    *,
+    processes: int = 1,
+    trunk: Mapping[str, Any] | None = None,
+) -> tuple[Config, list[Choice]]:
+    """The configuration with no `auto` left, and what was chosen and why.
+
+    `trunk` are the settings of the network whose weights are to be started from: unless a preset is named, the new
+    network is built like it.
+    """
     train = rows_of(division, "train")
     if not train:
         raise ValueError("no case is in the training part; check the split")
@@ -61,6 +72,9 @@ def choose(config: Config, data: DataSet, division: Division, *, processes: int 
         choices.append(Choice(what, _text(value), why))
         return value
 
+    if trunk and config.model.preset == "auto":
+        config = config.change("model", settings={**trunk, **config.model.settings})
+        choices.append(Choice("model.settings", "those of the weights", f"started from {config.model.start}"))
     preset, size = _network(config, look, pick)
     colour = look.coloured * 10 > look.seen
     channels = pick(
@@ -84,12 +98,11 @@ def choose(config: Config, data: DataSet, division: Division, *, processes: int 
         batch_size = fitting
     counts = Counter(data.cases[i].label for i in train if data.cases[i].label >= 0)
     skew = max(counts.values(), default=1) / max(1, min(counts.values(), default=1))
-    balance = pick(
-        "training.class_balance",
-        training.class_balance,
-        "weights" if skew > SKEWED else "none",
-        f"the largest class has {skew:.1f} times as many training images as the smallest",
-    )
+    skewed = "weights" if skew > SKEWED else "none"
+    reason = f"the largest class has {skew:.1f} times as many training images as the smallest"
+    if data.members:
+        skewed, reason = "sampling", f"{len(data.members)} data sets, each class drawn as often as any other"
+    balance = pick("training.class_balance", training.class_balance, skewed, reason)
     can_wait = max(10, epochs // 2) if "val" in division and training.keep == "best" else 0
     reason = "epochs without a better validation" if can_wait else "validation does not choose the epoch"
     patience = pick("training.patience", training.patience, can_wait, reason)

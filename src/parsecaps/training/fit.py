@@ -1,6 +1,7 @@
 """From a configuration to a trained model in a run folder; and on from where a run was stopped."""
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,10 +12,10 @@ import torch
 from parsecaps.config import Config
 from parsecaps.data.files import close_to_others, plain_name, refuse_links
 from parsecaps.models.pretrained import within_weights
-from parsecaps.prediction.bundle import Bundle, unnamed_concepts
+from parsecaps.prediction.bundle import Bundle, concept_names
 from parsecaps.run import Run
 from parsecaps.stopping import StopRequest, signals_ask, sigterm_raises
-from parsecaps.training.build import build_batches, build_step
+from parsecaps.training.build import build_batches, build_model, build_step
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.checkpoint import Position, load_weights, read_checkpoint, read_position
 from parsecaps.training.choose import Choice
@@ -23,6 +24,12 @@ from parsecaps.training.loop import StoppedError, TrainingLoop, forget_all_but, 
 from parsecaps.training.optimizer import Schedule
 from parsecaps.training.processes import Processes, find_processes, join_processes
 from parsecaps.training.start import reopen_run, start_run, write_start
+from parsecaps.training.starting_weights import (
+    StartingWeights,
+    describe_origin,
+    read_starting_weights,
+    take_weights,
+)
 from parsecaps.training.threads import choose_threads, using_threads
 
 
@@ -66,9 +73,10 @@ def _start(config: Config, run_folder: str | Path | None, callbacks: Callbacks, 
         with using_threads(int(choice.value)):
             start = start_run(run, config, processes, callbacks)
             callbacks.log(str(choice))
-            training = _Training(run, processes, callbacks, stop)  # wrong settings show here, before there is a run
+            # wrong settings show here, before there is a run
+            training = _Training(run, processes, callbacks, stop, start.weights)
             if processes.is_main:
-                write_start(run, start._replace(choices=[*start.choices, choice]), processes)
+                write_start(run, start._replace(choices=[*start.choices, choice]), processes, training.origin)
             return training.finish()
 
 
@@ -113,23 +121,49 @@ def _rebuilt(run: Run, processes: Processes, callbacks: Callbacks, stop: StopReq
     last = run.last_checkpoint
     try:
         with within_weights(last.stat().st_size // 4) if last.is_file() else nullcontext():
-            return _Training(run, processes, callbacks, stop)
+            return _Training(run, processes, callbacks, stop, None if last.is_file() else _weights_again(run))
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{run.config_file} does not fit the run ({reason}); restore it as the run wrote it") from None
 
 
-class _Training:
-    """The parts of a run, put together."""
+def _weights_again(run: Run) -> StartingWeights | None:
+    """The weights that a run was started from, for one that was stopped before its first checkpoint."""
+    start, origin = run.config.model.start, run.origin
+    if start is None or origin is None:
+        return None
+    weights = read_starting_weights(start, run.config.model.kind)
+    if weights.digest != origin.digest:
+        raise ValueError(f"{start} is not as it was when the run was started; put it back, or train anew")
+    return weights
 
-    def __init__(self, run: Run, processes: Processes, callbacks: Callbacks, stop: StopRequest) -> None:
+
+class _Training:
+    """The parts of a run, put together. A run that goes on from a checkpoint needs no `weights` to start from."""
+
+    def __init__(
+        self,
+        run: Run,
+        processes: Processes,
+        callbacks: Callbacks,
+        stop: StopRequest,
+        weights: StartingWeights | None,
+    ) -> None:
         self.run, self.processes, self.callbacks, self.stop = run, processes, callbacks, stop
         run.is_main = processes.is_main
         batches = build_batches(run, "train", processes)
         assert batches is not None
         self.batches, self.validation = batches, build_batches(run, "val", processes)
         torch.manual_seed(run.config.training.seed)
-        self.step = build_step(run)
+        model = build_model(run)
+        self.origin = run.origin if run.is_there else None
+        if weights is not None:
+            self.origin = take_weights(model, weights, run.data.classes, concept_names(run.data, model))
+            for line in describe_origin(self.origin):
+                callbacks.log(line)
+        self.step = build_step(run, model)
+        if self.origin is not None:
+            self.step.taken = frozenset(f"model.{name}" for name in self.origin.layers)
 
     def finish(self) -> Run:
         """Train what is left, and write the result."""
@@ -179,8 +213,7 @@ class _Training:
             "seconds": round(sum(each["seconds"] for each in position.history), 1),
         }
         run.write_json(run.about_file, run.about | result)
-        concepts = data.concepts or unnamed_concepts(model.num_concepts)
-        _save_bundle(run, Bundle(model.eval(), run.preparation, data.classes, concepts[: model.num_concepts]))
+        _save_bundle(run, Bundle(model.eval(), run.preparation, data.classes, concept_names(data, model)))
         close_to_others(run.bundle_folder)
 
 
@@ -189,4 +222,6 @@ def _save_bundle(run: Run, bundle: Bundle) -> None:
     unfinished = run.folder / f".bundle.{os.getpid()}.tmp"
     unfinished.mkdir()
     bundle.save(unfinished)
+    if run.fingerprints_file.is_file():
+        shutil.copyfile(run.fingerprints_file, unfinished / run.fingerprints_file.name)
     os.replace(unfinished, run.bundle_folder)

@@ -77,7 +77,7 @@ def _refuse_a_run(run: Run) -> None:
 
 
 def _remove_what_is_new(run: Run, before: set[str]) -> None:
-    for path in (run.split_file, run.data_file, run.about_file, run.folder / _LOCK):
+    for path in (run.split_file, run.data_file, run.about_file, run.fingerprints_file, run.folder / _LOCK):
         if path.name not in before:
             with suppress(OSError):
                 path.unlink()

@@ -52,6 +52,8 @@ class StoppedError(Exception):
 class TrainingStep(nn.Module):
     """A model with its objective, as one module: a batch in, logits (B, num_classes) and losses out."""
 
+    taken: frozenset[str] = frozenset()  # parameters that come from other weights
+
     def __init__(self, model: PretrainedModel, objective: Objective, *, reconstruct: bool, compiled: bool) -> None:
         super().__init__()
         self.model, self.objective, self.reconstruct = model, objective, reconstruct
@@ -118,7 +120,7 @@ class TrainingLoop:
         self.batches, self.validation, self.settings = batches, validation, run.config.training
         self.step = step.to(fabric.device)
         self.average = MovingAverage(step.model, self.settings.ema) if self.settings.ema else None
-        self.optimizer = schedule.build_optimizer(self.step)
+        self.optimizer = schedule.build_optimizer(self.step, self.step.taken)
         self.position = Position(chooses=self.settings.keep == "best")
         self.means = self._new_means()
         self.first_loss = torch.tensor(torch.nan, device=fabric.device)
@@ -174,7 +176,7 @@ class TrainingLoop:
 
     def _train_step(self, network: nn.Module, batch: Batch) -> None:
         for group in self.optimizer.param_groups:
-            group["lr"] = self._rate(self.position.step)
+            group["lr"] = self._rate(self.position.step) * group.get("factor", 1.0)
         words = np.random.SeedSequence([self.settings.seed, self.position.step, self.fabric.global_rank])
         torch.manual_seed(int(words.generate_state(1, np.uint64)[0] >> np.uint64(1)))
         logits, losses = network(batch)

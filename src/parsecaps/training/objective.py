@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 
-from parsecaps.training.terms import TERMS, Loss, Term, TermContext
+from parsecaps.functional.losses import among_own
+from parsecaps.training.terms import TERMS, Classification, Loss, Term, TermContext
 from parsecaps.types import Batch, Output
 
 
@@ -36,6 +37,11 @@ class Objective(nn.Module):
     def build(cls, context: TermContext) -> "Objective":
         """All known terms, as the settings want them."""
         return cls([term.build(context) for term in TERMS])
+
+    @property
+    def class_sets(self) -> Tensor | None:
+        """The number of each class's data set, where there are several."""
+        return next((each.class_sets for each in self.terms.values() if isinstance(each, Classification)), None)
 
     def forward(self, output: Output, batch: Batch) -> dict[str, Loss]:
         return {name: term(output, batch) for name, term in self.terms.items()}
@@ -73,9 +79,11 @@ class EpochMeans:
 
     @torch.no_grad()
     def add(self, logits: Tensor, losses: Mapping[str, Loss], label: Tensor) -> None:
-        """Count a batch."""
+        """Count a batch; of several data sets, an image's classes are those of its own."""
         for name, loss in losses.items():
             self.sums[name] += torch.stack([loss.sum.float(), loss.images])
+        if (sets := self.objective.class_sets) is not None:
+            logits = among_own(logits, label, sets)
         cell = label.clamp(min=0) * len(self.confusion) + logits.argmax(1)
         self.confusion.view(-1).index_add_(0, cell, (label >= 0).float())
 

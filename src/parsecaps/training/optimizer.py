@@ -1,7 +1,7 @@
 """How weights learn: Muon or AdamW, with a linear warm-up and a cosine to zero."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,10 @@ _TO_ONE = (3.4445, -4.7750, 2.0315)  # of the polynomial that drives singular va
 
 @dataclass(frozen=True)
 class Schedule:
-    """The optimizer and its learning rate: linear warm-up, then a cosine to zero; biases and scales are not decayed."""
+    """The optimizer and its learning rate: linear warm-up, then a cosine to zero; biases and scales are not decayed.
+
+    Layers that were taken from other weights learn at `start_rate` times that rate, the `factor` of their groups.
+    """
 
     epochs: int
     optimizer: OptimizerName = "muon"
@@ -26,6 +29,7 @@ class Schedule:
     weight_decay: float = 0.01
     warm_up_epochs: int = 5
     max_grad_norm: float = 1.0
+    start_rate: float = 1.0
 
     @classmethod
     def build(cls, config: Config) -> "Schedule":
@@ -39,6 +43,7 @@ class Schedule:
             training.weight_decay,
             training.warm_up_epochs,
             training.max_grad_norm,
+            training.start_rate,
         )
 
     def rate(self, step: int, steps_per_epoch: int) -> float:
@@ -48,20 +53,29 @@ class Schedule:
         cosine = 0.5 * (1 + math.cos(math.pi * max(0, step - warm_up) / rest))
         return self.learning_rate * min((step + 1) / warm_up, 1.0) * cosine
 
-    def build_optimizer(self, module: nn.Module) -> torch.optim.AdamW:
-        """The optimizer of all weights of a module."""
+    def build_optimizer(self, module: nn.Module, taken: Collection[str] = ()) -> torch.optim.AdamW:
+        """The optimizer of all weights of a module, of which those named were taken from other weights."""
         maps = list(linear_maps(module)) if self.optimizer == "muon" else []
         held = {id(weight) for weight in maps}
         others = [weight for weight in module.parameters() if id(weight) not in held]
-        groups = [
+        groups: list[dict[str, Any]] = [
             {"params": [p for p in others if p.dim() >= 2], "weight_decay": self.weight_decay},
             {"params": [p for p in others if p.dim() < 2], "weight_decay": 0.0},
         ]
-        if not maps:
-            return torch.optim.AdamW(groups, lr=self.learning_rate, fused=True)
-        groups = [{**group, "orthogonal": False} for group in groups]
-        groups.append({"params": maps, "weight_decay": self.weight_decay, "orthogonal": True})
-        return Muon(groups, lr=self.learning_rate, fused=True)
+        if maps:
+            groups = [{**group, "orthogonal": False} for group in groups]
+            groups.append({"params": maps, "weight_decay": self.weight_decay, "orthogonal": True})
+        if taken and self.start_rate < 1:
+            slow = {id(parameter) for name, parameter in module.named_parameters() if name in taken}
+            groups = [part for group in groups for part in _in_two(group, slow, self.start_rate)]
+        return (Muon if maps else torch.optim.AdamW)(groups, lr=self.learning_rate, fused=True)
+
+
+def _in_two(group: dict[str, Any], slow: Collection[int], factor: float) -> list[dict[str, Any]]:
+    """A group of weights as those that learn at the whole rate and those at a `factor` of it."""
+    whole, part = ([p for p in group["params"] if (id(p) in slow) == wanted] for wanted in (False, True))
+    both = [{**group, "params": whole}, {**group, "params": part, "factor": factor}]
+    return [each for each in both if each["params"]]
 
 
 class Muon(torch.optim.AdamW):

@@ -7,25 +7,29 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from parsecaps import __version__
 from parsecaps.config import Config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import DataSet
-from parsecaps.data.check import DataCheck, check_data
+from parsecaps.data.check import DataCheck, Learned, check_data
 from parsecaps.data.files import make_private_folder
-from parsecaps.data.sources import open_data
+from parsecaps.data.joint import open_all
+from parsecaps.data.leaks import write_fingerprints
 from parsecaps.data.split_file import case_key, relative_name, row_key, write_split
 from parsecaps.data.splits import describe_parts, divide_data
 from parsecaps.data.tables import read_table
-from parsecaps.run import Run
+from parsecaps.run import Origin, Run
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.choose import Choice, absolute, choose
 from parsecaps.training.processes import Processes
+from parsecaps.training.starting_weights import StartingWeights, read_starting_weights
 
 _PACKAGES = ("torch", "lightning-fabric", "numpy", "monai", "pydicom", "pillow", "safetensors", "pydantic")
 _CONTENT = "content"  # a column of a run's split.csv
@@ -33,10 +37,14 @@ _SHOWN = 5  # problems and leaks that are listed before training is refused; not
 
 
 class Start(NamedTuple):
-    """What was found and chosen before a run starts; `check` is None in processes that are not the first."""
+    """What was found and chosen before a run starts; `check` is None in processes that are not the first.
+
+    `weights` are those to start from, None for new ones.
+    """
 
     choices: list[Choice]
     check: DataCheck | None
+    weights: StartingWeights | None = None
 
 
 def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbacks) -> Start:
@@ -45,20 +53,26 @@ def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbac
     The run then has its settings and data, and its folder is as it was. The data are read by the path that the run
     keeps, so that whoever opens it later finds the same files by the same names.
     """
-    config = config.change("data", path=absolute(config.data.path))
-    section, run.data = config.data, _not_empty(open_data(config.data.path, config.data.source), config.data.path)
+    config = config.change("data", path=absolute(config.data.path), also=[*map(absolute, config.data.also)])
+    weights = None
+    if config.model.start is not None:
+        config = config.change("model", start=absolute(config.model.start))
+        weights = read_starting_weights(str(config.model.start), config.model.kind)
+    section, run.data = config.data, _not_empty(open_all(config.data), config.data.path)
     divided = divide_data(section, run.data)
     run.division = divided.division
-    run.config, choices = choose(config, run.data, run.division, processes=processes.count)
+    trunk = None if weights is None else weights.settings
+    run.config, choices = choose(config, run.data, run.division, processes=processes.count, trunk=trunk)
     _prepare(run, callbacks)  # files that cannot be read take no part
     if not processes.is_main:
-        return Start(choices, None)
+        return Start(choices, None, weights)
     check = check_data(
         run.data,
         run.prepared,
         divided,
         skip_bad=section.skip_bad,
         allow_leaks=section.allow_leaks,
+        learned=None if weights is None else Learned(weights.name, weights.fingerprints),
     )
     parts = describe_parts(Counter(run.division), check.unused)
     choices = [Choice("split", parts, f"by patient, hash {check.split_hash}"), *choices]
@@ -71,16 +85,18 @@ def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbac
         raise ValueError(f"training would be unsafe: {reasons}; parsecaps data check {section.path} has more")
     for choice in choices:
         callbacks.log(str(choice))
-    return Start(choices, check)
+    return Start(choices, check, weights)
 
 
-def write_start(run: Run, start: Start, processes: Processes) -> None:
-    """Write down how the run starts. `config.yaml` comes last: with it, the folder is a run."""
+def write_start(run: Run, start: Start, processes: Processes, origin: Origin | None) -> None:
+    """Write down how the run starts, from which weights. `config.yaml` comes last: with it, the folder is a run."""
     assert start.check is not None
     make_private_folder(run.checkpoint_folder)
     contents = _contents(run.data, run.prepared.digests)
     write_split(run.split_file, run.data, run.division, more={_CONTENT: contents}, private=True)
     run.write_json(run.data_file, start.check.as_dict())
+    if not run.data.look_alikes:
+        write_fingerprints(run.fingerprints_file, _learned(run, start.weights))
     about = {
         "versions": _versions(),
         "seeds": {"split": run.config.data.seed, "training": run.config.training.seed},
@@ -91,7 +107,7 @@ def write_start(run: Run, start: Start, processes: Processes) -> None:
         "unused": start.check.unused,
         "choices": [str(choice) for choice in start.choices],
         "started": time.strftime("%Y-%m-%d %H:%M:%S"),
-    }
+    } | ({} if origin is None else {"start": asdict(origin)})
     run.write_json(run.about_file, about)
     run.write_text(run.config_file, run.config.to_yaml())
 
@@ -115,6 +131,13 @@ def reopen_run(run: Run, callbacks: Callbacks) -> None:
                 f"{name} has other pixels, another class or other concepts than when the run was started; "
                 "put it back to resume, or train anew"
             )
+
+
+def _learned(run: Run, weights: StartingWeights | None) -> np.ndarray:
+    """The fingerprints (N, 32) of all that the model learns from, what it starts from included."""
+    own = run.prepared.fingerprints.bits[[*run.rows("train"), *run.rows("val")]]
+    before = None if weights is None else weights.fingerprints
+    return own if before is None else np.concatenate([own, before])
 
 
 def _not_empty(data: DataSet, path: str) -> DataSet:

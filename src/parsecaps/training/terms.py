@@ -43,12 +43,16 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True)
 class TermContext:
-    """What terms are built from: the settings, the model, and the weights of rare classes and concepts if wanted."""
+    """What terms are built from: the settings, the model, and the weights of rare classes and concepts if wanted.
+
+    `class_sets` are the numbers of the data sets that the classes belong to, where there are several.
+    """
 
     training: TrainingSection
     model: PretrainedModel
     class_weights: Sequence[float] | None = None
     concept_weights: Sequence[Sequence[float]] | None = None
+    class_sets: Sequence[int] | None = None
 
 
 class Term(nn.Module, ABC):
@@ -81,20 +85,30 @@ class Classification(Term):
 
     name = "classification"
     class_weights: Tensor | None
+    class_sets: Tensor | None
 
-    def __init__(self, class_weights: Sequence[float] | None = None, label_smoothing: float = 0.0) -> None:
+    def __init__(
+        self,
+        class_weights: Sequence[float] | None = None,
+        label_smoothing: float = 0.0,
+        class_sets: Sequence[int] | None = None,
+    ) -> None:
         super().__init__()
         for i, weight in enumerate(class_weights or ()):
             if not 0 <= weight < math.inf:
                 raise ValueError(f"class_weights[{i}] is {weight}; give 0 (off) or a positive number")
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing is {label_smoothing}; give 0 (off) or a number below 1")
+        if label_smoothing and class_sets is not None:
+            raise ValueError(f"label_smoothing is {label_smoothing}, which several data sets cannot have; set it to 0")
         self.label_smoothing = label_smoothing
         self.register_buffer("class_weights", _tensor(class_weights))
+        sets = None if class_sets is None else torch.tensor(class_sets)
+        self.register_buffer("class_sets", sets, persistent=False)
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
-        return cls(context.class_weights, context.training.label_smoothing)
+        return cls(context.class_weights, context.training.label_smoothing, context.class_sets)
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         weights, num_classes = self.class_weights, output.logits.shape[-1]
@@ -104,7 +118,7 @@ class Classification(Term):
         mixture: dict[str, Any] = {}
         if batch.mixed is not None:
             mixture = {"other": batch.mixed.label, "share": batch.mixed.share}
-        mean = class_loss(output.logits, batch.label, weights, self.label_smoothing, **mixture)
+        mean = class_loss(output.logits, batch.label, weights, self.label_smoothing, sets=self.class_sets, **mixture)
         return _sum_of(mean, class_weight(batch.label, weights, **mixture))
 
 

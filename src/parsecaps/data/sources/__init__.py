@@ -7,7 +7,18 @@ from pathlib import Path
 
 from parsecaps.data import phantom
 from parsecaps.data.cases import DataSet, Source
-from parsecaps.data.sources import affnist, affnist_like, cemri, derm7pt, folder, manifest, mnist, ph2, wbcatt
+from parsecaps.data.sources import (
+    affnist,
+    affnist_like,
+    cemri,
+    derm7pt,
+    folder,
+    manifest,
+    mnist,
+    ph2,
+    unlabelled,
+    wbcatt,
+)
 
 __all__ = ["SOURCES", "Source", "open_data"]
 
@@ -23,6 +34,7 @@ _LISTED = (
     derm7pt.SOURCE,
     manifest.SOURCE,
     folder.SOURCE,
+    unlabelled.SOURCE,
 )
 SOURCES: dict[str, Source] = {source.name: source for source in _LISTED}
 

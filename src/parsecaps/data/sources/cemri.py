@@ -185,4 +185,5 @@ SOURCE = Source(
     layout=f"a folder with 1.mat, 2.mat, ... and {FOLD_FILE}",
     recognise=recognise,
     read=read,
+    licence="CC BY 4.0",
 )

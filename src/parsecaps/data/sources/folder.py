@@ -14,12 +14,12 @@ def recognise(path: Path) -> bool:
     """Whether a folder in it, or in a folder named as a split, has an image directly in it."""
     if not path.is_dir():
         return False
-    folders, _ = _entries(path)
+    folders, _ = entries(path)
     for folder in folders:
-        inner, files = _entries(folder)
+        inner, files = entries(folder)
         if any(is_image(file) for file in files):
             return True
-        if _split(folder) and any(is_image(file) for child in inner for file in _entries(child)[1]):
+        if _split(folder) and any(is_image(file) for child in inner for file in entries(child)[1]):
             return True
     return False
 
@@ -29,10 +29,10 @@ def read(path: str) -> DataSet:
     root = Path(path)
     if not root.is_dir():
         raise FileNotFoundError(f"{root} is not a folder; give one with a folder per class")
-    folders, files = _entries(root)
+    folders, files = entries(root)
     problems = [_stray(file) for file in files]
     classes: list[tuple[Path, Split | None]] = [(folder, None) for folder in folders]
-    if any(_split(folder) and _entries(folder)[0] for folder in folders):
+    if any(_split(folder) and entries(folder)[0] for folder in folders):
         classes = []
         for folder in folders:
             split = _split(folder)
@@ -41,7 +41,7 @@ def read(path: str) -> DataSet:
                     Problem(str(folder), None, "the folder lies beside train, val or test; move or remove it")
                 )
                 continue
-            inner, files = _entries(folder)
+            inner, files = entries(folder)
             classes += [(child, split) for child in inner]
             problems += [_stray(file) for file in files]
     spelling = settle_spelling([folder.name for folder, _ in classes])
@@ -50,7 +50,7 @@ def read(path: str) -> DataSet:
         if folder.name in spelling.wrong:
             problems.append(Problem(str(folder), None, f"class {spelling.wrong[folder.name]}"))
             continue
-        inner, files = _entries(folder)
+        inner, files = entries(folder)
         problems += [_inside(child) for child in inner]
         images = [file for file in files if is_image(file)]
         problems += [_stray(file) for file in files if not is_image(file)]
@@ -77,7 +77,7 @@ def is_image(file: Path) -> bool:
         return False
 
 
-def _entries(folder: Path) -> tuple[list[Path], list[Path]]:
+def entries(folder: Path) -> tuple[list[Path], list[Path]]:
     """Folders and files in a folder, by name, without what operating systems leave behind."""
     with os.scandir(folder) as entries:
         kept = [e for e in entries if not e.name.startswith(".") and e.name.casefold() not in _JUNK]

@@ -173,4 +173,5 @@ SOURCE = Source(
     layout="a folder with train-images-idx3-ubyte.gz, t10k-images-idx3-ubyte.gz and their labels",
     recognise=recognise,
     read=read,
+    licence="CC BY-SA 3.0",
 )

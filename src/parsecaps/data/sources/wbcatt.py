@@ -98,4 +98,5 @@ SOURCE = Source(
     layout="a folder with pbc_attr_v1_{train,val,test}.csv and PBC_dataset_normal_DIB",
     recognise=recognise,
     read=read,
+    licence="labels MIT, images CC BY 4.0",
 )

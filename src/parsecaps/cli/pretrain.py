@@ -1,0 +1,66 @@
+"""`parsecaps pretrain`: weights for other trainings to start from."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parsecaps.cli.output import ConfigFile, Settings, check_writable, console, one_line_errors
+from parsecaps.cli.train import showing_progress
+
+
+@one_line_errors
+def pretrain(
+    data: Annotated[list[str], typer.Argument(metavar="DATA...", help="Data sets, as `parsecaps train` takes them.")],
+    out: Annotated[Path, typer.Option(metavar="WEIGHTS", help="The folder to make.")],
+    licences: Annotated[
+        list[str] | None,
+        typer.Option("--licence", metavar="TEXT", help="The licence of each data set, in their order; for the card."),
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(metavar="WEIGHTS", help="Start from a run, a model folder, or weights known by name.")
+    ] = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    devices: Annotated[
+        int | None, typer.Option(help="Processes on this machine, each with a GPU where there are some.")
+    ] = None,
+) -> None:
+    """Learn a trunk from one or more data sets, for other trainings to start from.
+
+    One network learns from all of them at once, each with a head for its own classes and concepts. A folder of images
+    that nobody labelled helps too: two views of an image must get the same answer. Official test parts are left out.
+    WEIGHTS is then a run like any other; the card in `bundle` names every source, its licence, its size and what was
+    learned. Fingerprints of the images are kept, so that a later test on one of them is refused.
+
+    **Examples**
+
+    `parsecaps pretrain isic/manifest.csv wbcatt --licence "CC0" --licence "CC BY 4.0" --out trunk`
+
+    `parsecaps train my-images --start trunk`
+
+    `parsecaps pretrain labelled unlabelled-scans --out trunk --set training.epochs=20`
+
+    `parsecaps train --resume trunk` (after Ctrl-C, kill or a power cut)
+    """
+    check_writable(out.parent / "x" if out.parent.exists() else None)
+    from parsecaps.config import load_config
+    from parsecaps.pipeline.pretrain import DEFAULTS, pretraining_config
+    from parsecaps.pipeline.train import fit
+
+    own = [f"{key}={value}" for key, value in DEFAULTS.items()] if config is None else []
+    more = [] if devices is None else [f"training.devices={devices}"]
+    base = load_config(config, [*own, *(settings or []), *more])
+    chosen = pretraining_config(data, licences=licences or (), base=base)
+    chosen = chosen if start is None else chosen.change("model", start=start)
+    with showing_progress() as callbacks:
+        run = fit(chosen, run_folder=out, callbacks=callbacks)
+    if run.is_main:
+        lines = [
+            f"weights: {run.folder}",
+            f"card: {run.card_file}",
+            f"start from them: parsecaps train DATA --start {out}",
+        ]
+        console().print("\n".join(lines), highlight=False, soft_wrap=True)
+        if run.failure:
+            raise typer.Exit(1)

@@ -1,0 +1,150 @@
+"""The weights that a training starts from, of a run, a model folder or known by a name, and what of them was taken."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from parsecaps.data.leaks import FINGERPRINTS_FILE, read_fingerprints
+from parsecaps.models import EfficientNetLite0, PretrainedModel, load_model
+from parsecaps.models.imagenet import imagenet_weights
+from parsecaps.models.pretrained import CONFIG_FILE, tensors_digest
+from parsecaps.models.transfer import Transfer, transfer, trunk_settings
+from parsecaps.prediction.bundle import BUNDLE_FILE, Bundle, find_bundle
+from parsecaps.run import Origin
+
+IMAGENET = "imagenet"
+_SHIPPED = files("parsecaps") / "weights"
+_PARTS = {
+    "classes": "the head of the classes",
+    "concepts": "the head of the concepts",
+    "decoder": "the decoder",
+    "initial": "the initial block",
+}
+_LAYERS = "the capsule layers"
+
+
+@dataclass(frozen=True)
+class StartingWeights:
+    """A network's tensors with what is known of it: its kind and settings, names, and the images it learned from.
+
+    `fingerprints` (N, 32) uint8 are those of its images, None where they were not kept; `name` is as the user gave it.
+    """
+
+    name: str
+    kind: str
+    tensors: dict[str, Tensor]
+    settings: dict[str, Any]
+    classes: Sequence[str] = ()
+    concepts: Sequence[str] = ()
+    fingerprints: np.ndarray | None = None
+
+    @property
+    def digest(self) -> str:
+        """The weights in short."""
+        return tensors_digest(self.tensors)
+
+
+def read_starting_weights(name: str, kind: str) -> StartingWeights:
+    """Weights for a network of a kind; refused with what would do where they are for another kind, or damaged."""
+    if name == IMAGENET and not Path(name).exists():
+        return _read_imagenet(name, kind)
+    folder = _find(name)
+    model: PretrainedModel
+    if (folder / BUNDLE_FILE).is_file():
+        bundle = Bundle.load(folder)
+        model, classes, concepts = bundle.model, bundle.classes, bundle.concepts
+    else:
+        model, classes, concepts = load_model(folder), (), ()
+    there = type(model).__name__
+    if there != kind:
+        raise ValueError(f"{name} holds a {there}, but model.kind is {kind}; add --set model.kind={there}")
+    path = folder / FINGERPRINTS_FILE
+    known = read_fingerprints(path) if path.is_file() else None
+    return StartingWeights(name, kind, model.state_dict(), trunk_settings(model.config), classes, concepts, known)
+
+
+def shipped_weights() -> list[str]:
+    """The names of the weights that come with the package.
+
+    >>> "imagenet" in shipped_weights()
+    True
+    """
+    own = [each.name for each in _SHIPPED.iterdir() if each.is_dir()] if _SHIPPED.is_dir() else []
+    return sorted([*own, IMAGENET])
+
+
+def take_weights(
+    model: PretrainedModel, weights: StartingWeights, classes: Sequence[str], concepts: Sequence[str]
+) -> Origin:
+    """Give a model all that it can use of the weights; refused where none of its layers fits."""
+    there = {"classes": weights.classes, "concepts": weights.concepts}
+    moved = transfer(model, weights.tensors, there, {"classes": classes, "concepts": concepts})
+    parameters = {name: parameter.numel() for name, parameter in model.named_parameters()}
+    taken = [name for name in (*moved.taken, *moved.adapted) if name in parameters]
+    if not taken:
+        own = f"this {type(model).__name__} has other layers"
+        raise ValueError(f"no tensor of {weights.name} fits: {own}; leave out model.settings and model.preset")
+    return Origin(
+        weights=weights.name,
+        digest=weights.digest,
+        images=None if weights.fingerprints is None else len(weights.fingerprints),
+        taken=sum(parameters[name] for name in taken),
+        parameters=sum(parameters.values()),
+        adapted=_adapted(moved),
+        new=_new(moved, classes, concepts),
+        layers=taken,
+    )
+
+
+def describe_origin(origin: Origin) -> list[str]:
+    """Two lines: what was taken, and what starts anew."""
+    changes = f", of which adapted: {'; '.join(origin.adapted)}" if origin.adapted else ""
+    return [
+        f"start: {origin.taken:,} of {origin.parameters:,} weights are those of {origin.weights}{changes}",
+        f"start: {'; '.join(origin.new) or 'nothing'} {'start' if len(origin.new) > 1 else 'starts'} anew",
+    ]
+
+
+def _adapted(moved: Transfer) -> list[str]:
+    """What was done to how many tensors."""
+    counts = Counter(moved.adapted.values())
+    return [f"{how} ({count} tensor{'s' * (count > 1)})" for how, count in counts.items()]
+
+
+def _new(moved: Transfer, classes: Sequence[str], concepts: Sequence[str]) -> list[str]:
+    """The parts of the network in which something starts anew."""
+    names = {"classes": classes, "concepts": concepts}
+    found: Counter[str] = Counter(name.partition(".")[0] for name in moved.new)
+    kept = {name.partition(".")[0] for name in (*moved.taken, *moved.adapted)}
+    lines = []
+    for part, count in found.items():
+        what = _PARTS.get(part, _LAYERS)
+        about = f" ({', '.join(names[part])})" if part in names and part not in kept else ""
+        lines.append(f"{count} tensors of {what}" if part in kept else f"{what}{about}")
+    return list(dict.fromkeys(lines))
+
+
+def _find(name: str) -> Path:
+    """The folder of a model, by its path, that of its run, or the name of weights that come with the package."""
+    if not Path(name).exists() and name in shipped_weights():
+        return Path(str(_SHIPPED / name))
+    folder = Path(name)
+    if not folder.exists():
+        known = ", ".join(shipped_weights())
+        raise FileNotFoundError(f"{name} is not there; start from a run, a model folder, or one of {known}")
+    if (folder / CONFIG_FILE).is_file():
+        return folder
+    return find_bundle(folder)
+
+
+def _read_imagenet(name: str, kind: str) -> StartingWeights:
+    if kind != EfficientNetLite0.__name__:
+        reason = f"{name} has weights for {EfficientNetLite0.__name__}, but model.kind is {kind}"
+        raise ValueError(f"{reason}; add --set model.kind={EfficientNetLite0.__name__}")
+    return StartingWeights(name, kind, imagenet_weights(3), {})
