@@ -107,7 +107,7 @@ def describe_origin(origin: Origin) -> list[str]:
     changes = f", of which adapted: {'; '.join(origin.adapted)}" if origin.adapted else ""
     return [
         f"start: {origin.taken:,} of {origin.parameters:,} weights are those of {origin.weights}{changes}",
-        f"start: {'; '.join(origin.new) or 'nothing'} {'start' if len(origin.new) > 1 else 'starts'} anew",
+        f"start: anew: {'; '.join(origin.new) or 'nothing'}",
     ]
 
 
