@@ -78,6 +78,16 @@ def scores_page(
 _PARTS = {"train": "training", "val": "validation", "test": "test", "unused": "unused"}
 
 
+def describe_start(about: Mapping[str, Any]) -> str:
+    """What a run was started from, by `run.json`, without the place where it lies; nothing for new weights."""
+    start = about.get("start")
+    if start is None:
+        return ""
+    share = f"{start['taken']:,} of {start['parameters']:,} weights"
+    images = "an unknown number of" if start["images"] is None else f"{start['images']:,}"
+    return f"{PurePath(start['weights']).name} ({start['digest']}), learned from {images} images: {share}"
+
+
 def model_card(
     bundle: Bundle, config: Config, about: Mapping[str, Any], data: Mapping[str, Any], scores: Scores | None
 ) -> str:
@@ -92,6 +102,7 @@ def model_card(
         parameters=sum(weights.numel() for weights in bundle.model.parameters()),
         config=config,
         about=about,
+        origin=describe_start(about),
         data=data,
         name=config.data.path if data["source"] == "phantom" else PurePath(config.data.path).name,
         parts={part: title for part, title in _PARTS.items() if data["patients_by_part"][part]},

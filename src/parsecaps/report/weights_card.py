@@ -8,6 +8,7 @@ from parsecaps.config import Config
 from parsecaps.metrics.scores import Scores
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.pages import render
+from parsecaps.report.scores_page import describe_start
 
 _COLUMNS = ("accuracy", "macro_auroc", "mean_auroc")
 
@@ -42,6 +43,7 @@ def weights_card(bundle: Bundle, config: Config, about: Mapping[str, Any], sourc
         bundle=bundle,
         config=config,
         about=about,
+        origin=describe_start(about),
         sources=sources,
         columns=_COLUMNS,
         parameters=sum(weights.numel() for weights in bundle.model.parameters()),
