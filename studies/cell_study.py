@@ -17,6 +17,7 @@ import torch
 from parsecaps.config import Config, load_config
 from parsecaps.data.sources import open_data
 from parsecaps.data.split_file import write_split
+from parsecaps.models import MODELS
 from parsecaps.run import Run
 from parsecaps.training import Callbacks
 from studies.cemri_slices import PROTOCOLS, crop_tumours, divide_by_fold
@@ -45,9 +46,15 @@ SETTINGS = (
     "preparation.channels=1",
     "preparation.scaling=percentile",
     "augmentation.flip=true",
+    "augmentation.rotation=15",
+    "augmentation.colour=0",
+    "augmentation.resampling=bilinear",
     "training.epochs=20",
     "training.batch_size=16",
     "training.class_balance=none",
+    "training.mixup=0",
+    "training.consistency_weight=0",
+    "training.ema=0",
     "training.keep=last",
 )
 
@@ -56,7 +63,8 @@ def variant_config(variant: str, settings: list[str]) -> Config:
     """The settings of a variant; what `--set` says of the network goes beside what the variant changes."""
     config = load_config(None, [*SETTINGS, *settings])
     changes = dict(VARIANTS[variant])
-    changes["settings"] = {**config.model.settings, **changes.get("settings", {})}
+    plain = {"whole_values": False} if MODELS[changes.get("kind", "ParseCaps")].has_capsules else {}
+    changes["settings"] = {**plain, **config.model.settings, **changes.get("settings", {})}
     return config.change("model", **changes)
 
 

@@ -171,7 +171,9 @@ def write_manifest(path: Path, data: DataSet, rows: Rows, classes: Callable[[str
             writer.writerow([case.image.resolve(), label, case.patient, part, *known])
 
 
-def train(folder: Path, out: Path, candidate: str, name: str, seed: int) -> dict[str, Any]:
+def train(
+    folder: Path, out: Path, candidate: str, name: str, seed: int, start: str | None = None, start_rate: float = 1.0
+) -> dict[str, Any]:
     """Train a candidate on a set, score it at home and elsewhere, and add the line to the results."""
     home, elsewhere = out / f"{name}.csv", out / f"{name}-elsewhere.csv"
     if not home.is_file():
@@ -181,6 +183,9 @@ def train(folder: Path, out: Path, candidate: str, name: str, seed: int) -> dict
             write_manifest(elsewhere, other, drawn.elsewhere, drawn.classes)
         write_manifest(home, data, drawn.home, drawn.classes)
     changes = CANDIDATES[candidate] and CANDIDATES[candidate] | _OF_SET.get(name, {})
+    if start is not None:
+        changes = changes | {"model.start": start, "training.start_rate": start_rate}
+        candidate += f"-started-{start_rate:g}"
     config = load_settings(Config, values=changes | {"data.path": str(home), "training.seed": seed})
     run = train_or_resume(config, out / f"{candidate}-{name}-{seed}")
     scores = {"home": run.scores}
@@ -241,11 +246,14 @@ def main() -> None:
     one.add_argument("--candidate", choices=CANDIDATES, default="today")
     one.add_argument("--set", choices=SETS, required=True)
     one.add_argument("--seed", type=int, default=0)
+    one.add_argument("--start")
+    one.add_argument("--start-rate", type=float, default=1.0)
     for command in (one, commands.add_parser("table")):
         command.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     if options.command == "train":
-        print(json.dumps(train(options.data, options.out, options.candidate, options.set, options.seed)))
+        place = (options.data, options.out, options.candidate, options.set, options.seed)
+        print(json.dumps(train(*place, options.start, options.start_rate)))
     else:
         with open(options.out / RESULTS, encoding="utf-8") as file:
             print("\n".join(table([json.loads(line) for line in file])))

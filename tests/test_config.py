@@ -21,7 +21,8 @@ def test_defaults_are_those_of_the_code() -> None:
     from parsecaps.training.optimizer import Schedule
 
     augmentation = {field.name: field.default for field in fields(Augmentation)}
-    assert AugmentationSection().model_dump() == {**augmentation, "flip": "auto"}
+    chosen = {name: "auto" for name in ("flip", "rotation", "colour", "resampling")}
+    assert AugmentationSection().model_dump() == {**augmentation, **chosen}
     prepared = {field.name for field in fields(Preparation)} - {"size"}
     assert prepared == set(PreparationSection.model_fields)
     preparation = Preparation(size=28)

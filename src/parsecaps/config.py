@@ -91,7 +91,7 @@ class AugmentationSection(Section):
     """Random changes of the training images, as in `data.augment.Augmentation`; `augmentation: null` turns all off."""
 
     flip: bool | Auto = "auto"
-    rotation: float = Field(default=15.0, ge=0, le=360)
+    rotation: Annotated[float, Field(ge=0, le=360)] | Auto = "auto"
     scale: float = Field(default=0.1, ge=0, lt=1)
     shear: float = Field(default=0.05, ge=0, le=100)
     shift: float = Field(default=0.03, ge=0, le=100)
@@ -99,8 +99,8 @@ class AugmentationSection(Section):
     gamma: float = Field(default=0.25, ge=0, le=100)
     contrast: float = Field(default=0.15, ge=0, le=100)
     brightness: float = Field(default=0.05, ge=0, le=100)
-    colour: float = Field(default=0.0, ge=0, lt=1)
-    resampling: Literal["bilinear", "bicubic"] = "bilinear"
+    colour: Annotated[float, Field(ge=0, lt=1)] | Auto = "auto"
+    resampling: Literal["bilinear", "bicubic"] | Auto = "auto"
 
 
 class TrainingSection(Section):
@@ -115,17 +115,17 @@ class TrainingSection(Section):
     warm_up_epochs: NonNegativeInt = 5
     max_grad_norm: float = Field(default=1.0, gt=0)
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    mixup: float = Field(default=0.0, ge=0)
+    mixup: Annotated[float, Field(ge=0)] | Auto = "auto"
     presentation_weight: float = Field(default=0.5, ge=0)
     triplet_weight: float = Field(default=0.1, ge=0)
     reconstruction_weight: float = Field(default=0.0005, ge=0)
     diversity_weight: float = Field(default=0.3, ge=0)
-    consistency_weight: float = Field(default=0.0, ge=0)
+    consistency_weight: Annotated[float, Field(ge=0)] | Auto = "auto"
     class_balance: Balance | Auto = "auto"
     concept_balance: float = Field(default=0.0, ge=0, le=1)
     patience: NonNegativeInt | Auto = "auto"
-    keep: Literal["best", "last"] = "best"
-    ema: float = Field(default=0.0, ge=0, lt=1)
+    keep: Literal["best", "last"] | Auto = "auto"
+    ema: Annotated[float, Field(ge=0, lt=1)] | Auto = "auto"
     precision: Precision | Auto = "auto"
     compile: bool = False
     devices: int = Field(default=1, ge=1, le=64)
@@ -186,6 +186,17 @@ class ExplainConfig(Section):
     strict: bool = False
     traversals: NonNegativeInt = 0
     limit: PositiveInt = 100
+
+
+def number(value: float | Auto) -> float:
+    """A setting that is no longer `auto`.
+
+    >>> number(0.4)
+    0.4
+    """
+    if isinstance(value, str):
+        raise ValueError("a setting is still auto; choose it first (training.choose)")
+    return value
 
 
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:

@@ -164,7 +164,10 @@ class Run:
         """The settings, with no `auto` left."""
         if not self.is_there:
             raise FileNotFoundError(f"{self.config_file} is missing; give the folder of a run of parsecaps train")
-        return load_config(self.config_file)
+        config = load_config(self.config_file)
+        if config.augmentation is None or config.augmentation.colour != "auto":
+            return config
+        return config.change("augmentation", colour=0.0)  # of a run that knew no such setting
 
     @property
     def about(self) -> dict[str, Any]:

@@ -38,8 +38,7 @@ def settle(data: DataSet, *overrides: str, processes: int = 1, val: bool = True)
         (40, "digits", 40),
         (50, "medical", 64),
         (100, "medical", 96),
-        (200, "medical", 128),
-        (512, "medical", 224),
+        (112, "medical", 112),
     ],
 )
 def test_size_follows_the_files(side: int, preset: str, size: int) -> None:
@@ -48,10 +47,90 @@ def test_size_follows_the_files(side: int, preset: str, size: int) -> None:
     assert f"model.image_size: {size} (images are {side} px wide)" in text
 
 
+def test_few_images_are_not_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, text = settle(drawn(512))
+    assert config.model.image_size == 112
+    assert "model.image_size: 112 (images are 512 px wide, and 48 training images teach no finer detail)" in text
+    monkeypatch.setattr("parsecaps.training.choose.FEW_IMAGES", 47)
+    assert settle(drawn(512))[0].model.image_size == 224
+    assert settle(drawn(200))[0].model.image_size == 128
+
+
 def test_size_follows_what_is_used_of_the_files() -> None:
-    config, text = settle(drawn(512), "preparation.centre=0.25")
-    assert config.model.image_size == 128
-    assert "model.image_size: 128 (images are 128 px wide, what is used of them)" in text
+    config, text = settle(drawn(400), "preparation.centre=0.25")
+    assert config.model.image_size == 96
+    assert "model.image_size: 96 (images are 100 px wide, what is used of them)" in text
+
+
+def test_size_is_that_of_the_square() -> None:
+    data = drawn(112)
+    oblong = replace(data, draw=lambda rows: data.draw(rows)[:, :, :70])
+    assert settle(oblong)[0].model.image_size == 112  # padded
+    assert settle(oblong, "preparation.square=crop")[0].model.image_size == 64
+
+
+_OF_FEW = {
+    "augmentation.resampling": "bicubic",
+    "training.mixup": 0.4,
+    "training.consistency_weight": 4.0,
+    "training.ema": 0.99,
+    "training.keep": "last",
+    "training.epochs": 40,
+}
+
+
+def test_few_images_have_a_recipe_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, text = settle(drawn(64))
+    values = {key: getattr(getattr(config, key.partition(".")[0]), key.partition(".")[2]) for key in _OF_FEW}
+    assert values == _OF_FEW
+    assert all(f"{key}: {value} (48 training images" in text for key, value in _OF_FEW.items())
+    assert config.model.settings == {"whole_values": True}
+    assert (config.augmentation.rotation, config.augmentation.colour) == (15.0, 0.0)
+    coloured, text = settle(drawn(64, colour=True))
+    assert (coloured.augmentation.rotation, coloured.augmentation.colour) == (180.0, 0.2)
+    assert "without an upright; if they have one, set 15" in text
+    given = settle(drawn(64), "training.mixup=0", "training.keep=best", "model.settings.whole_values=false")[0]
+    assert (given.training.mixup, given.training.keep, given.training.patience) == (0.0, "best", 20)
+    assert given.model.settings == {"whole_values": False}
+    off = settle(drawn(64), "augmentation=null")[0].training
+    assert (off.consistency_weight, off.mixup) == (0.0, 0.4)
+
+
+@pytest.mark.parametrize("many", ["images", "preset"])
+def test_many_images_and_other_presets_have_the_plain_one(many: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if many == "images":
+        monkeypatch.setattr("parsecaps.training.choose.FEW_IMAGES", 47)
+    config = settle(drawn(64, colour=True), *(["model.preset=medical-paper"] if many == "preset" else []))[0]
+    training, changes = config.training, config.augmentation
+    assert (training.mixup, training.consistency_weight, training.ema, training.keep) == (0.0, 0.0, 0.0, "best")
+    assert (training.epochs, training.patience) == (100, 50)
+    assert (changes.rotation, changes.colour, changes.resampling) == (15.0, 0.0, "bilinear")
+    assert config.model.settings == {}
+
+
+def test_other_networks_share_the_recipe_but_not_the_capsules() -> None:
+    config = settle(drawn(64), "model.kind=ResNet18")[0]
+    assert (config.training.mixup, config.model.settings) == (0.4, {})
+
+
+def test_images_without_labels_teach_by_their_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parsecaps.training.choose.FEW_IMAGES", 0)
+    data = drawn(64)
+    some = replace(data, cases=[replace(case, label=-1) if i % 9 == 0 else case for i, case in enumerate(data.cases)])
+    assert settle(data)[0].training.consistency_weight == 0
+    config, text = settle(some)
+    assert config.training.consistency_weight == 4
+    assert "training.consistency_weight: 4.0 (what images without any label teach)" in text
+
+
+def test_a_network_is_built_like_the_one_it_starts_from() -> None:
+    data, division = drawn(64), ["train"] * 60
+    trunk = {"dims": [4, 8, 12, 16], "whole_values": False}
+    config, choices = choose(load_config(None, ["model.start=w"]), data, division, trunk=trunk)
+    assert config.model.settings == trunk
+    assert "model.settings: those of the weights (started from w)" in "\n".join(map(str, choices))
+    asked = load_config(None, ["model.start=w", "model.preset=medical", "model.settings.dropout=0.3"])
+    assert choose(asked, data, division, trunk=trunk)[0].model.settings == {"whole_values": True, "dropout": 0.3}
 
 
 def test_nothing_stays_auto_and_what_is_given_stays() -> None:
@@ -80,9 +159,9 @@ def test_colour_is_seen_in_the_pixels() -> None:
 @pytest.mark.parametrize(
     ("known", "losses", "concepts"),
     [
-        (None, "classification, reconstruction, diversity (0 of 48 training images have concepts)", 8),
-        ([(1.0, 0.0)], "classification, presentation, triplet (48 of 48", 2),
-        ([(1.0, NAN), (NAN, NAN)], "classification, presentation, triplet, reconstruction (24 of 48", 2),
+        (None, "classification, reconstruction, diversity, consistency (0 of 48 training images have concepts)", 8),
+        ([(1.0, 0.0)], "classification, presentation, triplet, consistency (48 of 48", 2),
+        ([(1.0, NAN), (NAN, NAN)], "classification, presentation, triplet, reconstruction, consistency (24 of 48", 2),
     ],
 )
 def test_losses_follow_the_labels(known: list[tuple[float, ...]] | None, losses: str, concepts: int) -> None:
@@ -105,11 +184,12 @@ def test_skewed_classes_are_balanced() -> None:
 
 def test_length_follows_the_number_of_images() -> None:
     few, many = settle(drawn(64))[0].training, settle(drawn(64, counts=(5000, 5000)))[0].training
-    assert (few.epochs, few.batch_size, few.patience) == (100, 16, 50)
+    assert (few.epochs, few.batch_size, few.patience) == (40, 16, 0)
     assert (many.epochs, many.batch_size, many.patience) == (12, 16, 10)
+    assert settle(drawn(64, counts=(2000, 2000)))[0].training.epochs == 16  # 50,000 images in two views
     assert settle(drawn(64, counts=(8000, 8000)))[0].training.batch_size == 64
-    assert settle(drawn(64), val=False)[0].training.patience == 0
-    assert settle(drawn(64), "training.keep=last")[0].training.patience == 0
+    assert settle(drawn(64), "training.keep=best", val=False)[0].training.patience == 0
+    assert settle(drawn(64), "training.keep=best")[0].training.patience == 20
     config, text = settle(drawn(64, counts=(8, 7)), processes=2)
     assert config.training.batch_size == 12  # all of the 12 training images
     assert "16 is more than there are training images" in text

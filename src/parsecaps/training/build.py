@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parsecaps.config import number
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
 from parsecaps.data.cases import Split
@@ -73,7 +74,7 @@ def build_batches(run: Run, part: Split, processes: Processes) -> Batches | None
         weights=weights,
         augmentation=Augmentation(**chosen.model_dump()) if trains and chosen is not None else None,
         views=2 if trains and training.consistency_weight else 1,
-        mixup=training.mixup if trains else 0.0,
+        mixup=number(training.mixup) if trains else 0.0,
         process=processes.rank,
         processes=processes.count,
     )

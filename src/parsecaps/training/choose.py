@@ -4,26 +4,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from parsecaps.config import AugmentationSection, Config
+from parsecaps.config import Config
 from parsecaps.data.cases import DataSet
 from parsecaps.data.reading import read_image
 from parsecaps.data.split_file import Division
 from parsecaps.data.splits import rows_of
 from parsecaps.models import MODELS
 
-T = TypeVar("T")
-
 IMAGE_SIZES = (64, 96, 112, 128, 224)  # of `medical`; the grid of capsules is about the same for all
+FEW_IMAGES = 5000  # training images up to which the recipe for few is chosen
+LARGEST_OF_FEW = 112  # pixels
 LARGEST_DIGIT = 40  # images up to this size are for `digits`
 UNNAMED_CONCEPTS = 8
 SKEWED = 1.5  # how many times as large as the smallest the largest class is
 _SAMPLE = 32  # images that are looked at
 _IMAGES_SEEN = 100_000  # in all epochs together
+_CONSISTENCY = 4.0
 _HANDWRITING = ("mnist", "affnist", "affnist-like")
 
 
@@ -40,11 +41,17 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Look:
-    """What a sample of the images is like: the usual shorter side, and how many of those seen have colour."""
+    """What a sample of the images is like: their usual sides, and how many of those seen have colour."""
 
-    side: int
+    shorter: int
+    longer: int
     coloured: int
     seen: int
+
+    @property
+    def has_colour(self) -> bool:
+        """Whether more than a tenth of the images have colour."""
+        return self.coloured * 10 > self.seen
 
 
 def choose(
@@ -63,57 +70,44 @@ def choose(
     train = rows_of(division, "train")
     if not train:
         raise ValueError("no case is in the training part; check the split")
+    choosing = _Choosing(config)
     look = look_at(data, train)
-    choices: list[Choice] = []
+    if trunk and config.model.preset == "auto":
+        choosing.add_settings(trunk, "those of the weights", f"started from {config.model.start}")
+    _choose_network(choosing, data, look, len(train))
+    _choose_recipe(choosing, data, look, len(train))
+    _choose_losses(choosing, data, train)
+    _choose_length(choosing, data, division, len(train), processes)
+    return choosing.config, choosing.choices
 
-    def pick(what: str, given: T | str, value: T, why: str) -> T:
+
+class _Choosing:
+    """A configuration on its way to have no `auto` left."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.choices = config, list[Choice]()
+
+    def pick(self, key: str, value: Any, why: str) -> Any:
+        """The value of a setting: as it was given, or this one with the reason for it."""
+        section, _, name = key.partition(".")
+        given = getattr(getattr(self.config, section), name)
         if given != "auto":
-            return given  # type: ignore[return-value]
-        choices.append(Choice(what, _text(value), why))
+            return given
+        self.put(key, value, why)
         return value
 
-    if trunk and config.model.preset == "auto":
-        config = config.change("model", settings={**trunk, **config.model.settings})
-        choices.append(Choice("model.settings", "those of the weights", f"started from {config.model.start}"))
-    preset, size = _network(config, look, pick)
-    colour = look.coloured * 10 > look.seen
-    channels = pick(
-        "preparation.channels",
-        config.preparation.channels,
-        3 if colour else 1,
-        f"{look.coloured} of {look.seen} images have colour",
-    )
-    num_concepts = _concepts(config, data, pick)
-    choices.append(_losses(config, data, train, num_concepts))
-    training = config.training
-    epochs = pick("training.epochs", training.epochs, _epochs(len(train)), f"{len(train):,} training images")
-    batch_size = pick(
-        "training.batch_size", training.batch_size, 16 if len(train) < 10_000 else 64, f"{len(train):,} training images"
-    )
-    fitting = max(1, len(train) // processes) * processes
-    if batch_size > fitting:
-        choices.append(
-            Choice("training.batch_size", str(fitting), f"{batch_size} is more than there are training images")
-        )
-        batch_size = fitting
-    counts = Counter(data.cases[i].label for i in train if data.cases[i].label >= 0)
-    skew = max(counts.values(), default=1) / max(1, min(counts.values(), default=1))
-    skewed = "weights" if skew > SKEWED else "none"
-    reason = f"the largest class has {skew:.1f} times as many training images as the smallest"
-    if data.members:
-        skewed, reason = "sampling", f"{len(data.members)} data sets, each class drawn as often as any other"
-    balance = pick("training.class_balance", training.class_balance, skewed, reason)
-    can_wait = max(10, epochs // 2) if "val" in division and training.keep == "best" else 0
-    reason = "epochs without a better validation" if can_wait else "validation does not choose the epoch"
-    patience = pick("training.patience", training.patience, can_wait, reason)
-    bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-    precision: Any = pick("training.precision", training.precision, "bf16" if bf16 else 32, "what the device does well")
-    chosen = config.change("model", preset=preset, image_size=size, num_concepts=num_concepts)
-    chosen = chosen.change("preparation", channels=channels)
-    if config.augmentation is not None:
-        chosen = chosen.change("augmentation", flip=_flip(config.augmentation, data, pick))
-    settled = {"epochs": epochs, "batch_size": batch_size, "class_balance": balance, "patience": patience}
-    return chosen.change("training", **settled, precision=precision), choices
+    def put(self, key: str, value: Any, why: str) -> None:
+        """Set a value, whatever was given."""
+        section, _, name = key.partition(".")
+        self.config = self.config.change(section, **{name: value})
+        self.choices.append(Choice(key, _text(value), why))
+
+    def add_settings(self, settings: Mapping[str, Any], shown: str, why: str) -> None:
+        """Set arguments of the network that were not given."""
+        given = self.config.model.settings
+        if new := {name: value for name, value in settings.items() if name not in given}:
+            self.config = self.config.change("model", settings={**new, **given})
+            self.choices.append(Choice("model.settings", shown, why))
 
 
 def look_at(data: DataSet, rows: Sequence[int]) -> Look:
@@ -128,11 +122,12 @@ def look_at(data: DataSet, rows: Sequence[int]) -> Look:
                 pixels = read_image(data.cases[row].image, data.cases[row].frame).pixels
             except (OSError, ValueError):
                 continue
-        sides.append(min(pixels.shape[:2]))
+        sides.append(sorted(pixels.shape[:2]))
         coloured += has_colour(pixels)
     if not sides:
         raise ValueError(f"none of {len(some)} images of {data.root} could be read; see parsecaps data check")
-    return Look(int(np.median(sides)), coloured, len(sides))
+    shorter, longer = np.median(sides, axis=0).astype(int).tolist()
+    return Look(shorter, longer, coloured, len(sides))
 
 
 def has_colour(pixels: np.ndarray) -> bool:
@@ -164,70 +159,131 @@ def absolute(path: str) -> str:
     return f"{source}:{Path(place).resolve()}" if colon and place and Path(place).exists() else path
 
 
-def _network(config: Config, look: Look, pick: Any) -> tuple[str, int]:
-    model = config.model
+def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int) -> None:
+    model = choosing.config.model
     if model.kind not in MODELS:
         raise ValueError(f"model.kind is {model.kind!r}; choose one of {', '.join(MODELS)}")
     presets = MODELS[model.kind].presets
-    used = round(look.side * config.preparation.centre)
-    wide = f"images are {used} px wide" + (", what is used of them" if used < look.side else "")
+    preparation = choosing.config.preparation
+    whole = look.longer if preparation.square == "pad" else look.shorter  # of the square that an image becomes
+    used = round(whole * preparation.centre)
+    wide = f"images are {used} px wide" + (", what is used of them" if used < whole else "")
     side = used if model.image_size == "auto" else model.image_size
-    small = side <= LARGEST_DIGIT
     reason = wide if side == used else f"images are {side} px wide"
-    preset = pick("model.preset", model.preset, "digits" if small else "medical", reason)
+    preset = choosing.pick("model.preset", "digits" if side <= LARGEST_DIGIT else "medical", reason)
     if preset not in presets:
         raise ValueError(f"model.preset is {preset!r}; choose one of {', '.join(presets)}")
     if preset.startswith("digits"):
         size, why = min(max(28, side), 64), wide
     elif preset.startswith("medical"):
-        size, why = max((each for each in IMAGE_SIZES if each <= side), default=IMAGE_SIZES[0]), wide
+        few = _is_few(choosing.config, images)
+        sizes = [each for each in IMAGE_SIZES if each <= (LARGEST_OF_FEW if few else side)]
+        size, why = max((each for each in sizes if each <= side), default=IMAGE_SIZES[0]), wide
+        if few and side > LARGEST_OF_FEW:
+            why = f"{wide}, and {images:,} training images teach no finer detail"
     else:
         size, why = presets[preset]["image_size"], f"that of {preset}"
-    return preset, pick("model.image_size", model.image_size, size, why)
+    choosing.pick("model.image_size", size, why)
+    colour = f"{look.coloured} of {look.seen} images have colour"
+    choosing.pick("preparation.channels", 3 if look.has_colour else 1, colour)
+    _choose_concepts(choosing, data)
 
 
-def _concepts(config: Config, data: DataSet, pick: Any) -> int:
-    named = len(data.concepts)
+def _choose_concepts(choosing: _Choosing, data: DataSet) -> None:
+    kind, named = choosing.config.model.kind, len(data.concepts)
     unnamed, why = UNNAMED_CONCEPTS, "the data name none; unnamed ones, for the reconstruction"
-    if not MODELS[config.model.kind].has_capsules:
-        unnamed, why = 0, f"the data name none, and {config.model.kind} does not reconstruct"
+    if not MODELS[kind].has_capsules:
+        unnamed, why = 0, f"the data name none, and {kind} does not reconstruct"
     why = "those of the data" if named else why
-    number: int = pick("model.num_concepts", config.model.num_concepts, named or unnamed, why)
+    number = choosing.pick("model.num_concepts", named or unnamed, why)
     if named and number not in (0, named):
         raise ValueError(f"model.num_concepts is {number}, but the data have {named}; give {named}, 0 or auto")
-    return number
 
 
-def _losses(config: Config, data: DataSet, train: Sequence[int], num_concepts: int) -> Choice:
+def _is_few(config: Config, images: int) -> bool:
+    """Whether the recipe for few images is meant for a training: studies/few_images.py measured it on `medical`."""
+    return images <= FEW_IMAGES and config.model.preset == "medical"
+
+
+def _choose_recipe(choosing: _Choosing, data: DataSet, look: Look, images: int) -> None:
+    """What makes the most of few images; with more of them, the plain recipe."""
+    few, count = _is_few(choosing.config, images), f"{images:,} training images"
+    changes = choosing.config.augmentation is not None
+    if few and MODELS[choosing.config.model.kind].has_capsules:
+        choosing.add_settings({"whole_values": True}, "whole_values", f"{count}: each head tells of the whole parent")
+
+    def pick(key: str, value: Any, otherwise: Any, why: str) -> None:
+        choosing.pick(key, value if few else otherwise, f"{count}: {why}" if few else count)
+
+    if changes:
+        written = data.source in _HANDWRITING
+        why = "left and right may be exchanged; if not, set it to false"
+        choosing.pick("augmentation.flip", not written, "mirrored, a digit is another one" if written else why)
+        if look.has_colour:
+            pick("augmentation.rotation", 180.0, 15.0, "in colour, so without an upright; if they have one, set 15")
+        pick("augmentation.rotation", 15.0, 15.0, "grey, so with an upright; if they have none, set 180")
+        light = "lamps, stains and cameras differ" if look.has_colour else "images are grey"
+        pick("augmentation.colour", 0.2 if look.has_colour else 0.0, 0.0, light)
+        pick("augmentation.resampling", "bicubic", "bilinear", "as sharp as the images to come")
+    if data.members:
+        choosing.pick("training.mixup", 0.0, "images of several data sets are not mixed")
+    pick("training.mixup", 0.4, 0.0, "mixtures of two are new ones")
+    if changes and any(case.label < 0 and np.isnan(case.concepts).all() for case in data.cases):
+        choosing.pick("training.consistency_weight", _CONSISTENCY, "what images without any label teach")
+    if not changes:
+        choosing.pick("training.consistency_weight", 0.0, "without augmentation all views of an image are the same")
+    pick("training.consistency_weight", _CONSISTENCY, 0.0, "two views of an image must get the same answer")
+    pick("training.ema", 0.99, 0.0, "averaged weights are steadier")
+    pick("training.keep", "last", "best", "few validation patients cannot choose an epoch")
+
+
+def _choose_losses(choosing: _Choosing, data: DataSet, train: Sequence[int]) -> None:
+    config = choosing.config
+    num_concepts = config.model.num_concepts
     with_concepts = sum(not np.isnan(data.cases[i].concepts).all() for i in train) if data.concepts else 0
     losses = ["classification"]
     if with_concepts and num_concepts:
         losses += ["presentation", "triplet"] if MODELS[config.model.kind].has_capsules else ["presentation"]
-    if reconstructs(data, train, config.change("model", num_concepts=num_concepts)):
+    if reconstructs(data, train, config):
         losses.append("reconstruction")
     if num_concepts and config.training.diversity_weight and not data.concepts:
         losses.append("diversity")
-    if config.training.consistency_weight:
-        _check_changes(config)
+    if weight := config.training.consistency_weight:
+        if config.augmentation is None:
+            reason = "but with augmentation off all views of an image are the same; set it to 0"
+            raise ValueError(f"training.consistency_weight is {weight}, {reason}")
         losses.append("consistency")
-    return Choice("losses", ", ".join(losses), f"{with_concepts:,} of {len(train):,} training images have concepts")
+    why = f"{with_concepts:,} of {len(train):,} training images have concepts"
+    choosing.choices.append(Choice("losses", ", ".join(losses), why))
 
 
-def _check_changes(config: Config) -> None:
-    if config.augmentation is None:
-        asked = f"training.consistency_weight is {config.training.consistency_weight}"
-        raise ValueError(f"{asked}, but with augmentation off all views of an image are the same; set it to 0")
+def _choose_length(choosing: _Choosing, data: DataSet, division: Division, images: int, processes: int) -> None:
+    """Epochs, batches, patience, the balance of the classes, and the precision."""
+    count, few = f"{images:,} training images", _is_few(choosing.config, images)
+    epochs = choosing.pick("training.epochs", _epochs(images, few), count)
+    batch_size = choosing.pick("training.batch_size", 16 if images < 10_000 else 64, count)
+    fitting = max(1, images // processes) * processes
+    if batch_size > fitting:
+        choosing.put("training.batch_size", fitting, f"{batch_size} is more than there are training images")
+    counts = Counter(data.cases[i].label for i in rows_of(division, "train") if data.cases[i].label >= 0)
+    skew = max(counts.values(), default=1) / max(1, min(counts.values(), default=1))
+    balance = "weights" if skew > SKEWED else "none"
+    reason = f"the largest class has {skew:.1f} times as many training images as the smallest"
+    if data.members:
+        balance, reason = "sampling", f"{len(data.members)} data sets, each class drawn as often as any other"
+    choosing.pick("training.class_balance", balance, reason)
+    can_wait = max(10, epochs // 2) if "val" in division and choosing.config.training.keep == "best" else 0
+    reason = "epochs without a better validation" if can_wait else "validation does not choose the epoch"
+    choosing.pick("training.patience", can_wait, reason)
+    bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    choosing.pick("training.precision", "bf16" if bf16 else 32, "what the device does well")
 
 
-def _epochs(images: int) -> int:
+def _epochs(images: int, few: bool) -> int:
+    """Where images are few each comes in two views, which counts as two."""
+    if few:
+        return min(40, max(10, round(_IMAGES_SEEN / 2 / images)))
     return min(100, max(10, round(_IMAGES_SEEN / images)))
-
-
-def _flip(augmentation: AugmentationSection, data: DataSet, pick: Any) -> bool:
-    written = data.source in _HANDWRITING
-    why = "mirrored, a digit is another one" if written else "left and right may be exchanged; if not, set it to false"
-    flip: bool = pick("augmentation.flip", augmentation.flip, not written, why)
-    return flip
 
 
 def _text(value: object) -> str:

@@ -17,6 +17,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, distributed, nn
 
+from parsecaps.config import number
 from parsecaps.data.batches import Batches
 from parsecaps.data.files import remove_files, write_atomically
 from parsecaps.data.split_file import relative_name
@@ -119,7 +120,8 @@ class TrainingLoop:
         self.fabric, self.run, self.schedule, self.callbacks, self.stop = fabric, run, schedule, callbacks, stop
         self.batches, self.validation, self.settings = batches, validation, run.config.training
         self.step = step.to(fabric.device)
-        self.average = MovingAverage(step.model, self.settings.ema) if self.settings.ema else None
+        decay = number(self.settings.ema)
+        self.average = MovingAverage(step.model, decay) if decay else None
         self.optimizer = schedule.build_optimizer(self.step, self.step.taken)
         self.position = Position(chooses=self.settings.keep == "best")
         self.means = self._new_means()

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from parsecaps.config import TrainingSection
+from parsecaps.config import TrainingSection, number
 from parsecaps.functional import (
     class_loss,
     consistency_loss,
@@ -236,7 +236,7 @@ class Consistency(Term):
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
-        return cls(context.training.consistency_weight)
+        return cls(number(context.training.consistency_weight))
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         if not self.weight or batch.views == 1:
