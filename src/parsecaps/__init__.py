@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from parsecaps.nn import record_couplings
     from parsecaps.pipeline.cross_validate import cross_validate
     from parsecaps.pipeline.evaluate import evaluate
+    from parsecaps.pipeline.pretrain import pretrain
     from parsecaps.pipeline.train import fit
     from parsecaps.prediction.bundle import Bundle
     from parsecaps.run import Run
@@ -40,6 +41,7 @@ __all__ = [
     "load_config",
     "load_model",
     "open_data",
+    "pretrain",
     "record_couplings",
 ]
 
@@ -57,6 +59,7 @@ _MODULES = {
     "load_config": "config",
     "load_model": "models",
     "open_data": "data.sources",
+    "pretrain": "pipeline.pretrain",
     "record_couplings": "nn",
 }
 
