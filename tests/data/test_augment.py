@@ -1,5 +1,7 @@
 """Augmentation: its own seed, its own image, and nothing when everything is off."""
 
+from dataclasses import replace
+
 import torch
 
 from parsecaps.data.augment import Augmentation
@@ -40,6 +42,32 @@ def test_flip_mirrors_left_and_right_only() -> None:
         assert same or torch.allclose(before.flip(-1), after, atol=1e-4)
         kinds.add(same)
     assert kinds == {True, False}
+
+
+def test_without_colour_the_random_numbers_are_as_before() -> None:
+    """Flip, angle, size, shear, shift, gamma, contrast and brightness are drawn, and nothing else."""
+    image = torch.rand(4, 3, 16, 16)
+    before, without, with_it = (generator(1) for _ in range(3))
+    for shape in ((4,), (4,), (4,), (4,), (4, 2), (4, 1, 1, 1), (4, 1, 1, 1), (4, 1, 1, 1)):
+        torch.rand(shape, generator=before)
+    plain = Augmentation()(image, without)
+    assert torch.equal(without.get_state(), before.get_state())
+    assert not torch.allclose(Augmentation(colour=0.3)(image, with_it), plain)
+    assert not torch.equal(with_it.get_state(), before.get_state())
+
+
+def test_colour_scales_each_channel_of_each_image_on_its_own() -> None:
+    image = 0.5 * torch.rand(64, 3, 8, 8) + 0.25
+    tinted = replace(OFF, colour=0.3)(image, generator())
+    scale = (tinted / image).flatten(2)
+    torch.testing.assert_close(scale, scale.mean(2, keepdim=True).expand_as(scale), rtol=1e-3, atol=1e-3)
+    factors = scale.mean(2)  # (64, 3)
+    assert 0.7 <= factors.min() < 0.75
+    assert 1.25 < factors.max() <= 1.3001
+    assert float((factors[:, 0] - factors[:, 1]).abs().mean()) > 0.1
+    between = torch.corrcoef(factors.T)
+    assert float((between - torch.eye(3)).abs().max()) < 0.4
+    assert abs(float(factors.mean()) - 1) < 0.05
 
 
 def test_bicubic_resampling_keeps_an_image_sharp() -> None:

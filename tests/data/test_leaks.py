@@ -6,8 +6,21 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import Case, DataSet
-from parsecaps.data.leaks import Fingerprints, find_leaks, fingerprint, move_to_one_side, unsafe
+from parsecaps.data.leaks import (
+    MOST_BITS,
+    Fingerprints,
+    find_leaks,
+    fingerprint,
+    learned_before,
+    move_to_one_side,
+    read_fingerprints,
+    unsafe,
+    write_fingerprints,
+)
+from parsecaps.data.preparation import Preparation
+from parsecaps.data.sources import open_data
 from parsecaps.data.split_file import Division
 from tests.data.make import picture, table
 
@@ -114,3 +127,41 @@ def test_ten_thousand_pictures_take_seconds() -> None:
     start = time.process_time()
     assert find_leaks(data, ["train", "test"] * 5_000, names(10_000), prints) == []
     assert time.process_time() - start < 30
+
+
+def test_what_was_learned_before_is_found_in_another_size_and_in_grey() -> None:
+    data, others = open_data("phantom:n=30,size=96"), open_data("phantom:n=30,size=96,seed=4")
+    learned = prepare_all(data, Preparation(64, 3)).fingerprints.bits[:20]
+    rows = range(30)
+    for size, channels in ((64, 3), (64, 1), (48, 3), (96, 1)):
+        now = prepare_all(data, Preparation(size, channels)).fingerprints
+        assert learned_before(now, rows, learned) == list(range(20)), (size, channels)
+        assert learned_before(now, [25, 3, 21, 8], learned) == [3, 8]
+        assert learned_before(prepare_all(others, Preparation(size, channels)).fingerprints, rows, learned) == []
+
+
+def test_nothing_is_among_nothing() -> None:
+    prints = fingerprint(pictures(3))
+    assert learned_before(prints, [0, 1, 2], np.zeros((0, 32), np.uint8)) == []
+    assert learned_before(prints, [], prints.bits) == []
+
+
+def test_so_many_bits_may_differ_and_no_more() -> None:
+    prints = fingerprint(pictures(2))
+    for bits, found in ((0, [0]), (MOST_BITS, [0]), (MOST_BITS + 1, [])):
+        flipped = np.unpackbits(prints.bits[:1], axis=1)
+        flipped[:, :bits] ^= 1
+        assert learned_before(prints, [0, 1], np.packbits(flipped, axis=1)) == found, bits
+
+
+def test_fingerprints_are_kept_once_and_in_an_order_of_their_own(tmp_path: Path) -> None:
+    bits = fingerprint(pictures(6)).bits
+    path = tmp_path / "fingerprints.safetensors"
+    write_fingerprints(path, bits[[3, 1, 3, 5, 0, 1]])
+    kept = read_fingerprints(path)
+    assert np.array_equal(kept, np.unique(bits[[0, 1, 3, 5]], axis=0))
+    first = path.read_bytes()
+    write_fingerprints(path, bits[[0, 1, 3, 5]])
+    assert path.read_bytes() == first
+    write_fingerprints(path, bits[:0])
+    assert read_fingerprints(path).shape == (0, 32)

@@ -17,6 +17,7 @@ from parsecaps.functional import (
     reconstruction_loss,
     triplet_loss,
 )
+from parsecaps.functional.losses import among_own
 
 NAN = math.nan
 
@@ -88,6 +89,58 @@ class TestClassLoss:
         loss.backward()
         assert loss.item() == 0
         assert (logits.grad == 0).all()  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_of_several_sets_each_has_a_head_of_its_own(self, weighted: bool) -> None:
+        logits, label = torch.randn(9, 5), torch.tensor([0, 1, 4, 2, -1, 3, 0, 4, 1])
+        sets = torch.tensor([0, 0, 1, 1, 1])
+        weight = torch.tensor([0.5, 1.0, 3.0, 1.0, 2.0]) if weighted else None
+        total, count = 0.0, 0.0
+        for first, last in ((0, 2), (2, 5)):
+            own = (label >= first) & (label < last)
+            part = None if weight is None else weight[first:last]
+            loss = F.cross_entropy(logits[own, first:last], label[own] - first, part, reduction="sum")
+            total += loss.item()
+            count += own.sum().item() if weight is None else weight[label[own]].sum().item()
+        assert class_loss(logits, label, weight, sets=sets).item() == pytest.approx(total / count, rel=1e-6)
+
+    def test_what_is_of_another_set_gets_no_gradient(self) -> None:
+        logits = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
+        label, sets = torch.tensor([1, 3, -1, 0]), torch.tensor([0, 0, 1, 1, 1])
+        assert torch.autograd.gradcheck(lambda x: class_loss(x, label, sets=sets), logits)
+        (grad,) = torch.autograd.grad(class_loss(logits, label, sets=sets), logits)
+        assert (grad != 0).tolist() == [
+            [True, True, False, False, False],
+            [False, False, True, True, True],
+            [False] * 5,
+            [True, True, False, False, False],
+        ]
+
+    def test_a_mixture_of_two_sets_is_judged_in_both(self) -> None:
+        logits, sets = torch.randn(3, 4), torch.tensor([0, 0, 1, 1])
+        label, other = torch.tensor([0, 3, -1]), torch.tensor([2, 2, -1])
+        got = class_loss(logits, label, other=other, share=0.7, sets=sets)
+        own, foreign = (class_loss(logits, each, sets=sets) for each in (label, other))
+        torch.testing.assert_close(got, 0.7 * own + 0.3 * foreign)
+        assert got.isfinite()
+
+    def test_one_set_is_as_good_as_none(self) -> None:
+        logits, label = torch.randn(6, 3), torch.tensor([0, 1, 2, -1, 1, 0])
+        assert torch.equal(class_loss(logits, label, sets=torch.zeros(3, dtype=torch.long)), class_loss(logits, label))
+
+    def test_where_nothing_is_known_sets_cost_nothing(self) -> None:
+        logits = torch.randn(2, 3, requires_grad=True)
+        loss = class_loss(logits, torch.tensor([-1, -1]), sets=torch.tensor([0, 1, 1]))
+        loss.backward()
+        assert loss.item() == 0
+        assert (logits.grad == 0).all()  # type: ignore[union-attr]
+
+    def test_among_own_answers_are_those_of_the_own_set(self) -> None:
+        logits = torch.tensor([[0.0, 1.0, 9.0], [5.0, 0.0, 1.0], [0.0, 1.0, 9.0]])
+        own = among_own(logits, torch.tensor([0, 2, -1]), torch.tensor([0, 0, 1]))
+        assert own.argmax(1).tolist() == [1, 2, 2]
+        assert torch.equal(own[0, :2], logits[0, :2])
+        assert torch.equal(own[2], logits[2])
 
 
 class TestPresentationLoss:

@@ -89,7 +89,8 @@ def test_the_bundle_says_nothing_about_patients(run: Run) -> None:
     assert all(secret in everywhere for secret in secrets if secret != "names.csv")
     files = {path.name for path in run.bundle_folder.iterdir()}
     assert files == {
-        *("config.json", "model.safetensors", "bundle.json", "calibration.json", "README.md", "strict.safetensors")
+        *("config.json", "model.safetensors", "bundle.json", "calibration.json", "README.md", "strict.safetensors"),
+        "fingerprints.safetensors",
     }
 
 

@@ -17,7 +17,7 @@ from parsecaps.training import objective as objective_module
 from parsecaps.training import terms
 from parsecaps.training.checkpoint import read_checkpoint
 from parsecaps.training.fit import train_run
-from parsecaps.training.objective import Objective
+from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.training.terms import (
     Classification,
     Diversity,
@@ -304,6 +304,35 @@ def test_diversity_counts_where_the_data_name_no_concepts(weight: float) -> None
     assert plain.diversity == 0
     rest = losses.classification + 0.0005 * losses.reconstruction
     torch.testing.assert_close(losses.total, rest + weight * losses.diversity)
+
+
+def test_of_several_sets_an_answer_is_right_among_its_own_classes() -> None:
+    logits = torch.tensor([[1.0, 0.0, 9.0, 8.0], [2.0, 3.0, 0.0, 9.0], [9.0, 0.0, 1.0, 2.0], [0.0, 9.0, 1.0, 0.0]])
+    batch = Batch(torch.rand(4, 1, 6, 6), torch.tensor([0, 0, 3, -1]))
+    joint = Objective([Classification(class_sets=[0, 0, 1, 1])])
+    assert torch.equal(joint.class_sets, torch.tensor([0, 0, 1, 1]))
+    means = EpochMeans(joint, 4)
+    means.add(logits, joint(Output(logits), batch), batch.label)
+    values = means.values()
+    assert values["accuracy"] == pytest.approx(2 / 3)  # the second is taken for class 1
+    assert values["balanced_accuracy"] == pytest.approx((0.5 + 1) / 2)
+    own = [
+        torch.nn.functional.cross_entropy(row, torch.tensor(label))
+        for row, label in zip((logits[0, :2], logits[1, :2], logits[2, 2:]), (0, 0, 1), strict=True)
+    ]
+    assert values["classification"] == pytest.approx(float(sum(own)) / 3)
+    apart = Objective([Classification()])
+    assert apart.class_sets is None
+    means = EpochMeans(apart, 4)
+    means.add(logits, apart(Output(logits), batch), batch.label)
+    assert means.values()["accuracy"] == 0
+
+
+def test_several_sets_have_no_label_smoothing() -> None:
+    with pytest.raises(ValueError, match=r"label_smoothing is 0\.1, which several data sets cannot have; set it to 0"):
+        Classification(label_smoothing=0.1, class_sets=[0, 1])
+    assert Classification(label_smoothing=0.1).label_smoothing == 0.1
+    assert "class_sets" not in Classification(class_sets=[0, 1]).state_dict()  # a checkpoint without is read too
 
 
 class Sparsity(Term):

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from parsecaps.config import OptimizerName
 from parsecaps.models import ParseCaps
 from parsecaps.training.optimizer import Muon, Schedule, linear_maps, orthogonal
 
@@ -87,3 +88,56 @@ def test_the_momentum_is_a_part_of_the_state() -> None:
         after.step()
     assert torch.equal(whole.weight, second.weight)
     assert torch.equal(whole.bias, second.bias)
+
+
+@pytest.mark.parametrize("name", ["muon", "adamw"])
+def test_what_was_taken_from_other_weights_has_groups_of_its_own(name: OptimizerName) -> None:
+    model = ParseCaps.from_preset("tiny", num_classes=3, num_concepts=2)
+    taken = {each for each, _ in model.named_parameters() if not each.startswith(("classes.", "concepts."))}
+    names = {id(weight): each for each, weight in model.named_parameters()}
+    whole = Schedule(epochs=1, optimizer=name).build_optimizer(model, taken)
+    assert not any("factor" in group for group in whole.param_groups)
+    split = Schedule(epochs=1, optimizer=name, start_rate=0.1).build_optimizer(model, taken)
+    slow, listed = set(), []
+    for group in split.param_groups:
+        here = [names[id(weight)] for weight in group["params"]]
+        listed += here
+        if group.get("factor", 1.0) != 1:
+            assert group["factor"] == 0.1
+            slow |= set(here)
+    assert slow == taken
+    assert sorted(listed) == sorted(names.values())  # each once
+    kept = ("weight_decay", "orthogonal")
+    before, after = (
+        {
+            names[id(weight)]: [group.get(key) for key in kept]
+            for group in each.param_groups
+            for weight in group["params"]
+        }
+        for each in (whole, split)
+    )
+    assert before == after
+    nothing = Schedule(epochs=1, optimizer=name, start_rate=0.1).build_optimizer(model)
+    assert len(nothing.param_groups) == len(whole.param_groups)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.25])
+@pytest.mark.parametrize("name", ["muon", "adamw"])
+def test_a_step_of_what_was_taken_is_as_much_smaller(name: OptimizerName, rate: float) -> None:
+    """The loop gives each group its rate; of both kinds of steps, and of the decay, a share is taken."""
+    moved = []
+    for start_rate in (1.0, rate):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
+        before = [weight.detach().clone() for weight in module.parameters()]
+        schedule = Schedule(epochs=1, optimizer=name, learning_rate=0.01, weight_decay=0.1, start_rate=start_rate)
+        optimizer = schedule.build_optimizer(module, {"0.weight", "0.bias"})
+        for group in optimizer.param_groups:
+            group["lr"] = 0.01 * group.get("factor", 1.0)
+        with_gradients(module, 1)
+        optimizer.step()
+        moved.append([after.detach() - then for after, then in zip(module.parameters(), before, strict=True)])
+    for one, other in zip(moved[0][:2], moved[1][:2], strict=True):
+        torch.testing.assert_close(other, rate * one, rtol=1e-3, atol=1e-7)
+    for one, other in zip(moved[0][2:], moved[1][2:], strict=True):
+        torch.testing.assert_close(other, one)

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from parsecaps.config import load_config
+from parsecaps.models import ParseCaps
+from parsecaps.run import Run
 from parsecaps.training.checkpoint import read_tensors
 from parsecaps.training.fit import train_run
 from parsecaps.training.processes import Processes, find_processes
@@ -39,15 +41,23 @@ def run(command: list[str], folder: Path) -> str:
 
 
 def test_two_processes_reach_the_result_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With weights of classes and with concepts that some images lack, whose number differs between the processes."""
-    settings = [f"data.path={skewed_manifest(tmp_path)}", *TINY, *QUIET]
+    """With weights of classes and with concepts that some images lack, whose number differs between the processes.
+
+    The layers come from another network, which each process reads, and learn at another rate than the heads.
+    """
     monkeypatch.setattr(nn, "BatchNorm2d", image_norm)
+    ParseCaps.from_preset("tiny", num_classes=5, normalisation="layer").save_pretrained(tmp_path / "start")
+    start = [f"model.start={tmp_path / 'start'}", "training.start_rate=0.5"]
+    settings = [f"data.path={skewed_manifest(tmp_path)}", *TINY, *QUIET, *start]
     one = train_run(load_config(None, settings), run_folder=tmp_path / "one")
     assert one.config.training.class_balance == "weights"
+    assert one.origin is not None
+    assert 0 < one.origin.taken < one.origin.parameters
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     run([*torchrun, str(SCRIPT), str(tmp_path / "two"), *settings], tmp_path)
     ours, theirs = (read_tensors(tmp_path / name / "checkpoints/last.pt") for name in ("one", "two"))
     assert theirs["position"]["step"] == ours["position"]["step"] > 4
+    assert Run(tmp_path / "two").origin == one.origin
     for name, weight in ours["weights"].items():
         assert torch.allclose(theirs["weights"][name], weight, rtol=1e-4, atol=2e-5), name
     for mine, other in zip(ours["position"]["history"], theirs["position"]["history"], strict=True):

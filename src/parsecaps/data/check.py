@@ -18,7 +18,10 @@ PARTS = (*SPLITS, "unused")
 
 
 class Learned(NamedTuple):
-    """The fingerprints (N, 32) of what weights of a name learned from; None where they were not kept."""
+    """The fingerprints (N, 32) of what weights of a name learned from; None where they were not kept.
+
+    The name stands in notes, which go into the card of a model: it says nothing of the place where the weights lie.
+    """
 
     name: str
     bits: np.ndarray | None

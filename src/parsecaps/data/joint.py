@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +38,8 @@ def set_names(paths: Sequence[str]) -> list[str]:
         if name.lower() in _PLAIN and place.parent.name:
             name = place.parent.name
         name = plain_name(name.partition(":")[0]) or "data"
-        same = sum(each.partition("-")[0] == name or each == name for each in names)
-        names.append(f"{name}-{same + 1}" if same else name)
+        numbered = (f"{name}-{number}" for number in count(2))
+        names.append(name if name not in names else next(each for each in numbered if each not in names))
     return names
 
 

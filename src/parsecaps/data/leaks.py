@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -90,12 +90,14 @@ def read_fingerprints(path: Path) -> np.ndarray:
     """The bits (N, 32) that `write_fingerprints` kept."""
     again = "save the model again, or remove the file"
     try:
-        bits = load_file(path).get("bits")
+        with safe_open(path, framework="np") as file:
+            part = file.get_slice("bits") if "bits" in file.keys() else None  # noqa: SIM118 (it is no dictionary)
+            if part is not None and part.get_dtype() == "U8" and part.get_shape()[1:] == [_BYTES]:
+                bits: np.ndarray = file.get_tensor("bits")
+                return bits
     except (OSError, SafetensorError) as error:
         raise ValueError(f"{path} cannot be read ({' '.join(str(error).split())}); {again}") from None
-    if bits is None or bits.ndim != 2 or bits.shape[1] != _BYTES or bits.dtype != np.uint8:
-        raise ValueError(f"{path} does not hold fingerprints; {again}")
-    return bits
+    raise ValueError(f"{path} does not hold fingerprints; {again}")
 
 
 def learned_before(prints: Fingerprints, rows: Sequence[int], learned: np.ndarray) -> list[int]:

@@ -84,6 +84,8 @@ def _fit(value: Tensor, target: Tensor, axes: Sequence[str], there: Names, here:
             how.append(f"top capsules {after} x {after} from {before} x {before}")
     for axis, what in enumerate(axes):
         if what in _HEADS and list(there[what]) != list(here[what]):
+            if not set(there[what]) & set(here[what]):
+                return None, ""
             value = _rows_by_name(value, target, axis, there[what], here[what])
             how.append(f"{len(set(there[what]) & set(here[what]))} of {len(here[what])} {what} by name")
     return (value, ", ".join(how)) if value.shape == target.shape else (None, "")
@@ -108,6 +110,7 @@ def _regrid(value: Tensor, axis: int, before: int, after: int) -> Tensor:
     moved = value.movedim(axis, -1)
     grid = moved.reshape(-1, 1, before, before)
     fitted = F.interpolate(grid, (after, after), mode="bilinear", antialias=after < before) * (before / after) ** 2
+    fitted += (grid.sum((2, 3), keepdim=True) - fitted.sum((2, 3), keepdim=True)) / after**2  # borders count more
     return fitted.reshape(*moved.shape[:-1], after**2).movedim(-1, axis)
 
 

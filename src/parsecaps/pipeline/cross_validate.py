@@ -57,6 +57,8 @@ def cross_validate(
     if folds is not None or not chosen.data.folds:
         chosen = chosen.change("data", folds=wanted)
     chosen = chosen.change("data", path=absolute(chosen.data.path), fold=None)
+    if chosen.model.start is not None:
+        chosen = chosen.change("model", start=absolute(chosen.model.start))
     with sigterm_raises(), _begun(chosen, run_folder, callbacks) as run:
         return _train_folds(run, callbacks)
 
@@ -126,6 +128,8 @@ def _train_fold(run: Run, number: int, callbacks: Callbacks) -> None:
 def _check_same(fold: Run, config: Config) -> None:
     """Refuse a fold that was trained on its own with other settings; what was `auto` may be anything."""
     found = fold.config.model_dump()
+    if config.model.start is not None and config.model.preset == "auto":  # those of the weights were added
+        found["model"]["settings"] = {k: v for k, v in found["model"]["settings"].items() if k in config.model.settings}
     for section, wanted in config.model_dump().items():
         for name, value in (wanted or dict.fromkeys(found[section] or {})).items():
             there = (found[section] or {}).get(name)

@@ -119,9 +119,10 @@ def _stopping(run: Run, processes: Processes) -> Iterator[StopRequest]:
 def _rebuilt(run: Run, processes: Processes, callbacks: Callbacks, stop: StopRequest) -> "_Training":
     """The parts of a run that is resumed; settings that do not fit it, or its checkpoint by far, are refused."""
     last = run.last_checkpoint
+    weights = None if last.is_file() else _weights_again(run)
     try:
         with within_weights(last.stat().st_size // 4) if last.is_file() else nullcontext():
-            return _Training(run, processes, callbacks, stop, None if last.is_file() else _weights_again(run))
+            return _Training(run, processes, callbacks, stop, weights)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{run.config_file} does not fit the run ({reason}); restore it as the run wrote it") from None

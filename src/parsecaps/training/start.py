@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -72,7 +73,7 @@ def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbac
         divided,
         skip_bad=section.skip_bad,
         allow_leaks=section.allow_leaks,
-        learned=None if weights is None else Learned(weights.name, weights.fingerprints),
+        learned=None if weights is None else Learned(Path(weights.name).name, weights.fingerprints),
     )
     parts = describe_parts(Counter(run.division), check.unused)
     choices = [Choice("split", parts, f"by patient, hash {check.split_hash}"), *choices]

@@ -1,0 +1,177 @@
+"""A test case that the weights to start from have learned from is a leak, however they came to know it."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import parsecaps
+from parsecaps.cli import app
+from parsecaps.data.leaks import read_fingerprints
+from parsecaps.data.sources import open_data
+from parsecaps.run import Run
+from parsecaps.training.callbacks import Callbacks
+from tests.data.make import folder_of_pictures, picture
+
+DATA = "phantom:n=60,size=32"
+OTHERS = "phantom:n=60,size=32,seed=5"
+SETTINGS: dict[str, Any] = {"model.preset": "tiny", "training.epochs": 1, "training.batch_size": 8}
+DEALT_ANEW = {**SETTINGS, "data.seed": 3}
+QUIET = Callbacks()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("start") / "source"
+    return parsecaps.fit(DATA, settings=SETTINGS, run_folder=folder, callbacks=QUIET)
+
+
+def refused(start: object, folder: Path, data: str | Path = DATA, **settings: Any) -> tuple[str, list[str]]:
+    """The reason, and the lines that were said before."""
+    lines: list[str] = []
+    with pytest.raises(ValueError, match="training would be unsafe: ") as error:
+        parsecaps.fit(
+            data,
+            settings={**DEALT_ANEW, **settings},
+            start=str(start),
+            run_folder=folder,
+            callbacks=Callbacks(log=lines.append),
+        )
+    assert not folder.exists()
+    return str(error.value), lines
+
+
+def test_the_fingerprints_are_those_of_all_that_trained_or_chose(source: Run) -> None:
+    learned = [*source.rows("train"), *source.rows("val")]
+    bits = source.prepared.fingerprints.bits
+    kept = {row.tobytes() for row in read_fingerprints(source.fingerprints_file)}
+    assert kept == {bits[row].tobytes() for row in learned}
+    assert not kept & {bits[row].tobytes() for row in source.rows("test")}
+    given = source.bundle_folder / source.fingerprints_file.name
+    assert given.read_bytes() == source.fingerprints_file.read_bytes()
+
+
+def test_a_training_case_may_not_be_tested(source: Run, tmp_path: Path) -> None:
+    allowed = parsecaps.fit(
+        DATA,
+        settings={**DEALT_ANEW, "data.allow_leaks": True},
+        start=source.folder,
+        run_folder=tmp_path / "allowed",
+        callbacks=QUIET,
+    )
+    before = {*source.rows("train"), *source.rows("val")}
+    known = [row for row in allowed.rows("test") if row in before]
+    choosing = [row for row in allowed.rows("val") if row in before]
+    assert len(known) > 1
+    assert len(choosing) > 1
+    warning = f"WARNING: {len(known)} test cases that source learned from were allowed (--allow-leaks)"
+    assert warning in allowed.data_check["notes"]
+    card = allowed.card_file.read_text(encoding="utf-8")
+    assert warning in card
+    assert str(source.folder.parent) not in card  # which may be given away
+    reason, lines = refused(source.folder, tmp_path / "run")
+    assert f"{len(known)} test cases among what source learned from; start from other weights" in reason
+    first = open_data(DATA).cases[known[0]].image.name
+    assert f"leak: {first}, in test, is among what source learned from" in lines
+    assert f"note: {len(choosing)} validation cases among what source learned from: the confidence" in "".join(lines)
+
+
+def test_the_same_split_is_no_leak_and_a_validation_case_is_a_note_only(source: Run, tmp_path: Path) -> None:
+    run = parsecaps.fit(DATA, settings=SETTINGS, start=source.folder, run_folder=tmp_path / "run", callbacks=QUIET)
+    count = len(source.rows("val"))
+    notes = [note for note in run.data_check["notes"] if "learned from" in note]
+    assert notes == [f"{count} validation cases among what source learned from: the confidence may be too high"]
+
+
+def test_other_pictures_are_no_leak(source: Run, tmp_path: Path) -> None:
+    run = parsecaps.fit(OTHERS, settings=DEALT_ANEW, start=source.folder, run_folder=tmp_path / "run", callbacks=QUIET)
+    assert not any("learned from" in note for note in run.data_check["notes"])
+
+
+def test_what_was_learned_is_handed_on(source: Run, tmp_path: Path) -> None:
+    """Weights that started from weights: a test case of the first is known to the second."""
+    second = parsecaps.fit(
+        OTHERS, settings=SETTINGS, start=source.folder, run_folder=tmp_path / "second", callbacks=QUIET
+    )
+    first, both = ({row.tobytes() for row in read_fingerprints(run.fingerprints_file)} for run in (source, second))
+    assert first < both
+    assert len(both) == len(first) + len(second.rows("train")) + len(second.rows("val"))
+    reason, lines = refused(second.folder, tmp_path / "third")
+    assert "among what second learned from" in reason
+    assert any(line.startswith("leak: ") for line in lines)
+    given = shutil.copytree(second.bundle_folder, tmp_path / "given away")
+    assert "given away learned from" in refused(given, tmp_path / "third")[0]
+
+
+def test_weights_without_fingerprints_say_so(source: Run, tmp_path: Path) -> None:
+    given = shutil.copytree(source.bundle_folder, tmp_path / "given")
+    (given / source.fingerprints_file.name).unlink()
+    run = parsecaps.fit(DATA, settings=DEALT_ANEW, start=given, run_folder=tmp_path / "run", callbacks=QUIET)
+    note = "given keeps no fingerprints: whether it learned from cases of the test part is not known"
+    assert note in run.data_check["notes"]
+    assert run.origin is not None
+    assert run.origin.images is None
+
+
+def test_a_copy_of_another_format_and_size_is_found(tmp_path: Path) -> None:
+    """Of grey pictures that were learned from, one is tested in colour, larger and as a JPEG."""
+    folder_of_pictures(tmp_path / "first", per_class=12, side=48)
+    first = parsecaps.fit(tmp_path / "first", settings=SETTINGS, run_folder=tmp_path / "source", callbacks=QUIET)
+    learned = first.data.cases[first.rows("train")[0]].image
+    for part, count in (("train", 10), ("val", 3), ("test", 3)):
+        for label, name in enumerate(("c", "d")):
+            (tmp_path / "second" / part / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = picture(7000 + 100 * label + len(part) * 1000 + i, 64)
+                Image.fromarray(pixels).save(tmp_path / "second" / part / name / f"{i}.png")
+    settings = {"model.image_size": 40, "preparation.channels": 3}
+    clean = parsecaps.fit(
+        tmp_path / "second",
+        settings={**DEALT_ANEW, **settings},
+        start=first.folder,
+        run_folder=tmp_path / "clean",
+        callbacks=QUIET,
+    )
+    assert clean.origin is not None
+    with Image.open(learned) as image:
+        image.convert("RGB").resize((90, 90)).save(tmp_path / "second/test/c/copy.jpg", quality=70)
+    reason, lines = refused(first.folder, tmp_path / "run", tmp_path / "second", **settings)
+    assert "1 test case among what source learned from" in reason
+    assert "leak: test/c/copy.jpg, in test, is among what source learned from" in lines
+
+
+def test_where_pictures_look_alike_it_is_not_checked(
+    source: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alike = replace(open_data(DATA), look_alikes=True)
+    monkeypatch.setattr("parsecaps.training.start.open_all", lambda section: alike)
+    monkeypatch.setattr("parsecaps.run.open_all", lambda section: alike)
+    run = parsecaps.fit(DATA, settings=DEALT_ANEW, start=source.folder, run_folder=tmp_path / "run", callbacks=QUIET)
+    assert (
+        "pictures of phantom look alike: whether source learned from them is not checked" in (run.data_check["notes"])
+    )
+    assert not run.fingerprints_file.exists()
+    assert not (run.bundle_folder / run.fingerprints_file.name).exists()
+
+
+def test_the_command_refuses_unless_it_is_told_to_go_on(source: Run, tmp_path: Path) -> None:
+    settings = [argument for key, value in DEALT_ANEW.items() for argument in ("--set", f"{key}={value}")]
+    command = ["train", DATA, *settings, "--start", str(source.folder), "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2
+    assert "training would be unsafe: " in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.output
+    allowed = CliRunner().invoke(app, [*command, "--allow-leaks"])
+    assert allowed.exit_code == 0, allowed.output
+    assert "learned from were allowed (--allow-leaks)" in allowed.stderr
+
+
+def test_no_fingerprint_is_told_from_another_by_its_place(source: Run) -> None:
+    """They are sorted, so their order says nothing of the cases."""
+    bits = read_fingerprints(source.fingerprints_file)
+    assert np.array_equal(bits, np.unique(bits, axis=0))
