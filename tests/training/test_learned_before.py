@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import parsecaps
 from parsecaps.cli import app
-from parsecaps.data.leaks import read_fingerprints
+from parsecaps.data.leaks import are_whole, read_fingerprints
 from parsecaps.data.sources import open_data
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
@@ -112,10 +112,14 @@ def test_weights_without_fingerprints_say_so(source: Run, tmp_path: Path) -> Non
     given = shutil.copytree(source.bundle_folder, tmp_path / "given")
     (given / source.fingerprints_file.name).unlink()
     run = parsecaps.fit(DATA, settings=DEALT_ANEW, start=given, run_folder=tmp_path / "run", callbacks=QUIET)
-    note = "given keeps no fingerprints: whether it learned from cases of the test part is not known"
+    note = "given does not know all that it learned from: whether cases of the test part are among it is open"
     assert note in run.data_check["notes"]
     assert run.origin is not None
     assert run.origin.images is None
+    assert not are_whole(run.fingerprints_file)
+    assert are_whole(source.fingerprints_file)
+    after = parsecaps.fit(OTHERS, settings=SETTINGS, start=run.folder, run_folder=tmp_path / "after", callbacks=QUIET)
+    assert any(each.startswith("run does not know all that it learned from") for each in after.data_check["notes"])
 
 
 def test_a_copy_of_another_format_and_size_is_found(tmp_path: Path) -> None:

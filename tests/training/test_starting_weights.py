@@ -126,7 +126,7 @@ def test_a_model_without_names_gives_its_trunk_alone(source: Run, tmp_path: Path
     assert run.origin is not None
     assert run.origin.images is None
     assert {name.partition(".")[0] for name in run.origin.layers} == {"initial", "primary", "blocks", "norm"}
-    assert lines[0].startswith("note: model keeps no fingerprints: ")
+    assert lines[0].startswith("note: model does not know all that it learned from: ")
     assert any(line.endswith("; the decoder; the head of the classes (nevus, melanoma)") for line in lines)
     assert "learned from an unknown number of images" in run.card_file.read_text(encoding="utf-8")
 

@@ -18,13 +18,14 @@ PARTS = (*SPLITS, "unused")
 
 
 class Learned(NamedTuple):
-    """The fingerprints (N, 32) of what weights of a name learned from; None where they were not kept.
+    """The fingerprints (N, 32) of what weights of a name learned from; not the `whole` where some were not kept.
 
     The name stands in notes, which go into the card of a model: it says nothing of the place where the weights lie.
     """
 
     name: str
-    bits: np.ndarray | None
+    bits: np.ndarray
+    whole: bool
 
     def __str__(self) -> str:
         return self.name
@@ -147,16 +148,18 @@ def _learned_before(
     data: DataSet, division: Division, prepared: PreparedImages, learned: Learned
 ) -> tuple[list[str], list[str]]:
     """A line for each test case that the weights learned from, and notes."""
-    if learned.bits is None:
-        return [], [f"{learned} keeps no fingerprints: whether it learned from cases of the test part is not known"]
     if data.look_alikes:
         return [], [f"pictures of {data.source} look alike: whether {learned} learned from them is not checked"]
+    unknown = f"{learned} does not know all that it learned from: whether cases of the test part are among it is open"
+    notes = [] if learned.whole else [unknown]
     seen = set(learned_before(prepared.fingerprints, prepared.good, learned.bits))
     tested = [i for i in sorted(seen) if division[i] == "test"]
     choosing = sum(division[i] == "val" for i in seen)
     lines = [f"{relative_name(data, data.cases[i])}, in test, is among what {learned} learned from" for i in tested]
-    notes = [f"{_count(choosing, 'validation case')} among what {learned} learned from: the confidence may be too high"]
-    return lines, notes if choosing else []
+    if choosing:
+        cases = _count(choosing, "validation case")
+        notes.append(f"{cases} among what {learned} learned from: the confidence may be too high")
+    return lines, notes
 
 
 def concept_ceiling(data: DataSet, rows: Sequence[int]) -> tuple[float | None, int]:

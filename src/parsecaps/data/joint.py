@@ -18,6 +18,9 @@ _PLAIN = ("manifest", "cases", "images", "data")  # file names that say less tha
 
 def open_all(section: DataSection) -> DataSet:
     """The data set that the settings name; where they name others to learn from as well, all of them as one."""
+    given, wanted = len(section.licences), 1 + len(section.also)
+    if given not in (0, wanted):
+        raise ValueError(f"{given} licences for {wanted} data sets; give one for each, in their order")
     first = open_data(section.path, section.source)
     if not section.also:
         return first

@@ -21,6 +21,7 @@ Kind = Literal["patient", "file", "picture"]
 _SIDE = 64  # pictures are compared at this size
 _LOW = 16  # by this many frequencies along each axis
 _BYTES = 32  # that their signs fill
+_WHOLE = "whole"
 _ROWS = 4096  # pictures compared with all others at a time
 MOST_BITS = 24  # of 255 that may differ between pictures that look the same; tested on CE-MRI
 LEAST_LIKENESS = 0.985  # correlation of their thumbnails
@@ -77,13 +78,15 @@ def fingerprint(image: Tensor) -> Fingerprints:
     return Fingerprints(np.packbits(bits, axis=1), (small * 255).round().byte().numpy())
 
 
-def write_fingerprints(path: Path, bits: np.ndarray) -> None:
+def write_fingerprints(path: Path, bits: np.ndarray, *, whole: bool = True) -> None:
     """Keep which pictures something was learned from: their bits (N, 32) alone, each once, in an order of their own.
 
-    Neither pictures nor names: whoever has a picture can find out whether it is among them, and no more.
+    Neither pictures nor names: whoever has a picture can find out whether it is among them, and no more. They are not
+    the `whole` where weights that were started from had kept none.
     """
+    each_once = np.unique(np.asarray(bits, dtype=np.uint8).reshape(-1, _BYTES), axis=0)
     with write_binary(path, private=True) as file:
-        file.write(save({"bits": np.unique(np.asarray(bits, dtype=np.uint8).reshape(-1, _BYTES), axis=0)}))
+        file.write(save({"bits": each_once}, {_WHOLE: str(whole).lower()}))
 
 
 def read_fingerprints(path: Path) -> np.ndarray:
@@ -98,6 +101,12 @@ def read_fingerprints(path: Path) -> np.ndarray:
     except (OSError, SafetensorError) as error:
         raise ValueError(f"{path} cannot be read ({' '.join(str(error).split())}); {again}") from None
     raise ValueError(f"{path} does not hold fingerprints; {again}")
+
+
+def are_whole(path: Path) -> bool:
+    """Whether a file has the fingerprints of all that was learned from."""
+    with safe_open(path, framework="np") as file:
+        return bool((file.metadata() or {}).get(_WHOLE) != "false")
 
 
 def learned_before(prints: Fingerprints, rows: Sequence[int], learned: np.ndarray) -> list[int]:

@@ -41,9 +41,8 @@ def pretraining_config(
     """The settings of such a training: those of `base` or ours, changed by `settings`."""
     if not data:
         raise ValueError("there is nothing to learn from; give data sets")
-    if licences and len(licences) != len(data):
-        raise ValueError(f"{len(licences)} licences for {len(data)} data sets; give one for each, in their order")
     base = load_settings(Config, values=DEFAULTS) if base is None else base
     first, *others = map(str, data)
-    values = {"data.path": first, "data.also": others, "data.licences": list(licences)}
+    values: dict[str, Any] = {"data.path": first, "data.also": others}
+    values |= {"data.licences": list(licences)} if licences else {}
     return load_settings(Config, values={**values, **(settings or {})}, base=base)

@@ -85,7 +85,9 @@ def describe_start(about: Mapping[str, Any]) -> str:
         return ""
     share = f"{start['taken']:,} of {start['parameters']:,} weights"
     images = "an unknown number of" if start["images"] is None else f"{start['images']:,}"
-    return f"{PurePath(start['weights']).name} ({start['digest']}), learned from {images} images: {share}"
+    place = PurePath(start["weights"])
+    name = place.parent.name if place.name == "bundle" and place.parent.name else place.name
+    return f"{name} ({start['digest']}), learned from {images} images: {share}"
 
 
 def model_card(

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -73,7 +72,7 @@ def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbac
         divided,
         skip_bad=section.skip_bad,
         allow_leaks=section.allow_leaks,
-        learned=None if weights is None else Learned(Path(weights.name).name, weights.fingerprints),
+        learned=None if weights is None else Learned(weights.short_name, weights.fingerprints, weights.whole),
     )
     parts = describe_parts(Counter(run.division), check.unused)
     choices = [Choice("split", parts, f"by patient, hash {check.split_hash}"), *choices]
@@ -97,7 +96,8 @@ def write_start(run: Run, start: Start, processes: Processes, origin: Origin | N
     write_split(run.split_file, run.data, run.division, more={_CONTENT: contents}, private=True)
     run.write_json(run.data_file, start.check.as_dict())
     if not run.data.look_alikes:
-        write_fingerprints(run.fingerprints_file, _learned(run, start.weights))
+        whole = start.weights is None or start.weights.whole
+        write_fingerprints(run.fingerprints_file, _learned(run, start.weights), whole=whole)
     about = {
         "versions": _versions(),
         "seeds": {"split": run.config.data.seed, "training": run.config.training.seed},
@@ -137,8 +137,7 @@ def reopen_run(run: Run, callbacks: Callbacks) -> None:
 def _learned(run: Run, weights: StartingWeights | None) -> np.ndarray:
     """The fingerprints (N, 32) of all that the model learns from, what it starts from included."""
     own = run.prepared.fingerprints.bits[[*run.rows("train"), *run.rows("val")]]
-    before = None if weights is None else weights.fingerprints
-    return own if before is None else np.concatenate([own, before])
+    return own if weights is None else np.concatenate([own, weights.fingerprints])
 
 
 def _not_empty(data: DataSet, path: str) -> DataSet:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from parsecaps.data.leaks import FINGERPRINTS_FILE, read_fingerprints
+from parsecaps.data.leaks import FINGERPRINTS_FILE, are_whole, read_fingerprints
 from parsecaps.models import EfficientNetLite0, PretrainedModel, load_model
 from parsecaps.models.imagenet import imagenet_weights
 from parsecaps.models.pretrained import CONFIG_FILE, tensors_digest
@@ -33,7 +33,8 @@ _LAYERS = "the capsule layers"
 class StartingWeights:
     """A network's tensors with what is known of it: its kind and settings, names, and the images it learned from.
 
-    `fingerprints` (N, 32) uint8 are those of its images, None where they were not kept; `name` is as the user gave it.
+    `fingerprints` (N, 32) uint8 are those of its images, the `whole` of them or as far as they were kept; `name` is as
+    the user gave it.
     """
 
     name: str
@@ -42,7 +43,14 @@ class StartingWeights:
     settings: dict[str, Any]
     classes: Sequence[str] = ()
     concepts: Sequence[str] = ()
-    fingerprints: np.ndarray | None = None
+    fingerprints: np.ndarray = field(default_factory=lambda: np.zeros((0, 32), np.uint8))
+    whole: bool = False
+
+    @property
+    def short_name(self) -> str:
+        """The name without its place: that of the run around a bundle, or of the folder."""
+        path = Path(self.name)
+        return path.parent.name if path.name == "bundle" and path.parent.name else path.name
 
     @property
     def digest(self) -> str:
@@ -65,8 +73,8 @@ def read_starting_weights(name: str, kind: str) -> StartingWeights:
     if there != kind:
         raise ValueError(f"{name} holds a {there}, but model.kind is {kind}; add --set model.kind={there}")
     path = folder / FINGERPRINTS_FILE
-    known = read_fingerprints(path) if path.is_file() else None
-    return StartingWeights(name, kind, model.state_dict(), trunk_settings(model.config), classes, concepts, known)
+    known = (read_fingerprints(path), are_whole(path)) if path.is_file() else ()
+    return StartingWeights(name, kind, model.state_dict(), trunk_settings(model.config), classes, concepts, *known)
 
 
 def shipped_weights() -> list[str]:
@@ -93,7 +101,7 @@ def take_weights(
     return Origin(
         weights=weights.name,
         digest=weights.digest,
-        images=None if weights.fingerprints is None else len(weights.fingerprints),
+        images=len(weights.fingerprints) if weights.whole else None,
         taken=sum(parameters[name] for name in taken),
         parameters=sum(parameters.values()),
         adapted=_adapted(moved),
