@@ -1,6 +1,6 @@
 """Which settings suit few images? Small draws from five data sets, judged on unseen patients, at home and elsewhere.
 
-    python -m studies.few_images train DATA --out runs/few --candidate today --set isic --seed 0
+    python -m studies.few_images train DATA --out runs/few --candidate auto --set isic --seed 0
     python -m studies.few_images table --out runs/few
 
 `DATA` is a folder with `isic`, `ham`, `bus`, `lidc`, `cemri` and `wbcatt`. A set is drawn once, by its own seed, and
@@ -25,15 +25,16 @@ from parsecaps.pipeline.evaluate import evaluate
 from studies.runs import train_or_resume
 
 RESULTS = "results.jsonl"
-_RECIPE: dict[str, Any] = {
-    "model.image_size": 112,
-    "model.settings.whole_values": True,
-    "augmentation.resampling": "bicubic",
-    "training.mixup": 0.4,
-    "training.consistency_weight": 4.0,
-    "training.ema": 0.99,
-    "training.epochs": 40,
-    "training.keep": "last",
+_BEFORE: dict[str, Any] = {
+    "model.settings.whole_values": False,
+    "augmentation.rotation": 15.0,
+    "augmentation.colour": 0.0,
+    "augmentation.resampling": "bilinear",
+    "training.mixup": 0.0,
+    "training.consistency_weight": 0.0,
+    "training.ema": 0.0,
+    "training.epochs": 100,
+    "training.keep": "best",
 }
 _STRONG: dict[str, Any] = {
     "augmentation.scale": 0.3,
@@ -42,26 +43,22 @@ _STRONG: dict[str, Any] = {
     "augmentation.gamma": 0.4,
     "augmentation.contrast": 0.3,
     "augmentation.brightness": 0.1,
-    "augmentation.colour": 0.2,
 }
-# Each is what is changed of the defaults of version 0.2.0.
+_IMAGENET: dict[str, Any] = {"model.kind": "EfficientNetLite0", "model.start": "imagenet"}
+# Each is what is changed of what is chosen by itself; `before` is what version 0.1 chose.
 CANDIDATES: dict[str, dict[str, Any]] = {
-    "today": {},
-    "recipe": _RECIPE,
-    "colour": _RECIPE | {"augmentation.colour": 0.2},
-    "strong": _RECIPE | _STRONG,
-    "unmixed": _RECIPE | {"training.mixup": 0.0},
-    "dropout": _RECIPE | {"model.settings.dropout": 0.3},
-    "long": _RECIPE | {"training.epochs": 80},
-    "short": _RECIPE | {"training.epochs": 20},
+    "auto": {},
+    "before": _BEFORE,
+    "colourless": {"augmentation.colour": 0.0},
+    "unmixed": {"augmentation.colour": 0.0, "training.mixup": 0.0},
+    "strong": _STRONG,
+    "dropout": {"model.settings.dropout": 0.3},
+    "long": {"training.epochs": 80},
+    "imagenet": _IMAGENET,
+    "imagenet-adamw": _IMAGENET
+    | {"training.optimizer": "adamw", "training.learning_rate": 5e-4, "training.epochs": 15, "model.image_size": 160},
 }
-# What follows from the images: all but `today` turn those in colour, which have no upright, and keep small ones small.
-_OF_SET: dict[str, dict[str, Any]] = {
-    "isic": {"augmentation.rotation": 180.0},
-    "ham": {"augmentation.rotation": 180.0},
-    "wbcatt": {"augmentation.rotation": 180.0},
-    "lidc": {"model.image_size": 64},
-}
+_SIZES_BEFORE = {"isic": 128, "ham": 64, "bus": 224, "lidc": 64, "cemri": 224, "wbcatt": 128}  # by the shorter side
 _MOST_TESTED = 1500  # images of a test part: enough for an interval of two points
 _SKIN = {"mel": "melanoma", "nv": "nevus", "melanoma": "melanoma", "nevus": "nevus"}
 
@@ -182,7 +179,9 @@ def train(
         if other is not None:
             write_manifest(elsewhere, other, drawn.elsewhere, drawn.classes)
         write_manifest(home, data, drawn.home, drawn.classes)
-    changes = CANDIDATES[candidate] and CANDIDATES[candidate] | _OF_SET.get(name, {})
+    changes = CANDIDATES[candidate]
+    if candidate == "before":
+        changes = changes | {"model.image_size": _SIZES_BEFORE[name]}
     if start is not None:
         changes = changes | {"model.start": start, "training.start_rate": start_rate}
         candidate += f"-started-{start_rate:g}"
@@ -243,7 +242,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("train")
     one.add_argument("data", type=Path)
-    one.add_argument("--candidate", choices=CANDIDATES, default="today")
+    one.add_argument("--candidate", choices=CANDIDATES, default="auto")
     one.add_argument("--set", choices=SETS, required=True)
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--start")
