@@ -83,7 +83,8 @@ def test_few_images_have_a_recipe_of_their_own(monkeypatch: pytest.MonkeyPatch) 
     config, text = settle(drawn(64))
     values = {key: getattr(getattr(config, key.partition(".")[0]), key.partition(".")[2]) for key in _OF_FEW}
     assert values == _OF_FEW
-    assert all(f"{key}: {value} (48 training images" in text for key, value in _OF_FEW.items())
+    assert all(f"{key}: {value} (few images: " in text for key, value in _OF_FEW.items() if "epochs" not in key)
+    assert "training.epochs: 40 (48 training images)" in text
     assert config.model.settings == {"whole_values": True}
     assert (config.augmentation.rotation, config.augmentation.colour) == (15.0, 0.0)
     coloured, text = settle(drawn(64, colour=True))

@@ -207,13 +207,13 @@ def _is_few(config: Config, images: int) -> bool:
 
 def _choose_recipe(choosing: _Choosing, data: DataSet, look: Look, images: int) -> None:
     """What makes the most of few images; with more of them, the plain recipe."""
-    few, count = _is_few(choosing.config, images), f"{images:,} training images"
+    few, many = _is_few(choosing.config, images), f"{images:,} training images"
     changes = choosing.config.augmentation is not None
     if few and MODELS[choosing.config.model.kind].has_capsules:
-        choosing.add_settings({"whole_values": True}, "whole_values", f"{count}: each head tells of the whole parent")
+        choosing.add_settings({"whole_values": True}, "whole_values", "few images: each head tells of the whole parent")
 
     def pick(key: str, value: Any, otherwise: Any, why: str) -> None:
-        choosing.pick(key, value if few else otherwise, f"{count}: {why}" if few else count)
+        choosing.pick(key, value if few else otherwise, f"few images: {why}" if few else many)
 
     if changes:
         written = data.source in _HANDWRITING
