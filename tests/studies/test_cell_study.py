@@ -23,7 +23,7 @@ def test_every_variant_builds(variant: str) -> None:
 
 def test_settings_of_the_network_stand_beside_those_of_the_variant() -> None:
     config = variant_config("one_head", ["model.settings.dropout=0.2", "training.seed=3"])
-    assert config.model.settings == {"dropout": 0.2, "heads": [1, 1, 1]}
+    assert config.model.settings == {"whole_values": False, "dropout": 0.2, "heads": [1, 1, 1]}
     assert config.training.seed == 3
 
 

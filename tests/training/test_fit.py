@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_the_folder_holds_everything(run: Run) -> None:
     names = {path.name for path in run.folder.iterdir()} - {".lock"}
-    files = {"config.yaml", "split.csv", "run.json", "data.json", "history.csv"}
+    files = {"config.yaml", "split.csv", "run.json", "data.json", "history.csv", "fingerprints.safetensors"}
     assert names == files | {"logs", "checkpoints", "bundle"}
     again, about = Run(run.folder), run.about
     assert again.config == run.config

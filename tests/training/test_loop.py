@@ -89,7 +89,7 @@ def batch(concepts: Sequence[Sequence[float]], label: Sequence[int]) -> Batch:
 
 
 def objective(**weights: Any) -> Objective:
-    training = TrainingSection(**weights)
+    training = TrainingSection(**{"consistency_weight": 0.0} | weights)
     model = ParseCaps.from_preset("tiny", num_classes=2)
     return Objective.build(TermContext(training, model, class_weights=[0.5, 2.0]))
 
