@@ -1,36 +1,63 @@
-"""The teacher's concepts split each set in halves, along directions in which its images differ."""
+"""Each level of the tree learns what the teacher says at its own places."""
 
-import csv
 from pathlib import Path
 
-import numpy as np
+import pytest
+import torch
 
+import parsecaps
+from parsecaps.data.cache import prepare_all
+from parsecaps.data.joint import join
+from parsecaps.data.leaks import read_fingerprints
+from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from studies import distil
 from tests.data.make import folder_of_pictures
 
 
-def test_concepts_split_each_set_in_halves() -> None:
-    random = np.random.default_rng(0)
-    strong, weak = random.normal(size=(2, 50)) * np.array([[9.0], [1.0]])
-    sets = [np.stack([strong, weak], 1) + shift for shift in (0.0, 100.0)]  # two sets far apart
-    bits = distil.concepts_of(sets, bits=1)
-    assert [each.shape for each in bits] == [(50, 1)] * 2
-    assert [each.sum() for each in bits] == [25, 25]
-    halves = strong > np.median(strong)
-    assert (bits[0][:, 0] == halves).all() or (bits[0][:, 0] == ~halves).all()
+@pytest.fixture
+def images(tmp_path: Path) -> distil.Images:
+    folder_of_pictures(tmp_path / "bus", per_class=40, side=32)
+    data = join(["bus"], [open_data(tmp_path / "bus")])
+    return distil.Images(["bus"], data, prepare_all(data, Preparation(size=distil.SIDE, channels=3)))
 
 
-def test_a_manifest_of_teachers_concepts(tmp_path: Path) -> None:
+def test_grids_of_teacher_and_tree_are_the_same() -> None:
+    teacher = distil.Teacher()
+    image = torch.rand(2, 3, distil.SIDE, distil.SIDE)
+    raw = teacher(image)
+    assert [(each.shape[1], each.shape[2]) for each in raw] == [(784, 24), (196, 40), (49, 112), (16, 320)]
+    teacher.measure(iter([image]))
+    for each in teacher(image):
+        assert each.abs().max() <= 4
+        assert each.mean().abs() < 0.1
+    model = parsecaps.ParseCaps.from_preset("medical", num_classes=1, num_concepts=0, in_channels=3, image_size=112)
+    student = distil.Student(model, [24, 40, 112, 320]).eval()
+    assert [each.shape for each in student(image)] == [each.shape for each in raw]
+
+
+def test_the_tree_learns_and_can_be_started_from(images: distil.Images, tmp_path: Path) -> None:
+    losses = []
+    for model, each in distil.distil(images, epochs=2):
+        losses.append(sum(each))
+        distil.save(model, images, each, 2, tmp_path / "weights")
+    assert losses[1] < losses[0]
+    card = (tmp_path / "weights" / "README.md").read_text(encoding="utf-8")
+    assert "| bus | distribution with citation of Gomez-Flores et al. 2024 | 80 | 80 |" in card
+    assert len(read_fingerprints(tmp_path / "weights" / "fingerprints.safetensors")) > 70
+    lines: list[str] = []
+    run = parsecaps.fit(
+        "phantom:n=40,size=64",
+        settings={"training.epochs": 1, "model.image_size": 112},
+        start=tmp_path / "weights",
+        run_folder=tmp_path / "run",
+        callbacks=parsecaps.Callbacks(log=lines.append),
+    )
+    assert run.origin is not None
+    assert run.origin.taken > 300_000
+    assert run.origin.adapted == []
+
+
+def test_official_test_parts_and_a_fifth_of_others_are_left_out(tmp_path: Path) -> None:
     folder_of_pictures(tmp_path / "a", per_class=5, side=32)
-    data = open_data(tmp_path / "a")
-    rows = distil.learned_rows(data)
-    assert len(rows) == 8
-    learned = data.subset(rows)
-    bits = distil.concepts_of([distil.teacher_features(learned)], bits=3)
-    distil.write_manifest(tmp_path / "teacher.csv", ["a"], [learned], bits)
-    opened = open_data(tmp_path / "teacher.csv")
-    assert opened.concepts == ("teacher 1", "teacher 2", "teacher 3")
-    assert set(opened.classes) == {f"a/{name}" for name in data.classes}
-    with (tmp_path / "teacher.csv").open(encoding="utf-8") as file:
-        assert [int(row["concept:teacher 2"]) for row in csv.DictReader(file)] == bits[0][:, 1].astype(int).tolist()
+    assert len(distil.learned_rows(open_data(tmp_path / "a"))) == 8
