@@ -59,7 +59,7 @@ class Teacher(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.network = EfficientNetLite0(num_classes=2, in_channels=3, image_size=SIDE).eval()
-        self.network.load_state_dict(imagenet_weights(3), strict=False)
+        self.network.load_state_dict(imagenet_weights(), strict=False)
         self.scales: list[tuple[Tensor, Tensor]] = []
 
     @torch.no_grad()

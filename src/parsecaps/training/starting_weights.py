@@ -155,4 +155,4 @@ def _read_imagenet(name: str, kind: str) -> StartingWeights:
     if kind != EfficientNetLite0.__name__:
         reason = f"{name} has weights for {EfficientNetLite0.__name__}, but model.kind is {kind}"
         raise ValueError(f"{reason}; add --set model.kind={EfficientNetLite0.__name__}")
-    return StartingWeights(name, kind, imagenet_weights(3), {})
+    return StartingWeights(name, kind, imagenet_weights(), {})
