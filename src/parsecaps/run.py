@@ -3,7 +3,7 @@
 import csv
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -203,6 +203,19 @@ class Run:
         """The weights that the run was started from; None for new ones."""
         stored = self.about.get("start")
         return None if stored is None else checked(Origin, stored, self.about_file, _AGAIN)
+
+    def refuse_others(self, wanted: Config, may_differ: Collection[str] = ()) -> None:
+        """Refuse a run that was started with other settings than these; what is `auto` in them may be anything."""
+        found = self.config.model_dump()
+        if any(str(choice).startswith("model.settings: ") for choice in self.about["choices"]):  # some were added
+            given = wanted.model.settings
+            found["model"]["settings"] = {k: v for k, v in found["model"]["settings"].items() if k in given}
+        for section, values in wanted.model_dump().items():
+            for name, value in (values or dict.fromkeys(found[section] or {})).items():
+                there = (found[section] or {}).get(name)
+                if f"{section}.{name}" not in may_differ and value not in ("auto", there):
+                    reason = f"{section}.{name}={there}, but {value} is wanted; choose another folder"
+                    raise ValueError(f"{self.folder} was trained with {reason}")
 
     @property
     def threads(self) -> int:

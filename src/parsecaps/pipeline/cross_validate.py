@@ -98,7 +98,7 @@ def _begun(config: Config, run_folder: str | Path | None, callbacks: Callbacks) 
         callbacks.log(f"folds: {config.data.folds} ({whose})")
         before = [number for number in range(1, config.data.folds + 1) if run.fold(number).is_there]
         for number in before:
-            _check_same(run.fold(number), config.change("data", fold=number))
+            run.fold(number).refuse_others(config.change("data", fold=number), _MAY_DIFFER)
         run.write_text(run.config_file, config.to_yaml())
         try:
             yield run
@@ -123,19 +123,6 @@ def _train_fold(run: Run, number: int, callbacks: Callbacks) -> None:
     except KeyboardInterrupt as stopped:
         words = f"stopped in fold {number} of {of}; go on with parsecaps train --resume {run.folder}"
         raise type(stopped)(words) from None
-
-
-def _check_same(fold: Run, config: Config) -> None:
-    """Refuse a fold that was trained on its own with other settings; what was `auto` may be anything."""
-    found = fold.config.model_dump()
-    if config.model.start is not None and config.model.preset == "auto":  # those of the weights were added
-        found["model"]["settings"] = {k: v for k, v in found["model"]["settings"].items() if k in config.model.settings}
-    for section, wanted in config.model_dump().items():
-        for name, value in (wanted or dict.fromkeys(found[section] or {})).items():
-            there = (found[section] or {}).get(name)
-            if f"{section}.{name}" not in _MAY_DIFFER and value != "auto" and there != value:
-                reason = f"{section}.{name}={there}, but {value} is wanted; choose another folder"
-                raise ValueError(f"{fold.folder} was trained with {reason}")
 
 
 def _is_finished(fold: Run) -> bool:
