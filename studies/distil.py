@@ -36,7 +36,7 @@ from parsecaps.training.optimizer import Schedule
 
 PLACES = {
     "isic": ("isic/manifest.csv", "CC0"),
-    "bus": ("bus/manifest.csv", "distribution with citation of Gomez-Flores et al. 2024"),
+    "bus": ("bus/manifest.csv", "free use with citation of Gomez-Flores et al."),
     "lidc": ("lidc/manifest.csv", "CC BY 3.0"),
     "cemri": ("cemri", "CC BY 4.0"),
     "wbcatt": ("wbcatt", "labels MIT, images CC BY 4.0"),

@@ -58,7 +58,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "imagenet-adamw": _IMAGENET
     | {"training.optimizer": "adamw", "training.learning_rate": 5e-4, "training.epochs": 15, "model.image_size": 160},
 }
-_SIZES_BEFORE = {"isic": 128, "ham": 64, "bus": 224, "lidc": 64, "cemri": 224, "wbcatt": 128}  # by the shorter side
+_SIZES_BEFORE = {"isic": 128, "ham": 64, "bus": 128, "lidc": 64, "cemri": 224, "wbcatt": 128}  # by the shorter side
 _TWINS = ("wbcatt",)  # sets in which one of the drawn test images looks the same as one to train on
 _MOST_TESTED = 1500  # images of a test part: enough for an interval of two points
 _SKIN = {"mel": "melanoma", "nv": "nevus", "melanoma": "melanoma", "nevus": "nevus"}

@@ -112,8 +112,8 @@ def are_whole(path: Path) -> bool:
 def learned_before(prints: Fingerprints, rows: Sequence[int], learned: np.ndarray) -> list[int]:
     """Those of the rows whose pictures look the same as one of those that `learned` (N, 32) are the bits of.
 
-    There are no thumbnails to compare. Among 26,306 images of six data sets, no two of different patients come as near
-    without looking the same by their thumbnails too.
+    There are no thumbnails to compare. Within each of six data sets (26,306 images), and between six pairs of them, no
+    two of different patients come as near without looking the same by their thumbnails too.
     """
     before = _signs(learned)
     found = []
