@@ -1,7 +1,7 @@
 """What weights to start from are worth: scores over the share of the training patients, from nothing and started.
 
     python -m studies.learning_curves train DATA --out runs/curves --set isic --share 25 --seed 0
-    python -m studies.learning_curves train DATA --out runs/curves --set isic --share 25 --seed 0 --start TRUNK
+    python -m studies.learning_curves train DATA --out runs/curves --set isic --share 25 --seed 0 --start TRUNK --start-rate 0.2
     python -m studies.learning_curves train DATA --out runs/curves --set isic --share 25 --seed 0 --imagenet
     python -m studies.learning_curves table --out runs/curves
 
@@ -65,7 +65,14 @@ def draw(train: Sequence[Case], share: int, seed: int) -> list[Case]:
 
 
 def train(
-    folder: Path, out: Path, name: str, share: int, seed: int, start: str | None, imagenet: bool
+    folder: Path,
+    out: Path,
+    name: str,
+    share: int,
+    seed: int,
+    start: str | None = None,
+    start_rate: float = 1.0,
+    imagenet: bool = False,
 ) -> dict[str, Any]:
     """Train on a share, score it on the test patients, and add the line to the results."""
     out.mkdir(parents=True, exist_ok=True)
@@ -75,7 +82,9 @@ def train(
         rows: Rows = [(case, "train") for case in draw(cases, share, seed)] + [(case, "test") for case in test]
         write_manifest(manifest, data, rows, str)
     how = "imagenet" if imagenet else "nothing" if start is None else "trunk"
-    changes = _IMAGENET if imagenet else {} if start is None else {"model.start": start}
+    changes = (
+        _IMAGENET if imagenet else {} if start is None else {"model.start": start, "training.start_rate": start_rate}
+    )
     config = load_settings(Config, values={"data.path": str(manifest), "training.seed": seed, **changes})
     run = train_or_resume(config, out / f"{how}-{name}-{share}-{seed}")
     assert run.scores is not None
@@ -128,13 +137,14 @@ def main() -> None:
     one.add_argument("--share", type=int, choices=SHARES, required=True)
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--start")
+    one.add_argument("--start-rate", type=float, default=1.0)
     one.add_argument("--imagenet", action="store_true")
     for command in (one, commands.add_parser("table")):
         command.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     if options.command == "train":
         place = (options.data, options.out, options.set, options.share, options.seed)
-        print(json.dumps(train(*place, options.start, options.imagenet)))
+        print(json.dumps(train(*place, options.start, options.start_rate, options.imagenet)))
     else:
         with open(options.out / RESULTS, encoding="utf-8") as file:
             print("\n".join(table([json.loads(line) for line in file])))

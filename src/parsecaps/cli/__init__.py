@@ -16,6 +16,7 @@ from parsecaps.cli.demo import demo
 from parsecaps.cli.discover import discover, name
 from parsecaps.cli.evaluate import evaluate
 from parsecaps.cli.explain import explain, remember, removed_report
+from parsecaps.cli.export import export
 from parsecaps.cli.predict import predict
 from parsecaps.cli.pretrain import pretrain
 from parsecaps.cli.summary import summary
@@ -55,6 +56,7 @@ app.command()(concepts)
 app.command()(predict)
 app.command()(explain)
 app.command()(remember)
+app.command()(export)
 app.command()(discover)
 app.command()(name)
 app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)

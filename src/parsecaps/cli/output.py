@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 _INTERRUPTED, _TERMINATED = 130, 143
-_EXTRAS = {"negspacy": "parsecaps[text]", "spacy": "parsecaps[text]"}
+_EXTRAS = {
+    "highdicom": "parsecaps[dicom]",
+    "huggingface_hub": "parsecaps[export]",
+    "negspacy": "parsecaps[text]",
+    "onnx": "parsecaps[export]",
+    "onnxruntime": "parsecaps[export]",
+    "onnxscript": "parsecaps[export]",
+    "spacy": "parsecaps[text]",
+}
 
 ConfigFile = Annotated[
     Path | None,

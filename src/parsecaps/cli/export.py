@@ -1,0 +1,62 @@
+"""`parsecaps export`: a trained model as a file or folder that runs elsewhere."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parsecaps.cli.output import console, next_free, one_line_errors
+
+
+@one_line_errors
+def export(
+    model: Annotated[
+        Path | None, typer.Argument(metavar="MODEL", help="The folder of a run, or of a saved model.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(metavar="FORMAT", help="The format; --list has them.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Where to write; a name like that of the model, here, if left out."),
+    ] = None,
+    maps: Annotated[
+        bool | None,
+        typer.Option("--maps/--no-maps", help="With maps of where concepts were seen, where the format can have them."),
+    ] = None,
+    list_formats: Annotated[
+        bool, typer.Option("--list", help="Say what each format is for, needs and gives, and end.")
+    ] = False,
+) -> None:
+    """Export a model to a format that runs without this package.
+
+    Each export is checked against PyTorch on the validation cases of the run, where they are there, and on drawn images
+    before it takes its name; a failed check leaves no file.
+
+    **Examples**
+
+    `parsecaps export --list`
+
+    `parsecaps export runs/cases-1 --to onnx --out cases.onnx`
+    """
+    from parsecaps.export.export import export_model, find_format
+    from parsecaps.export.formats import EXPORTS
+
+    screen = console()
+    if list_formats:
+        from rich.table import Table
+
+        table = Table("format", "for", "needs", "gives", box=None, pad_edge=False)
+        for each in EXPORTS.values():
+            table.add_row(each.name, each.purpose, each.needs, each.gives)
+        screen.print(table)
+        return
+    if model is None:
+        raise ValueError("no model is given; give the folder of a run, or --list to see the formats")
+    if to is None:
+        raise ValueError(f"--to is missing; choose one of {', '.join(EXPORTS)}")
+    wanted = find_format(to)
+    place = next_free(Path(model.resolve().name + (wanted.suffix or f"-{to}"))) if out is None else out
+    with console(stderr=True).status(f"exporting to {to}"):
+        lines = export_model(model, to, place, maps=maps)
+    for line in lines:
+        screen.print(line, highlight=False, soft_wrap=True)
+    screen.print(f"{place}", highlight=False, soft_wrap=True)

@@ -1,0 +1,87 @@
+"""What a format to export to is, and what every export starts from: a model, and images to check the result with."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parsecaps.data.batches import Batches
+from parsecaps.prediction.bundle import Bundle, find_bundle
+from parsecaps.run import Run, run_of_bundle
+
+_BATCH = 16
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What a user may choose: `maps` of where concepts were seen (None: as the format does by itself)."""
+
+    maps: bool | None = None
+
+
+@dataclass(frozen=True)
+class ExportSource:
+    """A model to export, with the validation cases to check the export on.
+
+    `run` is where the cases come from, None for a model without one. `checked_on` says in words what the check saw.
+    """
+
+    bundle: Bundle
+    run: Run | None
+    rows: tuple[int, ...]
+    checked_on: str
+
+    @classmethod
+    def open(cls, folder: str | Path) -> "ExportSource":
+        """The model of a run or of a saved model's folder, on the CPU; validation cases that are there are used."""
+        bundle = Bundle.load(folder)
+        run = run_of_bundle(find_bundle(folder))
+        if run is None:
+            return cls(bundle, None, (), "drawn images alone: the model has no run with validation cases")
+        try:
+            good = set(run.prepared.good)
+            rows = tuple(row for row in run.rows("val") if row in good)
+        except (OSError, ValueError) as error:
+            return cls(bundle, None, (), f"drawn images alone: the validation cases cannot be read ({error})")
+        if not rows:
+            return cls(bundle, None, (), "drawn images alone: the run has no validation cases")
+        return cls(bundle, run, rows, f"{len(rows):,} validation cases and drawn images")
+
+    def validation(self) -> Iterator[Tensor]:
+        """The prepared validation cases, some at a time: (B, channels, size, size); none without a run."""
+        if self.run is not None:
+            for batch in Batches(self.run.data, self.run.prepared, self.rows, batch_size=_BATCH).epoch(0):
+                yield batch.image
+
+    def drawn(self) -> Tensor:
+        """Images that any model can be checked on: black, white, constant grey, noise, and two smooth ones.
+
+        Shapes:
+            - output: (6, channels, size, size) in [0, 1]
+        """
+        preparation = self.bundle.preparation
+        shape = (preparation.channels, preparation.size, preparation.size)
+        noise = np.random.default_rng(0)
+        coarse = torch.from_numpy(noise.random((2, preparation.channels, 6, 6), dtype=np.float32))
+        smooth = torch.nn.functional.interpolate(coarse, shape[1:], mode="bicubic").clamp(0, 1)
+        constant = [torch.full(shape, value) for value in (0.0, 1.0, 0.5)]
+        return torch.stack([*constant, torch.from_numpy(noise.random(shape, dtype=np.float32)), *smooth])
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """A format by its name: what it is for, what it needs, what it gives, and how it is written.
+
+    `suffix` is how its file is called, empty for a folder. `write` makes a file or folder at a path that nobody knows
+    yet, checks it against PyTorch, and gives lines about it; an error leaves nothing behind (`export_model`).
+    """
+
+    name: str
+    purpose: str
+    needs: str
+    gives: str
+    suffix: str
+    write: Callable[[ExportSource, Path, ExportOptions], list[str]]
