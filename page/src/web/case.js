@@ -14,7 +14,7 @@
 import { softmax } from "../reasoning.js";
 import { reasonsOf } from "./counterfactual.js";
 import { base64 } from "./packed.js";
-import { resized } from "./resize.js";
+import { resizedFloats } from "./resize.js";
 import { roundHalfEven } from "./prepare.js";
 import { treeNodes } from "./tree.js";
 
@@ -66,13 +66,17 @@ export function caseOf(about, name, levels, shape, outputs) {
 function treesOf({ model, preparation, grid }, best, presence, shape, outputs) {
   if (!grid || !outputs.tree_top) return [];
   const most = presence.map((_, j) => j).sort((a, b) => presence[b] - presence[a]);
-  const slice = ({ data, dims }, target) => data.subarray((target * data.length) / dims[0], ((target + 1) * data.length) / dims[0]);
+  const of = (/** @type {string} */ output, /** @type {number} */ target) => {
+    const { data, dims } = outputs[output], length = data.length / dims[0];
+    return data.subarray(target * length, (target + 1) * length);
+  };
   return [presence.length, ...most].slice(0, NUM_TREES).map((target) => {
     const isClass = target === presence.length;
     const levels = [];
     for (let k = 0; outputs[`tree_activity_${k}`]; k++) {
       const activity = outputs[`tree_activity_${k}`].data;
-      levels.push({ width: Math.round(Math.sqrt(activity.length)), activity, down: k ? slice(outputs[`tree_down_${k}`], target) : null });
+      const width = Math.round(Math.sqrt(activity.length)), down = k ? of(`tree_down_${k}`, target) : null;
+      levels.push({ width, activity, down });
     }
     return {
       about: /** @type {"classes" | "concepts"} */ (isClass ? "classes" : "concepts"),
@@ -82,7 +86,7 @@ function treesOf({ model, preparation, grid }, best, presence, shape, outputs) {
       neutral: outputs.tree_neutral.data[target],
       strict: false,
       image_size: preparation.size,
-      ...treeNodes(levels, slice(outputs.tree_top, target), grid, preparation, shape),
+      ...treeNodes(levels, of("tree_top", target), grid, preparation, shape),
     };
   });
 }
@@ -90,7 +94,8 @@ function treesOf({ model, preparation, grid }, best, presence, shape, outputs) {
 /** A map (size * size) as bytes, at most 32 a side; what is below 0 spoke against, and is not shown. @param {Float32Array} found @param {number} size */
 function placeMap(found, size) {
   const positive = found.map((each) => (each > 0 ? each : 0)), highest = maximum(positive), side = Math.min(MAP_SIDE, size);
-  const small = resized(positive.map((each) => each / (highest || 1)), size, size, 1, side, side), top = maximum(small);
+  const shape = { height: size, width: size, channels: 1 }, shown = { rows: side, columns: side };
+  const small = resizedFloats(positive.map((each) => each / (highest || 1)), shape, shown), top = maximum(small);
   const levels = Uint8Array.from(small, (each) => roundHalfEven((255 * each) / (top || 1)));
   return { side, levels: base64(levels), max: highest * top };
 }

@@ -76,7 +76,7 @@ export function reasonsOf(reasoning, presence) {
   }
   const settings = presence.map((_, j) => {
     const option = chosen.find(({ concept }) => concept === j);
-    return option ? /** @type {const} */ (option.present ? "present" : "absent") : /** @type {const} */ ("");
+    return /** @type {import("../reasoning.js").Setting} */ (option ? (option.present ? "present" : "absent") : "");
   });
   const moved = change(reasoning, presence, settings);
   const after = probabilities(reasoning, moved), now = argmax(logits(reasoning, moved));

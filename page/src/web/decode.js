@@ -5,6 +5,7 @@ import { isPng, readPng } from "./png.js";
 import { checkSize, DefectError } from "./raw.js";
 
 /** Formats that Python reads and a browser does not, by how their files begin. */
+/** @type {[string, number[]][]} */
 const ELSEWHERE = [
   ["TIFF", [0x49, 0x49, 0x2a, 0]],
   ["TIFF", [0x4d, 0x4d, 0, 0x2a]],
@@ -16,12 +17,15 @@ const ELSEWHERE = [
 ];
 const CONVERT = "this page reads PNG, JPEG and BMP; convert it, or use `parsecaps explain`";
 
-const begins = (bytes, start, at = 0) => start.every((each, i) => bytes[at + i] === each);
+/** @typedef {Uint8Array<ArrayBuffer>} Bytes */
+/** @typedef {import("./raw.js").RawImage} RawImage */
+
+const begins = (/** @type {Bytes} */ bytes, /** @type {number[]} */ start, at = 0) => start.every((each, i) => bytes[at + i] === each);
 
 /**
  * The pixels of an image file, upright.
- * @param {Uint8Array} bytes
- * @returns {Promise<import("./raw.js").RawImage>}
+ * @param {Bytes} bytes
+ * @returns {Promise<RawImage>}
  */
 export async function decode(bytes) {
   if (!bytes.length) throw new DefectError("is empty; replace the file");
@@ -33,6 +37,7 @@ export async function decode(bytes) {
   throw new DefectError(known ? `is a ${known[0]}; ${CONVERT}` : `is not an image of a known format; ${CONVERT}`);
 }
 
+/** @param {Bytes} bytes */
 async function readJpeg(bytes) {
   const { height, width, components } = jpegHeader(bytes);
   checkSize(height, width);
@@ -43,6 +48,7 @@ async function readJpeg(bytes) {
   return components === 1 ? firstChannel(pixels) : pixels;
 }
 
+/** @param {Bytes} bytes */
 async function readBmp(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   if (bytes.length < 54) throw new DefectError("is a damaged BMP; replace the file");
@@ -53,9 +59,9 @@ async function readBmp(bytes) {
   return bits <= 8 && isGrey(pixels.pixels) ? firstChannel(pixels) : pixels;
 }
 
-/** Height, width and number of colours of a JPEG, from the marker that starts its frame. */
+/** Height, width and number of colours of a JPEG, from the marker that starts its frame. @param {Bytes} bytes */
 function jpegHeader(bytes) {
-  const number = (at) => (bytes[at] << 8) | bytes[at + 1];
+  const number = (/** @type {number} */ at) => (bytes[at] << 8) | bytes[at + 1];
   for (let at = 2; at + 9 < bytes.length && bytes[at] === 0xff; ) {
     const kind = bytes[at + 1];
     if (kind === 0xff) at += 1;
@@ -67,7 +73,12 @@ function jpegHeader(bytes) {
   throw new DefectError("is a damaged JPEG; replace the file");
 }
 
-/** The pixels as the file has them: turned as the camera noted, and no colour profile applied. */
+/**
+ * The pixels as the file has them: turned as the camera noted, and no colour profile applied.
+ * @param {Bytes} bytes
+ * @param {"image/jpeg" | "image/bmp"} type
+ * @returns {Promise<RawImage & {pixels: Uint8Array}>}
+ */
 async function byBrowser(bytes, type) {
   let bitmap;
   try {
@@ -77,13 +88,14 @@ async function byBrowser(bytes, type) {
       premultiplyAlpha: "none",
     });
   } catch {
-    throw new DefectError(`is a damaged ${type === "image/jpeg" ? "JPEG" : "BMP"}, or one that this browser cannot read; replace the file`);
+    const kind = type === "image/jpeg" ? "JPEG" : "BMP";
+    throw new DefectError(`is a damaged ${kind}, or one that this browser cannot read; replace the file`);
   }
   const { height, width } = bitmap;
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [width, height];
   const context = canvas.getContext("2d", { willReadFrequently: true, alpha: false });
-  if (context === null) throw new DefectError(`is ${width} x ${height} pixels large, too many for this browser; scale it down`);
+  if (!context) throw new DefectError(`is ${width} x ${height} pixels large, too much for this browser; scale it down`);
   context.drawImage(bitmap, 0, 0);
   bitmap.close();
   const drawn = context.getImageData(0, 0, width, height).data;
@@ -96,11 +108,13 @@ async function byBrowser(bytes, type) {
   return { pixels, height, width, channels: 3, range: [0, 255] };
 }
 
+/** @param {RawImage} raw @returns {RawImage} */
 function firstChannel(raw) {
   const pixels = Uint8Array.from({ length: raw.height * raw.width }, (_, i) => raw.pixels[3 * i]);
   return { ...raw, pixels, channels: 1 };
 }
 
+/** @param {Uint8Array} pixels */
 function isGrey(pixels) {
   for (let i = 0; i < pixels.length; i += 3) if (pixels[i] !== pixels[i + 1] || pixels[i] !== pixels[i + 2]) return false;
   return true;

@@ -14,15 +14,18 @@ export const MAX_PIXELS = 120_000_000;
 /** What is wrong with a file, in a sentence without its name. */
 export class DefectError extends Error {}
 
-/** Refuse an image without pixels, or with more than fit into memory. */
+/** Refuse an image without pixels, or with more than fit into memory. @param {number} height @param {number} width */
 export function checkSize(height, width) {
-  if (height < 1 || width < 1) throw new DefectError(`is ${width} x ${height} pixels large; give an image with at least one pixel`);
-  if (height * width > MAX_PIXELS) {
-    throw new DefectError(`is ${width} x ${height} pixels large, above the limit of ${MAX_PIXELS / 1e6} million; scale it down`);
-  }
+  const large = `is ${width} x ${height} pixels large`;
+  if (height < 1 || width < 1) throw new DefectError(`${large}; give an image with at least one pixel`);
+  if (height * width > MAX_PIXELS) throw new DefectError(`${large}, above the limit of ${MAX_PIXELS / 1e6} million; scale it down`);
 }
 
-/** Colour times opacity, rounded: the picture laid over black. (n * (channels + 1)) to (n * channels). */
+/**
+ * Colour times opacity, rounded: the picture laid over black. (n * (channels + 1)) to (n * channels).
+ * @param {Uint8Array} pixels
+ * @param {number} channels
+ */
 export function overBlack(pixels, channels) {
   const count = pixels.length / (channels + 1);
   const laid = new Uint8Array(count * channels);
@@ -34,7 +37,7 @@ export function overBlack(pixels, channels) {
   return laid;
 }
 
-/** Turn an image by an EXIF orientation from 1 to 8, so that it is upright. */
+/** Turn an image by an EXIF orientation from 1 to 8, so that it is upright. @param {RawImage} raw @param {number} orientation @returns {RawImage} */
 export function upright(raw, orientation) {
   if (!(orientation >= 2 && orientation <= 8)) return raw;
   const { pixels, height, width, channels } = raw;
@@ -43,7 +46,7 @@ export function upright(raw, orientation) {
   const columns = lying ? height : width;
   const fromRight = [2, 3, 7, 8].includes(orientation); // along the columns of the file
   const fromBottom = [3, 4, 6, 7].includes(orientation); // along its rows
-  const turned = new pixels.constructor(pixels.length);
+  const turned = pixels.slice();
   for (let y = 0, to = 0; y < rows; y++) {
     for (let x = 0; x < columns; x++) {
       const [along, down] = lying ? [y, x] : [x, y];

@@ -6,7 +6,15 @@
  * is as in PyTorch's builds for x86: those that are made four at a time are, the rest is fused.
  */
 
-/** For each of `to` pixels where its window begins, how long it is, and its weights, which sum to 1. */
+/** @typedef {{start: number, weights: number[]}} Window */
+
+/**
+ * For each of `to` pixels where its window begins, and its weights, which sum to 1.
+ * @param {number} from
+ * @param {number} to
+ * @param {(x: number) => number} round
+ * @returns {Window[]}
+ */
 function windows(from, to, round) {
   const scale = round(from / to);
   const support = scale >= 1 ? scale : 1;
@@ -16,6 +24,7 @@ function windows(from, to, round) {
     const centre = round(scale * (i + 0.5));
     const start = Math.max(Math.trunc(round(centre - support) + 0.5), 0);
     const length = Math.min(Math.min(Math.trunc(round(centre + support) + 0.5), from) - start, longest);
+    /** @type {number[]} */
     const weights = [];
     let total = 0;
     for (let j = 0; j < length; j++) {
@@ -27,7 +36,7 @@ function windows(from, to, round) {
   });
 }
 
-/** Weights as whole numbers, and by how many bits they are too large. */
+/** Weights as whole numbers, and by how many bits they are too large. @param {number} from @param {number} to */
 function wholeWindows(from, to) {
   const found = windows(from, to, (x) => x);
   const largest = Math.max(...found.map((each) => Math.max(...each.weights)));
@@ -39,8 +48,12 @@ function wholeWindows(from, to) {
 
 /**
  * Resample along one axis: `outer` blocks of `from` places of `inner` values each.
+ * @param {Bytes} values
+ * @param {number} outer
  * @param {number} from
  * @param {number} to
+ * @param {number} inner
+ * @returns {Bytes}
  */
 function alongBytes(values, outer, from, to, inner) {
   if (from === to) return values;
@@ -61,6 +74,13 @@ function alongBytes(values, outer, from, to, inner) {
   return result;
 }
 
+/**
+ * @param {Float32Array} values
+ * @param {number} outer
+ * @param {number} from
+ * @param {number} to
+ * @param {number} inner
+ */
 function alongFloats(values, outer, from, to, inner) {
   const found = windows(from, to, Math.fround);
   const result = new Float32Array(outer * to * inner);
@@ -82,12 +102,16 @@ function alongFloats(values, outer, from, to, inner) {
   return result;
 }
 
-/**
- * An image (height * width * channels) of bytes or single precision at another size.
- * @param {Uint8Array | Uint8ClampedArray | Float32Array} values
- */
-export function resized(values, height, width, channels, rows, columns) {
-  const along = values instanceof Float32Array ? alongFloats : alongBytes;
-  const narrow = along(values, height, width, columns, channels);
-  return along(narrow, 1, height, rows, columns * channels);
+/** @typedef {Uint8Array | Uint8ClampedArray} Bytes */
+/** @typedef {{height: number, width: number, channels: number}} Shape */
+/** @typedef {{rows: number, columns: number}} Size */
+
+/** An image (height * width * channels) of bytes at another size. @param {Bytes} values @param {Shape} shape @param {Size} size */
+export function resizedBytes(values, { height, width, channels }, { rows, columns }) {
+  return alongBytes(alongBytes(values, height, width, columns, channels), 1, height, rows, columns * channels);
+}
+
+/** The same in single precision. @param {Float32Array} values @param {Shape} shape @param {Size} size */
+export function resizedFloats(values, { height, width, channels }, { rows, columns }) {
+  return alongFloats(alongFloats(values, height, width, columns, channels), 1, height, rows, columns * channels);
 }

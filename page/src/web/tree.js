@@ -1,7 +1,7 @@
 /** The parse tree of one image and one target, as `explain/parse_tree.py` makes it. */
 import { allRegions, choose, core } from "./evidence.js";
 import { boxes } from "./prepare.js";
-import { resized } from "./resize.js";
+import { resizedFloats } from "./resize.js";
 
 /** @typedef {import("../types.js").Tree} Tree */
 /** @typedef {import("../types.js").Box} Box */
@@ -98,5 +98,5 @@ function original(region, preparation, { height, width }) {
 /** How much of each of `to` pixels lies between two of `from` pixels. @param {number} start @param {number} end @param {number} from @param {number} to */
 function carried(start, end, from, to) {
   const mask = Float32Array.from({ length: from }, (_, i) => Number(i >= start && i < end));
-  return /** @type {Float32Array} */ (resized(mask, 1, from, 1, 1, to));
+  return resizedFloats(mask, { height: 1, width: from, channels: 1 }, { rows: 1, columns: to });
 }
