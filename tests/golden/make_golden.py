@@ -97,8 +97,7 @@ def _without_maps(told: Explanation) -> dict[str, Any]:
     for concept in found["concepts"]:
         del concept["map"]
         concept["prototypes"] = known.get(concept["name"], [])
-    for tree in found["trees"]:
-        tree["version"] = 2
+    found["trees"] = [tree.to_dict() for tree in told.trees]
     if found["reasons"] is not None:
         found["reasons"]["reasoning"] = document["model"]["reasoning"]
     if found["strict"] is not None:

@@ -29,7 +29,7 @@ from parsecaps.report.pictures import (
     traversal_picture,
 )
 
-VERSION = 3  # 2 was a document for each image, with maps as PNG; 1 knew neither strict trees nor traversals
+VERSION: Literal[3] = 3  # 2 was a document for each image, with maps as PNG; 1 knew neither strict trees nor traversals
 
 
 class _Part(BaseModel):
@@ -132,8 +132,8 @@ class TraversalPart(_Part):
 class CasePart(_Part):
     """One image, explained.
 
-    `picture` is the prepared image as a data URI, None where it was left out, and `size` the pixels of its side, in which
-    regions of trees are given. `possible` and `abstain` are None without a risk, `truth` where it is not known.
+    `picture` is the prepared image as a data URI, None where it was left out, and `size` the pixels of its side, in
+    which regions of trees are given. `possible` and `abstain` are None without a risk, `truth` where it is not known.
     """
 
     name: str

@@ -38,7 +38,7 @@ def map_png(found: np.ndarray) -> bytes:
 
 
 def map_levels(found: np.ndarray, largest: int = MAP_SIDE) -> tuple[np.ndarray, float]:
-    """A map (size, size) as bytes (side, side) of at most `largest` pixels a side, and the value that 255 stands for."""
+    """A map (size, size) as bytes (side, side), at most `largest` pixels a side, and the value that 255 stands for."""
     small = _resized(_scaled(found), largest)
     return (_scaled(small) * 255).round().astype(np.uint8), float(_positive(found).max() * small.max())
 
