@@ -15,7 +15,7 @@ from parsecaps.data.sources import open_data
 from parsecaps.explain.case_memory import CaseMemory, remember_run
 from parsecaps.explain.explainer import Explainer
 from parsecaps.prediction.bundle import Bundle
-from parsecaps.report.explanation_json import explanation_document
+from parsecaps.report.explanation_document import explanation_document
 from parsecaps.training.callbacks import Callbacks
 from tests.explain.make_explained import make_bundle, make_folder
 

@@ -19,7 +19,7 @@ from parsecaps.explain.explainer import Explainer, load
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.prediction.calibration import Calibration
 from parsecaps.prediction.conformal import ConformalQuantiles
-from parsecaps.report.explanation_json import explanation_document
+from parsecaps.report.explanation_document import explanation_document
 from tests.explain.make_explained import DATA, make_bundle, make_folder
 
 IMAGE = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))

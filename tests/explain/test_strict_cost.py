@@ -19,7 +19,7 @@ from parsecaps.explain.strict_tree import (
     strict_statistics,
 )
 from parsecaps.models.pretrained import weights_digest
-from parsecaps.report.explanation_json import explanation_document
+from parsecaps.report.explanation_document import explanation_document
 from tests.audit.make_audit import make_cost
 from tests.explain.make_explained import DATA, make_bundle, make_folder
 
