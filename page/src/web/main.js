@@ -28,13 +28,20 @@ function find(id) {
 /** Show what is being done, and let the browser draw it before a long computation. @param {string} words */
 async function say(words) {
   status.textContent = words;
+  status.classList.add("busy");
   await new Promise((drawn) => setTimeout(drawn, 30));
 }
 
+/** @param {string} words */
+function rest(words) {
+  status.textContent = words;
+  status.classList.remove("busy");
+}
+
 /** The bytes that the model gets for an image file, and the height and width of the image. @param {Blob} file */
-async function prepare(file) {
+async function prepare(file, preparation = about.preparation) {
   const raw = await decode(new Uint8Array(await file.arrayBuffer()));
-  return { levels: levels(about.preparation, raw), height: raw.height, width: raw.width };
+  return { levels: levels(preparation, raw), height: raw.height, width: raw.width };
 }
 
 /** @param {File} file @returns {Promise<Case>} */
@@ -69,7 +76,7 @@ function show(wrong, open) {
   clear.hidden = !cases.length;
   view.hidden = !cases.length;
   mount(view, explanation(), { open });
-  status.textContent = "Ready.";
+  rest("Ready.");
 }
 
 /** @param {FileList | null | undefined} files */
@@ -80,7 +87,7 @@ function take(files) {
 
 /** @param {unknown} error */
 function stop(error) {
-  status.textContent = "";
+  rest("");
   problems.replaceChildren(element("li", {}, `This page cannot run here: ${error instanceof Error ? error.message : error}`));
 }
 
@@ -104,5 +111,5 @@ for (const kind of ["dragover", "dragleave", "drop"]) {
 }
 
 const started = Network.start(about.preparation, say);
-started.then(() => { status.textContent = "Ready."; }, stop);
+started.then(() => rest("Ready."), stop);
 Object.assign(globalThis, { parsecaps: { started, prepare, explain, explanation } });

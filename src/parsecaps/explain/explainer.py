@@ -38,6 +38,11 @@ from parsecaps.run import Run
 from parsecaps.types import Output
 
 NUM_TREES = 3
+NO_CONCEPTS = "the model was trained without concepts, so it can name none"
+NO_REASONING = (
+    "the diagnosis is computed beside the concepts, not from them, so no contributions can be given and no concept can "
+    "be corrected; train with --set model.head=bottleneck for that"
+)
 _PROTOTYPES, _SIMILAR = 4, 5
 
 Shape = tuple[int, int]
@@ -152,7 +157,7 @@ class Explainer:
         bundle, risk = self.bundle, self.risk if risk is None else risk
         if strict and risk is not None:
             raise ValueError("a risk is promised for the ordinary network only; leave out --risk, or --strict")
-        notes = self._calibration_notes(risk)
+        notes = calibration_notes(bundle, risk)
         batch, model = image.unsqueeze(0).to(bundle.device), bundle.model.eval()
         strict = strict and self._can_be_strict(notes)
         with strict_network(model, self.statistics) if strict else nullcontext():
@@ -225,15 +230,6 @@ class Explainer:
             return {}
         return dict(zip(rows, read_thumbnails(folder / THUMBNAILS_FILE, rows), strict=True))
 
-    def _calibration_notes(self, risk: float | None) -> list[str]:
-        calibration, used = self.bundle.calibration, self.bundle.preparation.centre
-        notes = [calibration.note, None if risk is None else calibration.threshold(risk).note]
-        if used < 1:
-            notes.append(
-                f"the model looks at the middle of an image, {100 * used:.0f} % of each side; pictures show that part"
-            )
-        return [note for note in notes if note]
-
     def _can_be_strict(self, notes: list[str]) -> bool:
         if has_routes(self.bundle.model):
             notes.append(
@@ -281,7 +277,7 @@ class Explainer:
         self, maps: np.ndarray, presence: np.ndarray | None, truth: Mapping[str, bool], notes: list[str]
     ) -> tuple[SeenConcept, ...]:
         if presence is None:
-            notes.append("the model was trained without concepts, so it can name none")
+            notes.append(NO_CONCEPTS)
             return ()
         if self.memory is None:
             notes.append("no training cases are shown: `parsecaps remember RUN` keeps them in the run")
@@ -300,13 +296,21 @@ class Explainer:
         if presence is None:
             return None
         if self.reasoning is None:
-            notes.append(
-                "the diagnosis is computed beside the concepts, not from them, so no contributions can be given and no "
-                "concept can be corrected; train with --set model.head=bottleneck for that"
-            )
+            notes.append(NO_REASONING)
             return None
         flip = counterfactual(self.reasoning, presence)
         return Reasons(self.reasoning, presence, self.reasoning.contributions(presence), flip)
+
+
+def calibration_notes(bundle: Bundle, risk: float | None = None) -> list[str]:
+    """What to know of a model's probabilities, and of the part of an image that it looks at."""
+    calibration, used = bundle.calibration, bundle.preparation.centre
+    notes = [calibration.note, None if risk is None else calibration.threshold(risk).note]
+    if used < 1:
+        notes.append(
+            f"the model looks at the middle of an image, {100 * used:.0f} % of each side; pictures show that part"
+        )
+    return [note for note in notes if note]
 
 
 def load(run: Run | str | Path) -> Explainer:

@@ -85,7 +85,7 @@ class SeenConceptPart(_Part):
     presence: float
     seen: bool
     truth: bool | None
-    map: PlaceMap
+    map: PlaceMap | None
 
 
 class CounterfactualPart(_Part):
@@ -133,7 +133,8 @@ class CasePart(_Part):
     """One image, explained.
 
     `picture` is the prepared image as a data URI, None where it was left out, and `size` the pixels of its side, in
-    which regions of trees are given. `possible` and `abstain` are None without a risk, `truth` where it is not known.
+    which regions of trees are given. `possible` and `abstain` are None without a risk, `truth` where it is not known,
+    `method` and maps where there are no maps.
     """
 
     name: str
@@ -144,8 +145,8 @@ class CasePart(_Part):
     possible: list[str] | None
     abstain: bool | None
     truth: str | None
-    method: str
-    class_map: PlaceMap
+    method: str | None
+    class_map: PlaceMap | None
     concepts: list[SeenConceptPart]
     trees: list[ParseTree]
     similar: list[KnownNeighbour]
