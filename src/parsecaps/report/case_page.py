@@ -44,12 +44,17 @@ def view_script() -> str:
     return template_text("page.js")
 
 
-def script_text(values: dict[str, Any]) -> str:
-    r"""Plain values as JSON that nothing can end early inside of a `<script>`.
+def script_text(document: ExplanationDocument) -> str:
+    r"""The document as JSON that nothing can end early inside of a `<script>`.
 
-    >>> print(script_text({"title": "</script>"}))
-    {"title":"\u003c/script\u003e"}
+    >>> "<" in script_text(ExplanationDocument.model_construct(version=3, title="</script>"))
+    False
     """
+    return json_text(document.to_dict())
+
+
+def json_text(values: dict[str, Any]) -> str:
+    """Plain values as JSON for the inside of a `<script>`."""
     text = json.dumps(values, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -69,6 +74,6 @@ def _content(document: ExplanationDocument) -> dict[str, Any]:
     return {
         "policy": policy(script),
         "style": Markup(view_style()),
-        "explanation": Markup(script_text(document.to_dict())),
+        "explanation": Markup(script_text(document)),
         "script": Markup(script),
     }

@@ -7,10 +7,10 @@ strictness are the package's own dataclasses.
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from parsecaps.explain.case_memory import KnownCase
 from parsecaps.explain.explanation import Explanation, Reasons
@@ -32,6 +32,9 @@ from parsecaps.report.pictures import (
 VERSION: Literal[3] = 3  # 2 was a document for each image, with maps as PNG; 1 knew neither strict trees nor traversals
 
 
+Picture = Annotated[str, Field(pattern="^data:image/(png|jpeg);base64,[A-Za-z0-9+/=]*$")]  # inside of its address
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -39,7 +42,7 @@ class _Part(BaseModel):
 class PlaceMap(_Part):
     """Where evidence was: `side` times `side` bytes in base64, row by row; 255 stands for the value `max`."""
 
-    side: int
+    side: int = Field(ge=1, le=MAP_SIDE)
     levels: str
     max: float
 
@@ -47,15 +50,15 @@ class PlaceMap(_Part):
 class Known(_Part):
     """A training case: its label, None where it is not known, and what the model says of it.
 
-    `row` and `name`, its file, are left out of a page, `picture` (a data URI) of anything else.
+    `row` and `name`, its file, are left out of a page, `picture` of anything else.
     """
 
-    row: int | None
-    name: str | None
+    row: int | None = None
+    name: str | None = None
     label: str | None
     diagnosis: str
     probability: float
-    picture: str | None
+    picture: Picture | None
 
 
 class KnownPrototype(Known):
@@ -125,20 +128,20 @@ class TraversalPart(_Part):
     name: str
     value: float
     values: list[float]
-    picture: str
+    picture: Picture
     sentence: str
 
 
 class CasePart(_Part):
     """One image, explained.
 
-    `picture` is the prepared image as a data URI, None where it was left out, and `size` the pixels of its side, in
-    which regions of trees are given. `possible` and `abstain` are None without a risk, `truth` where it is not known,
-    `method` and maps where there are no maps.
+    `picture` is the prepared image, None where it was left out, and `size` the pixels of its side, in which regions of
+    trees are given. `possible` and `abstain` are None without a risk, `truth` where it is not known, `method` and maps
+    where there are no maps.
     """
 
     name: str
-    picture: str | None
+    picture: Picture | None
     size: int
     diagnosis: str
     probabilities: dict[str, float]
@@ -283,7 +286,7 @@ def _known(case: KnownCase, known: dict[int, bytes] | None) -> dict[str, Any]:
     if known is None:
         return {**said, "row": case.row, "name": case.name, "picture": None}
     picture = data_uri(known[case.row]) if case.row in known else None
-    return {**said, "row": None, "name": None, "picture": picture}
+    return {**said, "picture": picture}
 
 
 def _reasons(reasons: Reasons) -> ReasonsPart:

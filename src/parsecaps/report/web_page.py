@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from parsecaps import __version__
-from parsecaps.report.case_page import policy, script_text, view_style
+from parsecaps.report.case_page import json_text, policy, view_style
 from parsecaps.report.pages import render
 from parsecaps.report.pictures import base64_text
 
@@ -32,7 +32,7 @@ def web_page(
         version=__version__,
         policy=policy(script, "'wasm-unsafe-eval'"),
         style=Markup(view_style()),
-        about=Markup(script_text(about)),
+        about=Markup(json_text(about)),
         network=Markup(base64_text(network)),
         runtime=Markup(base64_text(runtime)),
         script=Markup(script),
