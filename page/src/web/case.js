@@ -6,9 +6,9 @@
  * @property {import("../types.js").Model} model
  * @property {import("./prepare.js").Preparation} preparation
  * @property {number} temperature
- * @property {number[]} threshold above which a concept counts as seen
+ * @property {number[]} thresholds above which a concept counts as seen
  * @property {import("./tree.js").Grid | null} grid
- * @property {string} method of the maps
+ * @property {string | null} method of the maps; null without
  * @property {string[]} notes what cannot be given, and why
  */
 import { softmax } from "../reasoning.js";
@@ -51,7 +51,7 @@ export function caseOf(about, name, levels, shape, outputs) {
     method: about.method,
     class_map: map(presence.length),
     concepts: presence.map((value, j) => ({
-      name: model.concepts[j], presence: value, seen: value > about.threshold[j], truth: null, map: map(j),
+      name: model.concepts[j], presence: value, seen: value > about.thresholds[j], truth: null, map: map(j),
     })),
     trees: treesOf(about, best, presence, shape, outputs),
     similar: [],
@@ -84,7 +84,7 @@ function treesOf({ model, preparation, grid }, best, presence, shape, outputs) {
       name: isClass ? model.classes[best] : model.concepts[target],
       value: outputs.tree_value.data[target],
       neutral: outputs.tree_neutral.data[target],
-      strict: false,
+      strict: Boolean(outputs.tree_strict?.data[0]),
       image_size: preparation.size,
       ...treeNodes(levels, of("tree_top", target), grid, preparation, shape),
     };

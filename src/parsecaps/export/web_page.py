@@ -11,10 +11,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from parsecaps.data.files import write_text
-from parsecaps.explain.explainer import NO_CONCEPTS, NO_REASONING, Explainer, calibration_notes
+from parsecaps.explain.explainer import NO_CONCEPTS, NO_REASONING, calibration_notes
 from parsecaps.explain.trace import has_routes
+from parsecaps.export.checking import check_onnx
 from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
-from parsecaps.metrics import THRESHOLD
+from parsecaps.export.onnx import metadata, write_onnx
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.web_page import web_page
 
@@ -24,49 +25,55 @@ _NO_CASES = "training cases are not shown: they are pictures of patients, which 
 _LEFT_OUT = "maps and parse trees were left out when this page was made (--no-maps)"
 
 
-def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
+def _write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
     """Write the page of a model; with maps and trees unless it has no routes, or `--no-maps` was given."""
     bundle = source.bundle
     maps = has_routes(bundle.model) if options.maps is None else options.maps
     with TemporaryDirectory() as folder:
         network = Path(folder) / "network.onnx"
-        lines = write_network(source, network, maps)
+        checked = check_onnx(network, write_onnx(bundle, network, maps=maps, trees=maps), source)
         packed = gzip.compress(network.read_bytes(), 9, mtime=0)
-    parts = files("parsecaps.export") / "web"
     page = web_page(
         about_model(source, maps),
         _facts(bundle),
         network=packed,
-        runtime=(parts / "runtime.wasm.gz").read_bytes(),
-        script=(parts / "page.js").read_text(encoding="utf-8"),
-        licence=(parts / "LICENSE-onnxruntime").read_text(encoding="utf-8"),
+        runtime=runtime_file(),
+        script=web_script(),
+        licence=_part("LICENSE-onnxruntime").decode(),
     )
     write_text(path, page)
     size = path.stat().st_size / _MEGABYTE
-    lines.append(f"one page of {size:.1f} MB{_advice(size, maps)}; open it in a browser, no server is needed")
-    return lines
+    return [
+        f"one page of {size:.1f} MB{_advice(size, maps)}; open it in a browser, no server is needed",
+        *checked.lines,
+    ]
 
 
 def about_model(source: ExportSource, maps: bool) -> dict[str, Any]:
     """What the page must know of the model: `About` in `page/src/web/case.js`."""
-    bundle = source.bundle
-    reasoning = Explainer(bundle).reasoning if bundle.concepts else None
+    bundle, known = source.bundle, metadata(source.bundle)
+    names = ("kind", "classes", "concepts", "reasoning")
     return {
         "title": _title(source),
-        "model": {
-            "kind": type(bundle.model).__name__,
-            "classes": list(bundle.classes),
-            "concepts": list(bundle.concepts),
-            "image_size": bundle.preparation.size,
-            "reasoning": None if reasoning is None else reasoning.as_dict(),
-        },
-        "preparation": bundle.preparation.to_dict(),
-        "temperature": bundle.calibration.temperature,
-        "threshold": [THRESHOLD] * len(bundle.concepts) if reasoning is None else reasoning.threshold.tolist(),
-        "grid": None,
+        "model": {**{name: known[name] for name in names}, "image_size": bundle.preparation.size},
+        **{name: known[name] for name in ("preparation", "temperature", "thresholds", "grid")},
         "method": "routes" if maps else None,
-        "notes": _notes(bundle, maps, decides_by_concepts=reasoning is not None),
+        "notes": _notes(bundle, maps, decides_by_concepts=known["reasoning"] is not None),
     }
+
+
+def web_script() -> str:
+    """The script of the page, as `page/src/web` gives it."""
+    return _part("page.js").decode()
+
+
+def runtime_file() -> bytes:
+    """ONNX Runtime as WebAssembly, packed by gzip."""
+    return _part("runtime.wasm.gz")
+
+
+def _part(name: str) -> bytes:
+    return (files("parsecaps.export") / "web" / name).read_bytes()
 
 
 def _notes(bundle: Bundle, maps: bool, *, decides_by_concepts: bool) -> list[str]:
@@ -110,8 +117,8 @@ def _advice(size: float, maps: bool) -> str:
 FORMAT = ExportFormat(
     name="web",
     purpose="one page that runs the model in a browser, without a server or a network",
-    needs="the extra `export`; a browser from 2023 or later to open it",
+    needs="pip install 'parsecaps[export]'; a browser from 2023 or later to open it",
     gives="an HTML file: diagnosis, concepts, maps, parse trees and interventions for PNG, JPEG and BMP",
     suffix=".html",
-    write=write,
+    write=_write,
 )

@@ -59,11 +59,14 @@ def json_text(values: dict[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def policy(script: str, *more: str) -> str:
-    """The content-security policy of a page that loads nothing and runs this script alone, with more sources of it."""
+def policy(script: str, *, runs_wasm: bool = False) -> str:
+    """The content-security policy of a page that loads nothing and runs this script alone, and its WebAssembly."""
     digest = base64_text(hashlib.sha256(script.encode()).digest())
-    allowed = ("img-src data:", "style-src 'unsafe-inline'", " ".join((f"script-src 'sha256-{digest}'", *more)))
-    return "; ".join(("default-src 'none'", "connect-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"))
+    allowed = ["img-src data:", "style-src 'unsafe-inline'", f"script-src 'sha256-{digest}'"]
+    if runs_wasm:
+        allowed[-1] += " 'wasm-unsafe-eval'"
+        allowed.append("connect-src 'none'")  # as without it, said for those who look
+    return "; ".join(("default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"))
 
 
 def _content(document: ExplanationDocument) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def web_page(
         title=about["title"],
         facts=facts,
         version=__version__,
-        policy=policy(script, "'wasm-unsafe-eval'"),
+        policy=policy(script, runs_wasm=True),
         style=Markup(view_style()),
         about=Markup(json_text(about)),
         network=Markup(base64_text(network)),
