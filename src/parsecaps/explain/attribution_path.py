@@ -117,12 +117,12 @@ class AttributionPath:
             found.append((*torch.autograd.grad(first.outcome, below, at_first, retain_graph=True), *at_others))
         return found
 
-    def concept_weights(self, target: Target, found: Container[Target]) -> dict[Target, float] | None:
+    def concept_weights(self, target: Target, found: Container[Target]) -> dict[Target, Tensor] | None:
         """How a class is made of concepts, where they alone decide and all are among the `found`; None otherwise."""
         if target.about == "concepts" or not isinstance(self.trace.classes, Bottleneck):
             return None
         self._value(target)
-        weights = self.trace.classes.weight[target.index].tolist()
+        weights = _pick(self.trace.classes.weight.detach(), 0, target.index).unbind()
         concepts = {Target("concepts", j): weight for j, weight in enumerate(weights)}
         return concepts if all(concept in found for concept in concepts) else None
 
@@ -131,10 +131,14 @@ class AttributionPath:
         if target.about not in self.values:
             raise ValueError("the model has no concepts to explain; ask for its classes")
         values = self.values[target.about]
-        if not 0 <= target.index < values.shape[1]:
+        if isinstance(target.index, int) and not 0 <= target.index < values.shape[1]:
             last = values.shape[1] - 1
             raise ValueError(f"{target.index} is none of the model's {target.about}; choose from 0 to {last}")
-        return values[:, target.index]
+        return _pick(values, 1, target.index)
 
     def _by_point(self, x: Tensor) -> Tensor:
         return rearrange(x.detach(), "(s b) ... -> s b ...", s=self.points)
+
+
+def _pick(x: Tensor, dim: int, index: int | Tensor) -> Tensor:
+    return x.select(dim, index) if isinstance(index, int) else x.index_select(dim, index.view(1)).squeeze(dim)
