@@ -15,6 +15,7 @@ from einops import rearrange
 from torch import Tensor
 
 from parsecaps.explain.trace import Target, Trace, neutral_image
+from parsecaps.functional.exporting import is_exporting
 from parsecaps.nn.heads import Bottleneck
 from parsecaps.nn.recorder import record_stages
 
@@ -111,11 +112,11 @@ class AttributionPath:
         above = [first.outcome, *(way.total for cell in others for way in cell.ways)]
         below = [self.leaves, *(way.total for way in first.ways)]
         each = torch.eye(len(targets)).to(values).unsqueeze(1).expand(-1, len(values), -1)
-        at_above = torch.vmap(lambda one: torch.autograd.grad(values, above, one, retain_graph=True))(each)
-        found = []
-        for at_first, *at_others in zip(*at_above, strict=True):
-            found.append((*torch.autograd.grad(first.outcome, below, at_first, retain_graph=True), *at_others))
-        return found
+        at_first, *at_others = _gradients_at(above, values, each)
+        if is_exporting():  # a pass for each would be so many times the graph
+            return list(zip(*_gradients_at(below, first.outcome, at_first), *at_others, strict=True))
+        found = [torch.autograd.grad(first.outcome, below, one, retain_graph=True) for one in at_first]
+        return [(*low, *high) for low, high in zip(found, zip(*at_others, strict=True), strict=True)]
 
     def concept_weights(self, target: Target, found: Container[Target]) -> dict[Target, Tensor] | None:
         """How a class is made of concepts, where they alone decide and all are among the `found`; None otherwise."""
@@ -138,6 +139,11 @@ class AttributionPath:
 
     def _by_point(self, x: Tensor) -> Tensor:
         return rearrange(x.detach(), "(s b) ... -> s b ...", s=self.points)
+
+
+def _gradients_at(inputs: Sequence[Tensor], outputs: Tensor, each: Tensor) -> tuple[Tensor, ...]:
+    """The gradients at the inputs for each of several gradients at the outputs (T, ...): one (T, ...) for each input."""
+    return torch.vmap(lambda one: torch.autograd.grad(outputs, inputs, one, retain_graph=True))(each)
 
 
 def _pick(x: Tensor, dim: int, index: int | Tensor) -> Tensor:
