@@ -71,12 +71,16 @@ class AttributionPath:
         The sum over the steps of `g (m_s+1 - m_s)`, with g the mean of the gradients at both points, is written as one
         sum over the points: each message is measured once, along the difference of the g before and behind it.
         """
-        gradients = iter(self.gradients(target)[1:])
+        return self.relevance_by(self.gradients(target))
+
+    def relevance_by(self, gradients: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], ...]:
+        """`route_relevance` of the target whose `gradients` these are."""
+        remaining = iter(gradients[1:])
         found = []
         for cell in self.cells:
             ways = []
             for way in cell.ways:
-                gradient = self._by_point(next(gradients))
+                gradient = self._by_point(next(remaining))
                 between = (gradient[1:] + gradient[:-1]) / 2
                 nothing = torch.zeros_like(between[:1])
                 direction = torch.cat([nothing, between]) - torch.cat([between, nothing])

@@ -111,9 +111,8 @@ def tree_levels(
     `strict`, which may be a tensor without axes, leaves out what reached a capsule's parents beside its single one: the axial branch averages the children
     at a parent's place, whatever parent they chose.
     """
-    ends = [i for i in range(1, len(cells)) if not _keeps_grid(cells[i])] + [len(cells)]
     levels, below = [Level(0, widths[0], None)], 0
-    for end in ends if any(not _keeps_grid(cell) for cell in cells) else []:
+    for end in tree_layers(cells)[1:]:
         steps: list[Tensor] = []
         for i in range(below, end):
             edges = flow.edges[i]
@@ -123,6 +122,13 @@ def tree_levels(
         levels.append(Level(end, widths[end], reduce(torch.matmul, steps)))
         below = end
     return levels
+
+
+def tree_layers(cells: Sequence[RecordedStage]) -> list[int]:
+    """The number of cells below each level: 0 for the primary capsules, and for each grid above its block's last."""
+    if all(_keeps_grid(cell) for cell in cells):
+        return [0]
+    return [0, *(i for i in range(1, len(cells)) if not _keeps_grid(cells[i])), len(cells)]
 
 
 def single_parent(cell: RecordedStage) -> Tensor:

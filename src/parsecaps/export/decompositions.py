@@ -66,6 +66,11 @@ def _slice_backward(grad: Tensor, sizes: Sequence[int], dim: int, start: int, en
     return F.pad(grad, padding)
 
 
+def _diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    assert (offset, dim1 % (x.dim() + 1), dim2 % (x.dim() + 1)) == (0, x.dim() - 1, x.dim()), "another diagonal"
+    return x.unsqueeze(-1) * torch.eye(x.shape[-1], dtype=x.dtype)
+
+
 def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     dim = range(x.dim())[dim]
     index = index.view(-1, *[1] * (x.dim() - 1 - dim)).expand_as(source)
@@ -123,6 +128,7 @@ _OURS: dict[Any, Callable[..., Any]] = {
     aten.median.dim: _median,
     aten.select_backward.default: _select_backward,
     aten.slice_backward.default: _slice_backward,
+    aten.diag_embed.default: _diag_embed,
     aten.index_add.default: _index_add,
     aten.native_batch_norm_backward.default: _batch_norm_backward,
     aten.convolution_backward.default: _convolution_backward,

@@ -289,9 +289,8 @@ class MeanChildren(Messages):
         return (direction[:, self.parent] * self.sent).sum(-1) * self.coupling
 
     def dense(self, kept: Tensor) -> Tensor:
-        out = kept.new_zeros(len(kept), self.parent_width**2, kept.shape[1])
-        index = self.parent.view(1, 1, -1).expand(len(kept), 1, -1)
-        return out.scatter_(1, index, kept.unsqueeze(1)).unsqueeze(1)
+        parents = torch.arange(self.parent_width**2, device=kept.device)
+        return (kept.unsqueeze(1) * (self.parent == parents.unsqueeze(1))).unsqueeze(1)
 
 
 class SAARouting(Routing):
