@@ -27,7 +27,8 @@ def squash(s: Tensor, form: SquashForm = "exponential", dim: int = -1) -> Tensor
     """
     x = s.to(torch.promote_types(s.dtype, torch.float32))
     square = x.square().sum(dim, keepdim=True)
-    length = torch.sqrt(square + torch.finfo(x.dtype).tiny)  # never 0, where the square root has no slope
+    # never 0, where the square root has no slope; a sum with so small a number would be left out of exported graphs
+    length = torch.sqrt(square.clamp(min=torch.finfo(x.dtype).tiny))
     exponential = check_form(form) == "exponential"
     scale = -torch.expm1(-length) / length if exponential else length / (1 + square)
     return (x * scale).to(s.dtype)
