@@ -21,7 +21,9 @@ export class Network {
     env.wasm.wasmBinary = await unpacked("runtime");
     const model = await unpacked("network");
     await say("Starting the network");
-    const session = await InferenceSession.create(model, { executionProviders: ["wasm"] });
+    // to optimise a graph of thousands of nodes takes as long as to start it, and gains nothing measurable
+    const settings = { executionProviders: ["wasm"], graphOptimizationLevel: /** @type {const} */ ("disabled") };
+    const session = await InferenceSession.create(model, settings);
     return new Network(session, [1, channels, size, size]);
   }
 
