@@ -117,6 +117,12 @@ def find_device(wanted: str) -> torch.device:
     return torch.device("cuda" if there and wanted != "cpu" else "cpu")
 
 
+def use_gpu(number: int) -> None:
+    """Take this of the machine's GPUs, counted around from 0, for what runs on `cuda`; nothing where there is none."""
+    if torch.cuda.is_available():
+        torch.cuda.set_device(number % torch.cuda.device_count())
+
+
 def unnamed_concepts(count: int) -> tuple[str, ...]:
     """What concepts are called before anybody has named them.
 
