@@ -55,9 +55,9 @@ def write_rows(
         rest = rest if first is None else chain([first], rest)
         with open(path, "a", encoding="utf-8", newline="") as file:
             if path.suffix == ".csv" and file.tell() == 0:
-                file.write(_header(names))
+                file.write(header(names))
             for prediction in predict_files(bundle, rest, risk=risk, batch_size=batch_size):
-                _write(file, prediction, names if path.suffix == ".csv" else None)
+                write_row(file, prediction, names if path.suffix == ".csv" else None)
                 done, failed = done + 1, failed + bool(prediction.error)
                 if done % batch_size == 0:
                     file.flush()
@@ -139,7 +139,7 @@ def _check_start(path: Path, names: list[str]) -> None:
     with open(path, "rb") as file:
         first = file.readline()
     if not first.endswith(b"\n"):  # of a run that was killed at its start, or of something else
-        start = _header(names).encode() if path.suffix == ".csv" else _JSON_START
+        start = header(names).encode() if path.suffix == ".csv" else _JSON_START
         known = start.startswith(first[: len(start)])
     elif path.suffix == ".jsonl":
         known = _is_answer(first)
@@ -160,13 +160,15 @@ def _is_answer(line: bytes) -> bool:
         return False
 
 
-def _header(names: list[str]) -> str:
+def header(names: list[str]) -> str:
+    """The first line of a CSV with these columns."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerow(names)
     return text.getvalue()
 
 
-def _write(file: IO[str], found: Prediction, names: list[str] | None) -> None:
+def write_row(file: IO[str], found: Prediction, names: list[str] | None) -> None:
+    """Write what was said of one image, to a CSV with these columns, or without any as a line of JSON."""
     place = {
         "image": found.image,
         "frame": found.frame,
