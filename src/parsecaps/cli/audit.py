@@ -46,13 +46,13 @@ def audit(
     check_writable(json_file)
     from parsecaps.audit.run import audit_model
     from parsecaps.data.files import refuse_links, write_text
-    from parsecaps.prediction.hub import is_hub_name
+    from parsecaps.prediction.hub import is_hub_name, parse_hub_name
     from parsecaps.report.audit_page import audit_page
     from parsecaps.report.terminal_audit import audit_lines, audit_tables
     from parsecaps.run import run_of_bundle
 
     if out is None and is_hub_name(model):
-        raise ValueError(f"{model} is on the hub; say with --out in which folder to write the audit")
+        raise ValueError(f"{parse_hub_name(model)} is on the hub; say with --out in which folder to write the audit")
     folder = out or (run.folder if (run := run_of_bundle(model)) else model)
     refuse_links(folder)
     with stage_progress() as progress:

@@ -68,7 +68,7 @@ def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]
     write_model(bundle, path / "models")
     schema = resources.files("parsecaps.export").joinpath("monai_schema.json").read_text(encoding="utf-8")
     texts = {
-        "configs/metadata.json": json.dumps(metadata(about), indent=2) + "\n",
+        "configs/metadata.json": json.dumps(_inert(metadata(about)), indent=2) + "\n",
         "configs/inference.json": json.dumps(inference(), indent=2) + "\n",
         "configs/schema.json": schema,
         "configs/logging.conf": _LOGGING,
@@ -187,10 +187,23 @@ def _vector(format_name: str, names: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
+def _inert(value: Any) -> Any:
+    """The same without text that MONAI would run or look up: the names of classes are those of whoever trained.
+
+    >>> _inert({"0": "$quit()", "1": "50 % or more"})
+    {'0': '_quit()', '1': '50 % or more'}
+    """
+    if isinstance(value, dict):
+        return {key: _inert(each) for key, each in value.items()}
+    if isinstance(value, str) and re.search(r"^[$@%]|[@%](#|::)", value):
+        return re.sub(r"[$@%]", "_", value)
+    return value
+
+
 def _version(package: str) -> str:
     """The version of a package, without the mark of a build, which MONAI's schema does not allow."""
     found = parsecaps.__version__ if package == "parsecaps" else version(package)
-    return re.split(r"[+]", found)[0]
+    return found.partition("+")[0]
 
 
 def _licence(about: Publication) -> str:

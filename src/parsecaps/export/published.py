@@ -20,6 +20,7 @@ from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import answer, of_output
 from parsecaps.report.published_card import data_name, run_card
+from parsecaps.report.scores_page import model_card
 from parsecaps.run import run_of_bundle
 
 CARD_FILE = "README.md"
@@ -33,7 +34,7 @@ Answers = Callable[[Tensor], tuple[np.ndarray, np.ndarray | None]]
 class Publication:
     """A model that is to be given away, with what its run says of it: card, data set, scores, licences of the data.
 
-    `card` is the text of the run's own card, blank without one; `data` and `scores` are None where no run is around.
+    `card` is the text of the run's own card, blank without a run; `data` and `scores` are None where no run is around.
     """
 
     bundle: Bundle
@@ -51,8 +52,8 @@ class Publication:
         run = None if folder is None else run_of_bundle(folder)
         if run is None:
             return cls(bundle, text, None, None, ())
-        name = data_name(run.config, run.data_check)
-        return cls(bundle, text, name, run.scores, tuple(run.config.data.licences))
+        text = text or model_card(bundle, run.config, run.about, run.data_check, run.scores)
+        return cls(bundle, text, data_name(run.config, run.data_check), run.scores, tuple(run.config.data.licences))
 
     @property
     def licence(self) -> str | None:

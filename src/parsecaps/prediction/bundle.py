@@ -20,7 +20,7 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import prepare_image
 from parsecaps.models import PretrainedModel, load_model
 from parsecaps.prediction.calibration import Calibration
-from parsecaps.prediction.hub import fetch_model, is_hub_name
+from parsecaps.prediction.hub import fetch_model, is_hub_name, parse_hub_name
 from parsecaps.stored import checked, read_document
 
 BUNDLE_FILE = "bundle.json"
@@ -145,7 +145,8 @@ def find_bundle(folder: str | Path) -> Path:
     if is_hub_name(folder):
         fetched = fetch_model(folder)
         if not (fetched / BUNDLE_FILE).is_file():
-            raise FileNotFoundError(f"{folder} has no {BUNDLE_FILE}: it is not a model of parsecaps export --to hub")
+            name = parse_hub_name(folder)
+            raise FileNotFoundError(f"{name} has no {BUNDLE_FILE}; give a model of parsecaps export --to hub")
         return fetched
     folder = Path(folder)
     for place in (folder, folder / "bundle"):

@@ -54,7 +54,7 @@ def parse_hub_name(model: str | Path) -> HubName:
     text = _SCHEME.sub("", str(model).replace("\\", "/"))
     repository, at, revision = text.partition("@")
     if not is_repository(repository) or (at and (not _REVISION.fullmatch(revision) or ".." in revision)):
-        raise ValueError(f"{model} is not the name of a model on the hub; write hf://owner/name@revision")
+        raise ValueError(f"hf://{text} is not the name of a model on the hub; write hf://owner/name@revision")
     return HubName(repository, revision or None)
 
 
@@ -99,13 +99,15 @@ def hub_errors(name: HubName) -> Iterator[None]:
         raise FileNotFoundError(f"hf://{name.repository} has no revision {name.revision!r}; {newest}") from None
     except errors.LocalTokenNotFoundError:
         raise PermissionError(f"{name} needs to know who you are; {_LOG_IN}") from None
-    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
+    except errors.OfflineModeIsEnabled:
+        raise OSError(f"{name}: HF_HUB_OFFLINE forbids to ask the hub; unset it") from None
+    except errors.LocalEntryNotFoundError:
         reason = "the hub cannot be reached, and it was not fetched before"
         raise FileNotFoundError(f"{name}: {reason}; connect to the network, or give a local folder") from None
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
         if status in (401, 403):
-            raise PermissionError(f"{name}: the hub does not allow it ({status}); {_LOG_IN} as its owner") from None
+            raise PermissionError(f"{name}: the hub does not allow it ({status}); as its owner, {_LOG_IN}") from None
         said = " ".join(str(error.server_message or error).split())
         raise OSError(f"{name}: the hub answered {status} ({said[:200]}); try again later") from None
     except Exception as error:  # of the HTTP library, which is another one in each version of huggingface_hub

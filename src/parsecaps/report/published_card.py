@@ -25,8 +25,8 @@ def data_name(config: Config, data: Mapping[str, Any]) -> str:
 def run_card(text: str) -> str:
     r"""The part of a card that the run wrote, without what an earlier export added.
 
-    >>> run_card("---\\nlicense: mit\\n---\\n# Model\\n\\n<!-- how to use -->\\n## How to use\\n")
-    '# Model\\n'
+    >>> run_card("---\nlicense: mit\n---\n# Model\n\n<!-- how to use -->\n## How to use\n")
+    '# Model\n'
     """
     text = re.sub(r"\A---\n.*?\n---\n+", "", text.replace("\r\n", "\n"), flags=re.DOTALL)
     return text.partition(_USE)[0]
