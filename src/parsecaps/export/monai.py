@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-import parsecaps
+from parsecaps import __version__
 from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.published import Publication, check_model, left_behind, write_model
 from parsecaps.prediction.bundle import Bundle
@@ -135,7 +135,7 @@ def metadata(about: Publication) -> dict[str, Any]:
     return {
         "schema": _SCHEMA,
         "version": "1.0.0",
-        "changelog": {"1.0.0": f"exported by parsecaps {parsecaps.__version__}"},
+        "changelog": {"1.0.0": f"exported by parsecaps {__version__}"},
         "monai_version": _version("monai"),
         "pytorch_version": _version("torch"),
         "numpy_version": _version("numpy"),
@@ -202,7 +202,7 @@ def _inert(value: Any) -> Any:
 
 def _version(package: str) -> str:
     """The version of a package, without the mark of a build, which MONAI's schema does not allow."""
-    found = parsecaps.__version__ if package == "parsecaps" else version(package)
+    found = __version__ if package == "parsecaps" else version(package)
     return found.partition("+")[0]
 
 
