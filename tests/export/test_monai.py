@@ -91,6 +91,16 @@ def test_the_model_inside_is_a_bundle_of_its_own(exported: Path) -> None:
     assert Bundle.load(exported / "models").concepts == Bundle.load(HERE / "bottleneck").concepts
 
 
+def test_programs_find_every_part_of_an_inference_bundle(exported: Path) -> None:
+    from monai.bundle.workflows import ConfigWorkflow
+
+    files = {"bundle_root": str(exported), "dataset_dir": str(HERE / "images")}
+    config, meta = (str(exported / "configs" / name) for name in ("inference.json", "metadata.json"))
+    workflow = ConfigWorkflow(config, meta, logging_file=False, workflow_type="infer", **files)
+    workflow.initialize()
+    assert workflow.check_properties() == []
+
+
 def test_concepts_come_after_the_classes_if_asked_for(exported: Path) -> None:
     network, image = MonaiNetwork(str(exported / "models")), torch.rand(2, 3, 32, 32)
     both = network(image, concepts=True)
