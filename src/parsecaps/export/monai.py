@@ -179,7 +179,7 @@ def _vector(format_name: str, names: tuple[str, ...]) -> dict[str, Any]:
         "type": "probabilities",
         "format": format_name,
         "num_channels": len(names),
-        "spatial_shape": [],
+        "spatial_shape": [1, len(names)],  # as the classifiers of the model zoo write it
         "dtype": "float32",
         "value_range": [0, 1],
         "is_patch_data": False,
