@@ -64,6 +64,7 @@ def test_pictures_and_patients_that_lie_beside_a_model_never_leave(server: FakeH
     out = ["--to", "hub", "--push", "owner/name", "--out", str(tmp_path / "folder")]
     done = _cli("export", str(run), *out)
     assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("exactly equal to PyTorch, checked on 60 validation cases and drawn images\n")
     left = "calibration.npz, config.json.bak, fingerprints.safetensors, memory.npz, thumbnails.zip"
     assert f"left out: {left}\n" in done.stdout
     assert "pushed (public): " in done.stdout

@@ -77,7 +77,7 @@ def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]
     }
     for name, text in texts.items():
         (path / name).write_text(text, encoding="utf-8")
-    lines = [_check(source, path)]
+    lines = [_check(source, path), "verified by MONAI"]
     if behind := left_behind(bundle, path):
         lines.append(f"left out: {', '.join(behind)}")
     return lines
@@ -243,7 +243,7 @@ def _check(source: ExportSource, path: Path) -> str:
             workflow = ConfigWorkflow(str(config), str(meta), logging_file=False, **files)
             workflow.initialize()
             _check_run(source.bundle, Path(folder), workflow.parser.get_parsed_content("evaluator").predictions())
-    return f"{line}; MONAI verified it"
+    return line
 
 
 def _draw(source: ExportSource, folder: Path) -> None:

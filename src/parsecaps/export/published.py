@@ -98,7 +98,8 @@ def check_model(source: ExportSource, answers: Answers, what: str) -> str:
                 reason = f"its numbers are up to {apart:.2g} away from those of the model"
                 raise ValueError(f"{what} failed its check: {reason}; nothing was written")
             largest = max(largest, apart)
-    return f"checked on {source.checked_on}: equal to PyTorch to {max(largest, 1e-12):.0e}"
+    equal = f"equal to PyTorch to {largest:.0e}" if largest else "exactly equal to PyTorch"
+    return f"{equal}, checked on {source.checked_on}"
 
 
 def licence_on_hub(licence: str) -> str:
