@@ -12,6 +12,7 @@ from parsecaps.cli.output import (
     check_writable,
     console,
     fail,
+    model_name,
     next_free,
     one_line_errors,
     write_json,
@@ -19,7 +20,9 @@ from parsecaps.cli.output import (
 
 PAGE = "explanation.html"
 
-ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a run, or of a saved model.")]
+ModelFolder = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The folder of a run or of a saved model, or hf://owner/name.")
+]
 
 
 @one_line_errors
@@ -115,7 +118,7 @@ def explain(
         for number, each in enumerate(cases, 1):
             write_explanation(each, files / f"{number:03d}-{plain_name(each.name)}")
         screen.print(f"pictures and numbers of each image: {files}", highlight=False, markup=False, soft_wrap=True)
-    title = f"{model.resolve().name}: {cases[0].name if len(cases) == 1 else f'{len(cases):,} cases'}"
+    title = f"{model_name(model)}: {cases[0].name if len(cases) == 1 else f'{len(cases):,} cases'}"
     write_text(page, case_page(cases, title=title, errors=explained.errors))
     size = f"{page.stat().st_size / 1e6:.1f} MB"
     screen.print(f"open this page ({size}): {page}", highlight=False, markup=False, soft_wrap=True)

@@ -309,6 +309,9 @@ class Explainer:
 
 
 def load(run: Run | str | Path) -> Explainer:
-    """The model of a run, of a run's folder, or of a folder that holds a saved model, ready to predict and explain."""
+    """The model of a run or its folder, of a saved model's folder, or on the hub, ready to predict and explain.
+
+    On the Hugging Face hub it is called `hf://owner/name@revision`; without a revision, the newest is meant.
+    """
     folder = run.folder if isinstance(run, Run) else run
     return Explainer(Bundle.load(find_bundle(folder)))
