@@ -122,6 +122,7 @@ def _explain(explainer: Explainer, found: ImageFile | _DataCase, settings: Expla
             name: value == 1 for name, value in zip(data.concepts, case.concepts, strict=False) if not math.isnan(value)
         },
         original_shape=(height, width),
+        source=None if data.draw is not None else ImageFile(case.image, case.frame),
     )
 
 
