@@ -20,11 +20,18 @@ _IDENTIFIERS = (*_NEEDED, "PatientName", "IssuerOfPatientID", "AccessionNumber",
 _DESCRIPTIONS = (
     *("PatientBirthDate", "PatientSex", "PatientAge", "PatientSize", "PatientWeight"),
     *("StudyDate", "StudyTime", "StudyDescription", "ReferringPhysicianName", "SeriesNumber", "Manufacturer"),
-    *("PositionReferenceIndicator", "BurnedInAnnotation", "RecognizableVisualFeatures"),
+    *(
+        "PositionReferenceIndicator",
+        "Laterality",
+        "ImageLaterality",
+        "BurnedInAnnotation",
+        "RecognizableVisualFeatures",
+    ),
     *("LossyImageCompression", "LossyImageCompressionRatio", "LossyImageCompressionMethod"),
 )
 _CHOICES = {
     "PatientSex": ("M", "F", "O"),
+    **dict.fromkeys(("Laterality", "ImageLaterality"), ("L", "R")),
     "BurnedInAnnotation": ("YES", "NO"),
     "RecognizableVisualFeatures": ("YES", "NO"),
     "LossyImageCompression": ("00", "01"),

@@ -10,7 +10,7 @@ from typing import Any
 
 SCHEME = "99PARSECAPS"
 _DIGITS = 12
-_LONGEST = 64  # characters of a code's meaning
+_LONGEST = 64  # bytes of a code's meaning
 
 
 def code_value(letter: str, name: str) -> str:
@@ -23,13 +23,15 @@ def code_value(letter: str, name: str) -> str:
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:
-    r"""A text that fits, without what would end a value.
+    r"""A text of at most so many bytes, as some readers count, without what would end a value.
 
-    >>> shortened("pigment \\ network", 12)
-    'pigment / n…'
+    >>> shortened("pigment \\ network", 13)
+    'pigment / ...'
     """
     plain = " ".join(text.replace("\\", "/").split())
-    return plain if len(plain) <= longest else f"{plain[: longest - 1]}…"
+    if len(plain.encode()) <= longest:
+        return plain
+    return plain.encode()[: longest - 3].decode(errors="ignore") + "..."
 
 
 def class_code(name: str) -> Any:

@@ -11,7 +11,7 @@ from parsecaps.export.dicom_codes import evidence_code, scheme_item, shortened
 from parsecaps.export.dicom_source import WARNING, Device, DicomSource
 
 DESCRIPTION = "parsecaps maps, values (research, unverified)"
-_LABEL = 16  # characters of a map's label
+_LABEL = 16  # bytes of a map's label
 
 
 def make_map(

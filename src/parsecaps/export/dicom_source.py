@@ -125,6 +125,8 @@ class DicomSource:
                 made[keyword] = self.header[keyword]
             elif keyword in _MAY_BE_BLANK:
                 setattr(made, keyword, None)
+        if made.Modality != "SR":
+            made.Laterality = self.header.get("Laterality") or self.header.get("ImageLaterality")
         self._name_class(made)
         made.SpecificCharacterSet = "ISO_IR 192"
         if all(str(each.value).isascii() for each in made.iterall() if each.VR in _TEXTS):
