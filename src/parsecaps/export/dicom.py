@@ -1,7 +1,7 @@
 """Explanations as DICOM objects beside the study: a report, a picture and, where there is a geometry, maps."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from parsecaps.export.dicom_report import make_report
 from parsecaps.export.dicom_source import Device, DicomSource, new_uid
 from parsecaps.prediction.bundle import Bundle
 
-_KINDS = ("report", "picture", "map")  # the last digit of the number of a series is the place of its kind here
+_KINDS = ("report", "picture", "map")
 _LARGEST_SERIES = 10**6
 _OTHER_SERIES = 9
 _LONGEST_NAME = 40
@@ -71,37 +71,41 @@ def write_dicom(bundle: Bundle, explanations: Sequence[Explanation], folder: Pat
 def _objects(
     explanation: Explanation, source: DicomSource, device: Device, bundle: Bundle, series: "_Series"
 ) -> Iterator[tuple[str, Any]]:
-    """Each object of an image, complete."""
-    make: dict[str, Callable[[dict[str, Any]], Any]] = {
-        "report": lambda place: make_report(explanation, source, device, place),
-        "picture": lambda place: make_capture(explanation, source, device, place),
-    }
+    """Each object of an image, by its kind: a report, a picture and, in a known place, the maps of what is pictured."""
+    made = [("report", make_report(explanation, source, device, series.place("report", source)))]
+    made.append(("picture", make_capture(explanation, source, device, series.place("picture", source))))
     if source.has_geometry:
-        make["map"] = lambda place: make_map(explanation, source, device, bundle.preparation, place)
-    for kind, function in make.items():
-        item = function(series.place(kind, source))
+        maps = {f"class {explanation.diagnosis}": explanation.class_map}
+        maps |= {f"concept {each.name}": each.map for each in explanation.concepts if each.seen}
+        for title, found in maps.items():
+            name, place = title.partition(" ")[2], series.place("map", source, title)
+            made.append(("map", make_map(name, found, source, device, bundle.preparation, place)))
+    for kind, item in made:
         source.complete(item)
         yield kind, item
 
 
 @dataclass(frozen=True)
 class _Series:
-    """The new series: one for each kind of object and each series of the source."""
+    """The new series: for each series of the source one of reports, one of pictures, and one for each kind of map."""
 
-    known: dict[tuple[str, ...], str] = field(default_factory=dict)
+    known: dict[tuple[str, ...], tuple[str, int]] = field(default_factory=dict)
     sizes: Counter[str] = field(default_factory=Counter)
 
-    def place(self, kind: str, source: DicomSource) -> dict[str, Any]:
-        """UIDs and numbers for the next object."""
+    def place(self, kind: str, source: DicomSource, title: str = "") -> dict[str, Any]:
+        """UIDs and numbers for the next object; `title` is what maps of one series are of."""
         names = ("PatientID", "StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID")
-        key = (kind, *(str(source.header.get(name, "")) for name in names))
-        uid = self.known.setdefault(key, new_uid())
+        origin = tuple(str(source.header.get(name, "")) for name in names)
+        if (*origin, kind, title) not in self.known:
+            number = int(source.header.get("SeriesNumber") or 0)
+            base = number if 0 < number < _LARGEST_SERIES else _OTHER_SERIES
+            before = sum(each[:4] == origin for each in self.known)
+            self.known[*origin, kind, title] = (new_uid(), base * 1000 + before + 1)
+        uid, number = self.known[*origin, kind, title]
         self.sizes[uid] += 1
-        number = source.header.get("SeriesNumber") or 0
-        base = int(number) if 0 < number < _LARGEST_SERIES else _OTHER_SERIES
         return {
             "series_instance_uid": uid,
-            "series_number": base * 1000 + _KINDS.index(kind) + 1,
+            "series_number": number,
             "sop_instance_uid": new_uid(),
             "instance_number": self.sizes[uid],
         }

@@ -9,13 +9,14 @@ from parsecaps.explain.explanation import Explanation
 from parsecaps.export.dicom_source import NAME, WARNING, Device, DicomSource
 from parsecaps.report.montage import draw_montage
 
-DESCRIPTION = "parsecaps maps, pictures (research, unverified)"
+DESCRIPTION = "parsecaps pictures (research, unverified)"
 _COPIED = ("BurnedInAnnotation", "RecognizableVisualFeatures")  # the source's pixels are in the picture
 
 
 def make_capture(explanation: Explanation, source: DicomSource, device: Device, place: dict[str, Any]) -> Any:
     """The picture of one image; `place` has its UIDs and numbers."""
     from highdicom.sc import SCImage
+    from highdicom.sr import CodedConcept
     from pydicom import Dataset
     from pydicom.sr.codedict import codes
 
@@ -39,14 +40,10 @@ def make_capture(explanation: Explanation, source: DicomSource, device: Device, 
     reference = Dataset()
     reference.ReferencedSOPClassUID = source.stand_in.SOPClassUID
     reference.ReferencedSOPInstanceUID = source.stand_in.SOPInstanceUID
-    purpose = Dataset()
-    for keyword, value in zip(
-        ("CodeValue", "CodingSchemeDesignator", "CodeMeaning"),
-        codes.DCM.SourceImageForImageProcessingOperation,
-        strict=False,
-    ):
-        setattr(purpose, keyword, value)
-    reference.PurposeOfReferenceCodeSequence = [purpose]
+    reference.PurposeOfReferenceCodeSequence = [
+        CodedConcept.from_code(codes.DCM.SourceImageForImageProcessingOperation)
+    ]
+    source.name_frame(reference)
     capture.SourceImageSequence = [reference]
     for keyword in (*_COPIED, *source.lossy):
         if keyword in source.header:

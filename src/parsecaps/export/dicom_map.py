@@ -1,4 +1,4 @@
-"""The maps of an explanation as a DICOM parametric map, on the pixels and at the place of the source image."""
+"""A map of an explanation as a DICOM parametric map, on the pixels and at the place of the source image."""
 
 from typing import Any
 
@@ -6,54 +6,52 @@ import numpy as np
 import torch
 
 from parsecaps.data.preparation import Preparation
-from parsecaps.explain.explanation import Explanation
 from parsecaps.export.dicom_codes import evidence_code, scheme_item, shortened
 from parsecaps.export.dicom_source import WARNING, Device, DicomSource
 
-DESCRIPTION = "parsecaps maps, values (research, unverified)"
-_LABEL = 16  # bytes of a map's label
+_LABEL = 16  # bytes of a label
 
 
 def make_map(
-    explanation: Explanation, source: DicomSource, device: Device, preparation: Preparation, place: dict[str, Any]
+    name: str, found: np.ndarray, source: DicomSource, device: Device, preparation: Preparation, place: dict[str, Any]
 ) -> Any:
-    """A frame for the diagnosis, then one for each concept that was seen; each is 1 where its map is highest.
+    """The map (size, size) of a class or a concept as one frame of 32-bit numbers, 1 where it is highest.
 
-    `place` has the UIDs and numbers of the object.
+    Each has an object of its own, because viewers expect one quantity in an object. `place` has its UIDs and numbers.
     """
     from highdicom import VOILUTTransformation
     from highdicom.pm import ParametricMap, RealWorldValueMapping
     from pydicom.sr.codedict import codes
 
-    shape = (int(source.header.Rows), int(source.header.Columns))
-    named = [(explanation.diagnosis, explanation.class_map)]
-    named += [(each.name, each.map) for each in explanation.concepts if each.seen]
-    frames = [_on_source(found, preparation, shape) for _, found in named]
-    mappings = [
-        RealWorldValueMapping(
-            lut_label=shortened(f"{number} {name}", _LABEL),
-            lut_explanation=shortened(f"Evidence for {name}, 1 at its highest"),
-            unit=codes.UCUM.NoUnits,
-            value_range=(0.0, 1.0),
-            slope=1.0,
-            intercept=0.0,
-            quantity_definition=evidence_code(name),
-        )
-        for number, (name, _) in enumerate(named, 1)
-    ]
-    return ParametricMap(
+    mapping = RealWorldValueMapping(
+        lut_label=shortened(name, _LABEL),
+        lut_explanation=shortened(f"Evidence for {name}, 1 at its highest"),
+        unit=codes.UCUM.NoUnits,
+        value_range=(0.0, 1.0),
+        slope=1.0,
+        intercept=0.0,
+        quantity_definition=evidence_code(name),
+    )
+    made = ParametricMap(
         source_images=[source.stand_in],
-        pixel_array=np.stack(frames, axis=-1)[None],
-        real_world_value_mappings=[[each] for each in mappings],
+        pixel_array=_on_source(found, preparation, (int(source.header.Rows), int(source.header.Columns))),
+        real_world_value_mappings=[mapping],
         voi_lut_transformations=[VOILUTTransformation(window_center=0.5, window_width=1.0)],
         contains_recognizable_visual_features=False,
         content_label="EVIDENCE",
-        content_description=shortened(WARNING),
-        series_description=DESCRIPTION,
+        content_description=WARNING,
+        series_description=shortened(f"parsecaps (research, unverified): {name}"),
         coding_schemes=[scheme_item()],
         **device.attributes(),
         **place,
     )
+    for measures in made.SharedFunctionalGroupsSequence[0].PixelMeasuresSequence:
+        if "SpacingBetweenSlices" in measures:
+            del measures.SpacingBetweenSlices  # highdicom says 1 mm; of one plane it is not known
+    for group in made.PerFrameFunctionalGroupsSequence:
+        for derivation in group.DerivationImageSequence:
+            source.name_frame(derivation.SourceImageSequence[0])
+    return made
 
 
 def _on_source(found: np.ndarray, preparation: Preparation, shape: tuple[int, int]) -> np.ndarray:

@@ -132,23 +132,14 @@ class DicomSource:
         if all(str(each.value).isascii() for each in made.iterall() if each.VR in _TEXTS):
             del made.SpecificCharacterSet
 
+    def name_frame(self, reference: Any) -> None:
+        """Let a reference to the source name the frame, where the source has several."""
+        if self.frame is not None:
+            reference.ReferencedFrameNumber = self.frame + 1
+
     def _name_class(self, made: Any) -> None:
         for element in made:
             for item in element.value if element.VR == "SQ" else ():
                 if item.get("ReferencedSOPInstanceUID") == self.header.SOPInstanceUID:
                     item.ReferencedSOPClassUID = self.header.SOPClassUID
-                    if self.frame is not None and element.keyword in ("SourceImageSequence", "ReferencedSOPSequence"):
-                        item.ReferencedFrameNumber = self.frame + 1
                 self._name_class(item)
-        for keyword in ("CurrentRequestedProcedureEvidenceSequence", "ReferencedSeriesSequence"):
-            for item in made.get(keyword, ()):
-                _whole_instances(item)
-
-
-def _whole_instances(item: Any) -> None:
-    """Lists of the instances that an object refers to name no frames."""
-    for element in item:
-        for below in element.value if element.VR == "SQ" else ():
-            if "ReferencedFrameNumber" in below:
-                del below.ReferencedFrameNumber
-            _whole_instances(below)
