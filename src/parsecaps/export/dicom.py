@@ -46,23 +46,24 @@ def write_dicom(bundle: Bundle, explanations: Sequence[Explanation], folder: Pat
     An image of another format, or one whose header lacks what an object must repeat, costs a line. Without any object
     in the end it is a ValueError.
     """
+    make_private_folder(folder)
     device, series = Device.of(bundle), _Series()
     counts, errors = Counter[str](), list[str]()
     for number, explanation in enumerate(explanations, 1):
         try:
             source = None if explanation.source is None else DicomSource.read(explanation.source)
-            if source is None:
-                raise ValueError(f"{explanation.name} is not a DICOM file, so there is no DICOM object about it")
-            with silence():
-                made = list(_objects(explanation, source, device, bundle, series))
         except (OSError, ValueError) as error:
             errors.append(str(error))
             continue
-        for kind, item in made:
-            name = plain_name(explanation.name)[:_LONGEST_NAME]
-            with write_binary(folder / f"{number:03d}-{name}-{kind}-{item.SOPInstanceUID}.dcm") as file:
-                item.save_as(file, enforce_file_format=True)
-            counts[kind] += 1
+        if source is None:
+            errors.append(f"{explanation.name} is not a DICOM file, so no DICOM object was written for it")
+            continue
+        name = f"{number:03d}-{plain_name(explanation.name)[:_LONGEST_NAME]}"
+        with silence():
+            for kind, item in _objects(explanation, source, device, bundle, series):
+                with write_binary(folder / f"{name}-{kind}-{item.SOPInstanceUID}.dcm") as file:
+                    item.save_as(file, enforce_file_format=True)
+                counts[kind] += 1
     if not counts:
         raise ValueError(errors[0])
     return DicomWritten(counts, errors)
