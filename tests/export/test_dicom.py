@@ -1,10 +1,6 @@
 """Explanations as DICOM objects: what they say, whom they are about, and what is refused."""
 
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,68 +9,30 @@ import numpy as np
 import pydicom
 import pytest
 import torch
-from numpy.typing import NDArray
-from PIL import Image
-from pydicom.uid import JPEGBaseline8Bit
-from typer.testing import CliRunner, Result
 
 from parsecaps import __version__
-from parsecaps.cli import app
-from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.explain.explainer import Explainer
-from parsecaps.explain.explanation import Explanation
 from parsecaps.export.dicom import write_dicom
 from parsecaps.export.dicom_source import WARNING, DicomSource
 from parsecaps.models.pretrained import weights_digest
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.report.montage import draw_montage
-from tests.attack.crafted_dicom import crafted_dicom
+from tests.attack.crafted_dicom import FRAMES, PATIENT, ROWS, crafted_dicom, element, item
+from tests.attack.crafted_dicom import dicom as crafted
 from tests.explain.make_explained import DATA, make_bundle
 from tests.export import dicom_studies as studies
+from tests.export.dicom_objects import read_objects, seen, write
 
 UNCHANGED = (
     *("PatientID", "PatientName", "PatientBirthDate", "PatientSex", "StudyInstanceUID", "StudyID"),
     *("StudyDate", "StudyTime", "AccessionNumber", "ReferringPhysicianName"),
 )
-LONG = "a name of a class that is much longer than the sixty-four characters of a code meaning"
-NAMES = ("[/b] naïve\\\\Ψ", LONG, "color irregular > 3", "黑色素", "x" * 200, "tab\tand\nline", "b")
 
 
 @pytest.fixture(scope="module")
 def explainer() -> Explainer:
     return Explainer(make_bundle(open_data(DATA), "bottleneck"))
-
-
-@pytest.fixture(scope="module")
-def odd_names() -> Explainer:
-    """A model whose names are not made for DICOM; it looks at a part of the image, on two channels too few."""
-    bundle = make_bundle(open_data(DATA), "parallel")
-    names = {"classes": (LONG, "Mélanome"), "concepts": NAMES}
-    return Explainer(Bundle(bundle.model, Preparation(32, 3, "crop", "percentile", 0.9), **names))
-
-
-def seen(explanation: Explanation, count: int = 2) -> Explanation:
-    """The same, with the first concepts seen and the others not."""
-    concepts = tuple(replace(each, seen=i < count) for i, each in enumerate(explanation.concepts))
-    return replace(explanation, concepts=concepts)
-
-
-def write(explainer: Explainer, folder: Path, *images: Path | tuple[Path, int]) -> dict[str, list[Any]]:
-    """The objects of some images or frames, by their kind, in order."""
-    pairs = [each if isinstance(each, tuple) else (each, None) for each in images]
-    found = [seen(explainer.explain_file(path, frame, num_trees=0)) for path, frame in pairs]
-    written = write_dicom(explainer.bundle, found, folder)
-    assert written.errors == []
-    return read_objects(folder)
-
-
-def read_objects(folder: Path) -> dict[str, list[Any]]:
-    kinds: dict[str, list[Any]] = {"report": [], "picture": [], "map": []}
-    for path in sorted(folder.glob("*-2.25.*.dcm")):
-        kinds[path.name.split("-2.25.")[0].rpartition("-")[2]].append(pydicom.dcmread(path))
-    return {kind: sorted(found, key=lambda each: int(each.InstanceNumber)) for kind, found in kinds.items()}
 
 
 def items(node: Any, kind: str, meaning: str | None = None) -> list[Any]:
@@ -319,12 +277,52 @@ def test_a_header_that_cannot_be_repeated_is_refused(change: dict[str, Any], rea
         DicomSource.read(ImageFile(tmp_path / "bad.dcm"))
 
 
-def test_hostile_headers_are_refused_in_one_line(tmp_path: Path) -> None:
-    for number, crafted in enumerate(crafted_dicom()):
-        if crafted.kind != "DICOM header":
-            continue
+def test_hostile_headers_cost_at_most_a_line(explainer: Explainer, tmp_path: Path) -> None:
+    uids = {tag: ("UI", uid) for tag, uid in ((0x0020000D, studies.STUDY), (0x0020000E, studies.SERIES))}
+    nested = element(0x00100010, "SQ", item(element(PATIENT, "LO", "p")))
+    files = {
+        "plain": crafted(uids),
+        "long": crafted({**uids, PATIENT: ("UT", "x" * 1_000_000)}),
+        "lines": crafted({**uids, PATIENT: ("LO", b"a\nb\r\x1b[31m\0")}),
+        "frames": crafted({**uids, FRAMES: ("IS", "2147483647")}),
+        "name of items": crafted(uids, without=(PATIENT,)) + nested,
+        "no rows": crafted(uids, without=(ROWS,)),
+    }
+    files |= {each.name: each for each in crafted_dicom() if each.kind == "DICOM header"}
+    taken = []
+    for name, file in files.items():
+        path = tmp_path / f"{len(taken)}.dcm"
+        path.write_bytes(file) if isinstance(file, bytes) else file.write(path)
+        why = reason(path)
+        assert why is None or (len(why) < 600 and "\n" not in why)
+        taken += [name] if why is None else []
+    assert taken == ["plain"]
+
+
+def reason(path: Path) -> str | None:
+    """Why the header of a file is refused, None where it is taken."""
+    try:
+        assert DicomSource.read(ImageFile(path)) is not None
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def test_damaged_headers_cost_at_most_a_line(explainer: Explainer, tmp_path: Path) -> None:
+    """A byte here and there is another; what is still taken becomes objects."""
+    good = studies.slice_of_ct(tmp_path / "ct.dcm")
+    data, said = good.read_bytes(), seen(explainer.explain_file(good, num_trees=0))
+    end, chance = data.index(b"\xe0\x7f\x10\x00"), random.Random(0)
+    taken = 0
+    for number in range(40):
+        changed = bytearray(data)
+        for _ in range(chance.randint(1, 8)):
+            changed[chance.randrange(132, end)] = chance.randrange(256)
         path = tmp_path / f"{number}.dcm"
-        crafted.write(path)
-        with pytest.raises(ValueError, match=r"^[^\n]{1,600}$"):
-            DicomSource.read(ImageFile(path))
-    assert number > 40
+        path.write_bytes(changed)
+        why = reason(path)
+        assert "\n" not in (why or "")
+        if why is None and taken < 3:
+            taken += 1
+            write_dicom(explainer.bundle, [replace(said, source=ImageFile(path))], tmp_path / "out")
+    assert taken == 3

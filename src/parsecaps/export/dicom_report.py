@@ -13,10 +13,12 @@ from parsecaps.export.dicom_codes import (
     possible_code,
     presence_code,
     scheme_item,
+    shortened,
 )
 from parsecaps.export.dicom_source import NAME, WARNING, Device, DicomSource, new_uid
 
 DESCRIPTION = "parsecaps report (research, unverified)"
+_LONGEST = 1024  # bytes of a text
 _DIGITS = 6  # of a number in the report, after the point
 
 
@@ -86,7 +88,7 @@ def _concept(concept: SeenConcept, explanation: Explanation, source: DicomSource
 
     presence = sr.Measurement(presence_code(), round(concept.presence, _DIGITS), codes.UCUM.NoUnits)
     return _group(
-        f"concept: {concept.name}",
+        shortened(f"concept: {concept.name}", _LONGEST),
         source,
         _algorithm(explanation, device),
         measurements=[presence],
@@ -145,4 +147,4 @@ def _comments(explanation: Explanation) -> list[str]:
         found.append(f"The model abstains: {listed} cannot be ruled out.")
     if explanation.reasons is None and explanation.concepts:
         found.append("The concepts stand beside the diagnosis; they need not be its reasons.")
-    return [*found, *explanation.strict_lines]
+    return [shortened(text, _LONGEST) for text in (*found, *explanation.strict_lines)]

@@ -3,11 +3,13 @@
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from parsecaps.data.files import visible
 from parsecaps.explain.explanation import Explanation
 from parsecaps.report.pictures import overlay_picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from PIL.ImageDraw import ImageDraw
     from PIL.ImageFont import FreeTypeFont
 
 _PANEL, _GAP, _COLUMNS = 320, 12, 4  # pixels of a picture, between two of them, and how many stand beside each other
@@ -82,6 +84,8 @@ def _wrapped(text: str, size: int, width: int) -> list[str]:
 
 
 def _cut(text: str, size: int, width: int) -> str:
+    """A text on one line, shortened until it fits."""
+    text = visible(" ".join(text.split()))
     if _font(size).getlength(text) <= width:
         return text
     while text and _font(size).getlength(f"{text}…") > width:
@@ -93,10 +97,7 @@ def _height(lines: list[tuple[str, int, tuple[int, int, int]]]) -> int:
     return sum(round(size * _LINE) for _, size, _ in lines) + _GAP
 
 
-def _write(pen: "object", lines: list[tuple[str, int, tuple[int, int, int]]], top: int) -> None:
-    from PIL.ImageDraw import ImageDraw
-
-    assert isinstance(pen, ImageDraw)
+def _write(pen: "ImageDraw", lines: list[tuple[str, int, tuple[int, int, int]]], top: int) -> None:
     for line, size, colour in lines:
         pen.text((_GAP, top), line, fill=colour, font=_font(size))
         top += round(size * _LINE)
@@ -108,4 +109,5 @@ def _font(size: int) -> "FreeTypeFont":
     from matplotlib import get_data_path
     from PIL import ImageFont
 
-    return ImageFont.truetype(f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf", size)
+    file = f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf"
+    return ImageFont.truetype(file, size, layout_engine=ImageFont.Layout.BASIC)  # the other one fails on some texts
