@@ -123,9 +123,10 @@ def test_a_picture_has_the_maps_and_says_what_it_is(explainer: Explainer, tmp_pa
     assert picture.SOPClassUID.name == "Secondary Capture Image Storage"
     said = seen(explainer.explain_file(image, num_trees=0))
     digest = weights_digest(explainer.bundle.model)
-    drawn = np.asarray(draw_montage(said, f"{WARNING}. parsecaps {__version__}, ParseCaps {digest}"))
+    footer = f"{WARNING}. parsecaps {__version__}, ParseCaps {digest}"
+    drawn = np.asarray(draw_montage(said, footer, "series 4, image 1"))
     assert np.array_equal(picture.pixel_array, drawn)
-    assert not np.array_equal(drawn, np.asarray(draw_montage(said, ". ")))
+    assert not np.array_equal(drawn, np.asarray(draw_montage(said, footer, "series 4, image 2")))
     assert WARNING in picture.ImageComments
     assert (picture.BurnedInAnnotation, picture.Laterality) == ("YES", "L")
     (reference,) = picture.SourceImageSequence

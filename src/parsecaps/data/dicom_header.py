@@ -19,7 +19,8 @@ _NEEDED = ("PatientID", "StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID
 _IDENTIFIERS = (*_NEEDED, "PatientName", "IssuerOfPatientID", "AccessionNumber", "StudyID", "FrameOfReferenceUID")
 _DESCRIPTIONS = (
     *("PatientBirthDate", "PatientSex", "PatientAge", "PatientSize", "PatientWeight"),
-    *("StudyDate", "StudyTime", "StudyDescription", "ReferringPhysicianName", "SeriesNumber", "Manufacturer"),
+    *("StudyDate", "StudyTime", "StudyDescription", "ReferringPhysicianName"),
+    *("SeriesNumber", "InstanceNumber", "Manufacturer"),
     *(
         "PositionReferenceIndicator",
         "Laterality",

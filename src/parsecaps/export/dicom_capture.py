@@ -21,7 +21,7 @@ def make_capture(explanation: Explanation, source: DicomSource, device: Device, 
     from pydicom.sr.codedict import codes
 
     footer = f"{WARNING}. {NAME} {__version__}, {device.kind} {device.digest}"
-    picture = np.asarray(draw_montage(explanation, footer))
+    picture = np.asarray(draw_montage(explanation, footer, source.numbers))
     capture = SCImage.from_ref_dataset(
         ref_dataset=source.stand_in,
         pixel_array=picture,

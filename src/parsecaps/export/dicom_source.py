@@ -87,6 +87,13 @@ class DicomSource:
         """Whether it is known where the pixels lie in the patient."""
         return all(keyword in self.header for keyword in _GEOMETRY)
 
+    @property
+    def numbers(self) -> str:
+        """Which image of the study it is, in words, as far as it says."""
+        named = [("series", self.header.get("SeriesNumber")), ("image", self.header.get("InstanceNumber"))]
+        named.append(("frame", None if self.frame is None else self.frame + 1))
+        return ", ".join(f"{name} {number}" for name, number in named if number is not None)
+
     @cached_property
     def stand_in(self) -> Any:
         """What highdicom is told of the source: a single frame of a plain class, without a patient.

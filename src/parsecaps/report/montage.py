@@ -19,11 +19,14 @@ _INK, _FAINT, _ALERT, _PAPER = (240, 240, 240), (170, 170, 170), (255, 200, 60),
 _SCALE = "Maps go from blue (a little) to yellow (most), each scaled to its own highest value."
 
 
-def draw_montage(explanation: Explanation, footer: str) -> "Image":
-    """The image, the map of the diagnosis and that of each concept seen, each under its name; the footer stands out."""
+def draw_montage(explanation: Explanation, footer: str, which: str = "") -> "Image":
+    """The image, the map of the diagnosis and that of each concept seen, each over its name; the footer stands out.
+
+    `which` says which image it is.
+    """
     from PIL import Image, ImageDraw
 
-    panels = [(["image as the model saw it"], overlay_picture(explanation.image, None))]
+    panels = [(["image as the model saw it", which], overlay_picture(explanation.image, None))]
     panels.append(
         (
             [f"diagnosis: {explanation.diagnosis}", f"probability {explanation.probability:.1%}"],
