@@ -238,6 +238,16 @@ def test_sloppy_headers_are_taken_as_far_as_dicom_allows(explainer: Explainer, t
     assert len(objects["map"]) == 3
 
 
+def test_a_source_that_is_too_large_gives_no_map(
+    explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = explainer.explain_file(studies.slice_of_ct(tmp_path / "ct.dcm"), num_trees=0)
+    monkeypatch.setattr("parsecaps.export.dicom._MOST_PIXELS", 64 * 64 - 1)
+    written = write_dicom(explainer.bundle, [said], tmp_path / "out")
+    assert [len(found) for found in read_objects(tmp_path / "out").values()] == [1, 1, 0]
+    assert written.errors == [f"{tmp_path / 'ct.dcm'} has 4,096 pixels, too many for parametric maps of it"]
+
+
 @pytest.mark.parametrize(
     "change",
     [

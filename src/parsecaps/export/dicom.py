@@ -19,6 +19,7 @@ _KINDS = ("report", "picture", "map")
 _LARGEST_SERIES = 10**6
 _OTHER_SERIES = 9
 _LONGEST_NAME = 40
+_MOST_PIXELS = 2**24  # of a map; highdicom holds several copies of it in memory
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ def write_dicom(bundle: Bundle, explanations: Sequence[Explanation], folder: Pat
         if source is None:
             errors.append(f"{explanation.name} is not a DICOM file, so no DICOM object was written for it")
             continue
+        if source.has_geometry and source.num_pixels > _MOST_PIXELS:
+            errors.append(f"{explanation.name} has {source.num_pixels:,} pixels, too many for parametric maps of it")
         name = f"{number:03d}-{plain_name(explanation.name)[:_LONGEST_NAME]}"
         with silence():
             for kind, item in _objects(explanation, source, device, bundle, series):
@@ -72,18 +75,25 @@ def write_dicom(bundle: Bundle, explanations: Sequence[Explanation], folder: Pat
 def _objects(
     explanation: Explanation, source: DicomSource, device: Device, bundle: Bundle, series: "_Series"
 ) -> Iterator[tuple[str, Any]]:
-    """Each object of an image, by its kind: a report, a picture and, in a known place, the maps of what is pictured."""
-    made = [("report", make_report(explanation, source, device, series.place("report", source)))]
-    made.append(("picture", make_capture(explanation, source, device, series.place("picture", source))))
-    if source.has_geometry:
-        maps = {f"class {explanation.diagnosis}": explanation.class_map}
-        maps |= {f"concept {each.name}": each.map for each in explanation.concepts if each.seen}
-        for title, found in maps.items():
-            name, place = title.partition(" ")[2], series.place("map", source, title)
-            made.append(("map", make_map(name, found, source, device, bundle.preparation, place)))
-    for kind, item in made:
+    """Each object of an image, complete, with its kind; one after another, for maps can be large."""
+    for kind, item in _made(explanation, source, device, bundle, series):
         source.complete(item)
         yield kind, item
+
+
+def _made(
+    explanation: Explanation, source: DicomSource, device: Device, bundle: Bundle, series: "_Series"
+) -> Iterator[tuple[str, Any]]:
+    """A report, a picture and, in a known place, the maps of what is pictured."""
+    yield "report", make_report(explanation, source, device, series.place("report", source))
+    yield "picture", make_capture(explanation, source, device, series.place("picture", source))
+    if not source.has_geometry or source.num_pixels > _MOST_PIXELS:
+        return
+    maps = [("class", explanation.diagnosis, explanation.class_map)]
+    maps += [("concept", each.name, each.map) for each in explanation.concepts if each.seen]
+    for kind, name, found in maps:
+        place = series.place("map", source, f"{kind} {name}")
+        yield "map", make_map(name, found, source, device, bundle.preparation, place)
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,11 @@ class DicomSource:
         return all(keyword in self.header for keyword in _GEOMETRY)
 
     @property
+    def num_pixels(self) -> int:
+        """Of a frame."""
+        return int(self.header.Rows) * int(self.header.Columns)
+
+    @property
     def numbers(self) -> str:
         """Which image of the study it is, in words, as far as it says."""
         named = [("series", self.header.get("SeriesNumber")), ("image", self.header.get("InstanceNumber"))]
