@@ -111,15 +111,17 @@ class Explainer:
         """Explain an image file; regions of the parse trees are also given in its own pixels."""
         raw = read_image(path, frame)
         height, width = raw.pixels.shape[:2]
+        source = ImageFile(Path(path), frame)
         return self.explain(
             self.bundle.preparation.prepare(raw),
-            name=ImageFile(Path(path), frame).name,
+            name=source.name,
             risk=risk,
             method=method,
             num_trees=num_trees,
             strict=strict,
             traversals=traversals,
             original_shape=(height, width),
+            source=source,
         )
 
     def explain(
@@ -136,13 +138,15 @@ class Explainer:
         truth: str | None = None,
         concept_truth: Mapping[str, bool] | None = None,
         original_shape: Shape | None = None,
+        source: ImageFile | None = None,
     ) -> Explanation:
         """Explain an image file, or an image (channels, size, size) in [0, 1] prepared as the bundle says.
 
         `method` is how maps are made; a model without routes gets Grad-CAM instead of "routes", and no trees. The
         first of `num_trees` is of the diagnosis, the others are of the most present concepts. `strict` explains the
         strict network instead, in which each capsule has one parent. `traversals` is how many numbers of the global
-        capsule move before the decoder. `original_shape` (height, width) is that of the image before its preparation.
+        capsule move before the decoder. `original_shape` (height, width) is that of the image before its preparation,
+        `source` the file that a prepared image came from.
         """
         if not isinstance(image, Tensor):
             return self.explain_file(
@@ -197,6 +201,7 @@ class Explainer:
             notes=tuple(notes),
             truth=truth,
             strict=self._strictness(ordinary) if strict else None,
+            source=source,
         )
 
     @cached_property
