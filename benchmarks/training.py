@@ -16,12 +16,12 @@ from torch import nn
 
 from benchmarks.timing import Task
 from parsecaps.config import Config
+from parsecaps.processes import find_processes
 from parsecaps.run import Run
 from parsecaps.training import Callbacks, Progress
 from parsecaps.training.build import build_batches, build_model, build_step
 from parsecaps.training.fit import train_run
 from parsecaps.training.optimizer import Schedule
-from parsecaps.training.processes import find_processes
 from parsecaps.training.start import start_run
 
 _WARM_UP = 2  # steps of either kind that are not counted

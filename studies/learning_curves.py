@@ -1,7 +1,7 @@
 """What weights to start from are worth: scores over the share of the training patients, from nothing and started.
 
     python -m studies.learning_curves train DATA --out runs/curves --set isic --share 25 --seed 0
-    python -m studies.learning_curves train DATA --out runs/curves --set isic --share 25 --seed 0 --start TRUNK --start-rate 0.2
+    python -m studies.learning_curves train DATA --out runs/curves --set isic --share 25 --seed 0 --start TRUNK
     python -m studies.learning_curves train DATA --out runs/curves --set isic --share 25 --seed 0 --imagenet
     python -m studies.learning_curves table --out runs/curves
 

@@ -25,6 +25,7 @@ VAGUE_NAMES = {"common", "helper", "helpers", "misc", "util", "utils"}
 FLOW = [
     *(
         "stopping",
+        "processes",
         "stored",
         "types",
         "config",

@@ -11,10 +11,10 @@ import parsecaps
 from parsecaps.config import load_config
 from parsecaps.data.files import make_first_free
 from parsecaps.explain.case_memory import remember_run
+from parsecaps.processes import Processes
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.fit import train_run
 from parsecaps.training.folder import new_run
-from parsecaps.training.processes import Processes
 from tests.training.make import PHANTOM, TINY, skewed_manifest
 
 CONFIG = load_config(None, [*PHANTOM, "training.epochs=1"])

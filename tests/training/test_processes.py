@@ -12,10 +12,10 @@ from torch import nn
 
 from parsecaps.config import load_config
 from parsecaps.models import ParseCaps
+from parsecaps.processes import Processes, find_processes
 from parsecaps.run import Run
 from parsecaps.training.checkpoint import read_tensors
 from parsecaps.training.fit import train_run
-from parsecaps.training.processes import Processes, find_processes
 from tests.training.make import TINY, skewed_manifest
 from tests.training.without_batch_statistics import image_norm
 

@@ -1,7 +1,7 @@
 """`parsecaps predict`: a trained model over files."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,7 +19,9 @@ from parsecaps.cli.output import (
 
 @one_line_errors
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a run, or of a saved model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The folder of a run or of a saved model, or hf://owner/name.")
+    ],
     inputs: Annotated[list[str], typer.Argument(metavar="FILES", help="Images, DICOM files, folders, or manifests.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="A .csv or .jsonl file; what it has already is kept.")],
     risk: Annotated[
@@ -42,6 +44,9 @@ def predict(
     a patient are read together as well: the answer is the class with the highest mean probability. Whose an image is,
     a manifest says or the DICOM file itself; frames of one file belong together.
 
+    For an archive of any size, `torchrun` starts several processes, on one machine or more that share the folders. Each
+    takes a part of the files, and the last one to finish writes the table. If one is killed, the same command goes on.
+
     **Examples**
 
     `parsecaps predict runs/cases-1 image.png --out answer.csv`
@@ -51,6 +56,8 @@ def predict(
     `parsecaps predict runs/cases-1 archive/ --out answers.csv --patients patients.csv`
 
     `parsecaps predict runs/cases-1 archive/ --out answers.csv --set batch_size=128`
+
+    `torchrun --standalone --nproc-per-node 4 -m parsecaps predict runs/cases-1 archive/ --out answers.csv`
 
     A YAML file and `--set` have the keys `risk`, `batch_size` and `device`.
     """
@@ -63,18 +70,23 @@ def predict(
 
     from parsecaps.config import PredictConfig, load_settings
     from parsecaps.prediction.archive import lock_file, write_patients, write_rows
-    from parsecaps.prediction.bundle import Bundle
-    from parsecaps.prediction.files import LeftOut, find_files
+    from parsecaps.prediction.bundle import Bundle, use_gpu
+    from parsecaps.prediction.files import LeftOut, Shard, find_files
+    from parsecaps.prediction.sharded import write_part
+    from parsecaps.processes import find_processes, meet
 
     given = {"risk": risk, "device": device}
     values = {key: value for key, value in given.items() if value is not None}
     chosen = load_settings(PredictConfig, config, settings or [], values=values)
+    processes = find_processes(1)
+    use_gpu(processes.rank_here)
     bundle = Bundle.load(model, chosen.device)
     calibration = bundle.calibration
     notes = [calibration.note] if calibration.note else []
     if chosen.risk is not None and (note := calibration.threshold(chosen.risk).note):
         notes.append(note)
-    left_out = LeftOut(own=[path for path in (out, lock_file(out), patients, json_file) if path is not None])
+    own = [path for path in (out, lock_file(out), patients, json_file) if path is not None]
+    left_out = LeftOut(own)
     err = console(stderr=True)
     with Progress(
         SpinnerColumn(),
@@ -82,20 +94,26 @@ def predict(
         TimeElapsedColumn(),
         console=err,
         transient=True,
-        disable=not err.is_terminal,
+        disable=not err.is_terminal or not processes.is_main,
     ) as progress:
         task = progress.add_task("predicting")
+
+        def show(done: int, failed: int) -> None:
+            progress.update(task, description=f"{done:,} images, {failed:,} errors")
+
+        how: dict[str, Any] = {"risk": chosen.risk, "batch_size": chosen.batch_size, "progress": show}
         try:
-            done, failed = write_rows(
-                out,
-                bundle,
-                find_files(inputs, left_out),
-                risk=chosen.risk,
-                batch_size=chosen.batch_size,
-                progress=lambda done, failed: progress.update(task, description=f"{done:,} images, {failed:,} errors"),
-            )
+            if processes.count > 1:
+                shard = Shard(processes.rank, processes.count)
+                merged = write_part(out, bundle, inputs, shard, own=own, meet=meet, **how)
+                if merged is None:  # another process is still at work, and will say what was done
+                    return
+                done, failed, left_out = merged.rows, merged.errors, merged.left_out
+            else:
+                done, failed = write_rows(out, bundle, find_files(inputs, left_out), **how)
         except KeyboardInterrupt as stopped:
-            raise type(stopped)(f"stopped; {out} keeps its rows, and the same command goes on with the rest") from None
+            kept = out if processes.count == 1 else f"{out}.part-*"
+            raise type(stopped)(f"stopped; {kept} keeps its rows, and the same command goes on with the rest") from None
     for note in notes:
         err.print(note, highlight=False, soft_wrap=True)
     rows = "1 new row" if done == 1 else f"{done:,} new rows"

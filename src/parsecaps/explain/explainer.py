@@ -116,15 +116,17 @@ class Explainer:
         """Explain an image file; regions of the parse trees are also given in its own pixels."""
         raw = read_image(path, frame)
         height, width = raw.pixels.shape[:2]
+        source = ImageFile(Path(path), frame)
         return self.explain(
             self.bundle.preparation.prepare(raw),
-            name=ImageFile(Path(path), frame).name,
+            name=source.name,
             risk=risk,
             method=method,
             num_trees=num_trees,
             strict=strict,
             traversals=traversals,
             original_shape=(height, width),
+            source=source,
         )
 
     def explain(
@@ -141,13 +143,15 @@ class Explainer:
         truth: str | None = None,
         concept_truth: Mapping[str, bool] | None = None,
         original_shape: Shape | None = None,
+        source: ImageFile | None = None,
     ) -> Explanation:
         """Explain an image file, or an image (channels, size, size) in [0, 1] prepared as the bundle says.
 
         `method` is how maps are made; a model without routes gets Grad-CAM instead of "routes", and no trees. The
         first of `num_trees` is of the diagnosis, the others are of the most present concepts. `strict` explains the
         strict network instead, in which each capsule has one parent. `traversals` is how many numbers of the global
-        capsule move before the decoder. `original_shape` (height, width) is that of the image before its preparation.
+        capsule move before the decoder. `original_shape` (height, width) is that of the image before its preparation,
+        `source` the file that a prepared image came from.
         """
         if not isinstance(image, Tensor):
             return self.explain_file(
@@ -202,6 +206,7 @@ class Explainer:
             notes=tuple(notes),
             truth=truth,
             strict=self._strictness(ordinary) if strict else None,
+            source=source,
         )
 
     @cached_property
@@ -314,6 +319,9 @@ def calibration_notes(bundle: Bundle, risk: float | None = None) -> list[str]:
 
 
 def load(run: Run | str | Path) -> Explainer:
-    """The model of a run, of a run's folder, or of a folder that holds a saved model, ready to predict and explain."""
+    """The model of a run or its folder, of a saved model's folder, or on the hub, ready to predict and explain.
+
+    On the Hugging Face hub it is called `hf://owner/name@revision`; without a revision, the newest is meant.
+    """
     folder = run.folder if isinstance(run, Run) else run
     return Explainer(Bundle.load(find_bundle(folder)))

@@ -11,12 +11,12 @@ from parsecaps.data.sources import open_data
 from parsecaps.data.splits import fold_divisions
 from parsecaps.pipeline.evaluate import evaluate_run, write_results
 from parsecaps.pipeline.train import fit_run, settled
+from parsecaps.processes import find_processes
 from parsecaps.run import Run
 from parsecaps.stopping import sigterm_raises
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.choose import absolute
 from parsecaps.training.folder import locked, new_run
-from parsecaps.training.processes import find_processes
 from parsecaps.training.threads import using_threads
 
 FOLDS = 5

@@ -44,20 +44,19 @@ def write_rows(
 
     Gives the number of new rows, and how many of them are errors. Memory does not grow with the number of files.
     """
-    if path.suffix not in (".csv", ".jsonl"):
-        raise ValueError(f"{path} is neither .csv nor .jsonl; choose one of them")
+    check_suffix(path)
     done = failed = 0
     names = columns(bundle)
-    with _owned(path):
+    with owned(path):
         _check_start(path, names)
         rest = _after(files, path)
         first = next(rest, None)  # what the file has is read before anything is added to it
         rest = rest if first is None else chain([first], rest)
         with open(path, "a", encoding="utf-8", newline="") as file:
-            if path.suffix == ".csv" and file.tell() == 0:
-                file.write(_header(names))
+            if file.tell() == 0:
+                write_header(file, path, names)
             for prediction in predict_files(bundle, rest, risk=risk, batch_size=batch_size):
-                _write(file, prediction, names if path.suffix == ".csv" else None)
+                write_row(file, path, prediction, names)
                 done, failed = done + 1, failed + bool(prediction.error)
                 if done % batch_size == 0:
                     file.flush()
@@ -65,8 +64,14 @@ def write_rows(
     return done, failed
 
 
+def check_suffix(path: Path) -> None:
+    """Refuse a table that would be neither CSV nor JSON lines."""
+    if path.suffix not in (".csv", ".jsonl"):
+        raise ValueError(f"{path} is neither .csv nor .jsonl; choose one of them")
+
+
 @contextmanager
-def _owned(path: Path) -> Iterator[None]:
+def owned(path: Path) -> Iterator[None]:
     """Make sure that no other process writes the table."""
     place = lock_file(path)
     lock = FileLock(place)  # let go by the system, also when a process is killed
@@ -161,19 +166,27 @@ def _is_answer(line: bytes) -> bool:
 
 
 def _header(names: list[str]) -> str:
+    """The first line of a CSV with these columns."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerow(names)
     return text.getvalue()
 
 
-def _write(file: IO[str], found: Prediction, names: list[str] | None) -> None:
+def write_header(file: IO[str], path: Path, names: list[str]) -> None:
+    """The first line of the file at a path, where its kind has one."""
+    if path.suffix == ".csv":
+        file.write(_header(names))
+
+
+def write_row(file: IO[str], path: Path, found: Prediction, names: list[str]) -> None:
+    """The answer to one image, as the file at a path has it."""
     place = {
         "image": found.image,
         "frame": found.frame,
         "patient": found.patient,
         "error": found.error,
     }
-    if names is None:
+    if path.suffix == ".jsonl":
         answer = {
             "class": found.label,
             "probabilities": found.probabilities,
@@ -194,6 +207,15 @@ def _write(file: IO[str], found: Prediction, names: list[str] | None) -> None:
     csv.writer(file, lineterminator="\n").writerow(["" if cells.get(name) is None else cells[name] for name in names])
 
 
+def cut_unfinished_line(path: Path) -> None:
+    """Cut off what a killed process left of its last line."""
+    with open(path, "rb+") as raw:
+        end = raw.seek(0, 2)
+        while end and (raw.seek(end - 1), raw.read(1))[1] != b"\n":
+            end -= 1
+        raw.truncate(end)
+
+
 def _after(files: Iterable[ImageFile], path: Path) -> Iterator[ImageFile]:
     """The files that come after those a table has already, which must be the same and in the same order."""
     source = iter(files)
@@ -211,11 +233,7 @@ def _finished(path: Path) -> Iterator[tuple[str, int | None]]:
     """The rows of a file, one at a time; a last line that a killed run left unfinished is cut off first."""
     if not path.exists():
         return
-    with open(path, "rb+") as raw:
-        end = raw.seek(0, 2)
-        while end and (raw.seek(end - 1), raw.read(1))[1] != b"\n":
-            end -= 1
-        raw.truncate(end)
+    cut_unfinished_line(path)
     try:
         for row in read_rows(path):
             yield row["image"], row["frame"]

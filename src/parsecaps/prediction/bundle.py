@@ -20,6 +20,7 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import prepare_image
 from parsecaps.models import PretrainedModel, load_model
 from parsecaps.prediction.calibration import Calibration
+from parsecaps.prediction.hub import fetch_model, is_hub_name, parse_hub_name
 from parsecaps.stored import checked, read_document
 
 BUNDLE_FILE = "bundle.json"
@@ -91,7 +92,10 @@ class Bundle:
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "cpu") -> "Bundle":
-        """Read what `save` wrote, or the run around it, with the model on a device; no code from the folder is run."""
+        """Read what `save` wrote, the run around it, or a model on the hub (`hf://owner/name@revision`), onto a device.
+
+        No code from the folder is run.
+        """
         folder, place = find_bundle(folder), find_device(device)
         path = folder / BUNDLE_FILE
         stored = checked(_Stored, read_document(path, _AGAIN), path, _AGAIN)
@@ -117,6 +121,12 @@ def find_device(wanted: str) -> torch.device:
     return torch.device("cuda" if there and wanted != "cpu" else "cpu")
 
 
+def use_gpu(number: int) -> None:
+    """Take this of the machine's GPUs, counted around from 0, for what runs on `cuda`; nothing where there is none."""
+    if torch.cuda.is_available():
+        torch.cuda.set_device(number % torch.cuda.device_count())
+
+
 def unnamed_concepts(count: int) -> tuple[str, ...]:
     """What concepts are called before anybody has named them.
 
@@ -137,7 +147,13 @@ def is_unnamed(name: str) -> bool:
 
 
 def find_bundle(folder: str | Path) -> Path:
-    """The folder of the model: itself, or that of the run it is the folder of."""
+    """The folder of the model: itself, that of the run it is the folder of, or the copy of one on the hub (`hf://`)."""
+    if is_hub_name(folder):
+        fetched = fetch_model(folder)
+        if not (fetched / BUNDLE_FILE).is_file():
+            name = parse_hub_name(folder)
+            raise FileNotFoundError(f"{name} has no {BUNDLE_FILE}; give a model of parsecaps export --to hub")
+        return fetched
     folder = Path(folder)
     for place in (folder, folder / "bundle"):
         if (place / BUNDLE_FILE).is_file():

@@ -1,7 +1,9 @@
 """Which images are asked for: files, folders with all below them, and manifests; each frame of a file with several."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
@@ -51,6 +53,11 @@ class LeftOut:
         if len(self.names) < _KEPT:
             self.names.append(path.relative_to(folder).as_posix())
 
+    def join(self, count: int, names: Sequence[str]) -> None:
+        """Add what another process left out."""
+        self.count += count
+        self.names = sorted([*self.names, *names])[:_KEPT]
+
     def sentence(self) -> str:
         """How many files were left out, with the names of some."""
         files = (
@@ -62,21 +69,48 @@ class LeftOut:
         return f"left out {files} hidden: {', '.join(map(visible, self.names[:_SHOWN]))}{more}"
 
 
+@dataclass(frozen=True)
+class Shard:
+    """The part of the work that is done here: every `count`-th file, from number `rank` on, counted from 0."""
+
+    rank: int = 0
+    count: int = 1
+
+
 def find_files(inputs: Iterable[str | Path], left_out: LeftOut | None = None) -> Iterator[ImageFile]:
     """The images of files, folders and manifests, in order; what cannot be read is named, not left out.
 
     A folder gives the files that are images by their ending or, where that says nothing, by their first bytes, in the
     order of their paths; its other files are counted in `left_out`.
     """
+    for _, image in find_shard(inputs, left_out, Shard()):
+        yield image
+
+
+def find_shard(inputs: Iterable[str | Path], left_out: LeftOut | None, shard: Shard) -> Iterator[tuple[int, ImageFile]]:
+    """The images of the files, or rows of a manifest, that are in the shard, with the number of the file among all.
+
+    Files of other shards are not opened, and not counted in `left_out`.
+    """
     left_out = LeftOut() if left_out is None else left_out
+    for number, look in enumerate(_units(inputs, left_out)):
+        if number % shard.count == shard.rank:
+            yield from ((number, image) for image in look())
+
+
+_Unit = Callable[[], Iterable[ImageFile]]  # looks into one file, or at one row of a manifest
+
+
+def _units(inputs: Iterable[str | Path], left_out: LeftOut) -> Iterator[_Unit]:
     for text in inputs:
         path = Path(text)
         if os.path.isdir(path):
-            yield from _images_below(path, left_out)
+            yield from (partial(_found_below, path, *found, left_out) for found in _walk(path))
+            yield partial(_if_empty, path)
         elif path.suffix.casefold() in manifest.SUFFIXES and os.path.isfile(path):
-            yield from _listed(path)
+            yield from (partial(iter, [image]) for image in _listed(path))
         else:
-            yield from _frames(path)
+            yield partial(_frames, path)
 
 
 def _listed(path: Path) -> Iterator[ImageFile]:
@@ -92,18 +126,23 @@ def _listed(path: Path) -> Iterator[ImageFile]:
         yield ImageFile(Path(problem.file), None, str(problem))
 
 
-def _images_below(folder: Path, left_out: LeftOut) -> Iterator[ImageFile]:
-    empty = True
-    for path, error in _walk(folder):
-        if error:
-            yield ImageFile(path, None, error)
-        elif path.name.startswith(".") or os.path.isdir(path) or not _is_image(path):
-            left_out.add(path, folder)
-            continue
-        else:
-            yield from _frames(path)
-        empty = False
-    if empty:
+def _found_below(folder: Path, path: Path, error: str, left_out: LeftOut) -> Iterator[ImageFile]:
+    """The images of a file that lies below a folder."""
+    if error:
+        yield ImageFile(path, None, error)
+    elif _is_left_out(path):
+        left_out.add(path, folder)
+    else:
+        yield from _frames(path)
+
+
+def _is_left_out(path: Path) -> bool:
+    return path.name.startswith(".") or os.path.isdir(path) or not _is_image(path)
+
+
+def _if_empty(folder: Path) -> Iterator[ImageFile]:
+    """The error of a folder that has nothing to give a row to."""
+    if all(not error and _is_left_out(path) for path, error in _walk(folder)):
         yield ImageFile(folder, None, f"{folder} has no image in it; check its path")
 
 

@@ -9,11 +9,11 @@ from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
 from parsecaps.data.cases import Split
 from parsecaps.models import MODELS, PretrainedModel
+from parsecaps.processes import Processes
 from parsecaps.run import Run
 from parsecaps.training.choose import reconstructs
 from parsecaps.training.loop import TrainingStep
 from parsecaps.training.objective import Objective
-from parsecaps.training.processes import Processes
 from parsecaps.training.terms import TermContext
 
 _CHUNK = 256  # images counted at a time

@@ -13,6 +13,7 @@ from parsecaps.config import Config
 from parsecaps.data.files import close_to_others, plain_name, refuse_links
 from parsecaps.models.pretrained import within_weights
 from parsecaps.prediction.bundle import Bundle, concept_names
+from parsecaps.processes import Processes, find_processes
 from parsecaps.run import Run
 from parsecaps.stopping import StopRequest, signals_ask, sigterm_raises
 from parsecaps.training.build import build_batches, build_model, build_step
@@ -22,7 +23,7 @@ from parsecaps.training.choose import Choice
 from parsecaps.training.folder import locked, new_run
 from parsecaps.training.loop import StoppedError, TrainingLoop, forget_all_but, write_history
 from parsecaps.training.optimizer import Schedule
-from parsecaps.training.processes import Processes, find_processes, join_processes
+from parsecaps.training.processes import join_processes
 from parsecaps.training.start import reopen_run, start_run, write_start
 from parsecaps.training.starting_weights import (
     StartingWeights,

@@ -1,49 +1,18 @@
-"""How many processes train together, and which of them this one is; Fabric joins them."""
+"""The processes that train together, joined by Fabric."""
 
 import logging
 import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 from parsecaps.data.files import close_to_others
+from parsecaps.processes import Processes
 from parsecaps.run import Run
-
-
-@dataclass(frozen=True)
-class Processes:
-    """`count` processes on `machines` machines; this one has the number `rank`, from 0.
-
-    `by_torchrun` says who started them: torchrun, or Fabric from the first one.
-    """
-
-    rank: int = 0
-    count: int = 1
-    machines: int = 1
-    by_torchrun: bool = False
-
-    @property
-    def is_main(self) -> bool:
-        """Whether this is the one that prints and writes files."""
-        return self.rank == 0
-
-    @property
-    def here(self) -> int:
-        """How many of them share this machine."""
-        return self.count // self.machines
-
-
-def find_processes(devices: int) -> Processes:
-    """Those of torchrun, or `devices` that Fabric starts from this one (a started one has its LOCAL_RANK)."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        count, here = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
-        return Processes(int(os.environ["RANK"]), count, count // here, by_torchrun=True)
-    return Processes(int(os.environ.get("LOCAL_RANK", 0)) if devices > 1 else 0, devices)
 
 
 @contextmanager

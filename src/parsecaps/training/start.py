@@ -25,10 +25,10 @@ from parsecaps.data.leaks import write_fingerprints
 from parsecaps.data.split_file import case_key, relative_name, row_key, write_split
 from parsecaps.data.splits import describe_parts, divide_data
 from parsecaps.data.tables import read_table
+from parsecaps.processes import Processes
 from parsecaps.run import Origin, Run
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.choose import Choice, absolute, choose
-from parsecaps.training.processes import Processes
 from parsecaps.training.starting_weights import StartingWeights, read_starting_weights
 
 _PACKAGES = ("torch", "lightning-fabric", "numpy", "monai", "pydicom", "pillow", "safetensors", "pydantic")

@@ -1,0 +1,189 @@
+"""Answers of several processes to one archive: each writes a part, and the last one to finish merges them.
+
+The processes need the same files and a common place for the table; they meet once, at the start. A part is a file
+beside the table with a line of JSON for each image, and a last line once it is finished. Where a process was killed,
+the same command goes on: finished parts stay, the others go on where they stopped. The merged table is the one that a
+single process would have written, byte for byte.
+"""
+
+import heapq
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from parsecaps.data.files import write_atomically
+from parsecaps.prediction.archive import (
+    check_suffix,
+    columns,
+    cut_unfinished_line,
+    lock_file,
+    owned,
+    write_header,
+    write_row,
+)
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.files import ImageFile, LeftOut, Shard, find_shard
+from parsecaps.prediction.predict import Prediction, predict_files
+
+_NUMBER, _FINISHED = "number", "finished"
+_LONGEST = 2**23  # bytes of the last line, which has at most a thousand names of files that are left out
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a merged table has: its rows, how many of them are errors, and what folders hold beside images."""
+
+    rows: int
+    errors: int
+    left_out: LeftOut
+
+
+def part_file(out: Path, shard: Shard) -> Path:
+    """Where a process writes its part of a table.
+
+    >>> part_file(Path("answers.csv"), Shard(0, 2)).name
+    'answers.csv.part-1-of-2.jsonl'
+    """
+    return out.with_name(f"{out.name}.part-{shard.rank + 1}-of-{shard.count}.jsonl")
+
+
+def write_part(
+    out: Path,
+    bundle: Bundle,
+    inputs: Iterable[str | Path],
+    shard: Shard,
+    *,
+    risk: float | None = None,
+    batch_size: int = 32,
+    own: Iterable[Path] = (),
+    meet: Callable[[], None] = lambda: None,
+    progress: Callable[[int, int], None] = lambda done, errors: None,
+) -> Merged | None:
+    """Write the part of this process, and merge all parts if it is the last; None where others are not finished yet.
+
+    What the part has already is not done again. `meet` waits for the other processes: none may finish before all have
+    seen what was there at the start. Files of one's `own` are not counted among those that are left out.
+    Memory does not grow with the number of files.
+    """
+    check_suffix(out)
+    parts = [part_file(out, Shard(rank, shard.count)) for rank in range(shard.count)]
+    part, lock = parts[shard.rank], lock_file(out)
+    locks = [lock_file(each) for each in parts]
+    with owned(part):
+        _check_others(out, shard)
+        meet()
+        if not _is_finished(part):
+            left_out = LeftOut([out, lock, *parts, *locks, *own])
+            _write(part, bundle, find_shard(inputs, left_out, shard), risk, batch_size, progress)
+            with open(part, "a", encoding="utf-8") as file:
+                file.write(json.dumps({_FINISHED: [left_out.count, left_out.names]}) + "\n")
+    with FileLock(lock):  # of those that finish at the same moment one merges
+        merged = _merge(out, parts, columns(bundle)) if all(map(_is_finished, parts)) else None
+        with suppress(OSError):  # Windows removes it only when it is let go
+            lock.unlink()
+    return merged
+
+
+def _check_others(out: Path, shard: Shard) -> None:
+    """Refuse a table that is there already, and parts of another number of processes."""
+    named = re.compile(rf"{re.escape(out.name)}\.part-\d+-of-(\d+)\.jsonl")
+    counts = {int(found[1]) for path in out.parent.iterdir() if (found := named.fullmatch(path.name))}
+    for count in sorted(counts - {shard.count}):
+        raise ValueError(f"{out} has parts of {count} processes beside it; go on with {count}, or remove the parts")
+    if out.exists():
+        raise ValueError(
+            f"{out} is there already, and several processes write a new table; choose another file, or use one process"
+        )
+
+
+def _write(
+    part: Path,
+    bundle: Bundle,
+    files: Iterable[tuple[int, ImageFile]],
+    risk: float | None,
+    batch_size: int,
+    progress: Callable[[int, int], None],
+) -> None:
+    """Add a line to the part for each file that it lacks."""
+    numbers: deque[int] = deque()  # of the images that are being predicted
+
+    def images() -> Iterator[ImageFile]:
+        for number, image in _after(files, part):
+            numbers.append(number)
+            yield image
+
+    done = failed = 0
+    with open(part, "a", encoding="utf-8", newline="") as file:
+        for prediction in predict_files(bundle, images(), risk=risk, batch_size=batch_size):
+            file.write(json.dumps({_NUMBER: numbers.popleft(), **asdict(prediction)}) + "\n")
+            done, failed = done + 1, failed + bool(prediction.error)
+            if done % batch_size == 0:
+                file.flush()
+            progress(done, failed)
+
+
+def _after(files: Iterable[tuple[int, ImageFile]], part: Path) -> Iterator[tuple[int, ImageFile]]:
+    """The files that come after those a part has already, which must be the same and in the same order."""
+    cut_unfinished_line(part)
+    source = iter(files)
+    for row in _rows(part):
+        number, image = next(source, (-1, None))
+        if image is None or (number, str(image.path), image.frame) != (row[_NUMBER], row["image"], row["frame"]):
+            found = "nothing" if image is None else image.name
+            raise ValueError(f"{part} has {row['image']}, but the input has {found} there; remove the parts")
+    yield from source
+
+
+def _merge(out: Path, parts: list[Path], names: list[str]) -> Merged:
+    """Write the table from all parts, file by file in the order of the input, and remove the parts."""
+    rows = errors = 0
+    with write_atomically(out) as file:
+        write_header(file, out, names)
+        for row in heapq.merge(*map(_rows, parts), key=lambda row: int(row[_NUMBER])):
+            del row[_NUMBER]
+            prediction = Prediction(**row)
+            write_row(file, out, prediction, names)
+            rows, errors = rows + 1, errors + bool(prediction.error)
+    left_out = LeftOut()
+    for part in parts:
+        left_out.join(*_last_line(part)[_FINISHED])
+    for part in parts:
+        part.unlink()
+    return Merged(rows, errors, left_out)
+
+
+def _rows(part: Path) -> Iterator[dict[str, Any]]:
+    """The answers of a part, one at a time."""
+    with open(part, encoding="utf-8") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+                if _FINISHED in row:
+                    return
+                row[_NUMBER], row["image"], row["frame"]
+            except (KeyError, TypeError, ValueError):
+                raise ValueError(f"{part} has a line that is no answer; remove the part") from None
+            yield row
+
+
+def _is_finished(part: Path) -> bool:
+    return part.exists() and _FINISHED in _last_line(part)
+
+
+def _last_line(part: Path) -> dict[str, Any]:
+    """The last line of a part, empty where it is no line of JSON."""
+    with open(part, "rb") as file:
+        file.seek(max(0, file.seek(0, 2) - _LONGEST))
+        lines = file.read().splitlines()
+    try:
+        found = json.loads(lines[-1])
+    except (IndexError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
