@@ -40,14 +40,16 @@ def gradient(x: Tensor, alpha: float | Tensor, upstream: Tensor, dim: int = -1) 
     return torch.autograd.grad(entmax(x, alpha, dim), x, upstream)[0]
 
 
-@pytest.fixture(params=["eager", "small blocks", "fixed steps", "exported"])
+@pytest.fixture(params=["eager", "small blocks", "fixed steps", "exported", "exported by steps"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every way through the code: by blocks with a stopping test, at once as in a graph or on a GPU, and exported."""
     if request.param == "small blocks":
         monkeypatch.setattr(implementation, "_BLOCK", 20)
     if request.param == "fixed steps":
         monkeypatch.setattr(implementation, "_at_once", lambda x: True)
-    with tracing_for_export() if request.param == "exported" else nullcontext():
+    if request.param == "exported by steps":
+        monkeypatch.setattr(implementation, "_MOST_SORTED", 0)
+    with tracing_for_export() if request.param.startswith("exported") else nullcontext():
         yield
 
 

@@ -100,7 +100,9 @@ def compare_answers(want: Arrays, got: Arrays) -> float:
     for name in want.keys() & {"probabilities", "presence"}:
         worst = max(worst, float(np.abs(want[name] - got[name]).max()))
     if worst > PROBABILITY:
-        raise ValueError(f"the exported file is wrong: a probability or presence is off by {worst:.1g}; nothing is kept")
+        raise ValueError(
+            f"the exported file is wrong: a probability or presence is off by {worst:.1g}; nothing is kept"
+        )
     named = want["probabilities"][np.arange(len(got["logits"])), got["logits"].argmax(1)]
     if (want["probabilities"].max(1) - named > 2 * PROBABILITY).any():
         raise ValueError("the exported file is wrong: it names another class than the model; nothing is kept")
@@ -130,7 +132,9 @@ def compare_trees(want: Arrays, got: Arrays) -> None:
             off = float(np.abs(wanted - given).max())
             if off > MAP * float(wanted.max()):
                 share = off / float(wanted.max())
-                raise ValueError(f"the exported file is wrong: a tree is off by {share:.1g} of its maximum; nothing is kept")
+                raise ValueError(
+                    f"the exported file is wrong: a tree is off by {share:.1g} of its maximum; nothing is kept"
+                )
 
 
 def flows(outputs: Arrays, target: int) -> Iterator[np.ndarray]:
@@ -165,7 +169,11 @@ def _keep_outputs(model: Any, names: list[str]) -> None:
             needed.update(node.input)
     outputs = [each for each in model.graph.output if each.name in names]
     constants = [each for each in model.graph.initializer if each.name in needed]
-    for field, kept in ((model.graph.node, nodes[::-1]), (model.graph.output, outputs), (model.graph.initializer, constants)):
+    for field, kept in (
+        (model.graph.node, nodes[::-1]),
+        (model.graph.output, outputs),
+        (model.graph.initializer, constants),
+    ):
         kept = list(kept)
         del field[:]
         field.extend(kept)

@@ -101,5 +101,8 @@ def _trees(traced: Trace, path: AttributionPath, targets: list[Target]) -> dict[
         "tree_strict": strict,
         "tree_top": top,
         **{f"tree_down_{i}": down for i, down in enumerate(downs, 1)},
-        **{f"tree_activity_{i}": traced.layers[layer][0].norm(dim=-1) for i, layer in enumerate(tree_layers(traced.cells))},
+        **{
+            f"tree_activity_{i}": traced.layers[layer][0].norm(dim=-1)
+            for i, layer in enumerate(tree_layers(traced.cells))
+        },
     }

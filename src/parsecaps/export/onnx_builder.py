@@ -42,6 +42,7 @@ class GraphBuilder:
         self.constants: dict[str, np.ndarray] = {}
         self._made: dict[Any, tuple[str, ...]] = {}
         self._kept: dict[Any, str] = {}
+        self._makers: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def node(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> tuple[str, ...]:
         """The names of the outputs of a node, which is new if there is none like it."""
@@ -51,6 +52,7 @@ class GraphBuilder:
             names = tuple(f"{kind}_{number}" if not i else f"{kind}_{number}_{i}" for i in range(outputs))
             self.nodes.append((kind, inputs, attributes, names))
             self._made[key] = names
+            self._makers.update(dict.fromkeys(names, (kind, inputs)))
         return self._made[key]
 
     def constant(self, value: Tensor | np.ndarray | Sequence[int]) -> str:
@@ -61,6 +63,11 @@ class GraphBuilder:
             name = f"constant_{len(self.constants)}"
             self.constants[name], self._kept[key] = array.copy(), name
         return self._kept[key]
+
+    def squared(self, name: str) -> str | None:
+        """The name of the tensor whose square this is, if it is one."""
+        kind, inputs = self._makers.get(name, ("", ()))
+        return inputs[0] if kind == "Mul" and inputs[0] == inputs[1] else None
 
     def value_of(self, constant: Tensor) -> Value:
         """A constant as a value."""
@@ -87,7 +94,9 @@ class GraphBuilder:
             if (actual := _without_merging(root, shape)) is not None:
                 return Value(self._reshaped(root, actual), shape, actual, value.dtype, root)
             root = self.full(root)
-        return Value(self._reshaped(root, shape), shape, shape, value.dtype, value if value.root is None else value.root)
+        return Value(
+            self._reshaped(root, shape), shape, shape, value.dtype, value if value.root is None else value.root
+        )
 
     def _reshaped(self, value: Value, shape: Shape) -> str:
         if value.actual == shape:

@@ -230,10 +230,11 @@ def _reduce(b: GraphBuilder, o: Operation, x: Value, dim: Any = None, keepdim: b
     if any(x.actual[axis] != x.shape[axis] for axis in dims):
         x = b.full(x)
     x = b.cast(x, torch.int64 if x.dtype == torch.bool else x.dtype)
-    (name,) = b.node(f"Reduce{kind}", x.name, b.constant(dims), keepdims=int(keepdim))
-    actual = tuple(
-        1 if axis in dims else size for axis, size in enumerate(x.actual) if keepdim or axis not in dims
-    )
+    given = x.name
+    if kind == "Sum" and (squared := b.squared(given)) is not None:
+        kind, given = "SumSquare", squared
+    (name,) = b.node(f"Reduce{kind}", given, b.constant(dims), keepdims=int(keepdim))
+    actual = tuple(1 if axis in dims else size for axis, size in enumerate(x.actual) if keepdim or axis not in dims)
     return b.cast(Value(name, o.shapes[0], actual, x.dtype), o.dtypes[0])
 
 
@@ -278,7 +279,14 @@ def _softmax(b: GraphBuilder, o: Operation, x: Value, dim: int, half: bool) -> V
 
 @_handles("native_batch_norm", "_native_batch_norm_legit_no_training")
 def _batch_norm(
-    b: GraphBuilder, o: Operation, x: Value, weight: Value | None, bias: Value | None, mean: Value, var: Value, *more: Any
+    b: GraphBuilder,
+    o: Operation,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    var: Value,
+    *more: Any,
 ) -> tuple[Value, ...]:
     eps = more[-1]
     ones, zeros = (b.value_of(fill(mean.shape)) for fill in (torch.ones, torch.zeros))
@@ -363,7 +371,13 @@ def _pad(b: GraphBuilder, o: Operation, x: Value, padding: Sequence[int], number
 
 @_handles("slice")
 def _slice(
-    b: GraphBuilder, o: Operation, x: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    b: GraphBuilder,
+    o: Operation,
+    x: Value,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
 ) -> Value:
     if x.shape == o.shapes[0]:
         return x

@@ -142,7 +142,9 @@ def _with_batch(one: Sequence[int], other: Sequence[int]) -> Shape:
     for low, high in zip(one, other, strict=True):
         times, rest = divmod(low, _BATCHES[0])
         if low != high and (rest or high != times * _BATCHES[1]):
-            raise ValueError(f"a size of the network is {low} for two images and {high} for three; it cannot be exported")
+            raise ValueError(
+                f"a size of the network is {low} for two images and {high} for three; it cannot be exported"
+            )
         shape.append(low if low == high else -times)
     return tuple(shape)
 
