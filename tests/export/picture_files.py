@@ -37,7 +37,7 @@ def write_pictures(folder: Path) -> list[Path]:
     add("tiny.png", picture(5, 3, 3))
     add("pixel.png", picture(1, 1, 3))
     add("wide.png", picture(9, 400))
-    add("large.png", picture(900, 1300, 3))
+    add("large.png", picture(500, 701, 3))
     add("black.png", Image.new("L", (30, 20)))
     add("palette.png", picture(120, 99, 3).quantize(37))
     add("palette-clear.png", picture(50, 70, 3).quantize(16), transparency=3)

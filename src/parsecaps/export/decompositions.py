@@ -21,6 +21,7 @@ _BY_PYTORCH = (
     aten._softmax_backward_data,
     aten.threshold_backward,
     aten.sigmoid_backward,
+    aten.tanh_backward,
     aten.linalg_vector_norm,
     aten.rsub,
     aten.hardtanh,
