@@ -1,4 +1,4 @@
-"""The numbers that an opened page shows of its open case, whoever computed them: a file, a server or the page itself."""
+"""The numbers that a page shows of its open case, whoever computed them: a file, a server or the page itself."""
 
 import json
 import re

@@ -13,7 +13,7 @@ const ELSEWHERE = [
   ["TIFF", [0x4d, 0x4d, 0, 0x2b]],
   ["GIF", [0x47, 0x49, 0x46]],
   ["WebP", [0x52, 0x49, 0x46, 0x46]],
-  ["gzip file, such as NIfTI,", [0x1f, 0x8b]],
+  ["gzip file", [0x1f, 0x8b]],
 ];
 const CONVERT = "this page reads PNG, JPEG and BMP; convert it, or use `parsecaps explain`";
 

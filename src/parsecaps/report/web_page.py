@@ -1,4 +1,4 @@
-"""The page that runs a model in a browser: the network, ONNX Runtime and the script (`page/src/web`) inside one file."""
+"""The page that runs a model in a browser: network, ONNX Runtime and script (`page/src/web`) inside one file."""
 
 from collections.abc import Sequence
 from typing import Any
