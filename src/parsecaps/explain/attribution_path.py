@@ -146,7 +146,7 @@ class AttributionPath:
 
 
 def _gradients_at(inputs: Sequence[Tensor], outputs: Tensor, each: Tensor) -> tuple[Tensor, ...]:
-    """The gradients at the inputs for each of several gradients at the outputs (T, ...): one (T, ...) for each input."""
+    """For each of several gradients at the outputs (T, ...), those at the inputs: one (T, ...) for each input."""
     return torch.vmap(lambda one: torch.autograd.grad(outputs, inputs, one, retain_graph=True))(each)
 
 

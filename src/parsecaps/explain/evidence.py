@@ -108,8 +108,8 @@ def tree_levels(
 ) -> list[Level]:
     """The grids from the primary one up; the layer that stands for each is that of its block's last cell.
 
-    `strict`, which may be a tensor without axes, leaves out what reached a capsule's parents beside its single one: the axial branch averages the children
-    at a parent's place, whatever parent they chose.
+    `strict`, which may be a tensor without axes, leaves out what reached a capsule's parents beside its single one: the
+    axial branch averages the children at a parent's place, whatever parent they chose.
     """
     levels, below = [Level(0, widths[0], None)], 0
     for end in tree_layers(cells)[1:]:

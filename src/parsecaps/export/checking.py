@@ -17,6 +17,7 @@ PROBABILITY = 1e-4  # how far a probability or a presence may be off
 MAP = 1e-3  # how far a number of a map or a tree may be off, of its maximum
 EXPLAINED = 8  # validation cases whose maps are checked, beside the drawn images
 _FAINT = 1e-2  # of the strongest map of an image: a map below is measured by this
+_AT_A_STEP = 1e-3  # the share of pixels that may lie beside a ReLU at its step
 _NO_EVIDENCE = 1e-5  # of presence or logit: below, a tree has nothing but rounding to share out
 
 Arrays = Mapping[str, np.ndarray]
@@ -47,7 +48,7 @@ def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> Checked:
     session = open_session(model.SerializeToString())
     want, worst, count = answer_graph(source.bundle).function, 0.0, 0
     for images in chain(source.validation(), [source.drawn()]):
-        for batch in [images] if graph.any_batch else images.split(1):
+        for batch in [images] if graph.any_batch else _one_by_one(images):
             worst = max(worst, compare_answers(arrays(want(batch)), run(session, batch)))
             count += len(batch)
     lines = [f"checked on {source.checked_on}: every class is the same, probabilities to {worst:.0e}"]
@@ -58,14 +59,18 @@ def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> Checked:
 
 def _check_explanations(path: Path, graph: ModelGraph, source: ExportSource) -> list[str]:
     session, worst, count = open_session(path), 0.0, 0
-    cases = (image for batch in source.validation() for image in batch.split(1))
-    for image in chain(islice(cases, EXPLAINED), source.drawn().split(1)):
+    cases = (image for batch in source.validation() for image in _one_by_one(batch))
+    for image in chain(islice(cases, EXPLAINED), _one_by_one(source.drawn())):
         want, got = arrays(graph.function(image)), run(session, image)
         worst = max(worst, compare_maps(want, got))
         if "tree_top" in want:
             compare_trees(want, got)
         count += 1
     return [f"the maps of {count} of these are the same to {worst:.0e} of their maximum"]
+
+
+def _one_by_one(images: Tensor) -> list[Tensor]:
+    return [image.unsqueeze(0) for image in images]
 
 
 def open_session(model: Path | bytes) -> Any:
@@ -110,15 +115,20 @@ def compare_answers(want: Arrays, got: Arrays) -> float:
 
 
 def compare_maps(want: Arrays, got: Arrays) -> float:
-    """Refuse other maps than those wanted; gives how far they are off, of the maximum of each map."""
+    """Refuse other maps than those wanted; gives how far they are off, of the maximum of each map.
+
+    A ReLU that gets nearly 0 may let the gradient through in one of the two and not in the other, which changes the
+    pixels around it; so one pixel in a thousand may be off ten times as far.
+    """
     _check_finite(got)
     known = _compared(want)
     maps, others = want["maps"][0][:known], got["maps"][0][:known]
     largest = maps.max((1, 2), initial=0)
     scale = np.maximum(largest, _FAINT * largest.max(initial=0))
-    off = np.abs(maps - others).max((1, 2), initial=0)
-    worst = float((off[off > 0] / np.maximum(scale[off > 0], np.finfo(np.float32).tiny)).max(initial=0))
-    if worst > MAP:
+    off = np.abs(maps - others) / np.maximum(scale, np.finfo(np.float32).tiny)[:, None, None]
+    worst = float(np.quantile(off, 1 - _AT_A_STEP, axis=(1, 2)).max(initial=0))
+    if worst > MAP or off.max(initial=0) > 10 * MAP:
+        worst = max(worst, float(off.max()))
         raise ValueError(f"the exported file is wrong: a map is off by {worst:.1g} of its maximum; nothing is kept")
     return worst
 

@@ -34,6 +34,11 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return {**get_decompositions(_BY_PYTORCH), **_OURS}
 
 
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(f"the network cannot be exported: {what}")
+
+
 def _expm1(x: Tensor) -> Tensor:
     """By tanh, which keeps its digits near 0, where exp(x) - 1 has none left; for x that is not large."""
     t = torch.tanh(x / 2)
@@ -60,7 +65,7 @@ def _select_backward(grad: Tensor, sizes: Sequence[int], dim: int, index: int) -
 
 
 def _slice_backward(grad: Tensor, sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Tensor:
-    assert step == 1, "a slice that leaves out some has no gradient here"
+    _require(step == 1, "it takes a gradient of every second number of a tensor")
     dim = range(len(sizes))[dim]
     start = range(sizes[dim])[start] if start < sizes[dim] else sizes[dim]
     padding = [0, 0] * (len(sizes) - 1 - dim) + [start, sizes[dim] - start - grad.shape[dim]]
@@ -68,7 +73,10 @@ def _slice_backward(grad: Tensor, sizes: Sequence[int], dim: int, start: int, en
 
 
 def _diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    assert (offset, dim1 % (x.dim() + 1), dim2 % (x.dim() + 1)) == (0, x.dim() - 1, x.dim()), "another diagonal"
+    _require(
+        (offset, dim1 % (x.dim() + 1), dim2 % (x.dim() + 1)) == (0, x.dim() - 1, x.dim()),
+        "it makes a matrix of another diagonal than the first",
+    )
     return x.unsqueeze(-1) * torch.eye(x.shape[-1], dtype=x.dtype)
 
 
@@ -82,7 +90,7 @@ def _batch_norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor, var: Tensor, *others: Any
 ) -> tuple[Tensor, None, None]:
     train, eps = others[-3], others[-2]
-    assert not train, "only networks in evaluation mode are exported"
+    _require(not train, "it is in training mode")
     scale = torch.rsqrt(var + eps) if weight is None else weight * torch.rsqrt(var + eps)
     return grad * scale.view(-1, *[1] * (grad.dim() - 2)), None, None
 
@@ -100,7 +108,10 @@ def _convolution_backward(
     groups: int,
     mask: Sequence[bool],
 ) -> tuple[Tensor, None, None]:
-    assert not transposed and list(mask) == [True, False, False], "weights need no gradient"
+    _require(
+        not transposed and list(mask) == [True, False, False],
+        "it takes a gradient of weights, or of a transposed convolution",
+    )
     missing = []
     for axis, (step, pad, spread) in enumerate(zip(stride, padding, dilation, strict=True)):
         reached = (grad.shape[2 + axis] - 1) * step - 2 * pad + spread * (weight.shape[2 + axis] - 1) + 1
@@ -112,14 +123,17 @@ def _avg_pool2d_backward(
     grad: Tensor, x: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], *others: Any
 ) -> Tensor:
     side = kernel[0]
-    assert set(kernel) == set(stride or kernel) == {side} and not any(padding), "windows that overlap have no gradient"
+    _require(
+        set(kernel) == set(stride or kernel) == {side} and not any(padding),
+        "it takes a gradient of pooling over windows that overlap",
+    )
     for axis in (2, 3):
         size = x.shape[axis]
         count = torch.tensor([float(min(side, size - start)) for start in range(0, size, side)][: grad.shape[axis]])
         grad = grad / count.view(-1, *[1] * (3 - axis))
         wide = grad.unsqueeze(axis + 1).expand(*grad.shape[: axis + 1], side, *grad.shape[axis + 1 :])
         grad = wide.flatten(axis, axis + 1).narrow(axis, 0, min(size, side * grad.shape[axis]))
-        assert grad.shape[axis] == size, "what a window leaves out has no gradient here"
+        _require(grad.shape[axis] == size, "it takes a gradient of pooling that leaves out a border")
     return grad
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.evidence import evidence_flow, is_strict, tree_layers, tree_levels
 from parsecaps.explain.route_maps import route_maps
 from parsecaps.explain.trace import Target, Trace, has_routes, trace
+from parsecaps.nn.couplings import Coupling
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.types import Output
 
@@ -70,9 +71,18 @@ def explained_graph(bundle: Bundle, trees: bool) -> ModelGraph:
     return ModelGraph(explain, any_batch=False)
 
 
-def _frozen(bundle: Bundle) -> torch.nn.Module:
-    """A copy of the model whose weights need no gradient: those of the maps are of images and capsules."""
-    return copy.deepcopy(bundle.model).eval().requires_grad_(False)
+def _frozen(bundle: Bundle) -> nn.Module:
+    """A copy of the model whose weights need no gradient: those of the maps are of images and capsules.
+
+    What it learned of alpha is a number, for which entmax takes fewer operations.
+    """
+    model = copy.deepcopy(bundle.model).eval().requires_grad_(False)
+    for module in model.modules():
+        if isinstance(module, Coupling) and isinstance(module.alpha, Tensor):
+            alpha = float(module.alpha.clamp(1, 2))
+            del module.alpha
+            module.alpha = alpha
+    return model
 
 
 def _answer(bundle: Bundle, output: Output) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""`parsecaps export MODEL --to onnx`: the model as one file for ONNX Runtime, with the maps along its routes if asked for.
+"""The model as one file for ONNX Runtime, with the maps along its routes if asked for.
 
 `docs/export.md` says what the file holds. The export goes from PyTorch's operations to those of ONNX by itself
 (`tracing`, `onnx_operators`) and not by `torch.onnx.export`, which cannot trace gradients, takes a minute for a network
@@ -109,8 +109,8 @@ FORMAT = ExportFormat(
     name="onnx",
     purpose="ONNX Runtime, in any language and without this package",
     needs="pip install 'parsecaps[export]'; with --maps a model that routes, such as ParseCaps",
-    gives="one file: logits, calibrated probabilities and presences for any number of images; with --maps also the maps "
-    "along the routes, for one image at a time",
+    gives="one file: logits, calibrated probabilities and presences for any number of images; with --maps also the "
+    "maps along the routes, for one image at a time",
     suffix=".onnx",
     write=_write,
 )

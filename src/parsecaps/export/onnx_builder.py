@@ -144,7 +144,7 @@ class GraphBuilder:
         return self.node("Concat", *parts, axis=0)[0]
 
     def matmul(self, a: Value, b: Value, shape: Shape) -> Value:
-        """A product of matrices (..., n, d) and (..., d, m), or of rows and one matrix, with axes in front as there are.
+        """A product of matrices (..., n, d) and (..., d, m), or of rows and one matrix, with axes in front as is.
 
         PyTorch has all axes in front as one, and expands what is the same for all of them; ONNX needs neither.
         """
@@ -159,10 +159,29 @@ class GraphBuilder:
                 if each.root is not None and each.root.shape[-2:] == each.shape[-2:]:
                     front = each.root.shape[:-2]
             a, b = (self._shrunk(self.reshape(each, (*front, *each.shape[-2:]))) for each in (a, b))
+        a, b = self._without_scale(a, b)
         (name,) = self.node("MatMul", a.name, b.name)
         rows, columns = (a.shape[-2],), (b.shape[-1],)
         actual = broadcast([a.actual[:-2], b.actual[:-2]], len(front)) + rows + columns
         return self.reshape(Value(name, (*front, *rows, *columns), actual, a.dtype), shape)
+
+    def scale_rows(self, value: Value, row: Value) -> Value:
+        """Each row of a value times a constant one; where a constant matrix made the rows, another does it at once."""
+        kind, inputs = self._makers.get(value.name, ("", ()))
+        if kind == "MatMul" and (matrix := self.constants.get(inputs[1])) is not None and matrix.ndim == 2:
+            (name,) = self.node("MatMul", inputs[0], self.constant(matrix * self.constants[row.name]))
+            return Value(name, value.shape, value.actual, value.dtype)
+        return self.elementwise("Mul", [value, row], value.shape, value.dtype)
+
+    def _without_scale(self, a: Value, b: Value) -> tuple[Value, Value]:
+        """A product with a constant matrix whose rows take up the constant that each column of `a` was scaled by."""
+        kind, inputs = self._makers.get(a.name, ("", ()))
+        matrix = self.constants.get(b.name)
+        row = self.constants.get(inputs[1]) if kind == "Mul" else None
+        if matrix is None or row is None or matrix.ndim != 2 or row.shape != matrix.shape[:1]:
+            return a, b
+        scaled = self.constant(row[:, None] * matrix)
+        return Value(inputs[0], a.shape, a.actual, a.dtype), Value(scaled, b.shape, b.actual, b.dtype)
 
     def _shrunk(self, value: Value) -> Value:
         """A value whose axes in front are all of size 1, as a matrix; matrices themselves in full."""
@@ -177,7 +196,7 @@ class GraphBuilder:
         """The `onnx.ModelProto` with these outputs by their names."""
         from onnx import helper, numpy_helper
 
-        named = [("Identity", (self.full(value).name,), {}, (name,)) for name, value in outputs.items()]
+        named: list[Any] = [("Identity", (self.full(value).name,), {}, (name,)) for name, value in outputs.items()]
         nodes = _needed([*self.nodes, *named], set(outputs))
         used = {name for _, inputs, _, _ in nodes for name in inputs}
         protos = [helper.make_node(kind, inputs, names, **attr) for kind, inputs, attr, names in nodes]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from parsecaps.export.onnx_builder import GraphBuilder, Value, broadcast
+from parsecaps.export.onnx_builder import GraphBuilder, Value
 from parsecaps.export.tracing import Operation, Traced
 
 Results = Value | tuple[Value, ...]
@@ -194,7 +194,9 @@ def _clamp(b: GraphBuilder, o: Operation, x: Value, low: Any = None, high: Any =
     if _family(o.name) == "clamp_max":
         low, high = None, low
     for kind, end in (("Max", ends.get("min", low)), ("Min", ends.get("max", high))):
-        if end is not None:
+        if kind == "Max" and end == 0:
+            x = b.elementwise("Relu", [x], x.shape, x.dtype)
+        elif end is not None:
             x = b.elementwise(kind, [x, _as_value(b, end, x.dtype)], x.shape, x.dtype)
     return x
 
@@ -219,6 +221,8 @@ def _addmm(b: GraphBuilder, o: Operation, bias: Value, x: Value, y: Value) -> Va
 def _on_rows(b: GraphBuilder, kind: str, x: Value, row: Value) -> Value:
     """An operation of each row of `x` with one row, in the shape that `x` had before its rows were put together."""
     root = x.root if x.root is not None and x.root.shape[-1] == x.shape[-1] else x
+    if kind == "Mul":
+        return b.reshape(b.scale_rows(root, row), x.shape)
     return b.reshape(b.elementwise(kind, [root, row], root.shape, x.dtype), x.shape)
 
 
@@ -242,7 +246,8 @@ def _reduce(b: GraphBuilder, o: Operation, x: Value, dim: Any = None, keepdim: b
 def _var_mean(
     b: GraphBuilder, o: Operation, x: Value, dim: Sequence[int], *, correction: float = 0, keepdim: bool = False
 ) -> tuple[Value, Value]:
-    assert not correction and keepdim, "the variance of layer normalisation"
+    if correction or not keepdim:
+        raise ValueError("the network takes another variance than layer normalisation does; it cannot be exported")
     shape = o.shapes[0]
     axes = b.constant([axis % len(x.shape) for axis in dim])
     x = b.full(x)

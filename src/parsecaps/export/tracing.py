@@ -24,8 +24,8 @@ _NEVER_FOLDED = ("aten.expand.default", "aten.repeat.default")  # a constant mad
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation: its name as in `aten.add.Tensor`, its arguments, in which `Operation`s stand for results of others,
-    and for each of its results the shape and the type. `value` is set for constants.
+    """One operation: its name as in `aten.add.Tensor`, its arguments, in which an `Operation` stands for its result, and
+    for each of its own results the shape and the type. `value` is set for constants.
     """
 
     name: str
@@ -70,7 +70,9 @@ class _Reader:
         one, other = (list(graph.graph.nodes) for graph in (self.first, self.last))
         if [str(node.target) for node in one] != [str(node.target) for node in other]:
             raise ValueError("the network does different things for two images and for three; it cannot be exported")
-        operations, image, outputs = [], None, ()
+        operations: list[Operation] = []
+        image: Operation | None = None
+        outputs: tuple[Operation, ...] = ()
         for node, twin in zip(one, other, strict=True):
             if node.op == "output":
                 outputs = tuple(self.found[each] for each in node.args[0])
