@@ -117,7 +117,7 @@ def _advice(size: float, maps: bool) -> str:
 FORMAT = ExportFormat(
     name="web",
     purpose="one page that runs the model in a browser, without a server or a network",
-    needs="pip install 'parsecaps[export]'; a browser from 2023 or later to open it",
+    needs="pip install 'parsecaps[export]'; to open it, a browser from 2023 or later",
     gives="an HTML file: diagnosis, concepts, maps, parse trees and interventions for PNG, JPEG and BMP",
     suffix=".html",
     write=_write,
