@@ -24,8 +24,8 @@ _NEVER_FOLDED = ("aten.expand.default", "aten.repeat.default")  # a constant mad
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation: its name as in `aten.add.Tensor`, its arguments, in which an `Operation` stands for its result, and
-    for each of its own results the shape and the type. `value` is set for constants.
+    """One operation: its name as in `aten.add.Tensor`, its arguments, in which an `Operation` stands for its result,
+    and for each of its own results the shape and the type. `value` is set for constants.
     """
 
     name: str
