@@ -254,6 +254,37 @@ def explanation(
 
 @app.command()
 @one_line_errors
+def exported(
+    size: Annotated[list[int] | None, typer.Option(help="Pixels along a side; may be repeated.")] = None,
+    maps: Annotated[bool, typer.Option("--maps", help="Explain the image, too.")] = False,
+    turns: Annotated[int, typer.Option(help="The median of so many counts.")] = 60,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure how fast ONNX Runtime answers one image, beside PyTorch, on one thread each.
+
+    **Example**
+
+    `parsecaps bench exported --size 112 --size 224`
+    """
+    check_writable(json_file)
+    from benchmarks.exported import time_exported
+
+    found = []
+    for each in size or [112, 224]:
+        with console(stderr=True).status(f"exporting at {each} px"):
+            speed = time_exported(each, maps=maps, turns=turns)
+        console().print(
+            f"{each} px: {speed.megabytes:.1f} MB, written in {speed.write_seconds:.1f} s, opened in "
+            f"{speed.open_seconds:.1f} s; PyTorch {1000 * speed.eager:.1f} ms, ONNX Runtime "
+            f"{1000 * speed.runtime:.1f} ms: {speed.ratio:.2f} x",
+            highlight=False,
+        )
+        found.append({**asdict(speed), "ratio": speed.ratio})
+    write_json(json_file, {"sizes": found})
+
+
+@app.command()
+@one_line_errors
 def house(
     root: Annotated[Path, typer.Argument(help="The folder of a checkout.")] = Path(__file__).parents[1],
     json_file: JsonFile = None,

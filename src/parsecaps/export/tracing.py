@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from parsecaps.export.decompositions import decompositions
@@ -24,8 +26,8 @@ _NEVER_FOLDED = ("aten.expand.default", "aten.repeat.default")  # a constant mad
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation: its name as in `aten.add.Tensor`, its arguments, in which an `Operation` stands for its result, and
-    for each of its own results the shape and the type. `value` is set for constants.
+    """One operation: its name as in `aten.add.Tensor`, its arguments, in which an `Operation` stands for its result,
+    and for each of its own results the shape and the type. `value` is set for constants.
     """
 
     name: str
@@ -51,7 +53,8 @@ def trace_function(function: Callable[[Tensor], Sequence[Tensor]], image: Tensor
     With `any_batch` the result holds for any number of images, otherwise for one.
     """
     graphs = []
-    with tracing_for_export():
+    shapes = FakeTensorMode(allow_fallback_kernels=True)  # one for all: one for each node takes twice the time
+    with tracing_for_export(), tracing(TracingContext(shapes)):
         for count in _BATCHES if any_batch else (1,):
             graph = make_fx(function, decompositions())(image.repeat(count, 1, 1, 1))
             graph.graph.eliminate_dead_code()

@@ -29,6 +29,7 @@ _EAGER_STEPS = 64  # a bound only: the loop ends when every row of the block has
 _FIXED_STEPS = 18  # where nothing ends the loop early; usual rows need 3 to 7, 4096 entries made to be slow 18
 _FIXED_STEPS_15 = 10  # the same at alpha = 1.5, where the slowest rows known need 6
 _MOST_SORTED = 2**11  # numbers of an image; from there on ONNX Runtime is faster with Newton's steps
+_STEPS_NEAR_1 = 6  # where the logarithm of F is nearly a straight line
 _SMALLEST_POWER = 0.05  # of a, below which 1 + a y keeps too few digits of y
 _SMALLEST_A = 1e-12  # stands for alpha = 1 where a is a divisor; changes nothing above rounding
 
@@ -67,7 +68,7 @@ def entmax(x: Tensor, alpha: float | Tensor = 1.5, dim: int = -1) -> Tensor:
             raise ValueError(f"alpha has shape {tuple(alpha.shape)}; give one that broadcasts to {rows}")
     elif not 1 <= alpha <= 2:
         raise ValueError(f"alpha is {alpha}; choose a number from 1 (softmax) to 2 (sparsemax)")
-    elif alpha not in (1, 1.5, 2) and not (is_exporting() and alpha - 1 >= _SMALLEST_POWER):
+    elif alpha not in (1, 1.5, 2) and not is_exporting():
         alpha = torch.tensor(alpha, dtype=_working_dtype(x), device=x.device)
     p: Tensor = _Entmax.apply(x, alpha, dim)  # type: ignore[no-untyped-call]
     return p
@@ -153,8 +154,10 @@ def _solve(x: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
         p = _solve_any(y, alpha, dim)
     elif alpha == 1:
         p = y.exp_()
-    elif is_exporting():
+    elif is_exporting() and alpha - 1 >= _SMALLEST_POWER:
         return _solve_for_export(y, alpha, dim)
+    elif is_exporting():
+        p = _solve_any(y, torch.tensor(alpha, dtype=y.dtype), dim, _STEPS_NEAR_1)
     else:
         p = _solve_power(y, alpha, dim)
     return p.div_(p.sum(dim, keepdim=True).clamp_(min=finfo.tiny))
@@ -240,12 +243,12 @@ def _power(x: Tensor, power: float) -> Tensor:
     return x if power == 1 else x**power
 
 
-def _solve_any(y: Tensor, alpha: Tensor, dim: int) -> Tensor:
+def _solve_any(y: Tensor, alpha: Tensor, dim: int, fixed: int = _FIXED_STEPS) -> Tensor:
     """Any alpha in [1, 2], by tau = a s - 1: p = (1 + a (y - s)) ** (1 / a) tends to exp(y - s) at a = 0."""
     finfo = torch.finfo(y.dtype)
     a = _a(alpha, y.dtype)
     s = (y.mean(dim, keepdim=True) - torch.expm1(-a * math.log(y.shape[dim])) / a).clamp_(min=0)
-    for _ in range(_steps(y, _FIXED_STEPS)):
+    for _ in range(_steps(y, fixed)):
         r = (y - s).mul_(a).clamp_(min=-1)  # p ** a - 1
         p = r.log1p().div_(a * math.log(2)).exp2_()  # exp2 is three times as fast as exp
         log_total = p.sum(dim, keepdim=True).clamp_(min=finfo.tiny).log_()
