@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 _INTERRUPTED, _TERMINATED = 130, 143
 _EXTRAS = {
+    "fastapi": "parsecaps[serve]",
     "highdicom": "parsecaps[dicom]",
     "huggingface_hub": "parsecaps[export]",
     "negspacy": "parsecaps[text]",
     "onnx": "parsecaps[export]",
     "onnxruntime": "parsecaps[export]",
     "onnxscript": "parsecaps[export]",
+    "prometheus_client": "parsecaps[serve]",
+    "python_multipart": "parsecaps[serve]",
     "spacy": "parsecaps[text]",
+    "uvicorn": "parsecaps[serve]",
 }
 
 ConfigFile = Annotated[

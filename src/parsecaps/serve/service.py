@@ -1,0 +1,258 @@
+"""What the routes ask: files in, answers out, by the same readers and the same model as `parsecaps predict`."""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from starlette.requests import Request
+from torch import Tensor
+
+from parsecaps import __version__
+from parsecaps.data.preparation import dequantise
+from parsecaps.data.reading import READERS, prepare_image
+from parsecaps.explain.explainer import Explainer
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.files import ImageFile, find_files
+from parsecaps.prediction.predict import answers
+from parsecaps.serve.batcher import Batcher
+from parsecaps.serve.metrics import ServeMetrics
+from parsecaps.serve.problems import ProblemError, overloaded
+from parsecaps.serve.settings import ServeConfig
+from parsecaps.serve.uploads import Spool, Upload, received_files
+
+S = TypeVar("S")
+T = TypeVar("T")
+_FIRST_IMAGE = bytes.fromhex(  # a PNG of 2 x 2 pixels
+    "89504e470d0a1a0a0000000d494844520000000200000002080000000057dd52f8"
+    "0000000e49444154789c636c60606260000002920084f77ca3580000000049454e44ae426082"
+)
+_LIBRARY_WORDS = re.compile(r"(is a damaged DICOM) \(.*\)(?=; )", re.DOTALL)
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """An image of a request: the file it is of, and its levels (channels, size, size) as uint8 once it is read."""
+
+    upload: int
+    image: ImageFile
+    error: str = ""
+    levels: Tensor | None = None
+
+
+class Service:
+    """A model that answers requests, from `start` to `stop`.
+
+    Explanations change and watch the network while it runs, so they have a copy of their own, and a thread.
+    """
+
+    def __init__(self, folder: str | Path, settings: ServeConfig) -> None:
+        self.settings, self.metrics = settings, ServeMetrics()
+        self.bundle = Bundle.load(folder, settings.device)
+        self.explainer = Explainer.load(folder, risk=settings.risk)
+        self._check()
+        self.spool = Spool(settings.stored_bytes)
+        self.num_requests = 0
+        self.is_started = self.is_stopping = False
+        on_gpu = self.bundle.device.type != "cpu"
+        workers = settings.workers if settings.workers != "auto" else 1 if on_gpu else torch.get_num_threads()
+        self.batcher = Batcher(
+            self._answer,
+            workers=workers,
+            batch_size=settings.batch_size,
+            gather_seconds=settings.gather_milliseconds / 1000,
+            observe=self.metrics.count_batch,
+        )
+        self._readers = ThreadPoolExecutor(READERS, "parsecaps reading")
+        self._explaining = ThreadPoolExecutor(1, "parsecaps explaining")
+        self.metrics.watch("queue_images", "Images that wait for the model.", lambda: self.batcher.num_waiting)
+        self.metrics.watch("requests_at_a_time", "Requests that are being answered.", lambda: self.num_requests)
+
+    def _check(self) -> None:
+        """Refuse a model that gives no answer to a black image."""
+        preparation = self.bundle.preparation
+        (said,) = self._answer(torch.zeros(1, preparation.channels, preparation.size, preparation.size).byte())
+        if error := said.get("error"):
+            raise ValueError(f"{self.bundle.folder}: {error}")
+
+    async def start(self) -> None:
+        """Start the workers and the readers, and answer a first image."""
+        if self.bundle.device.type == "cpu":
+            torch.set_num_threads(1)  # a worker has one core
+        self.batcher.start()
+        path = self.spool.new_path()
+        path.write_bytes(_FIRST_IMAGE)
+        await self.predict([Upload(None, path)] * READERS)
+        path.unlink()
+        self.is_started = True
+
+    async def stop(self) -> None:
+        """End the threads, and remove what uploads may be left."""
+        self.is_stopping = True
+        await asyncio.to_thread(self.batcher.stop)
+        for threads in (self._readers, self._explaining):
+            threads.shutdown(wait=False, cancel_futures=True)
+        self.spool.close()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request would be answered now."""
+        return self.is_started and not self.is_stopping and self.batcher.is_answering(self.settings.seconds)
+
+    @cached_property
+    def weights(self) -> str:
+        """The digest of the file with the weights."""
+        assert self.bundle.folder is not None
+        with open(self.bundle.folder / "model.safetensors", "rb") as file:
+            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What to know about every answer."""
+        calibration, risk = self.bundle.calibration, self.settings.risk
+        notes = [calibration.note, None if risk is None else calibration.threshold(risk).note]
+        return [note for note in notes if note]
+
+    def about_model(self) -> dict[str, Any]:
+        """What is served, and what a request has to keep to."""
+        bundle, risk = self.bundle, self.settings.risk
+        calibration = bundle.calibration
+        return {
+            "kind": type(bundle.model).__name__,
+            "version": __version__,
+            "weights": self.weights,
+            "classes": list(bundle.classes),
+            "concepts": list(bundle.concepts),
+            "preparation": bundle.preparation.to_dict(),
+            "calibration": {
+                "temperature": calibration.temperature,
+                "patients": None if calibration.quantiles is None else calibration.quantiles.patients,
+                "risk": risk,
+                "threshold": None if risk is None else calibration.threshold(risk).probability,
+                "note": calibration.note,
+            },
+            "limits": self.settings.limits(),
+        }
+
+    @asynccontextmanager
+    async def files_of(self, request: Request) -> AsyncIterator[list[Upload]]:
+        """The files of a request while it is answered, within the limits on requests and on time."""
+        limits = self.settings
+        if self.is_stopping:
+            raise overloaded("the server is stopping; ask another one, or later")
+        if self.num_requests >= limits.requests:
+            raise overloaded(f"{limits.requests:,} requests are being answered already; try again later")
+        self.num_requests += 1
+        arrived = False
+        try:
+            async with asyncio.timeout(limits.seconds), received_files(request, self.spool, limits) as uploads:
+                arrived = True
+                yield uploads
+        except TimeoutError:
+            within = f"within {limits.seconds:g} seconds"
+            if arrived:
+                raise ProblemError(504, "too-slow", f"no answer {within}; send fewer images at a time") from None
+            raise ProblemError(408, "too-slow", f"the request did not arrive {within}; send less at a time") from None
+        finally:
+            self.num_requests -= 1
+
+    async def predict(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
+        """A result for each image of some files, in order; no more than a batch of them is in memory at a time."""
+        results: list[dict[str, Any]] = []
+        async for pictures in self._read_in_parts(uploads):
+            levels = [picture.levels for picture in pictures if picture.levels is not None]
+            found = iter(await self.batcher.submit(torch.stack(levels)) if levels else ())
+            for picture in pictures:
+                said = {"error": picture.error} if picture.levels is None else next(found)
+                results.append(_result(picture, uploads[picture.upload], said))
+        refused = sum(result["error"] is not None for result in results)
+        self.metrics.count_images(len(results) - refused, refused)
+        return results
+
+    def _answer(self, levels: Tensor) -> list[dict[str, Any]]:
+        return answers(self.bundle, dequantise(levels), self.settings.risk)
+
+    async def _read_in_parts(self, uploads: Sequence[Upload]) -> AsyncIterator[list[Picture]]:
+        """The images of some files, read or with an error, at most a batch of them at a time."""
+        size, left = self.settings.batch_size, self.settings.images
+        for start in range(0, len(uploads), size):
+            numbers = range(start, min(start + size, len(uploads)))
+            with self.batcher.expecting(len(numbers)):
+                opened = await self._in_readers(lambda number: self._open(number, uploads[number]), numbers)
+            pictures: list[Picture] = []
+            for each in opened:
+                pictures += each if len(each) <= left else [_too_many(each[0], uploads, self.settings.images)]
+                left -= min(left, len(each))
+            for first in range(0, len(pictures), size):
+                part = pictures[first : first + size]
+                if any(picture.levels is None and not picture.error for picture in part):
+                    with self.batcher.expecting(len(part)):
+                        part = await self._in_readers(self._filled, part)
+                yield part
+
+    def _look(self, number: int, upload: Upload, most: int) -> list[Picture]:
+        """The images of a file, not read yet; one error where there are none, or more than so many."""
+        found = list(islice(find_files([upload.path]), most + 1))
+        if len(found) > most:
+            return [_too_many(Picture(number, found[0]), [upload], most)]
+        return [Picture(number, each, _told(each.error, upload)) for each in found]
+
+    def _open(self, number: int, upload: Upload) -> list[Picture]:
+        """The images of a file; a single one is read at once."""
+        found = self._look(number, upload, self.settings.images)
+        return [self._filled(found[0])] if len(found) == 1 else found
+
+    def _filled(self, picture: Picture) -> Picture:
+        """The image with its levels, unless it has them or an error already."""
+        if picture.error or picture.levels is not None:
+            return picture
+        path, frame = picture.image.path, picture.image.frame
+        try:
+            return replace(picture, levels=prepare_image(path, frame, self.bundle.preparation.levels))
+        except (OSError, ValueError) as error:
+            return replace(picture, error=str(error))
+
+    async def _in_readers(self, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
+        """A function of each item, in order; each thread waits for a reader of its own and takes an equal share."""
+        run = asyncio.get_running_loop().run_in_executor
+        shares = [items[i::READERS] for i in range(min(READERS, len(items)))]
+        parts = await asyncio.gather(*(run(self._readers, _each, function, share) for share in shares))
+        return [parts[i % len(parts)][i // len(parts)] for i in range(len(items))]
+
+
+def _each(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
+    return [function(item) for item in items]
+
+
+def _too_many(picture: Picture, uploads: Sequence[Upload], most: int) -> Picture:
+    upload = uploads[min(picture.upload, len(uploads) - 1)]
+    return replace(picture, error=f"{upload.shown} would make it more than {most:,} images; send fewer in a request")
+
+
+def _told(error: str, upload: Upload) -> str:
+    """An error as its sender may read it: by the name that was sent, and without a library's words about a DICOM."""
+    return _LIBRARY_WORDS.sub(r"\1", error.replace(str(upload.path), upload.shown))
+
+
+def _result(picture: Picture, upload: Upload, said: dict[str, Any]) -> dict[str, Any]:
+    """The document of one image."""
+    error = said.get("error")
+    return {
+        "file": picture.upload,
+        "name": upload.name,
+        "frame": picture.image.frame,
+        "error": error and _told(error, upload),
+        "class": said.get("label"),
+        "probabilities": said.get("probabilities"),
+        "concepts": said.get("concepts"),
+        "set": said.get("possible"),
+        "abstain": said.get("abstain"),
+    }
