@@ -30,7 +30,7 @@ _PROBLEMS = {
     401: "The token is missing or wrong.",
     403: "A web page of another address may not ask.",
     408: "The request did not arrive in time.",
-    413: "The request has too many bytes, or files.",
+    413: "The request, or a file of it, has too many bytes.",
     415: "The body is of a type that is not taken.",
     421: "The server is not called by this name.",
     422: "The request is not what it has to be.",

@@ -82,7 +82,8 @@ class _Arrival:
 
     def begin(self, name: str | None) -> None:
         if len(self.uploads) == self.limits.files:
-            raise too_large(f"the request has more than {self.limits.files:,} files; send fewer at a time")
+            detail = f"the request has more than {self.limits.files:,} files; send fewer at a time"
+            raise ProblemError(422, "too-many-files", detail)
         self.uploads.append(Upload(name and name[:LONGEST_NAME], self.spool.new_path()))
         self.file_bytes, self.open = 0, self.uploads[-1].path.open("xb", buffering=0)
 
@@ -192,10 +193,11 @@ class _Form:
 
     def _headers_finished(self) -> None:
         _, options = parse_options_header(self.headers.get(b"content-disposition", b""))
-        if options.get(b"name") != FIELD.encode():
-            raise ProblemError(422, "unknown-field", "a part of the form is not called files; call every part so")
         name = options.get(b"filename")
-        self.arrival.begin(None if name is None else name.decode("utf-8", "replace"))
+        if options.get(b"name") != FIELD.encode() or name is None:
+            wanted = "call every part files, and give it the name of a file"
+            raise ProblemError(422, "unknown-field", f"a part of the form is no file; {wanted}")
+        self.arrival.begin(name.decode("utf-8", "replace") or None)
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:
         self.arrival.write(memoryview(data)[start:end])
