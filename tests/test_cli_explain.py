@@ -15,9 +15,10 @@ from parsecaps.data.sources import open_data
 from parsecaps.explain.case_memory import CaseMemory, remember_run
 from parsecaps.explain.explainer import Explainer
 from parsecaps.prediction.bundle import Bundle
-from parsecaps.report.explanation_json import explanation_document
+from parsecaps.report.explanation_document import explanation_document
 from parsecaps.training.callbacks import Callbacks
 from tests.explain.make_explained import make_bundle, make_folder
+from tests.report.held_document import held_document
 
 
 def run(*arguments: object) -> Result:
@@ -54,9 +55,8 @@ def test_a_page_is_left_by_default_and_nothing_is_overwritten(model: Path, image
         assert result.exit_code == 0, result.stderr
         assert result.stdout.splitlines()[-1].startswith("open this page (")
         assert result.stdout.splitlines()[-1].endswith(f": {name}")
-        text = (tmp_path / name).read_text(encoding="utf-8")
-        assert text.count("<article") == 1
-        assert text.count('class="tree"') == 1
+        (case,) = held_document(tmp_path / name).cases
+        assert len(case.trees) == 1
     assert mine.read_text(encoding="utf-8") == "mine"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["explanation-2.html", "explanation-3.html", mine.name]
     result = run("explain", model, image, "--out", mine, "--set", "trees=0")  # named: overwritten
@@ -71,13 +71,17 @@ def test_explain_writes_overlays_trees_and_numbers(model: Path, image: Path, tmp
     )
     assert result.exit_code == 0, result.stderr
     explanation = Explainer.load(model).explain_file(image, num_trees=2)
-    stored = json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))["images"][0]
-    assert stored == json.loads(json.dumps(explanation_document(explanation)))
+    stored = json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))
+    title = f"{model.name}: {explanation.name}"
+    assert stored == explanation_document([explanation], title=title).to_dict()
+    assert "data:image" not in json.dumps(stored)
+    assert '"patient"' not in json.dumps(stored)
     assert f"{explanation.diagnosis} {explanation.probability:.1%}" in " ".join(result.stdout.split())
     assert explanation.reasons is not None
     assert explanation.reasons.sentence() in " ".join(result.stdout.split())
     (folder,) = (tmp_path / "why").iterdir()
-    assert json.loads((folder / "explanation.json").read_text(encoding="utf-8")) == stored
+    of_folder = json.loads((folder / "explanation.json").read_text(encoding="utf-8"))
+    assert of_folder == {**stored, "title": explanation.name}
     names = sorted(path.name for path in folder.iterdir())
     assert sum(name.startswith("concept-") for name in names) == 7
     assert sum(name.endswith(".svg") for name in names) == 2
@@ -89,7 +93,7 @@ def test_a_strict_tree_and_traversals(model: Path, image: Path, tmp_path: Path) 
     file, page = tmp_path / "why.json", tmp_path / "why.html"
     result = run("explain", model, image, "--strict", "--traversals", 2, "--json", file, "--out", page)
     assert result.exit_code == 0, result.stderr
-    stored = json.loads(file.read_text(encoding="utf-8"))["images"][0]
+    stored = json.loads(file.read_text(encoding="utf-8"))["cases"][0]
     assert [tree["strict"] for tree in stored["trees"]] == [True] * 3
     explainer = Explainer.load(model)
     assert stored["strict"]["diagnosis"] == explainer.explain_file(image, num_trees=0).diagnosis
@@ -99,21 +103,23 @@ def test_a_strict_tree_and_traversals(model: Path, image: Path, tmp_path: Path) 
     assert "no traversals: the decoder was never trained" in result.stderr
     strict = explainer.explain_file(image, strict=True, num_trees=0)
     assert stored["probabilities"] == pytest.approx(strict.probabilities)
-    assert "Strict tree: each capsule" in page.read_text(encoding="utf-8")
+    (case,) = held_document(page).cases
+    assert case.strict is not None
+    assert case.strict.lines[0].startswith("Strict tree: each capsule")
     result = run("explain", model, image, "--out", page, "--set", "strict=true", "--set", "trees=0")
     assert result.exit_code == 0, result.stderr
-    assert "Strict tree: each capsule" in page.read_text(encoding="utf-8")
+    (case,) = held_document(page).cases
+    assert case.strict is not None
+    assert case.strict.lines[0].startswith("Strict tree: each capsule")
 
 
 def test_a_series_of_known_cases_becomes_a_page_and_a_line_each(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "cases.html"
     result = run("explain", model, "phantom:n=20,size=32", "--out", out, "--limit", 3, "--set", "trees=0")
     assert result.exit_code == 0, result.stderr
-    text = out.read_text(encoding="utf-8")
-    assert text.count("<article") == 3
-    assert text.count("Known to be") == 3
-    for name in ("000000", "000010", "000019"):  # spread over all of them
-        assert f">{name}<" in text
+    cases = held_document(out).cases
+    assert [each.name for each in cases] == ["000000", "000010", "000019"]  # spread over all of them
+    assert all(each.truth in each.probabilities for each in cases)
     assert result.stdout.count("presence") == 3  # a table for each
     assert "there are more than 3 images; --limit explains more" in result.stderr
     result = run("explain", model, "phantom:n=6,size=32", "--out", out, "--set", "trees=0")
@@ -136,11 +142,11 @@ def test_files_that_are_no_images_cost_a_line(model: Path, image: Path, tmp_path
     result = run("explain", model, bad, image, "--out", out, "--set", "trees=0")
     assert result.exit_code == 0
     assert str(bad) in result.stderr
-    assert out.read_text(encoding="utf-8").count("<article") == 1
+    assert len(held_document(out).cases) == 1
     result = run("explain", model, image, image, "--out", out, "--set", "trees=0", "--limit", 1)
     assert result.exit_code == 0
     assert "there are more than 1 images" in result.stderr
-    assert out.read_text(encoding="utf-8").count("<article") == 1
+    assert len(held_document(out).cases) == 1
 
 
 def test_mistakes_cost_a_line(model: Path, image: Path, tmp_path: Path) -> None:
@@ -193,9 +199,11 @@ def test_a_run_is_remembered_and_explained_on_its_own_test_part(tmp_path: Path) 
     out = tmp_path / "page.html"
     result = run("explain", tmp_path / "run", "--out", out, "--limit", 2, "--risk", 0.4)
     assert result.exit_code == 0, result.stderr
-    text = out.read_text(encoding="utf-8")
-    assert text.count("<article") == 2
-    assert "Most similar training cases" in text
+    document = held_document(out)
+    assert len(document.cases) == 2
+    for case in document.cases:
+        assert case.similar
+        assert all(each.picture and each.name is None for each in case.similar)
     result = run("explain", tmp_path / "run", "--out", out, "--limit", 2, "--risk", 0.4, "--strict")
     assert result.exit_code == 2
     assert result.stderr.startswith("error: a risk is promised for the ordinary network only")

@@ -1,6 +1,4 @@
-import base64
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +14,9 @@ from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import Target, attribution_maps
 from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.explainer import Explainer, load
-from parsecaps.explain.parse_tree import ParseTree, parse_tree
+from parsecaps.explain.parse_tree import parse_tree
 from parsecaps.prediction.calibration import Calibration
 from parsecaps.prediction.conformal import ConformalQuantiles
-from parsecaps.report.explanation_json import explanation_document
 from tests.explain.make_explained import DATA, make_bundle, make_folder
 
 IMAGE = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -150,21 +147,6 @@ def test_a_plain_cnn_gets_a_gradient_map_and_says_what_is_missing() -> None:
 def test_an_unknown_method_is_refused(known: Explainer) -> None:
     with pytest.raises(ValueError, match="method is 'gradcam'; choose one of routes, grad-cam"):
         known.explain(IMAGE, method="gradcam")
-
-
-def test_the_dictionary_survives_json_without_patients(known: Explainer) -> None:
-    told = known.explain(IMAGE, name="this", truth="nevus", concept_truth={known.bundle.concepts[0]: True})
-    text = json.dumps(explanation_document(told))
-    stored = json.loads(text)
-    assert stored["probabilities"] == told.probabilities
-    assert (stored["truth"], stored["concepts"][0]["truth"], stored["concepts"][1]["truth"]) == ("nevus", True, None)
-    grey = np.asarray(Image.open(io.BytesIO(base64.b64decode(stored["concepts"][0]["map"]["png"])))).astype(float)
-    restored = grey / 255 * stored["concepts"][0]["map"]["max"]
-    found = told.concepts[0].map
-    assert np.abs(restored - found).max() <= found.max() / 255
-    assert ParseTree.from_dict(stored["trees"][0]) == told.trees[0]
-    assert [each["row"] for each in stored["similar"]] == [each.case.row for each in told.similar]
-    assert '"patient"' not in text
 
 
 def test_a_file_gets_regions_in_its_own_pixels(known: Explainer, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from parsecaps.explain.strict_tree import (
     strict_statistics,
 )
 from parsecaps.models.pretrained import weights_digest
-from parsecaps.report.explanation_json import explanation_document
+from parsecaps.report.explanation_document import explanation_document
 from tests.audit.make_audit import make_cost
 from tests.explain.make_explained import DATA, make_bundle, make_folder
 
@@ -54,7 +54,9 @@ def test_all_of_it_is_of_the_strict_network(tmp_path: Path) -> None:
     assert told.strict.seen == tuple(each.name for each in ordinary.concepts if each.seen)
     assert any("not calibrated" in note for note in told.notes)
     assert "Strict tree: " in repr(told)
-    assert json.loads(json.dumps(explanation_document(told)))["strict"]["diagnosis"] == ordinary.diagnosis
+    strict = explanation_document([told]).cases[0].strict
+    assert strict is not None
+    assert (strict.diagnosis, strict.lines) == (ordinary.diagnosis, told.strict_lines)
     assert (ordinary.strict, ordinary.strict_lines) == (None, [])
 
 
@@ -117,4 +119,4 @@ def test_traversals_come_with_a_trained_decoder_only() -> None:
     most = capsule.argsort(descending=True)[:2].tolist()
     assert [each.name for each in told.traversals] == [bundle.concepts[j] for j in most]
     assert [each.value for each in told.traversals] == pytest.approx(capsule[most].tolist(), abs=1e-6)
-    assert len(explanation_document(told)["traversals"]) == 2
+    assert len(explanation_document([told]).cases[0].traversals) == 2

@@ -24,7 +24,7 @@ from parsecaps.explain.attribution import MAP_METHODS, Target, attribution_maps
 from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.report.explanation_json import explanation_document
+from parsecaps.report.explanation_document import explanation_document
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 
@@ -88,12 +88,25 @@ def _explanation(model: Explainer, image: Path) -> dict[str, Any]:
 
 
 def _without_maps(told: Explanation) -> dict[str, Any]:
-    """An explanation for JSON, without its pictures."""
-    found = explanation_document(told)
-    found["name"] = Path(told.name).name
-    for each, picture in [(found, "class_map"), *((concept, "map") for concept in found["concepts"])]:
-        del each[picture]
-    return found
+    """An explanation for JSON without its pictures, in the form of version 2, in which each image had its own model."""
+    document = explanation_document([told]).to_dict()
+    (found,) = document["cases"]
+    known = {each["concept"]: each["cases"] for each in document["prototypes"]}
+    for each in (*found["similar"], *(each for group in known.values() for each in group)):
+        del each["picture"]
+    for concept in found["concepts"]:
+        del concept["map"]
+        concept["prototypes"] = known.get(concept["name"], [])
+    found["trees"] = [tree.to_dict() for tree in told.trees]
+    if found["reasons"] is not None:
+        found["reasons"]["reasoning"] = document["model"]["reasoning"]
+    if found["strict"] is not None:
+        del found["strict"]["lines"]
+    for strip in found["traversals"]:
+        del strip["sentence"]
+        strip["png"] = strip.pop("picture").partition(",")[2]
+    del found["class_map"], found["picture"], found["size"]
+    return {**found, "version": 2, "name": Path(told.name).name}
 
 
 def _maps(told: Explanation) -> dict[str, Any]:

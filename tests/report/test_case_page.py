@@ -1,3 +1,6 @@
+import base64
+import hashlib
+import html
 import json
 import re
 from collections.abc import Iterator
@@ -16,34 +19,12 @@ from parsecaps.explain.traversal import TraversalStrip
 from parsecaps.models import ParseCaps
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.case_page import case_page
+from parsecaps.report.explanation_document import ExplanationDocument
 from tests.audit.make_audit import make_cost
 from tests.browser import needs_browser, page
-from tests.explain.make_explained import make_folder
+from tests.report.make_cases import NAMES
 
-NAMES = ["<i>a</i>.png", "b.png", "a-very-long-name-without-any-place-to-break-it/" * 3 + "c.png"]
-
-
-def smooth_image(seed: int, size: int = 32) -> torch.Tensor:
-    noise = torch.rand(1, 3, 6, 6, generator=torch.Generator().manual_seed(seed))
-    return torch.nn.functional.interpolate(noise, (size, size), mode="bicubic").clamp(0, 1)[0]
-
-
-@pytest.fixture(scope="module")
-def explainer(tmp_path_factory: pytest.TempPathFactory) -> Explainer:
-    return make_folder(tmp_path_factory.mktemp("bundle"), "bottleneck")
-
-
-@pytest.fixture(scope="module")
-def told(explainer: Explainer) -> list[Explanation]:
-    """Three cases: one right, one wrong, one of unknown truth that abstains."""
-    cases = [explainer.explain(smooth_image(i), name=name, num_trees=2) for i, name in enumerate(NAMES)]
-    other = next(name for name in cases[1].probabilities if name != cases[1].diagnosis)
-    both = list(cases[2].probabilities)
-    return [
-        replace(cases[0], truth=cases[0].diagnosis),
-        replace(cases[1], truth=other),
-        replace(cases[2], possible=both, abstain=True, diagnosis=other),
-    ]
+PIXELS = "canvas => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]"
 
 
 @pytest.fixture(scope="module")
@@ -66,17 +47,43 @@ def tab(opened: tuple[Any, list[str]]) -> Iterator[Any]:
 
 
 def test_the_page_needs_nothing_but_itself_and_runs_nobodys_code(told: list[Explanation]) -> None:
-    text = case_page(told, errors=["<u>d</u>"])
+    text = case_page(told, title="</title><script>", errors=["<u>d</u>", "</script><!--"])
     assert not re.search(r'(src|href)="(?!data:)', text)
-    assert "&lt;i&gt;a&lt;/i&gt;.png" in text
     assert "<i>a" not in text
     assert "<u>d" not in text
-    ids = re.findall(r' id="([^"]+)"', text)
-    assert len(ids) == len(set(ids))
-    for picture in re.findall(r"<img [^>]+>", text):
-        assert " alt=" in picture
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL)
+    assert len(scripts) == 2
+    held = ExplanationDocument.model_validate_json(scripts[0])
+    assert [each.name for each in held.cases] == NAMES
+    assert held.errors == ["<u>d</u>", "</script><!--"]
+    digest = base64.b64encode(hashlib.sha256(scripts[1].encode()).digest()).decode()
+    policy = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]+)">', text)
+    assert html.unescape(policy[0]).split("; ") == [
+        "default-src 'none'",
+        "img-src data:",
+        "style-src 'unsafe-inline'",
+        f"script-src 'sha256-{digest}'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
     with pytest.raises(ValueError, match="no cases to show"):
         case_page([])
+
+
+@needs_browser
+def test_what_a_case_is_called_is_text_and_every_picture_has_words(tab: Any) -> None:
+    assert tab.locator(".case i, .notes u").count() == 0
+    assert tab.locator("h2.name").all_text_contents() == NAMES
+    ids = tab.evaluate("[...document.querySelectorAll('[id]')].map(each => each.id)")
+    assert len(ids) == len(set(ids)) > 3
+    assert tab.locator("img:not([alt])").count() == 0
+    assert tab.locator("canvas:not([aria-label]):not([aria-hidden])").count() == 0
+    for reference in ("aria-labelledby", "aria-controls"):
+        named = tab.evaluate(
+            "name => [...document.querySelectorAll(`[${name}]`)].flatMap(each => each.getAttribute(name).split(' '))",
+            reference,
+        )
+        assert set(named) <= set(ids)
 
 
 def test_a_hundred_cases_of_224_pixels_stay_below_20_megabytes(told: list[Explanation]) -> None:
@@ -94,14 +101,14 @@ def test_a_hundred_cases_of_224_pixels_stay_below_20_megabytes(told: list[Explan
 
 @needs_browser
 def test_choosing_a_concept_changes_the_overlay_the_tree_and_the_prototypes(tab: Any, told: list[Explanation]) -> None:
-    case = tab.locator("#case-1")
+    case = tab.locator(".case[data-number='1']")
     overlay = case.locator(".stage .map")
-    before = overlay.get_attribute("src")
+    before = overlay.evaluate(PIXELS)
     most = max(told[0].concepts, key=lambda each: each.presence)
     case.locator(".targets input").nth(0).focus()
     tab.keyboard.press("ArrowDown")
-    assert overlay.get_attribute("src") != before
-    assert overlay.get_attribute("src") == case.locator(".target:has(input:checked) .map").get_attribute("src")
+    assert overlay.evaluate(PIXELS) != before
+    assert overlay.evaluate(PIXELS) == case.locator(".target:has(input:checked) .map").evaluate(PIXELS)
     assert case.locator(".caption").inner_text().startswith(f"Map: {most.name}.")
     assert case.locator(".tree:visible").count() == 1
     assert case.locator(".tree:visible").get_attribute("data-key") == f"concept-{told[0].concepts.index(most)}"
@@ -109,12 +116,15 @@ def test_choosing_a_concept_changes_the_overlay_the_tree_and_the_prototypes(tab:
     tab.keyboard.press("ArrowDown")  # the second concept has no tree
     assert case.locator(".tree:visible").count() == 0
     assert case.locator(".no-tree").is_visible()
-    assert overlay.evaluate("each => each.naturalWidth") == 32
+    assert overlay.evaluate("each => each.width") == 32
 
 
 @needs_browser
 def test_the_slider_fades_the_map(tab: Any) -> None:
-    slider, overlay = tab.locator("#case-1 .slider input"), tab.locator("#case-1 .stage .map")
+    slider, overlay = (
+        tab.locator(".case[data-number='1'] .slider input"),
+        tab.locator(".case[data-number='1'] .stage .map"),
+    )
     assert overlay.evaluate("each => getComputedStyle(each).opacity") == "0.8"
     slider.focus()
     tab.keyboard.press("Home")
@@ -127,28 +137,30 @@ def test_the_slider_fades_the_map(tab: Any) -> None:
 @pytest.mark.parametrize("key", ["Enter", "Space"])
 def test_a_node_opens_its_region_by_keyboard(tab: Any, told: list[Explanation], key: str) -> None:
     tree = told[0].trees[0]
-    nodes = tab.locator("#case-1 .tree:visible circle[role=button]")
+    nodes = tab.locator(".case[data-number='1'] .tree:visible circle[role=button]")
     assert nodes.count() == len(tree.nodes) > 2
     nodes.nth(2).focus()
     tab.keyboard.press(key)
     top, left, bottom, right = tree.nodes[2].region
-    style = tab.locator("#case-1 .box").evaluate("b => [b.style.top, b.style.left, b.style.height, b.style.width]")
+    style = tab.locator(".case[data-number='1'] .box").evaluate(
+        "b => [b.style.top, b.style.left, b.style.height, b.style.width]"
+    )
     wanted = [top, left, bottom - top, right - left]
     assert [float(each.rstrip("%")) for each in style] == pytest.approx([100 * each / 32 for each in wanted], abs=1e-3)
-    assert tab.locator("#case-1 .box").is_visible()
-    detail = tab.locator("#case-1 .detail:visible").inner_text()
+    assert tab.locator(".case[data-number='1'] .box").is_visible()
+    detail = tab.locator(".case[data-number='1'] .detail:visible").inner_text()
     assert detail.startswith(tree.nodes[2].name)
     assert f"rests on rows {top} to {bottom}, columns {left} to {right}" in detail
     assert nodes.nth(2).get_attribute("aria-pressed") == "true"
     tab.keyboard.press(key)
-    assert not tab.locator("#case-1 .box").is_visible()
+    assert not tab.locator(".case[data-number='1'] .box").is_visible()
 
 
 @needs_browser
 def test_interventions_give_the_numbers_of_python(tab: Any, told: list[Explanation]) -> None:
     reasons = told[0].reasons
     assert reasons is not None
-    case = tab.locator("#case-1")
+    case = tab.locator(".case[data-number='1']")
 
     def shown() -> list[float]:
         found: list[float] = json.loads(case.locator(".what-if").get_attribute("data-probabilities"))
@@ -205,28 +217,28 @@ def test_one_value_of_an_attribute_excludes_the_others(
 @needs_browser
 def test_the_index_filters_and_opens(tab: Any, told: list[Explanation]) -> None:
     visible = tab.locator(".case:visible")
-    assert (visible.count(), visible.get_attribute("id")) == (1, "case-1")
+    assert (visible.count(), visible.get_attribute("data-number")) == (1, "1")
     tab.get_by_label("Truth").select_option("wrong")
-    assert tab.locator("#count").inner_text() == "1 of 3 cases"
-    assert visible.get_attribute("id") == "case-2"
+    assert tab.locator(".count").inner_text() == "1 of 3 cases"
+    assert visible.get_attribute("data-number") == "2"
     edge = "each => getComputedStyle(each).borderLeftColor"
-    edges = [tab.locator(f"#case-{number} .verdict").evaluate(edge) for number in (1, 2, 3)]
+    edges = [tab.locator(f".case[data-number='{number}'] .verdict").evaluate(edge) for number in (1, 2, 3)]
     assert len(set(edges)) == 3  # right, wrong and abstaining look different
     tab.get_by_label("Truth").select_option("")
     tab.get_by_label("only where it abstains").check()
-    assert visible.get_attribute("id") == "case-3"
+    assert visible.get_attribute("data-number") == "3"
     assert "abstains" in visible.locator(".answer").inner_text()
     tab.get_by_label("only where it abstains").uncheck()
-    tab.locator("#by-diagnosis").select_option(told[1].diagnosis)
-    assert tab.locator("#count").inner_text() == "2 of 3 cases"
-    tab.locator("#by-diagnosis").select_option("")
+    tab.locator(".filters").get_by_label("Diagnosis").select_option(told[1].diagnosis)
+    assert tab.locator(".count").inner_text() == "2 of 3 cases"
+    tab.locator(".filters").get_by_label("Diagnosis").select_option("")
     tab.locator("[data-case='2']").focus()
     tab.keyboard.press("Enter")
-    assert visible.get_attribute("id") == "case-2"
-    visible.get_by_text("Next case").click()
-    assert visible.get_attribute("id") == "case-3"
-    visible.get_by_text("Next case").click()
-    assert visible.get_attribute("id") == "case-1"
+    assert visible.get_attribute("data-number") == "2"
+    tab.get_by_text("Next case").click()
+    assert visible.get_attribute("data-number") == "3"
+    tab.get_by_text("Next case").click()
+    assert visible.get_attribute("data-number") == "1"
 
 
 @needs_browser
@@ -284,9 +296,9 @@ def test_on_paper_everything_is_there_and_no_control(tab: Any, told: list[Explan
     assert tab.locator(".case:visible").count() == 3
     assert tab.locator(".tree:visible").count() == sum(len(each.trees) for each in told)
     assert tab.locator(".mini:visible").count() == 3 * 8
-    assert tab.locator("#prototypes:visible img").count() == 7 * len(told[0].concepts[0].prototypes)
+    assert tab.locator(".all-prototypes:visible img").count() == 7 * len(told[0].concepts[0].prototypes)
     for control in ("input", "select", "button", ".box"):
         assert tab.locator(f"{control}:visible").count() == 0
     dark = "sum => getComputedStyle(document.querySelector('.pt text')).fill"
     assert tab.evaluate(dark) == "rgb(26, 26, 26)"
-    assert tab.locator("#case-1 .reasons [data-chance] [data-class]").first.inner_text().endswith("%")
+    assert tab.locator(".case[data-number='1'] .reasons [data-chance] [data-class]").first.inner_text().endswith("%")

@@ -2,14 +2,15 @@ import base64
 import io
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
 from parsecaps.explain.traversal import TraversalStrip
 from parsecaps.report.pictures import (
     data_uri,
-    grey_png,
     jpeg_file,
+    map_levels,
     map_png,
     overlay_png,
     picture_jpeg,
@@ -34,17 +35,26 @@ def test_a_shown_map_is_clear_where_nothing_is_and_strongest_where_it_is_highest
     assert len(map_png(found)) < 400
 
 
-def test_a_grey_map_keeps_its_proportions() -> None:
-    values = np.random.default_rng(0).random((40, 40))
-    grey = opened(grey_png(values), "L")
-    assert grey.shape == (40, 40)
-    assert np.abs(grey - 255 * values / values.max()).max() <= 0.51
-    assert opened(grey_png(np.random.default_rng(0).random((200, 200))), "L").shape == (64, 64)
+def test_the_levels_of_a_map_keep_its_proportions() -> None:
+    values = 7 * np.random.default_rng(0).random((40, 40))
+    levels, highest = map_levels(values)
+    assert (levels.shape, levels.dtype, highest) == ((40, 40), np.uint8, pytest.approx(values.max()))
+    assert np.abs(levels - 255 * values / values.max()).max() <= 0.51
+    large = np.zeros((200, 200))
+    large[:100] = 2
+    large[0, 0] = 90
+    levels, highest = map_levels(large)
+    assert levels.shape == (64, 64)
+    assert highest < 20  # the mean of about ten pixels, of which one is 90
+    assert levels[20, 20] / 255 * highest == pytest.approx(2, abs=highest / 255)
+    assert map_levels(large, 32)[0].shape == (32, 32)
 
 
 def test_what_spoke_against_is_not_shown_and_an_empty_map_shows_nothing() -> None:
     assert opened(map_png(np.full((8, 8), -3.0)), "RGBA")[..., 3].max() == 0
-    assert opened(grey_png(np.zeros((8, 8))), "L").max() == 0
+    for nothing in (np.zeros((8, 8)), np.full((8, 8), -3.0), np.full((8, 8), np.nan)):
+        levels, highest = map_levels(nothing)
+        assert (levels.max(), highest) == (0, 0)
 
 
 def test_an_overlay_changes_the_image_only_where_the_map_is() -> None:

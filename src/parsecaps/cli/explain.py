@@ -86,7 +86,8 @@ def explain(
     from parsecaps.explain.explainer import Explainer
     from parsecaps.pipeline.explain import explain_series
     from parsecaps.report.case_page import case_page
-    from parsecaps.report.explanation_json import explanation_document, write_explanation
+    from parsecaps.report.explanation_document import explanation_document
+    from parsecaps.report.explanation_files import write_explanation
     from parsecaps.report.terminal import explanation_summary
 
     given = {"method": method, "risk": risk, "strict": strict or None, "traversals": traversals, "limit": limit}
@@ -110,12 +111,13 @@ def explain(
         errors.print(line, highlight=False, markup=False, soft_wrap=True)
     if explained.limited:
         errors.print(f"there are more than {chosen.limit:,} images; --limit explains more of them", highlight=False)
-    write_json(json_file, {"images": [explanation_document(each) for each in cases], "errors": explained.errors})
+    title = f"{model.resolve().name}: {cases[0].name if len(cases) == 1 else f'{len(cases):,} cases'}"
+    if json_file is not None:
+        write_json(json_file, explanation_document(cases, title=title, errors=explained.errors).to_dict())
     if files is not None:
         for number, each in enumerate(cases, 1):
             write_explanation(each, files / f"{number:03d}-{plain_name(each.name)}")
         screen.print(f"pictures and numbers of each image: {files}", highlight=False, markup=False, soft_wrap=True)
-    title = f"{model.resolve().name}: {cases[0].name if len(cases) == 1 else f'{len(cases):,} cases'}"
     write_text(page, case_page(cases, title=title, errors=explained.errors))
     size = f"{page.stat().st_size / 1e6:.1f} MB"
     screen.print(f"open this page ({size}): {page}", highlight=False, markup=False, soft_wrap=True)

@@ -180,6 +180,7 @@ class Explainer:
         known = None if presence is None else presence[0]
         return Explanation(
             name=name,
+            model=type(model).__name__,
             image=image,
             diagnosis=prediction["label"],
             probabilities=prediction["probabilities"],

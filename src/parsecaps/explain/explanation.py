@@ -57,7 +57,7 @@ class Reasons:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """One image, explained.
+    """One image, explained by a model, of which `model` is the class.
 
     `probabilities` are calibrated where the model is. With a risk, `possible` are the classes that cannot be ruled out
     and `abstain` is true unless that is one class; both are None without. `class_map` is where the reasons for the
@@ -72,6 +72,7 @@ class Explanation:
     """
 
     name: str
+    model: str
     image: Tensor
     diagnosis: str
     probabilities: dict[str, float]

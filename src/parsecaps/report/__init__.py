@@ -3,7 +3,7 @@
 from parsecaps.report.audit_page import audit_page
 from parsecaps.report.case_page import case_page
 from parsecaps.report.data_page import data_page
-from parsecaps.report.explanation_json import explanation_document
+from parsecaps.report.explanation_document import explanation_document
 from parsecaps.report.naming_page import naming_page
 from parsecaps.report.scores_page import model_card, scores_page
 from parsecaps.report.tree_drawing import draw_tree

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,12 @@ def render(template: str, **content: Any) -> str:
     Markdown has the filter `plain` for text that someone else chose.
     """
     return _environment().get_template(template).render(**content)
+
+
+@cache
+def template_text(name: str) -> str:
+    """A file of `report/templates` as it is."""
+    return (files("parsecaps.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 @cache

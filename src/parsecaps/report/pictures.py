@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from parsecaps.explain.traversal import TraversalStrip
 
-MAP_SIDE = 64  # pixels of a map that is stored
-SHOWN_SIDE = 32  # pixels of a map that is shown, about as many as the primary grid has; a browser enlarges it
+MAP_SIDE = 64  # pixels of a map that is stored, at most
+SHOWN_SIDE = 32  # pixels of a map that is shown, at most: about as many as the primary grid has; a browser enlarges it
 _LEVELS = 32
 _LOW, _HIGH = (
     np.array([0.0, 210.0, 255.0]),
@@ -37,11 +37,10 @@ def map_png(found: np.ndarray) -> bytes:
     return png_file(picture, transparency=opacity.tobytes())
 
 
-def grey_png(found: np.ndarray) -> bytes:
-    """A map (size, size) as a grey PNG of at most 64 pixels, in which 255 is its highest value."""
-    from PIL import Image
-
-    return png_file(Image.fromarray((_small(found, MAP_SIDE) * 255).round().astype(np.uint8)))
+def map_levels(found: np.ndarray, largest: int = MAP_SIDE) -> tuple[np.ndarray, float]:
+    """A map (size, size) as bytes (side, side), at most `largest` pixels a side, and the value that 255 stands for."""
+    small = _resized(_scaled(found), largest)
+    return (_scaled(small) * 255).round().astype(np.uint8), float(_positive(found).max() * small.max())
 
 
 def overlay_png(image: Tensor, found: np.ndarray | None, strength: float = 0.8) -> bytes:
@@ -124,20 +123,29 @@ def data_uri(file: bytes) -> str:
     return f"data:image/{kind};base64,{base64_text(file)}"
 
 
+def _positive(found: np.ndarray) -> np.ndarray:
+    """What is below 0 spoke against, and is not shown."""
+    return np.clip(np.nan_to_num(np.asarray(found, dtype=np.float64)), 0, None)
+
+
 def _scaled(found: np.ndarray) -> np.ndarray:
-    """To [0, 1] by the highest value; what is below 0 spoke against, and is not shown."""
-    positive = np.clip(np.nan_to_num(np.asarray(found, dtype=np.float64)), 0, None)
+    """To [0, 1] by the highest value."""
+    positive = _positive(found)
     highest = positive.max()
     return np.asarray(positive / highest if highest > 0 else positive)
 
 
 def _small(found: np.ndarray, largest: int) -> np.ndarray:
     """At most so many pixels, each the mean of those it stands for, scaled to [0, 1]."""
+    return _scaled(_resized(_scaled(found), largest))
+
+
+def _resized(found: np.ndarray, largest: int) -> np.ndarray:
     from PIL import Image
 
-    picture = Image.fromarray(_scaled(found).astype(np.float32))
+    picture = Image.fromarray(found.astype(np.float32))
     side = min(largest, picture.width)
-    return _scaled(np.asarray(picture.resize((side, side), Image.Resampling.BILINEAR)))
+    return np.asarray(picture.resize((side, side), Image.Resampling.BILINEAR))
 
 
 def _colours() -> tuple[np.ndarray, np.ndarray]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from parsecaps.report.pages import template_text
 from parsecaps.report.pictures import data_uri, picture_of, png_file
 
 if TYPE_CHECKING:
@@ -12,25 +13,6 @@ if TYPE_CHECKING:
 
 _WIDTH, _MARGIN, _LABELS = 540, 14, 114
 _TOP, _ROW, _IMAGE, _FOOT = 64, 74, 256, 24
-# Okabe and Ito's blue and vermilion, which colour-blind eyes tell apart, on white and on black
-_STYLE = """
-.pt text { font: 12px system-ui, sans-serif; fill: #1a1a1a; }
-.pt .head { font-size: 15px; font-weight: 600; }
-.pt .faint { fill: #555; }
-.pt .route { stroke: #0072b2; fill: none; stroke-opacity: .65; }
-.pt .capsule { fill: #0072b2; stroke: #fff; stroke-width: 1.5; }
-.pt .leaf { fill: #d55e00; stroke: #fff; stroke-width: 1.5; }
-.pt .place { fill: #d55e00; stroke: #d55e00; stroke-width: 1.5; }
-.pt .fall { stroke: #d55e00; stroke-width: 1; stroke-dasharray: 3 3; stroke-opacity: .6; fill: none; }
-.pt .frame { fill: none; stroke: #888; }
-@media screen and (prefers-color-scheme: dark) {
-  .pt text { fill: #eee; }
-  .pt .faint { fill: #bbb; }
-  .pt .route { stroke: #56b4e9; }
-  .pt .capsule { fill: #56b4e9; stroke: #111; }
-  .pt .leaf { stroke: #111; }
-}
-"""
 
 
 def draw_tree(tree: "ParseTree", image: Tensor | None = None) -> str:
@@ -59,7 +41,7 @@ def draw_tree(tree: "ParseTree", image: Tensor | None = None) -> str:
         f'aria-labelledby="{key}-title {key}-desc">'
     )
     described = f'<title id="{key}-title">Parse tree: {escape(tree.name)}</title>{_description(tree, key)}'
-    return "\n".join([start, described, f"<style>{_STYLE}</style>", *parts, "</svg>"]) + "\n"
+    return "\n".join([start, described, f"<style>\n{template_text('tree.css')}</style>", *parts, "</svg>"]) + "\n"
 
 
 def _positions(tree: "ParseTree") -> dict[str, float]:

@@ -1,0 +1,327 @@
+"""The explanation document: all that a page, a server or another program needs of explained images, as JSON.
+
+Its models are the source of `docs/explanation-schema.json`, and `page/src` draws it. Parse trees and the cost of
+strictness are the package's own dataclasses.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from parsecaps.explain.case_memory import KnownCase
+from parsecaps.explain.explanation import Explanation, Reasons
+from parsecaps.explain.parse_tree import ParseTree
+from parsecaps.explain.strict_tree import StrictCost, Strictness
+from parsecaps.explain.traversal import TraversalStrip
+from parsecaps.report.pictures import (
+    MAP_SIDE,
+    SHOWN_SIDE,
+    base64_text,
+    data_uri,
+    jpeg_file,
+    map_levels,
+    picture_jpeg,
+    png_file,
+    traversal_picture,
+)
+
+VERSION: Literal[3] = 3  # 2 was a document for each image, with maps as PNG; 1 knew neither strict trees nor traversals
+
+
+Picture = Annotated[str, Field(pattern="^data:image/(png|jpeg);base64,[A-Za-z0-9+/=]*$")]  # inside of its address
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PlaceMap(_Part):
+    """Where evidence was: `side` times `side` bytes in base64, row by row; 255 stands for the value `max`."""
+
+    side: int = Field(ge=1, le=MAP_SIDE)
+    levels: str
+    max: float
+
+
+class Known(_Part):
+    """A training case: its label, None where it is not known, and what the model says of it.
+
+    `row` and `name`, its file, are left out of a page, `picture` of anything else.
+    """
+
+    row: int | None = None
+    name: str | None = None
+    label: str | None
+    diagnosis: str
+    probability: float
+    picture: Picture | None
+
+
+class KnownPrototype(Known):
+    """A training case that shows a concept, how present it is, and whether it is there in truth."""
+
+    presence: float
+    has: bool | None
+
+
+class KnownNeighbour(Known):
+    """A training case that is like the image; distance 0 is the same, 2 the most there can be."""
+
+    distance: float
+
+
+class ConceptPrototypes(_Part):
+    """The training cases that show a concept most."""
+
+    concept: str
+    cases: list[KnownPrototype]
+
+
+class SeenConceptPart(_Part):
+    """A concept in one image: how present it is, whether that counts as seen, what is known of it, and where it is."""
+
+    name: str
+    presence: float
+    seen: bool
+    truth: bool | None
+    map: PlaceMap
+
+
+class CounterfactualPart(_Part):
+    """The fewest concepts whose change (to present or absent) gives another diagnosis, and what follows."""
+
+    changes: dict[str, bool]
+    diagnosis: str
+    was: str
+    presence: list[float]
+    before: list[float]
+    after: list[float]
+
+
+class ReasonsPart(_Part):
+    """Presences (concepts), what each adds to each logit (classes, concepts), and what would change the diagnosis."""
+
+    presence: list[float]
+    contributions: list[list[float]]
+    counterfactual: CounterfactualPart | None
+    sentence: str
+
+
+class StrictPart(_Part):
+    """What the ordinary network says, where the explanation is of the strict one; `lines` say it in words."""
+
+    diagnosis: str
+    probability: float
+    seen: list[str]
+    adjusted: bool
+    cost: StrictCost | None
+    lines: list[str]
+
+
+class TraversalPart(_Part):
+    """What the decoder draws as a number of the global capsule takes some values; the first picture is for none."""
+
+    name: str
+    value: float
+    values: list[float]
+    picture: Picture
+    sentence: str
+
+
+class CasePart(_Part):
+    """One image, explained.
+
+    `picture` is the prepared image, None where it was left out, and `size` the pixels of its side, in which regions of
+    trees are given. `possible` and `abstain` are None without a risk, `truth` where it is not known.
+    """
+
+    name: str
+    picture: Picture | None
+    size: int
+    diagnosis: str
+    probabilities: dict[str, float]
+    possible: list[str] | None
+    abstain: bool | None
+    truth: str | None
+    method: str
+    class_map: PlaceMap
+    concepts: list[SeenConceptPart]
+    trees: list[ParseTree]
+    similar: list[KnownNeighbour]
+    reasons: ReasonsPart | None
+    strict: StrictPart | None
+    traversals: list[TraversalPart]
+    notes: list[str]
+
+
+class ReasoningPart(_Part):
+    """How concepts add up to a diagnosis: `softmax((weight @ presence + bias) / temperature)`.
+
+    A concept set by hand takes its number of `present` or `absent`, one above its `threshold` counts as seen, and of
+    those with the same `group` one can be present.
+    """
+
+    classes: list[str]
+    concepts: list[str]
+    temperature: float
+    weight: list[list[float]]
+    bias: list[float]
+    present: list[float]
+    absent: list[float]
+    threshold: list[float]
+    group: list[int]
+
+
+class ModelPart(_Part):
+    """The model that all cases are of; `reasoning` where it decides by its concepts alone."""
+
+    kind: str
+    classes: list[str]
+    concepts: list[str]
+    image_size: int
+    reasoning: ReasoningPart | None
+
+
+class ExplanationDocument(_Part):
+    """Explained images of one model, with the training cases that show its concepts, and lines about unread images."""
+
+    version: Literal[3]
+    title: str
+    model: ModelPart
+    cases: list[CasePart]
+    prototypes: list[ConceptPrototypes]
+    errors: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return self.model_dump(mode="json")
+
+
+def explanation_document(
+    explanations: Sequence[Explanation], *, title: str = "", errors: Sequence[str] = (), pictures: bool = False
+) -> ExplanationDocument:
+    """The document of cases of one model; `errors` are lines about images that could not be read.
+
+    With `pictures` it is for a page: it holds the images and pictures of known cases instead of their file names, and
+    maps have at most 32 pixels a side instead of 64. Patients of known cases are never in it.
+    """
+    if not explanations:
+        raise ValueError("there are no cases to show; explain at least one image")
+    first = explanations[0]
+    reasoning = None if first.reasons is None else ReasoningPart(**first.reasons.reasoning.as_dict())
+    known = {row: file for each in explanations for row, file in each.pictures.items()} if pictures else None
+    return ExplanationDocument(
+        version=VERSION,
+        title=title,
+        model=ModelPart(
+            kind=first.model,
+            classes=list(first.probabilities),
+            concepts=[each.name for each in first.concepts],
+            image_size=first.image.shape[-1],
+            reasoning=reasoning,
+        ),
+        cases=[_case(each, known) for each in explanations],
+        prototypes=[
+            ConceptPrototypes(
+                concept=concept.name,
+                cases=[
+                    KnownPrototype(**_known(each.case, known), presence=each.presence, has=each.truth)
+                    for each in concept.prototypes
+                ],
+            )
+            for concept in first.concepts
+            if concept.prototypes
+        ],
+        errors=list(errors),
+    )
+
+
+def explanation_schema() -> str:
+    """The JSON schema of the document, as `docs/explanation-schema.json` has it."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **ExplanationDocument.model_json_schema()}
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def _case(explanation: Explanation, known: dict[int, bytes] | None) -> CasePart:
+    """`known` has pictures of known cases by their row; None: no pictures at all."""
+    side = MAP_SIDE if known is None else SHOWN_SIDE
+    return CasePart(
+        name=explanation.name,
+        picture=None if known is None else data_uri(picture_jpeg(explanation.image)),
+        size=explanation.image.shape[-1],
+        diagnosis=explanation.diagnosis,
+        probabilities=explanation.probabilities,
+        possible=explanation.possible,
+        abstain=explanation.abstain,
+        truth=explanation.truth,
+        method=explanation.method,
+        class_map=_map(explanation.class_map, side),
+        concepts=[
+            SeenConceptPart(
+                name=each.name, presence=each.presence, seen=each.seen, truth=each.truth, map=_map(each.map, side)
+            )
+            for each in explanation.concepts
+        ],
+        trees=list(explanation.trees),
+        similar=[KnownNeighbour(**_known(each.case, known), distance=each.distance) for each in explanation.similar],
+        reasons=None if explanation.reasons is None else _reasons(explanation.reasons),
+        strict=None if explanation.strict is None else _strict(explanation.strict, explanation.strict_lines),
+        traversals=[_traversal(each, small=known is not None) for each in explanation.traversals],
+        notes=list(explanation.notes),
+    )
+
+
+def _map(found: np.ndarray, side: int) -> PlaceMap:
+    levels, highest = map_levels(found, side)
+    return PlaceMap(side=len(levels), levels=base64_text(levels.tobytes()), max=highest)
+
+
+def _known(case: KnownCase, known: dict[int, bytes] | None) -> dict[str, Any]:
+    said = {"label": case.label, "diagnosis": case.diagnosis, "probability": case.probability}
+    if known is None:
+        return {**said, "row": case.row, "name": case.name, "picture": None}
+    picture = data_uri(known[case.row]) if case.row in known else None
+    return {**said, "picture": picture}
+
+
+def _reasons(reasons: Reasons) -> ReasonsPart:
+    flip = None
+    if reasons.flip is not None:
+        flip = CounterfactualPart(**{key: _plain(value) for key, value in asdict(reasons.flip).items()})
+    return ReasonsPart(
+        presence=reasons.presence.tolist(),
+        contributions=reasons.contributions.tolist(),
+        counterfactual=flip,
+        sentence=reasons.sentence(),
+    )
+
+
+def _strict(strict: Strictness, lines: list[str]) -> StrictPart:
+    return StrictPart(
+        diagnosis=strict.diagnosis,
+        probability=strict.probability,
+        seen=list(strict.seen),
+        adjusted=strict.adjusted,
+        cost=strict.cost,
+        lines=lines,
+    )
+
+
+def _traversal(strip: TraversalStrip, *, small: bool) -> TraversalPart:
+    picture = traversal_picture(strip)
+    file = jpeg_file(picture, quality=80) if small else png_file(picture)
+    return TraversalPart(
+        name=strip.name,
+        value=strip.value,
+        values=list(strip.values),
+        picture=data_uri(file),
+        sentence=strip.sentence(),
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value
