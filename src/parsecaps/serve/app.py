@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
@@ -12,8 +12,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from parsecaps import __version__
+from parsecaps.report.explanation_document import ExplanationDocument
 from parsecaps.serve.docs_page import add_docs
-from parsecaps.serve.documents import Answer, Health, ModelDocument, Problem, files_body
+from parsecaps.serve.documents import Answer, ExplainQuestion, Health, ModelDocument, Problem, files_body
 from parsecaps.serve.guard import Guard, is_loopback
 from parsecaps.serve.problems import (
     PROBLEM_TYPE,
@@ -101,6 +102,20 @@ def _add_interface(app: FastAPI, service: Service) -> None:
         async with service.files_of(request) as uploads:
             results = await service.predict(uploads)
         return JSONResponse({"results": results, "weights": service.weights, "notes": service.notes})
+
+    @app.post(
+        "/api/explain",
+        tags=["model"],
+        summary="What the model says of images, and why",
+        response_model=ExplanationDocument,
+        responses=_problems(400, 403, 408, 413, 415, 422, 503, 504),
+        openapi_extra={"requestBody": files},
+    )
+    async def explain(request: Request, how: Annotated[ExplainQuestion, Query()]) -> Response:
+        """The explanation document of all images, with a line for each that cannot be explained."""
+        async with service.files_of(request) as uploads:
+            found = await service.explain(uploads, how)
+        return JSONResponse(found)
 
     @app.get(
         "/api/model",

@@ -25,6 +25,20 @@ class SentFiles(BaseModel):
     files: list[SentFile] = Field(min_length=1)
 
 
+class ExplainQuestion(BaseModel):
+    """How to explain, as parameters of POST /api/explain; see docs/explain.md."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    method: Literal["routes", "grad-cam", "integrated-gradients", "occlusion"] = Field(
+        "routes", description="How maps are made."
+    )
+    trees: int = Field(3, ge=0, le=20, description="Parse trees for each image.")
+    strict: bool = Field(False, description="Explain the strict network, in which each capsule has one parent.")
+    traversals: int = Field(0, ge=0, le=20, description="Numbers of the global capsule that move before the decoder.")
+    pictures: bool = Field(False, description="Add the prepared image, and pictures of known cases, for a page.")
+
+
 class Result(BaseModel):
     """What the model says of one image: an answer, or an error and nothing else.
 

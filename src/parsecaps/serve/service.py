@@ -2,13 +2,11 @@
 
 import asyncio
 import hashlib
-import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import islice
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,13 +16,17 @@ from torch import Tensor
 
 from parsecaps import __version__
 from parsecaps.data.preparation import dequantise
-from parsecaps.data.reading import READERS, prepare_image
+from parsecaps.data.reading import READERS
 from parsecaps.explain.explainer import Explainer
+from parsecaps.explain.explanation import Explanation
 from parsecaps.prediction.bundle import Bundle
-from parsecaps.prediction.files import ImageFile, find_files
+from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import answers
 from parsecaps.serve.batcher import Batcher
+from parsecaps.serve.documents import ExplainQuestion
+from parsecaps.serve.explaining import document, explain
 from parsecaps.serve.metrics import ServeMetrics
+from parsecaps.serve.pictures import Picture, look, read, result, told, too_many
 from parsecaps.serve.problems import ProblemError, overloaded
 from parsecaps.serve.settings import ServeConfig
 from parsecaps.serve.uploads import Spool, Upload, received_files
@@ -35,17 +37,6 @@ _FIRST_IMAGE = bytes.fromhex(  # a PNG of 2 x 2 pixels
     "89504e470d0a1a0a0000000d494844520000000200000002080000000057dd52f8"
     "0000000e49444154789c636c60606260000002920084f77ca3580000000049454e44ae426082"
 )
-_LIBRARY_WORDS = re.compile(r"(is a damaged DICOM) \(.*\)(?=; )", re.DOTALL)
-
-
-@dataclass(frozen=True, eq=False)
-class Picture:
-    """An image of a request: the file it is of, and its levels (channels, size, size) as uint8 once it is read."""
-
-    upload: int
-    image: ImageFile
-    error: str = ""
-    levels: Tensor | None = None
 
 
 class Service:
@@ -57,7 +48,9 @@ class Service:
     def __init__(self, folder: str | Path, settings: ServeConfig) -> None:
         self.settings, self.metrics = settings, ServeMetrics()
         self.bundle = Bundle.load(folder, settings.device)
-        self.explainer = Explainer.load(folder, risk=settings.risk)
+        self.explainer = Explainer.load(folder)
+        if settings.risk is not None:
+            self.bundle.calibration.threshold(settings.risk)
         self._check()
         self.spool = Spool(settings.stored_bytes)
         self.num_requests = 0
@@ -172,10 +165,32 @@ class Service:
             found = iter(await self.batcher.submit(torch.stack(levels)) if levels else ())
             for picture in pictures:
                 said = {"error": picture.error} if picture.levels is None else next(found)
-                results.append(_result(picture, uploads[picture.upload], said))
+                results.append(result(picture, uploads, said))
         refused = sum(result["error"] is not None for result in results)
         self.metrics.count_images(len(results) - refused, refused)
         return results
+
+    async def explain(self, uploads: Sequence[Upload], how: ExplainQuestion) -> dict[str, Any]:
+        """The document of all images of some files that can be explained, with a line for each that cannot."""
+        left, explainer, risk = self.settings.explained, self.explainer, self.settings.risk
+        cases: list[Explanation] = []
+        errors: list[str] = []
+        for number, upload in enumerate(uploads):
+            (found,) = await self._in_readers(partial(look, upload=upload, most=left), [number])
+            for picture in found:
+                try:
+                    if picture.error:
+                        raise ValueError(picture.error)
+                    cases.append(await self._in_turn(explain, explainer, picture, upload, how, risk))
+                    left -= 1
+                except (OSError, ValueError) as error:
+                    errors.append(told(str(error), upload))
+        self.metrics.count_images(len(cases), len(errors))
+        return await self._in_turn(document, explainer, cases, errors, how)
+
+    async def _in_turn(self, function: Callable[..., T], *arguments: Any) -> T:
+        """What a function gives in the thread of explanations."""
+        return await asyncio.get_running_loop().run_in_executor(self._explaining, function, *arguments)
 
     def _answer(self, levels: Tensor) -> list[dict[str, Any]]:
         return answers(self.bundle, dequantise(levels), self.settings.risk)
@@ -189,36 +204,24 @@ class Service:
                 opened = await self._in_readers(lambda number: self._open(number, uploads[number]), numbers)
             pictures: list[Picture] = []
             for each in opened:
-                pictures += each if len(each) <= left else [_too_many(each[0], uploads, self.settings.images)]
+                pictures += each if len(each) <= left else [self._left_out(each[0], uploads)]
                 left -= min(left, len(each))
             for first in range(0, len(pictures), size):
                 part = pictures[first : first + size]
                 if any(picture.levels is None and not picture.error for picture in part):
                     with self.batcher.expecting(len(part)):
-                        part = await self._in_readers(self._filled, part)
+                        part = await self._in_readers(partial(read, preparation=self.bundle.preparation), part)
                 yield part
 
-    def _look(self, number: int, upload: Upload, most: int) -> list[Picture]:
-        """The images of a file, not read yet; one error where there are none, or more than so many."""
-        found = list(islice(find_files([upload.path]), most + 1))
-        if len(found) > most:
-            return [_too_many(Picture(number, found[0]), [upload], most)]
-        return [Picture(number, each, _told(each.error, upload)) for each in found]
+    def _left_out(self, picture: Picture, uploads: Sequence[Upload]) -> Picture:
+        return too_many(
+            replace(picture, image=ImageFile(picture.image.path)), uploads[picture.upload], self.settings.images
+        )
 
     def _open(self, number: int, upload: Upload) -> list[Picture]:
         """The images of a file; a single one is read at once."""
-        found = self._look(number, upload, self.settings.images)
-        return [self._filled(found[0])] if len(found) == 1 else found
-
-    def _filled(self, picture: Picture) -> Picture:
-        """The image with its levels, unless it has them or an error already."""
-        if picture.error or picture.levels is not None:
-            return picture
-        path, frame = picture.image.path, picture.image.frame
-        try:
-            return replace(picture, levels=prepare_image(path, frame, self.bundle.preparation.levels))
-        except (OSError, ValueError) as error:
-            return replace(picture, error=str(error))
+        found = look(number, upload, self.settings.images)
+        return [read(found[0], self.bundle.preparation)] if len(found) == 1 else found
 
     async def _in_readers(self, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
         """A function of each item, in order; each thread waits for a reader of its own and takes an equal share."""
@@ -230,29 +233,3 @@ class Service:
 
 def _each(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
     return [function(item) for item in items]
-
-
-def _too_many(picture: Picture, uploads: Sequence[Upload], most: int) -> Picture:
-    upload = uploads[min(picture.upload, len(uploads) - 1)]
-    return replace(picture, error=f"{upload.shown} would make it more than {most:,} images; send fewer in a request")
-
-
-def _told(error: str, upload: Upload) -> str:
-    """An error as its sender may read it: by the name that was sent, and without a library's words about a DICOM."""
-    return _LIBRARY_WORDS.sub(r"\1", error.replace(str(upload.path), upload.shown))
-
-
-def _result(picture: Picture, upload: Upload, said: dict[str, Any]) -> dict[str, Any]:
-    """The document of one image."""
-    error = said.get("error")
-    return {
-        "file": picture.upload,
-        "name": upload.name,
-        "frame": picture.image.frame,
-        "error": error and _told(error, upload),
-        "class": said.get("label"),
-        "probabilities": said.get("probabilities"),
-        "concepts": said.get("concepts"),
-        "set": said.get("possible"),
-        "abstain": said.get("abstain"),
-    }

@@ -1,5 +1,6 @@
 """Files that a request brings: written to a private folder while they arrive, within limits, and removed afterwards."""
 
+import binascii
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -84,7 +85,7 @@ class _Arrival:
         if len(self.uploads) == self.limits.files:
             detail = f"the request has more than {self.limits.files:,} files; send fewer at a time"
             raise ProblemError(422, "too-many-files", detail)
-        self.uploads.append(Upload(name and name[:LONGEST_NAME], self.spool.new_path()))
+        self.uploads.append(Upload((name or "")[:LONGEST_NAME] or None, self.spool.new_path()))
         self.file_bytes, self.open = 0, self.uploads[-1].path.open("xb", buffering=0)
 
     def write(self, data: bytes | memoryview) -> None:
@@ -197,7 +198,7 @@ class _Form:
         if options.get(b"name") != FIELD.encode() or name is None:
             wanted = "call every part files, and give it the name of a file"
             raise ProblemError(422, "unknown-field", f"a part of the form is no file; {wanted}")
-        self.arrival.begin(name.decode("utf-8", "replace") or None)
+        self.arrival.begin(name.decode("utf-8", "replace"))
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:
         self.arrival.write(memoryview(data)[start:end])
@@ -220,8 +221,6 @@ async def _read_json(request: Request, arrival: _Arrival, options: dict[bytes, b
 
 
 def _write_json(body: bytes, arrival: _Arrival) -> None:
-    import binascii
-
     try:
         sent = SentFiles.model_validate_json(body)
     except ValidationError as error:
