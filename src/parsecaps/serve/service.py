@@ -75,19 +75,24 @@ class Service:
 
     def _check(self) -> None:
         """Refuse a model that gives no answer to a black image."""
-        preparation = self.bundle.preparation
-        (said,) = self._answer([torch.zeros(preparation.channels, preparation.size, preparation.size).byte()])
+        (said,) = self._answer([self._black_image()])
         if error := said.get("error"):
             raise ValueError(f"{self.bundle.folder}: {error}")
 
+    def _black_image(self) -> Tensor:
+        preparation = self.bundle.preparation
+        return torch.zeros(preparation.channels, preparation.size, preparation.size, dtype=torch.uint8)
+
     async def start(self) -> None:
-        """Start the workers and the readers, and answer a first image."""
+        """Start the workers and the readers, and let each have its first work: a full batch takes memory that stays."""
         if self.bundle.device.type == "cpu":
             torch.set_num_threads(1)  # a worker has one core
         for batcher in (self.batcher, self._reading):
             batcher.start()
         uploads = [Upload(None, self.spool.new_path(), bytearray(_FIRST_IMAGE)) for _ in range(READERS)]
         await self.predict(uploads)
+        full = [self._black_image()] * self.settings.batch_size
+        await asyncio.gather(*(self.batcher.submit(full) for _ in range(self.batcher.num_workers)))
         for upload in uploads:
             upload.remove()
         self.is_started = True
