@@ -25,6 +25,17 @@ def test_slices(tmp_path: Path, name: str) -> None:
         read_image(path)
 
 
+@pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
+@pytest.mark.parametrize("kind", [nibabel.Nifti1Image, nibabel.Nifti2Image])
+@pytest.mark.parametrize("other", ["a", "a.bin", "b.nii", "b.nii.gz"])
+def test_any_name_will_do(tmp_path: Path, name: str, kind: type, other: str) -> None:
+    nibabel.save(kind(VOXELS, np.eye(4)), tmp_path / name)
+    wanted = read_image(tmp_path / name, 4).pixels
+    path = (tmp_path / name).rename(tmp_path / other)
+    assert look_into(path).frames == 6
+    assert np.array_equal(read_image(path, 4).pixels, wanted)
+
+
 @pytest.mark.parametrize("code", ["LPS", "RAS", "LAS", "PSR", "SRA", "AIL", "RSA", "IPL"])
 def test_orientation(tmp_path: Path, code: str) -> None:
     """The value of a voxel says where it is; rows must run to the back or feet, columns to the left or back."""

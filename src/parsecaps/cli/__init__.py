@@ -19,6 +19,7 @@ from parsecaps.cli.explain import explain, remember, removed_report
 from parsecaps.cli.export import export
 from parsecaps.cli.predict import predict
 from parsecaps.cli.pretrain import pretrain
+from parsecaps.cli.serve import serve
 from parsecaps.cli.summary import summary
 from parsecaps.cli.train import train
 
@@ -56,6 +57,7 @@ app.command()(concepts)
 app.command()(predict)
 app.command()(explain)
 app.command()(remember)
+app.command()(serve)
 app.command()(export)
 app.command()(discover)
 app.command()(name)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 _INTERRUPTED, _TERMINATED = 130, 143
 _EXTRAS = {
+    "fastapi": "parsecaps[serve]",
     "fire": "parsecaps[export]",
     "highdicom": "parsecaps[dicom]",
     "huggingface_hub": "parsecaps[export]",
@@ -27,7 +28,10 @@ _EXTRAS = {
     "onnx": "parsecaps[export]",
     "onnxruntime": "parsecaps[export]",
     "onnxscript": "parsecaps[export]",
+    "prometheus_client": "parsecaps[serve]",
+    "python_multipart": "parsecaps[serve]",
     "spacy": "parsecaps[text]",
+    "uvicorn": "parsecaps[serve]",
 }
 
 ConfigFile = Annotated[

@@ -5,6 +5,7 @@ the front of the patient at the top (the head, in a coronal or sagittal plane), 
 affine says how. A mask needs the affine of its image.
 """
 
+import gzip
 import math
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,8 @@ from parsecaps.data.raw_image import (
     pick_frame,
     version,
 )
+
+_SECOND = b"n+2\0"  # the mark of version 2, after its length
 
 
 class _Volume(NamedTuple):
@@ -65,9 +68,21 @@ def image_size(path: Path) -> tuple[int, int]:
 
 
 def _open(path: Path) -> Any:
+    """The image, whatever its file is called; nibabel goes by the name where it can."""
     import nibabel
 
-    return nibabel.load(path, mmap="r")
+    packed = _is_packed(path)
+    if path.name.lower().endswith(".nii.gz" if packed else ".nii"):
+        return nibabel.load(path, mmap="r")
+    file: Any = gzip.open(path) if packed else path.open("rb")  # noqa: SIM115 (slices are read from it later)
+    kind: Any = nibabel.Nifti2Image if file.read(8)[4:] == _SECOND else nibabel.Nifti1Image
+    file.seek(0)
+    return kind.from_file_map(kind.make_file_map({"image": file}), mmap="r")
+
+
+def _is_packed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
 
 
 def _shape(image: Any) -> tuple[int, int, int]:
@@ -98,7 +113,7 @@ def _check_length(file: Version, image: Any, shape: tuple[int, int, int]) -> Non
     """Refuse a file that cannot hold what its header says: too short as it is, or too long when unpacked."""
     stored = image.dataobj
     wanted = int(stored.offset) + stored.dtype.itemsize * math.prod(shape)
-    if file.path.suffix == ".gz":
+    if _is_packed(file.path):
         check_bytes(wanted, "unpack it: slices of a .nii file are read one by one")
         wanted //= MOST_PACKED
     if wanted > file.num_bytes:
@@ -131,7 +146,7 @@ def _as_seen(plane: NDArray[Any], affine: NDArray[np.float64]) -> NDArray[Any]:
 FORMAT = Format(
     name="NIfTI",
     suffixes=(".nii", ".nii.gz"),
-    recognise=lambda head: head[344:348] == b"n+1\0" or head[4:8] == b"n+2\0",
+    recognise=lambda head: head[344:348] == b"n+1\0" or head[4:8] == _SECOND,
     read=read,
     count=count_frames,
     size=image_size,

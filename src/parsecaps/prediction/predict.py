@@ -85,9 +85,9 @@ def predict_files(
         while batch := list(islice(source, batch_size)):
             read = in_shares(threads, partial(read_prepared, bundle), batch)
             images = [image for image in read if isinstance(image, Tensor)]
-            answers = iter(_answers(bundle, torch.stack(images), risk) if images else ())
+            found = iter(answers(bundle, torch.stack(images), risk) if images else ())
             for file, image in zip(batch, read, strict=True):
-                answered = {"error": image} if isinstance(image, str) else next(answers)
+                answered = {"error": image} if isinstance(image, str) else next(found)
                 yield Prediction(str(file.path), file.frame, file.patient, **answered)
 
 
@@ -173,7 +173,7 @@ def each_image(bundle: Bundle, predictions: Predictions, risk: float | None = No
     return answers
 
 
-def _answers(bundle: Bundle, images: Tensor, risk: float | None) -> list[dict[str, Any]]:
+def answers(bundle: Bundle, images: Tensor, risk: float | None) -> list[dict[str, Any]]:
     """The answer to each image; an error to one of which the network gives numbers that are not finite."""
     logits, presence = (output := answer(bundle, images)).logits, output.presence
     finite = logits.isfinite().all(1) if presence is None else logits.isfinite().all(1) & presence.isfinite().all(1)

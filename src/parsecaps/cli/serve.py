@@ -1,0 +1,102 @@
+"""`parsecaps serve`: a trained model behind an address, for programs and persons."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parsecaps.cli.demo import FOLDER
+from parsecaps.cli.output import ConfigFile, DeviceName, Settings, console, one_line_errors
+
+_TOKEN = "PARSECAPS_TOKEN"
+
+
+@one_line_errors
+def serve(
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="[MODEL]", help="The folder of a run, or of a saved model; the demo's if left out."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen at; others than this machine's need a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8000,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Ask every client for the token in this file.")
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help=f"The token itself, which other users of the machine may see; or {_TOKEN} in the environment."
+        ),
+    ] = None,
+    risk: Annotated[
+        float | None, typer.Option(help="Abstain so that at most this share of the sets leaves out the truth.")
+    ] = None,
+    device: DeviceName = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+) -> None:
+    """Serve a trained model over HTTP, until Ctrl-C.
+
+    Programs send images to `/api/predict` and `/api/explain`; `/docs` describes how. The answers are the same as those
+    of `parsecaps predict` and `parsecaps explain`. No image is kept. Not a medical device.
+
+    **Examples**
+
+    `parsecaps serve runs/cases-1`
+
+    `parsecaps serve runs/cases-1 --risk 0.1 --port 9000`
+
+    `parsecaps serve runs/cases-1 --host 0.0.0.0 --token-file token`
+
+    `parsecaps serve` (the model of `parsecaps demo`)
+
+    A YAML file and `--set` have the keys `risk`, `device`, `workers`, `batch_size`, `gather_milliseconds`, `hosts`, and
+    the limits `requests`, `files`, `images`, `explained`, `file_bytes`, `request_bytes`, `stored_bytes` and `seconds`.
+    docs/serve.md says what they mean.
+    """
+    from parsecaps.config import load_settings
+    from parsecaps.serve.server import check_token, listen
+    from parsecaps.serve.server import serve as run_server
+    from parsecaps.serve.service import Service
+    from parsecaps.serve.settings import ServeConfig
+
+    given = {"risk": risk, "device": device}
+    chosen = load_settings(
+        ServeConfig, config, settings or [], values={key: value for key, value in given.items() if value is not None}
+    )
+    secret = _secret(token, token_file)
+    check_token(host, secret)
+    folder = _demo_model() if model is None else model
+    with listen(host, port) as listening:
+        service = Service(folder, chosen)
+        screen = console()
+
+        def say(address: str) -> None:
+            screen.print(f"{folder} at {address}", highlight=False, soft_wrap=True)
+            screen.print(f"for programs: {address}/docs; to stop: Ctrl-C", highlight=False, soft_wrap=True)
+
+        run_server(service, listening, host=host, token=secret, say=say)
+
+
+def _secret(token: str | None, file: Path | None) -> str | None:
+    """The token, from wherever it was given."""
+    if token is not None and file is not None:
+        raise ValueError("--token and --token-file are both given; give one of them")
+    if file is None:
+        return token if token is not None else os.environ.get(_TOKEN)
+    with file.open(encoding="ascii", errors="replace") as content:
+        return content.readline(10_000).strip()
+
+
+def _demo_model() -> Path:
+    """The newest run of `parsecaps demo` in this folder."""
+    from parsecaps.pipeline.demo import RUN
+    from parsecaps.prediction.bundle import BUNDLE_FILE
+
+    found = [path.parents[1] for path in Path().glob(f"{FOLDER}*/{RUN}/bundle/{BUNDLE_FILE}")]
+    if not found:
+        raise ValueError("there is no model; run parsecaps demo first, or give the folder of a run or of a saved model")
+    return max(found, key=lambda run: run.stat().st_mtime)

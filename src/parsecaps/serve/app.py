@@ -1,0 +1,178 @@
+"""The application: its routes, and their description."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+
+from parsecaps import __version__
+from parsecaps.report.explanation_document import ExplanationDocument
+from parsecaps.serve.docs_page import add_docs
+from parsecaps.serve.documents import Answer, ExplainQuestion, Health, ModelDocument, Problem, files_body
+from parsecaps.serve.guard import Guard, is_loopback
+from parsecaps.serve.problems import (
+    PROBLEM_TYPE,
+    ProblemError,
+    answer_http_error,
+    answer_problem,
+    answer_wrong_value,
+    overloaded,
+)
+from parsecaps.serve.service import Service
+
+_PROBLEMS = {
+    400: "The body is broken.",
+    401: "The token is missing or wrong.",
+    403: "A web page of another address may not ask.",
+    408: "The request did not arrive in time.",
+    413: "The request, or a file of it, has too many bytes.",
+    415: "The body is of a type that is not taken.",
+    421: "The server is not called by this name.",
+    422: "The request is not what it has to be.",
+    500: "The server failed.",
+    503: "There is too much to do, or the server starts or stops; see Retry-After.",
+    504: "There is no answer in time.",
+}
+_ALWAYS = (401, 421, 500)
+_ABOUT = (
+    "What a trained model says of images, and why. Images are files of any format that `parsecaps predict` reads "
+    "(PNG, JPEG, BMP, TIFF, DICOM, NIfTI). No file is kept. **Not a medical device.**"
+)
+
+
+def make_app(service: Service, *, host: str = "127.0.0.1", token: str | None = None) -> FastAPI:
+    """The application around a service that is not started yet; it starts and stops with the application."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        yield
+        await service.stop()
+
+    app = FastAPI(
+        title="parsecaps",
+        version=__version__,
+        description=_ABOUT,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    names = frozenset(name.lower() for name in service.settings.hosts)
+    own = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host.lower()}
+    app.add_middleware(
+        Guard,
+        metrics=service.metrics,
+        token=token,
+        hosts=frozenset(own) | names if is_loopback(host) else names or None,
+        origins=names,
+    )
+    for kind, handler in (
+        (ProblemError, answer_problem),
+        (HTTPException, answer_http_error),
+        (RequestValidationError, answer_wrong_value),
+    ):
+        app.add_exception_handler(kind, handler)
+    _add_interface(app, service)
+    _add_probes(app, service)
+    add_docs(app)
+    _describe(app, with_token=token is not None)
+    return app
+
+
+def _add_interface(app: FastAPI, service: Service) -> None:
+    most, most_explained = service.settings.files, min(service.settings.files, service.settings.explained)
+
+    @app.post(
+        "/api/predict",
+        tags=["model"],
+        summary="What the model says of images",
+        response_model=Answer,
+        responses=_problems(400, 403, 408, 413, 415, 422, 503, 504),
+        openapi_extra={"requestBody": files_body(most)},
+    )
+    async def predict(request: Request) -> Response:
+        """One result for each image, in the order of the files: an answer, or why there is none."""
+        async with service.files_of(request, most) as uploads:
+            results = await service.predict(uploads)
+        return JSONResponse({"results": results, "weights": service.weights, "notes": service.notes})
+
+    @app.post(
+        "/api/explain",
+        tags=["model"],
+        summary="What the model says of images, and why",
+        response_model=ExplanationDocument,
+        responses=_problems(400, 403, 408, 413, 415, 422, 503, 504),
+        openapi_extra={"requestBody": files_body(most_explained)},
+    )
+    async def explain(request: Request, how: Annotated[ExplainQuestion, Query()]) -> Response:
+        """The explanation document of all images, with a line for each that cannot be explained."""
+        async with service.files_of(request, most_explained) as uploads:
+            found = await service.explain(uploads, how)
+        return JSONResponse(found)
+
+    @app.get(
+        "/api/model",
+        tags=["model"],
+        summary="Which model answers",
+        response_model=ModelDocument,
+        responses=_problems(),
+    )
+    async def model() -> Response:
+        """Its kind, classes and concepts, how it prepares images and how it is calibrated, and the limits."""
+        return JSONResponse(service.about_model())
+
+
+def _add_probes(app: FastAPI, service: Service) -> None:
+    @app.get("/healthz", tags=["operation"], summary="Is it alive?", response_model=Health, responses=_problems())
+    async def healthz() -> Response:
+        """Whether the server lives."""
+        return JSONResponse({"status": "alive"})
+
+    @app.get("/readyz", tags=["operation"], summary="Is it ready?", response_model=Health, responses=_problems(503))
+    async def readyz() -> Response:
+        """Whether the model is loaded and answers; 503 while the server starts or stops."""
+        if not service.is_ready:
+            raise overloaded("the server is not ready: it starts, stops, or its model does not answer")
+        return JSONResponse({"status": "ready"})
+
+    @app.get(
+        "/metrics",
+        tags=["operation"],
+        summary="Counters for Prometheus",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **_problems()},
+    )
+    async def metrics() -> Response:
+        """Requests, their time, what waits, batches, images and problems."""
+        return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": _PROBLEMS[status], "content": content} for status in sorted({*statuses, *_ALWAYS})}
+
+
+def _describe(app: FastAPI, *, with_token: bool) -> None:
+    """Let the application describe itself, problems and the token too."""
+
+    def describe() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+            components = found.setdefault("components", {})
+            components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+            if with_token:
+                components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+                for path in (path for path in found["paths"] if path not in ("/healthz", "/readyz")):
+                    for operation in found["paths"][path].values():
+                        operation["security"] = [{"token": []}]
+            app.openapi_schema = found
+        return app.openapi_schema
+
+    app.openapi = describe  # type: ignore[method-assign]

@@ -1,0 +1,271 @@
+"""What the routes ask: files in, answers out, by the same readers and the same model as `parsecaps predict`."""
+
+import asyncio
+import ctypes
+import hashlib
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from starlette.requests import Request
+from torch import Tensor
+
+from parsecaps import __version__
+from parsecaps.data.preparation import dequantise
+from parsecaps.data.reading import READERS
+from parsecaps.explain.explainer import Explainer
+from parsecaps.explain.explanation import Explanation
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.files import ImageFile
+from parsecaps.prediction.predict import answers
+from parsecaps.serve.batcher import Batcher
+from parsecaps.serve.documents import ExplainQuestion
+from parsecaps.serve.explaining import document, explain
+from parsecaps.serve.metrics import ServeMetrics
+from parsecaps.serve.pictures import Picture, look, read, result, told, too_many
+from parsecaps.serve.problems import ProblemError, overloaded
+from parsecaps.serve.settings import ServeConfig
+from parsecaps.serve.uploads import Spool, Upload, received_files
+
+S = TypeVar("S")
+T = TypeVar("T")
+_TIDY_SECONDS = 5.0
+_READ_TOGETHER = 8  # files that a thread reads before it hands them over
+_FIRST_IMAGE = bytes.fromhex(  # a PNG of 2 x 2 pixels
+    "89504e470d0a1a0a0000000d494844520000000200000002080000000057dd52f8"
+    "0000000e49444154789c636c60606260000002920084f77ca3580000000049454e44ae426082"
+)
+
+
+class Service:
+    """A model that answers requests, from `start` to `stop`.
+
+    Explanations change and watch the network while it runs, so they have a copy of their own, and a thread.
+    """
+
+    def __init__(self, folder: str | Path, settings: ServeConfig) -> None:
+        self.settings, self.metrics = settings, ServeMetrics()
+        self.bundle = Bundle.load(folder, settings.device)
+        self.explainer = Explainer.load(folder)
+        if settings.risk is not None:
+            self.bundle.calibration.threshold(settings.risk)
+        self._check()
+        self.spool = Spool(settings.stored_bytes)
+        self.num_requests = 0
+        self.is_started = self.is_stopping = False
+        on_gpu = self.bundle.device.type != "cpu"
+        workers = settings.workers if settings.workers != "auto" else 1 if on_gpu else torch.get_num_threads()
+        self.batcher: Batcher[Tensor, dict[str, Any]] = Batcher(
+            self._answer,
+            name="model",
+            workers=workers,
+            batch_size=settings.batch_size,
+            gather_seconds=settings.gather_milliseconds / 1000,
+            observe=self.metrics.count_batch,
+        )
+        self._reading: Batcher[Callable[[], Any], Any] = Batcher(
+            _try_each, name="reading", workers=READERS, batch_size=_READ_TOGETHER, gather_seconds=0
+        )
+        self._explaining = ThreadPoolExecutor(1, "parsecaps explaining")
+        self.metrics.watch("queue_images", "Images that wait for the model.", lambda: self.batcher.num_waiting)
+        self.metrics.watch("requests_at_a_time", "Requests that are being answered.", lambda: self.num_requests)
+
+    def _check(self) -> None:
+        """Refuse a model that gives no answer to a black image."""
+        (said,) = self._answer([self._black_image()])
+        if error := said.get("error"):
+            raise ValueError(f"{self.bundle.folder}: {error}")
+
+    def _black_image(self) -> Tensor:
+        preparation = self.bundle.preparation
+        return torch.zeros(preparation.channels, preparation.size, preparation.size, dtype=torch.uint8)
+
+    async def start(self) -> None:
+        """Start the workers and the readers, and let each have its first work: a full batch takes memory that stays."""
+        if self.bundle.device.type == "cpu":
+            torch.set_num_threads(1)  # a worker has one core
+        for batcher in (self.batcher, self._reading):
+            batcher.start()
+        uploads = [Upload(None, self.spool.new_path(), bytearray(_FIRST_IMAGE)) for _ in range(READERS)]
+        await self.predict(uploads)
+        full = [self._black_image()] * self.settings.batch_size
+        await asyncio.gather(*(self.batcher.submit(full) for _ in range(self.batcher.num_workers)))
+        for upload in uploads:
+            upload.remove()
+        self._tidying = asyncio.create_task(_give_memory_back())
+        self.is_started = True
+
+    async def stop(self) -> None:
+        """End the threads, and remove what uploads may be left."""
+        self.is_stopping = True
+        self._tidying.cancel()
+        for batcher in (self._reading, self.batcher):
+            await asyncio.to_thread(batcher.stop)
+        self._explaining.shutdown(wait=False, cancel_futures=True)
+        self.spool.close()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request would be answered now."""
+        return self.is_started and not self.is_stopping and self.batcher.is_answering(self.settings.seconds)
+
+    @cached_property
+    def weights(self) -> str:
+        """The digest of the file with the weights."""
+        assert self.bundle.folder is not None
+        with open(self.bundle.folder / "model.safetensors", "rb") as file:
+            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What to know about every answer."""
+        calibration, risk = self.bundle.calibration, self.settings.risk
+        notes = [calibration.note, None if risk is None else calibration.threshold(risk).note]
+        return [note for note in notes if note]
+
+    def about_model(self) -> dict[str, Any]:
+        """What is served, and what a request has to keep to."""
+        bundle, risk = self.bundle, self.settings.risk
+        calibration = bundle.calibration
+        return {
+            "kind": type(bundle.model).__name__,
+            "version": __version__,
+            "weights": self.weights,
+            "classes": list(bundle.classes),
+            "concepts": list(bundle.concepts),
+            "preparation": bundle.preparation.to_dict(),
+            "calibration": {
+                "temperature": calibration.temperature,
+                "patients": None if calibration.quantiles is None else calibration.quantiles.patients,
+                "risk": risk,
+                "threshold": None if risk is None else calibration.threshold(risk).probability,
+                "note": calibration.note,
+            },
+            "limits": self.settings.limits(),
+        }
+
+    @asynccontextmanager
+    async def files_of(self, request: Request, most_files: int) -> AsyncIterator[list[Upload]]:
+        """The files of a request while it is answered, within the limits on requests, files and time."""
+        limits = self.settings
+        if self.is_stopping:
+            raise overloaded("the server is stopping; ask another one, or later")
+        if self.num_requests >= limits.requests:
+            raise overloaded(f"{limits.requests:,} requests are being answered already; try again later")
+        self.num_requests += 1
+        arrived = False
+        try:
+            received = received_files(request, self.spool, limits, most_files)
+            async with asyncio.timeout(limits.seconds), received as uploads:
+                arrived = True
+                yield uploads
+        except TimeoutError:
+            within = f"within {limits.seconds:g} seconds"
+            if arrived:
+                raise ProblemError(504, "too-slow", f"no answer {within}; send fewer images at a time") from None
+            raise ProblemError(408, "too-slow", f"the request did not arrive {within}; send less at a time") from None
+        finally:
+            self.num_requests -= 1
+
+    async def predict(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
+        """A result for each image of some files, in order; no more than a batch of them is in memory at a time."""
+        results: list[dict[str, Any]] = []
+        async for pictures in self._read_in_parts(uploads):
+            levels = [picture.levels for picture in pictures if picture.levels is not None]
+            found = iter(await self.batcher.submit(levels) if levels else ())
+            for picture in pictures:
+                said = {"error": picture.error} if picture.levels is None else next(found)
+                results.append(result(picture, uploads, said))
+        refused = sum(result["error"] is not None for result in results)
+        self.metrics.count_images(len(results) - refused, refused)
+        return results
+
+    async def explain(self, uploads: Sequence[Upload], how: ExplainQuestion) -> dict[str, Any]:
+        """The document of all images of some files that can be explained, with a line for each that cannot."""
+        left, explainer, risk = self.settings.explained, self.explainer, self.settings.risk
+        cases: list[Explanation] = []
+        errors: list[str] = []
+        for number, upload in enumerate(uploads):
+            (found,) = await self._in_readers(partial(look, upload=upload, most=left), [number])
+            for picture in found:
+                try:
+                    if picture.error:
+                        raise ValueError(picture.error)
+                    cases.append(await self._in_turn(explain, explainer, picture, upload, how, risk))
+                    left -= 1
+                except (OSError, ValueError) as error:
+                    errors.append(told(str(error), upload))
+        self.metrics.count_images(len(cases), len(errors))
+        return await self._in_turn(document, explainer, cases, errors, how)
+
+    async def _in_turn(self, function: Callable[..., T], *arguments: Any) -> T:
+        """What a function gives in the thread of explanations."""
+        return await asyncio.get_running_loop().run_in_executor(self._explaining, function, *arguments)
+
+    def _answer(self, levels: list[Tensor]) -> list[dict[str, Any]]:
+        return answers(self.bundle, dequantise(torch.stack(levels)), self.settings.risk)
+
+    async def _read_in_parts(self, uploads: Sequence[Upload]) -> AsyncIterator[list[Picture]]:
+        """The images of some files, read or with an error, at most a batch of them at a time."""
+        size, left = self.settings.batch_size, self.settings.images
+        for start in range(0, len(uploads), size):
+            numbers = range(start, min(start + size, len(uploads)))
+            with self.batcher.expecting(len(numbers)):
+                opened = await self._in_readers(lambda number: self._open(number, uploads[number]), numbers)
+            pictures: list[Picture] = []
+            for each in opened:
+                pictures += each if len(each) <= left else [self._left_out(each[0], uploads)]
+                left -= min(left, len(each))
+            for first in range(0, len(pictures), size):
+                part = pictures[first : first + size]
+                if any(picture.levels is None and not picture.error for picture in part):
+                    with self.batcher.expecting(len(part)):
+                        part = await self._in_readers(partial(read, preparation=self.bundle.preparation), part)
+                yield part
+
+    def _left_out(self, picture: Picture, uploads: Sequence[Upload]) -> Picture:
+        return too_many(
+            replace(picture, image=ImageFile(picture.image.path)), uploads[picture.upload], self.settings.images
+        )
+
+    def _open(self, number: int, upload: Upload) -> list[Picture]:
+        """The images of a file; a single one is read at once, and the file removed."""
+        found = look(number, upload, self.settings.images)
+        if len(found) == 1:
+            found = [read(found[0], self.bundle.preparation)]
+            upload.remove()
+        return found
+
+    async def _in_readers(self, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
+        """A function of each item, in order, in threads that each wait for a reader of their own."""
+        asked = [self._reading.submit([partial(function, item)]) for item in items]
+        found = [each[0] for each in ([await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked))]
+        for each in found:
+            if isinstance(each, Exception):
+                raise each
+        return found
+
+
+async def _give_memory_back() -> None:
+    """Now and then, let glibc return what batches of many sizes have left in pieces: it would grow for minutes."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    while trim is not None:
+        await asyncio.sleep(_TIDY_SECONDS)
+        await asyncio.to_thread(trim, 0)
+
+
+def _try_each(calls: list[Callable[[], Any]]) -> list[Any]:
+    """What each call gives, or the exception that it raised: one must not stop those of other requests."""
+    found: list[Any] = []
+    for call in calls:
+        try:
+            found.append(call())
+        except Exception as error:
+            found.append(error)
+    return found

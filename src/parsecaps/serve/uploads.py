@@ -1,0 +1,278 @@
+"""Files that a request brings: written to a private folder while they arrive, within limits, and removed afterwards."""
+
+import asyncio
+import binascii
+import shutil
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pydantic import ValidationError
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+
+from parsecaps.data.files import visible
+from parsecaps.serve.documents import LONGEST_NAME, SentFiles
+from parsecaps.serve.problems import ProblemError, first_fault, overloaded, too_large
+from parsecaps.serve.settings import ServeConfig
+
+FIELD = "files"
+_IN_MEMORY = 2**18  # bytes of a file that are kept before they are written
+_JSON_AT_ONCE = 2**18  # bytes of JSON that are read without leaving the event loop
+_UNKNOWN_TYPE = "send files as multipart/form-data, in fields called files, or as application/json with base64"
+
+
+class Upload:
+    """One file of a request: the name it was sent with, None without one, and where it lies while it is read.
+
+    A small file stays in memory until a thread that reads it writes it out.
+    """
+
+    def __init__(self, name: str | None, path: Path, data: bytearray | None = None) -> None:
+        self.name, self.path = name, path
+        self.num_bytes = 0
+        self._memory = bytearray() if data is None else data
+        self._file: BinaryIO | None = None
+        self._is_there = self._is_removed = False
+        self._lock = threading.Lock()
+
+    @property
+    def shown(self) -> str:
+        """What an error calls it."""
+        return "the file" if self.name is None else visible(self.name)
+
+    def add(self, data: bytes | memoryview) -> None:
+        """Take what comes next."""
+        self.num_bytes += len(data)
+        self._memory += data
+        if len(self._memory) > _IN_MEMORY:
+            self._flush()
+
+    def write_out(self) -> None:
+        """Have all of it in the file; an error where it was removed meanwhile, as its request took too long."""
+        with self._lock:
+            if self._is_removed:
+                raise FileNotFoundError(f"{self.path} is not there any more")
+            if not self._is_there or self._memory:
+                self._flush()
+            self._close()
+
+    def remove(self) -> None:
+        """Leave nothing of it."""
+        with self._lock:
+            self._is_removed = True
+            self._close()
+            self._memory = bytearray()
+            if self._is_there:
+                self._is_there = False
+                with suppress(FileNotFoundError):
+                    self.path.unlink()
+
+    def _flush(self) -> None:
+        if self._file is None:
+            self._file = self.path.open("ab" if self._is_there else "xb", buffering=0)
+            self._is_there = True
+        left = memoryview(self._memory)
+        while left:
+            left = left[self._file.write(left) :]
+        left.release()
+        self._memory = bytearray()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class Spool:
+    """The private folder for uploads, with a bound on all that lies in it at a time."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="parsecaps-serve-"))
+        self.most_bytes, self.held_bytes = most_bytes, 0
+        self.large_json = asyncio.Lock()  # one at a time: it is in memory several times over while it is read
+        self._numbers = count()
+
+    def new_path(self) -> Path:
+        """A place that nothing is at yet."""
+        return self.folder / str(next(self._numbers))
+
+    def take(self, num_bytes: int) -> None:
+        """Count bytes that come in, as long as there is room."""
+        if self.held_bytes + num_bytes > self.most_bytes:
+            raise overloaded("too many bytes are being answered already; try again later")
+        self.held_bytes += num_bytes
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@dataclass
+class _Arrival:
+    """A request on its way in: its files so far, and how much of it has come."""
+
+    spool: Spool
+    limits: ServeConfig
+    most_files: int
+    uploads: list[Upload] = field(default_factory=list)
+    num_bytes: int = 0
+
+    def count(self, num_bytes: int) -> None:
+        if self.num_bytes + num_bytes > self.limits.request_bytes:
+            raise too_large(
+                f"the request has more than {self.limits.request_bytes:,} bytes; send fewer files at a time"
+            )
+        self.spool.take(num_bytes)
+        self.num_bytes += num_bytes
+
+    def begin(self, name: str | None) -> None:
+        if len(self.uploads) == self.most_files:
+            detail = f"the request has more than {self.most_files:,} files; send fewer at a time"
+            raise ProblemError(422, "too-many-files", detail)
+        self.uploads.append(Upload((name or "")[:LONGEST_NAME] or None, self.spool.new_path()))
+
+    def write(self, data: bytes | memoryview) -> None:
+        upload = self.uploads[-1]
+        upload.add(data)
+        if upload.num_bytes > self.limits.file_bytes:
+            raise too_large(f"{upload.shown} has more than {self.limits.file_bytes:,} bytes; make it smaller")
+
+    def remove(self) -> None:
+        for upload in self.uploads:
+            upload.remove()
+        self.spool.held_bytes -= self.num_bytes
+        self.num_bytes = 0
+
+
+@asynccontextmanager
+async def received_files(
+    request: Request, spool: Spool, limits: ServeConfig, most_files: int
+) -> AsyncIterator[list[Upload]]:
+    """The files of a request, as long as they are needed; a request that cannot be used is a problem."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limits.request_bytes:
+        raise too_large(f"the request has more than {limits.request_bytes:,} bytes; send fewer files at a time")
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    readers: dict[bytes, Callable[..., Any]] = {
+        b"multipart/form-data": _read_form,
+        b"application/json": _read_json,
+    }
+    if kind not in readers:
+        raise ProblemError(415, "unknown-type", _UNKNOWN_TYPE)
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise ProblemError(415, "unknown-encoding", "the body is compressed; send it as it is")
+    arrival = _Arrival(spool, limits, most_files)
+    try:
+        await readers[kind](request, arrival, options)
+        if not arrival.uploads:
+            raise ProblemError(422, "no-files", f"the request has no file; {_UNKNOWN_TYPE}")
+        yield arrival.uploads
+    except ClientDisconnect:
+        raise ProblemError(400, "incomplete", "the request ended before all of it was sent") from None
+    finally:
+        arrival.remove()
+
+
+async def _read_form(request: Request, arrival: _Arrival, options: dict[bytes, bytes]) -> None:
+    """Write the parts of a form as they come."""
+    boundary = options.get(b"boundary", b"")
+    if not 0 < len(boundary) <= 200:
+        raise ProblemError(400, "no-boundary", "the Content-Type names no boundary; let your HTTP library write it")
+    form = _Form(arrival)
+    try:
+        parser = MultipartParser(boundary, form.callbacks())
+        async for data in request.stream():
+            arrival.count(len(data))
+            if data:
+                parser.write(data)
+        parser.finalize()
+    except FormParserError:
+        raise ProblemError(400, "broken-form", "the body is no multipart form with this boundary") from None
+    if form.inside:
+        raise ProblemError(400, "broken-form", "the body ends before the last boundary of its form")
+
+
+class _Form:
+    """What is done at each piece of a form."""
+
+    def __init__(self, arrival: _Arrival) -> None:
+        self.arrival, self.inside = arrival, False
+        self.headers: dict[bytes, bytes] = {}
+        self.name, self.value = b"", b""
+
+    def callbacks(self) -> Any:
+        """The functions that the parser calls, by its names for them."""
+        names = (
+            "part_begin",
+            "header_field",
+            "header_value",
+            "header_end",
+            "headers_finished",
+            "part_data",
+            "part_end",
+        )
+        return {f"on_{name}": getattr(self, f"_{name}") for name in names}
+
+    def _part_begin(self) -> None:
+        self.inside, self.headers, self.name, self.value = True, {}, b"", b""
+
+    def _header_field(self, data: bytes, start: int, end: int) -> None:
+        self.name += data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self.value += data[start:end]
+
+    def _header_end(self) -> None:
+        self.headers[self.name.lower()] = self.value
+        self.name, self.value = b"", b""
+
+    def _headers_finished(self) -> None:
+        _, options = parse_options_header(self.headers.get(b"content-disposition", b""))
+        name = options.get(b"filename")
+        if options.get(b"name") != FIELD.encode() or name is None:
+            wanted = "call every part files, and give it the name of a file"
+            raise ProblemError(422, "unknown-field", f"a part of the form is no file; {wanted}")
+        self.arrival.begin(name.decode("utf-8", "replace"))
+
+    def _part_data(self, data: bytes, start: int, end: int) -> None:
+        self.arrival.write(memoryview(data)[start:end])
+
+    def _part_end(self) -> None:
+        self.inside = False
+
+
+async def _read_json(request: Request, arrival: _Arrival, options: dict[bytes, bytes]) -> None:
+    """Write the files of a JSON body, once all of it is there."""
+    body = bytearray()
+    async for data in request.stream():
+        arrival.count(len(data))
+        body += data
+    if len(body) <= _JSON_AT_ONCE:
+        _write_json(body, arrival)
+        return
+    async with arrival.spool.large_json:
+        await run_in_threadpool(_write_json, body, arrival)
+
+
+def _write_json(body: bytearray, arrival: _Arrival) -> None:
+    try:
+        sent = SentFiles.model_validate_json(body)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        broken = faults[0]["type"] == "json_invalid"
+        detail = "the body is not valid JSON" if broken else first_fault(faults)
+        raise ProblemError(400 if broken else 422, "broken-json" if broken else "wrong-value", detail) from None
+    for number, each in enumerate(sent.files):
+        arrival.begin(each.name)
+        try:
+            arrival.write(binascii.a2b_base64(each.data, strict_mode=True))
+        except ValueError:
+            raise ProblemError(422, "wrong-value", f"files.{number}.data: is not base64") from None
