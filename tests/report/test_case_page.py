@@ -139,6 +139,7 @@ def test_a_node_opens_its_region_by_keyboard(tab: Any, told: list[Explanation], 
     tree = told[0].trees[0]
     nodes = tab.locator(".case[data-number='1'] .tree:visible circle[role=button]")
     assert nodes.count() == len(tree.nodes) > 2
+    tab.locator(".case[data-number='1'] .tree:visible").get_by_text("Open all").click()
     nodes.nth(2).focus()
     tab.keyboard.press(key)
     top, left, bottom, right = tree.nodes[2].region
@@ -177,7 +178,7 @@ def test_interventions_give_the_numbers_of_python(tab: Any, told: list[Explanati
     assert abs(after - seen).max() > 1e-3
     best = int(after.argmax())
     assert case.locator(".what-if").inner_text() == (
-        f"With these settings: {reasons.reasoning.classes[best]}, {100 * after[best]:.1f} %."
+        f"With these settings: {reasons.reasoning.classes[best]}, {words(after[best])}."
     )
     cells = case.locator(f"[data-class='{best}']").all_inner_texts()
     *added, total, chance = cells

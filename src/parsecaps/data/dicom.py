@@ -67,6 +67,11 @@ def patient_id(path: Path) -> str:
     return str(_open(path, stop_before_pixels=True).get("PatientID") or "").strip()
 
 
+def open_whole(path: Path) -> Any:
+    """The whole data set of a file that is small enough to be read as a whole, with its transfer syntax."""
+    return _open(path)
+
+
 def _open(path: Path, **options: Any) -> Any:
     from pydicom import dcmread
     from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
