@@ -50,7 +50,8 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 make_app(service, host=host, token=token),
                 log_config=None,
-                access_log=False,
+                log_level="warning",
+                access_log=False,  # it would have queries in it
                 server_header=False,
                 proxy_headers=False,
                 ws="none",
