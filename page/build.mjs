@@ -8,7 +8,10 @@ const here = dirname(fileURLToPath(import.meta.url));
 const target = resolve(process.argv[2] ?? join(here, "../src/parsecaps"));
 
 /** What is bundled, and its place in the package. */
-const bundles = [{ entry: "src/main.js", product: "report/templates/page.js", globalName: "parsecaps" }];
+const bundles = [
+  { entry: "src/main.js", product: "report/templates/page.js", globalName: "parsecaps" },
+  { entry: "src/app/main.js", product: "serve/static/app.js" },
+];
 
 for (const { entry, product, globalName } of bundles) {
   await build({

@@ -4,7 +4,9 @@ Of a DICOM only the attributes are kept that its pixels need, under a new identi
 themselves stays. Pictures and NIfTI files are kept as they are; files that may name a patient anywhere else are refused.
 """
 
+import hashlib
 import io
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +17,7 @@ from parsecaps.data import dicom, nifti, raster
 from parsecaps.data.decoding import recognise
 from parsecaps.data.raw_image import DefectError
 from parsecaps.data.reader_pool import RefusedError, call
-from parsecaps.data.reading import read_image
+from parsecaps.data.reading import look_into, read_image
 
 _PICTURES = (*raster.FORMATS, nifti.FORMAT)
 _TABLE = ("LUTDescriptor", "LUTData")
@@ -42,9 +44,7 @@ _PIXELS = (
     *(f"Segmented{colour}PaletteColorLookupTableData" for colour in ("Red", "Green", "Blue")),
     "ExtendedOffsetTable",
     "ExtendedOffsetTableLengths",
-    "PixelData",
-    "FloatPixelData",
-    "DoubleFloatPixelData",
+    *dicom.PIXEL_DATA,
 )
 _GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
 _IN_GROUP = ("PixelValueTransformationSequence", "FrameVOILUTSequence")
@@ -61,7 +61,7 @@ class KeptFile(NamedTuple):
     study: str
 
 
-def kept_file(path: Path, frame: int | None = None) -> KeptFile:
+def kept_file(path: Path) -> KeptFile:
     """What may be kept of an image file; refused where that would not be read as the same image."""
     try:
         suffix, content, study = call(read_kept, path)
@@ -69,7 +69,7 @@ def kept_file(path: Path, frame: int | None = None) -> KeptFile:
         raise ValueError(f"{path} {refused}") from None
     kept = KeptFile(content.tobytes(), suffix, study)
     if suffix == dicom.FORMAT.suffixes[0]:
-        _check_same(path, frame, kept.content)
+        _check_same(path, kept)
     return kept
 
 
@@ -86,24 +86,24 @@ def read_kept(path: Path) -> list[Any]:
     return [form.suffixes[-1 if packed else 0], np.frombuffer(content, np.uint8), study]
 
 
-def _check_same(path: Path, frame: int | None, content: bytes) -> None:
-    """Refuse a DICOM whose pixels need more of its header than is kept."""
-    again = path.with_name(f"{path.name}.kept")
-    again.write_bytes(content)
-    try:
-        one, other = read_image(path, frame), read_image(again, frame)
-        same = one.full_range == other.full_range and np.array_equal(one.pixels, other.pixels)
-    except ValueError:
-        same = False
-    finally:
-        again.unlink(missing_ok=True)
-    if not same:
-        raise ValueError(f"{path} cannot be kept without its header; send it as PNG, or as a plain DICOM")
+def _check_same(path: Path, kept: KeptFile) -> None:
+    """Refuse a DICOM whose first and last images need more of its header than is kept."""
+    frames = look_into(path).frames
+    with tempfile.TemporaryDirectory(prefix="parsecaps-kept-") as folder:
+        again = Path(folder, f"kept{kept.suffix}")
+        again.write_bytes(kept.content)
+        for frame in [None] if frames == 1 else sorted({0, frames - 1}):
+            one = read_image(path, frame)
+            try:
+                other = read_image(again, frame)
+                same = one.full_range == other.full_range and np.array_equal(one.pixels, other.pixels)
+            except ValueError:
+                same = False
+            if not same:
+                raise ValueError(f"{path} cannot be kept without its header; send it as PNG, or as a plain DICOM")
 
 
 def _pixels_only(path: Path) -> tuple[bytes, str]:
-    import hashlib
-
     from pydicom.dataset import Dataset, FileMetaDataset
     from pydicom.uid import generate_uid
 
@@ -116,7 +116,7 @@ def _pixels_only(path: Path) -> tuple[bytes, str]:
         if data.get(name):
             groups = [_group(item) for item in data[name].value]
             setattr(kept, name, groups)
-    pixels = next((kept[name].value for name in ("PixelData", "FloatPixelData", "DoubleFloatPixelData") if name in kept), b"")
+    pixels = next((kept[name].value for name in dicom.PIXEL_DATA if name in kept), b"")
     kept.SOPInstanceUID = generate_uid(entropy_srcs=[hashlib.sha256(pixels).hexdigest()])
     kept.file_meta = FileMetaDataset()
     kept.file_meta.TransferSyntaxUID = data.file_meta.TransferSyntaxUID

@@ -90,7 +90,7 @@ class Reviewing:
         found: list[dict[str, Any]] = []
         for number, upload in enumerate(uploads):
             try:
-                kept = kept_file(upload.path, None)
+                kept = kept_file(upload.path)
             except (OSError, ValueError) as error:
                 found.append({"file": number, "image": None, "error": told(str(error), upload)})
                 continue
