@@ -254,6 +254,46 @@ def explanation(
 
 @app.command()
 @one_line_errors
+def serving(
+    model: Annotated[
+        Path | None, typer.Argument(metavar="[MODEL]", help="A run or a saved model; a new one if left out.")
+    ] = None,
+    clients: Annotated[int, typer.Option(min=1, max=1000, help="How many ask at a time.")] = 32,
+    seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long they ask.")] = 30.0,
+    settings: Settings = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure `parsecaps serve` under load on this machine, beside the bare model in the same run.
+
+    Prints images per second, their share of the bare model's at its best batch size, errors, how long answers take, and
+    how the memory grows, each beside its bar. `--set` takes the settings of the server.
+
+    **Examples**
+
+    `parsecaps bench serving --seconds 10`
+
+    `parsecaps bench serving runs/cases-1 --clients 32 --seconds 300 --json serving.json`
+    """
+    check_writable(json_file)
+    from benchmarks.serving import measure_serving
+    from benchmarks.tables import serving_table
+
+    with console(stderr=True).status("serving") as status:
+        found = measure_serving(model, clients=clients, seconds=seconds, settings=settings or [], log=status.update)
+    bare, out = found.bare, console()
+    out.print(
+        f"bare model: {bare.images_per_second:,.1f} images/s (batch {bare.batch_size}, {bare.workers} x "
+        f"{bare.threads} threads)",
+        highlight=False,
+    )
+    out.print(serving_table([found.one, found.many]))
+    for name, value, bar, met in found.bars():
+        out.print(f"{'met' if met else 'MISSED'}: {value} {name} ({bar})", highlight=False)
+    write_json(json_file, found.as_dict())
+
+
+@app.command()
+@one_line_errors
 def house(
     root: Annotated[Path, typer.Argument(help="The folder of a checkout.")] = Path(__file__).parents[1],
     json_file: JsonFile = None,

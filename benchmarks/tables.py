@@ -6,6 +6,7 @@ from itertools import groupby
 from rich.table import Table
 
 from benchmarks.house import Bar
+from benchmarks.serving import Load
 from benchmarks.speed import EntmaxTime, Memory, Throughput
 from parsecaps.report.terminal import plain_table
 from studies.routes import RouteResult
@@ -87,6 +88,15 @@ def criteria_lines(result: RouteResult) -> list[str]:
         points = "" if criterion.points is None else f" ({criterion.points:.2f})"
         lines.append(f"{words[criterion.holds]}: {criterion.name}{points}")
     return lines
+
+
+def serving_table(rows: Sequence[Load]) -> Table:
+    """What clients of the server saw."""
+    table = plain_table("the server", "clients", "images/s", "errors", "p50, ms", "p95, ms", "p99, ms")
+    for row in rows:
+        times = (f"{1000 * value:,.0f}" for value in (row.p50, row.p95, row.p99))
+        table.add_row(str(row.clients), f"{row.images_per_second:,.1f}", f"{row.errors:,}", *times)
+    return table
 
 
 def bars_table(bars: Sequence[Bar]) -> Table:

@@ -28,7 +28,7 @@ def test_schemathesis_finds_nothing(guarded: Running, mode: GenerationMode) -> N
         if mode is GenerationMode.NEGATIVE and operation.method == "get":  # they take nothing that could be wrong
             continue
 
-        @settings(max_examples=12, database=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=6, database=None, suppress_health_check=list(HealthCheck))
         @given(operation.as_strategy(mode))
         def check(case: schemathesis.Case) -> None:
             case.call_and_validate(headers={"Authorization": f"Bearer {TOKEN}"})

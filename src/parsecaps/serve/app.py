@@ -87,7 +87,7 @@ def make_app(service: Service, *, host: str = "127.0.0.1", token: str | None = N
 
 
 def _add_interface(app: FastAPI, service: Service) -> None:
-    files = files_body(service.settings.files)
+    most, most_explained = service.settings.files, min(service.settings.files, service.settings.explained)
 
     @app.post(
         "/api/predict",
@@ -95,11 +95,11 @@ def _add_interface(app: FastAPI, service: Service) -> None:
         summary="What the model says of images",
         response_model=Answer,
         responses=_problems(400, 403, 408, 413, 415, 422, 503, 504),
-        openapi_extra={"requestBody": files},
+        openapi_extra={"requestBody": files_body(most)},
     )
     async def predict(request: Request) -> Response:
         """One result for each image, in the order of the files: an answer, or why there is none."""
-        async with service.files_of(request) as uploads:
+        async with service.files_of(request, most) as uploads:
             results = await service.predict(uploads)
         return JSONResponse({"results": results, "weights": service.weights, "notes": service.notes})
 
@@ -109,11 +109,11 @@ def _add_interface(app: FastAPI, service: Service) -> None:
         summary="What the model says of images, and why",
         response_model=ExplanationDocument,
         responses=_problems(400, 403, 408, 413, 415, 422, 503, 504),
-        openapi_extra={"requestBody": files},
+        openapi_extra={"requestBody": files_body(most_explained)},
     )
     async def explain(request: Request, how: Annotated[ExplainQuestion, Query()]) -> Response:
         """The explanation document of all images, with a line for each that cannot be explained."""
-        async with service.files_of(request) as uploads:
+        async with service.files_of(request, most_explained) as uploads:
             found = await service.explain(uploads, how)
         return JSONResponse(found)
 

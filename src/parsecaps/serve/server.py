@@ -76,6 +76,7 @@ def serve(
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # broken forms are the sender's business
     try:
         say(address_of(listening))
         server = Server(service, host=host, token=token)

@@ -136,8 +136,8 @@ class Service:
         }
 
     @asynccontextmanager
-    async def files_of(self, request: Request) -> AsyncIterator[list[Upload]]:
-        """The files of a request while it is answered, within the limits on requests and on time."""
+    async def files_of(self, request: Request, most_files: int) -> AsyncIterator[list[Upload]]:
+        """The files of a request while it is answered, within the limits on requests, files and time."""
         limits = self.settings
         if self.is_stopping:
             raise overloaded("the server is stopping; ask another one, or later")
@@ -146,7 +146,8 @@ class Service:
         self.num_requests += 1
         arrived = False
         try:
-            async with asyncio.timeout(limits.seconds), received_files(request, self.spool, limits) as uploads:
+            received = received_files(request, self.spool, limits, most_files)
+            async with asyncio.timeout(limits.seconds), received as uploads:
                 arrived = True
                 yield uploads
         except TimeoutError:

@@ -68,6 +68,7 @@ class _Arrival:
 
     spool: Spool
     limits: ServeConfig
+    most_files: int
     uploads: list[Upload] = field(default_factory=list)
     num_bytes: int = 0
     file_bytes: int = 0
@@ -82,8 +83,8 @@ class _Arrival:
         self.num_bytes += num_bytes
 
     def begin(self, name: str | None) -> None:
-        if len(self.uploads) == self.limits.files:
-            detail = f"the request has more than {self.limits.files:,} files; send fewer at a time"
+        if len(self.uploads) == self.most_files:
+            detail = f"the request has more than {self.most_files:,} files; send fewer at a time"
             raise ProblemError(422, "too-many-files", detail)
         self.uploads.append(Upload((name or "")[:LONGEST_NAME] or None, self.spool.new_path()))
         self.file_bytes, self.open = 0, self.uploads[-1].path.open("xb", buffering=0)
@@ -113,7 +114,9 @@ class _Arrival:
 
 
 @asynccontextmanager
-async def received_files(request: Request, spool: Spool, limits: ServeConfig) -> AsyncIterator[list[Upload]]:
+async def received_files(
+    request: Request, spool: Spool, limits: ServeConfig, most_files: int
+) -> AsyncIterator[list[Upload]]:
     """The files of a request, as long as they are needed; a request that cannot be used is a problem."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limits.request_bytes:
@@ -127,7 +130,7 @@ async def received_files(request: Request, spool: Spool, limits: ServeConfig) ->
         raise ProblemError(415, "unknown-type", _UNKNOWN_TYPE)
     if request.headers.get("content-encoding", "identity") != "identity":
         raise ProblemError(415, "unknown-encoding", "the body is compressed; send it as it is")
-    arrival = _Arrival(spool, limits)
+    arrival = _Arrival(spool, limits, most_files)
     try:
         await readers[kind](request, arrival, options)
         if not arrival.uploads:

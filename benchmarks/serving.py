@@ -1,0 +1,278 @@
+"""What does serving cost? Many clients ask `parsecaps serve` at this machine, beside the bare model in the same run.
+
+The server is a process of its own. The clients share one process with as little work of their own as possible, on the
+same cores as the server.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from parsecaps.data.preparation import Preparation
+from parsecaps.models import ParseCaps
+from parsecaps.prediction.bundle import Bundle
+
+SIZE, CONCEPTS, CLASSES = 112, 7, 2
+_BATCH_SIZES = (8, 16, 32, 64)
+_SIDE = 256  # pixels of the JPEG files that are sent
+_FILES = 16
+_START_SECONDS = 120.0
+_WARM_UP = 0.2  # part of the time after which memory is measured first
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class BareModel:
+    """The most images per second of the model alone: at which batch size, and in how many threads."""
+
+    images_per_second: float
+    batch_size: int
+    workers: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """What some clients saw: answers and errors, and the seconds that answers took."""
+
+    clients: int
+    seconds: float
+    answers: int
+    errors: int
+    p50: float
+    p95: float
+    p99: float
+
+    @property
+    def images_per_second(self) -> float:
+        return self.answers / self.seconds
+
+
+@dataclass(frozen=True)
+class Serving:
+    """The bare model, one client, many clients, and the memory of the server with its readers, in bytes."""
+
+    bare: BareModel
+    one: Load
+    many: Load
+    memory_before: int
+    memory_after: int
+
+    @property
+    def share(self) -> float:
+        """Of the bare model's throughput."""
+        return self.many.images_per_second / self.bare.images_per_second
+
+    @property
+    def growth(self) -> float:
+        """Of the memory, as a part of it."""
+        return self.memory_after / self.memory_before - 1
+
+    @property
+    def slowest(self) -> float:
+        """The 99th percentile under load as a multiple of the time that a lone client waits."""
+        return self.many.p99 / self.one.p50
+
+    def bars(self) -> list[tuple[str, str, str, bool]]:
+        """Each number with its bar, and whether it is met."""
+        errors = self.one.errors + self.many.errors
+        return [
+            ("of the bare model's throughput", f"{self.share:.0%}", "at least 80 %", self.share >= 0.8),
+            ("errors", f"{errors:,}", "none", errors == 0),
+            ("growth of memory", f"{self.growth:.1%}", "below 5 %", self.growth < 0.05),
+            ("p99 beside one client's p50", f"{self.slowest:.1f} x", "below 10 x", self.slowest < 10),
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {**asdict(self), "share": self.share, "growth": self.growth, "slowest": self.slowest}
+
+
+def measure_serving(
+    folder: Path | None, *, clients: int = 32, seconds: float = 30.0, settings: list[str], log: Log = lambda text: None
+) -> Serving:
+    """Measure a saved model, or a new one of the preset medical at 112 pixels."""
+    with tempfile.TemporaryDirectory() as place:
+        if folder is None:
+            folder = Path(place) / "model"
+            new_bundle().save(folder)
+        bundle = Bundle.load(folder)
+        log("the bare model")
+        before = bare_model(bundle, seconds / 3)
+        with _server(folder, settings) as (process, port):
+            log("one client")
+            one = asyncio.run(_load(port, 1, seconds / 5))
+            log(f"{clients} clients")
+            memory: list[int] = []
+            watch = threading.Timer(_WARM_UP * seconds, lambda: memory.append(_tree_bytes(process)))
+            watch.start()
+            many = asyncio.run(_load(port, clients, seconds))
+            watch.join()
+            memory.append(_tree_bytes(process))
+        log("the bare model")
+        after = bare_model(bundle, seconds / 3)
+    bare = max(before, after, key=lambda each: each.images_per_second)
+    return Serving(bare, one, many, memory[0], memory[1])
+
+
+def new_bundle() -> Bundle:
+    """A model with random weights."""
+    torch.manual_seed(0)
+    model = ParseCaps.from_preset("medical", num_classes=CLASSES, num_concepts=CONCEPTS, in_channels=3, image_size=SIZE)
+    names = [tuple(f"{what} {i}" for i in range(count)) for what, count in (("class", CLASSES), ("concept", CONCEPTS))]
+    return Bundle(model.eval(), Preparation(size=SIZE, channels=3), names[0], names[1])
+
+
+def bare_model(bundle: Bundle, seconds: float) -> BareModel:
+    """Try batch sizes, with all cores for one batch and with one core for each of several, for so long in all."""
+    cores, before = len(os.sched_getaffinity(0)), torch.get_num_threads()
+    ways = [(size, *way) for size in _BATCH_SIZES for way in {(1, cores), (cores, 1)}]
+    found = []
+    try:
+        for size, workers, threads in ways:
+            torch.set_num_threads(threads)
+            speed = _bare(bundle, size, workers, seconds / len(ways))
+            found.append(BareModel(speed, size, workers, threads))
+    finally:
+        torch.set_num_threads(before)
+    return max(found, key=lambda each: each.images_per_second)
+
+
+def _bare(bundle: Bundle, size: int, workers: int, seconds: float) -> float:
+    model, preparation = bundle.model.eval(), bundle.preparation
+    images = torch.rand(size, preparation.channels, preparation.size, preparation.size)
+    counts = [0] * workers
+    ends = [0.0] * workers
+
+    def work(number: int) -> None:
+        with torch.no_grad():
+            while time.perf_counter() < end:
+                model(images)
+                counts[number] += size
+                ends[number] = time.perf_counter()
+
+    with torch.no_grad():
+        model(images)
+    begun = time.perf_counter()
+    end = begun + seconds
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(count / (last - begun) for count, last in zip(counts, ends, strict=True))
+
+
+@contextmanager
+def _server(folder: Path, settings: list[str]) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """`parsecaps serve` on a free port of this machine, once it is ready."""
+    chosen = [word for setting in settings for word in ("--set", setting)]
+    command = [sys.executable, "-m", "parsecaps", "serve", str(folder), "--port", "0", "--device", "cpu", *chosen]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r":(\d+)$", process.stdout.readline().strip())
+            if found is None:
+                raise OSError("the server did not start; run parsecaps serve to see why")
+            asyncio.run(_until_ready(int(found[1])))
+            yield process, int(found[1])
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+async def _until_ready(port: int) -> None:
+    end = time.monotonic() + _START_SECONDS
+    request = f"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+    while time.monotonic() < end:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            status = await _ask(reader, writer, request)
+            writer.close()
+            if status == 200:
+                return
+        except OSError:
+            pass
+        await asyncio.sleep(0.1)
+    raise OSError(f"the server was not ready after {_START_SECONDS:.0f} s")
+
+
+async def _load(port: int, clients: int, seconds: float) -> Load:
+    """Clients that each send the next image when the answer to the last one is there."""
+    requests = [_request(port, number) for number in range(_FILES)]
+    taken: list[float] = []
+    errors = 0
+    begun = time.perf_counter()
+    end = begun + seconds
+
+    async def client(number: int) -> None:
+        nonlocal errors
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            status = await _ask(reader, writer, requests[number % _FILES])
+            number += 1
+            if status == 200:
+                taken.append(time.perf_counter() - start)
+            else:
+                errors += 1
+        writer.close()
+
+    await asyncio.gather(*(client(number) for number in range(clients)))
+    p50, p95, p99 = np.percentile(taken or [np.inf], (50, 95, 99)).tolist()
+    return Load(clients, time.perf_counter() - begun, len(taken), errors, p50, p95, p99)
+
+
+async def _ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> int:
+    """The status of the answer to a request; 599 where there is no answer, or one without a result."""
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head.lower())
+    body = await reader.readexactly(int(length[1]) if length else 0)
+    status = int(head[9:12])
+    return status if status != 200 or b'"status":"ready"' in body or b'"error":null' in body else 599
+
+
+def _request(port: int, number: int) -> bytes:
+    """A form with one JPEG file."""
+    coarse = np.random.default_rng(number).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    file = BytesIO()
+    Image.fromarray(coarse).resize((_SIDE, _SIDE), Image.Resampling.BICUBIC).save(file, "JPEG")
+    part = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.jpg"\r\nContent-Type: image/jpeg\r\n\r\n'
+    body = part + file.getvalue() + b"\r\n--x--\r\n"
+    head = f"POST /api/predict HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _tree_bytes(process: subprocess.Popen[str]) -> int:
+    """Resident memory of a process and of all that it started."""
+    total, left = 0, [process.pid]
+    while left:
+        place = Path(f"/proc/{left.pop()}")
+        try:
+            status = (place / "status").read_text(encoding="utf-8", errors="replace")
+            left += [int(child) for task in place.glob("task/*/children") for child in task.read_text().split()]
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
+    return total
