@@ -7,7 +7,7 @@ import { levelControl } from "./tree_levels.js";
 /** @typedef {import("./types.js").Tree} Tree */
 /** @typedef {import("./types.js").Box} Box */
 
-const NOTHING = "Nothing in the image speaks for it: there are no routes to show.";
+const NOTHING = "No group of capsules carries enough of the evidence to be shown.";
 
 /** The target of a tree, as in `look.js`. @param {Tree} tree */
 const keyOf = (tree) => (tree.about === "classes" ? "diagnosis" : `concept-${tree.index}`);

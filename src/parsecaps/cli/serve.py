@@ -34,6 +34,12 @@ def serve(
     risk: Annotated[
         float | None, typer.Option(help="Abstain so that at most this share of the sets leaves out the truth.")
     ] = None,
+    review: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Let persons review images, and keep reviews and images in this SQLite file."
+        ),
+    ] = None,
     device: DeviceName = None,
     config: ConfigFile = None,
     settings: Settings = None,
@@ -63,7 +69,7 @@ def serve(
     from parsecaps.serve.service import Service
     from parsecaps.serve.settings import ServeConfig
 
-    given = {"risk": risk, "device": device}
+    given = {"risk": risk, "device": device, "review": review}
     chosen = load_settings(
         ServeConfig, config, settings or [], values={key: value for key, value in given.items() if value is not None}
     )

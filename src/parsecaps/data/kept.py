@@ -1,7 +1,7 @@
 """What may be kept of a file that somebody sent: nothing that names a patient, where the format has a place for that.
 
 Of a DICOM only the attributes are kept that its pixels need, under a new identifier. What is written into the pixels
-themselves stays. Pictures and NIfTI files are kept as they are; files that may name a patient anywhere else are refused.
+themselves stays. Pictures and NIfTI files are kept as they are; files that may name a patient elsewhere are refused.
 """
 
 import hashlib
@@ -105,7 +105,7 @@ def _check_same(path: Path, kept: KeptFile) -> None:
 
 def _pixels_only(path: Path) -> tuple[bytes, str]:
     from pydicom.dataset import Dataset, FileMetaDataset
-    from pydicom.uid import generate_uid
+    from pydicom.uid import SecondaryCaptureImageStorage, generate_uid
 
     data = dicom.open_whole(path)
     kept = Dataset()
@@ -120,7 +120,7 @@ def _pixels_only(path: Path) -> tuple[bytes, str]:
     kept.SOPInstanceUID = generate_uid(entropy_srcs=[hashlib.sha256(pixels).hexdigest()])
     kept.file_meta = FileMetaDataset()
     kept.file_meta.TransferSyntaxUID = data.file_meta.TransferSyntaxUID
-    kept.file_meta.MediaStorageSOPClassUID = kept.get("SOPClassUID") or "1.2.840.10008.5.1.4.1.1.7"  # secondary capture
+    kept.file_meta.MediaStorageSOPClassUID = kept.get("SOPClassUID") or SecondaryCaptureImageStorage
     kept.file_meta.MediaStorageSOPInstanceUID = kept.SOPInstanceUID
     written = io.BytesIO()
     kept.save_as(written, enforce_file_format=True)

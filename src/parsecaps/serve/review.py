@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -41,7 +39,7 @@ def add_review(app: FastAPI, service: Service, problems: Problems) -> None:
     )
     async def keep(request: Request) -> Response:
         """Keep files as they are, of a DICOM its pixels alone; the digest of each is for its reviews."""
-        async with service.files_of(request) as uploads:
+        async with service.files_of(request, service.settings.files) as uploads:
             found = await run_in_threadpool(reviewing.keep, uploads)
         return JSONResponse({"images": found})
 
@@ -60,7 +58,11 @@ def add_review(app: FastAPI, service: Service, problems: Problems) -> None:
         return JSONResponse({name: getattr(given, name) for name in GivenReview.model_fields}, 201)
 
     @app.get(
-        "/api/review", tags=["review"], summary="How much is reviewed", response_model=ReviewCounts, responses=problems()
+        "/api/review",
+        tags=["review"],
+        summary="How much is reviewed",
+        response_model=ReviewCounts,
+        responses=problems(),
     )
     async def counts() -> Response:
         """How many reviews there are, of how many images, and on how many their reviewers differ."""
@@ -149,7 +151,11 @@ class Reviewing:
         """How much there is."""
         reviews = self.store.reviews()
         settled = settle(reviews)
-        return {"reviews": len(reviews), "images": len(settled), "disputed": sum(bool(each.disputed) for each in settled)}
+        return {
+            "reviews": len(reviews),
+            "images": len(settled),
+            "disputed": sum(bool(each.disputed) for each in settled),
+        }
 
 
 async def _sent_review(request: Request, seconds: float) -> SentReview:

@@ -130,7 +130,9 @@ def _places(store: ReviewStore, settled: Sequence[ReviewedImage]) -> dict[str, t
 
 def _concepts(reviews: Sequence[Review]) -> list[str]:
     """All concepts of the models that were reviewed, in their order."""
-    return list(dict.fromkeys(name for review in reviews for name in (*(review.said["concepts"] or {}), *review.concepts)))
+    return list(
+        dict.fromkeys(name for review in reviews for name in (*(review.said["concepts"] or {}), *review.concepts))
+    )
 
 
 def _documents(reviews: Sequence[Review]) -> list[dict[str, Any]]:

@@ -165,7 +165,9 @@ class ReviewStore:
         with closing(self._connect()) as database:
             rows = database.execute(f"SELECT {', '.join(_COLUMNS)} FROM reviews ORDER BY id").fetchall()
         named = (dict(zip(_COLUMNS, row, strict=True)) for row in rows)
-        return [Review(**{key: json.loads(cell) if key in _JSON else cell for key, cell in row.items()}) for row in named]
+        return [
+            Review(**{key: json.loads(cell) if key in _JSON else cell for key, cell in row.items()}) for row in named
+        ]
 
     def _pseudonym(self, study: str, digest: str) -> str:
         """What stands for the patient: the same for images of a study, and of no use without the key in the file."""

@@ -133,6 +133,7 @@ class Service:
                 "note": calibration.note,
             },
             "limits": self.settings.limits(),
+            "review": self.settings.review is not None,
         }
 
     @asynccontextmanager
