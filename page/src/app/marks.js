@@ -67,6 +67,7 @@ export class Marks {
     const end = () => {
       this.svg.removeEventListener("pointermove", move);
       shape.remove();
+      this.use(null); // so that a finger scrolls again
       const large = points.some(([x, y]) => Math.abs(x - first[0]) > SMALLEST || Math.abs(y - first[1]) > SMALLEST);
       if (large) this.add(kind, points)?.comment.focus({ preventScroll: true });
     };
