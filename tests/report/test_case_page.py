@@ -22,6 +22,7 @@ from parsecaps.report.case_page import case_page
 from parsecaps.report.explanation_document import ExplanationDocument
 from tests.audit.make_audit import make_cost
 from tests.browser import needs_browser, page
+from tests.report.certainty import certainty
 from tests.report.make_cases import NAMES
 
 PIXELS = "canvas => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]"
@@ -178,7 +179,7 @@ def test_interventions_give_the_numbers_of_python(tab: Any, told: list[Explanati
     assert abs(after - seen).max() > 1e-3
     best = int(after.argmax())
     assert case.locator(".what-if").inner_text() == (
-        f"With these settings: {reasons.reasoning.classes[best]}, {words(after[best])}."
+        f"With these settings: {reasons.reasoning.classes[best]}, {certainty(after[best])}."
     )
     cells = case.locator(f"[data-class='{best}']").all_inner_texts()
     *added, total, chance = cells

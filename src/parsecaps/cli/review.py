@@ -23,7 +23,7 @@ def review(
 
     `parsecaps review reviews.sqlite --out reviewed`
 
-    `parsecaps train --set data.path=reviewed`
+    `parsecaps train reviewed`
     """
     from parsecaps.serve.review_manifest import write_reviews
     from parsecaps.serve.review_store import ReviewStore

@@ -66,7 +66,8 @@ def kept_file(path: Path) -> KeptFile:
     try:
         suffix, content, study = call(read_kept, path)
     except RefusedError as refused:
-        raise ValueError(f"{path} {refused}") from None
+        reason = "is damaged; replace the file" if refused.damaged else refused  # a library may quote the header
+        raise ValueError(f"{path} {reason}") from None
     kept = KeptFile(content.tobytes(), suffix, study)
     if suffix == dicom.FORMAT.suffixes[0]:
         _check_same(path, kept)

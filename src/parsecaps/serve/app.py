@@ -84,8 +84,8 @@ def make_app(service: Service, *, host: str = "127.0.0.1", token: str | None = N
     ):
         app.add_exception_handler(kind, handler)
     _add_interface(app, service)
-    if service.settings.review is not None:
-        add_review(app, service, _problems)
+    if service.reviews is not None:
+        add_review(app, service, service.reviews, _problems)
     _add_probes(app, service)
     add_app_page(app, service, _problems)
     add_docs(app)

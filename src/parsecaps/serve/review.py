@@ -24,10 +24,9 @@ _MOST_BYTES = 4 * 10**6  # of a review: 50 marks of 2,000 points
 Problems = Callable[..., dict[int | str, dict[str, Any]]]
 
 
-def add_review(app: FastAPI, service: Service, problems: Problems) -> None:
+def add_review(app: FastAPI, service: Service, store: ReviewStore, problems: Problems) -> None:
     """Put the routes below `/api/review`; `problems` describes answers by their status."""
-    assert service.settings.review is not None
-    reviewing = Reviewing(service, ReviewStore(service.settings.review))
+    reviewing = Reviewing(service, store)
 
     @app.post(
         "/api/review/images",
