@@ -47,7 +47,7 @@ def say(server: Running, image: str, **said: Any) -> dict[str, Any]:
 def test_a_review_has_who_when_and_what_the_model_says(reviewing: Running) -> None:
     (kept,) = keep(reviewing, PNG)
     mark = {"kind": "box", "points": [[0.1, 0.2], [0.5, 0.6]], "comment": "odd"}
-    found = say(reviewing, kept["image"], reviewer="  Ann \t B. ", concepts={VEIL: True}, comment="c", marks=[mark])
+    found = say(reviewing, kept["image"], reviewer="  Ann B. ", concepts={VEIL: True}, comment="c", marks=[mark])
     (said,) = reviewing.results(PNG)
     assert found["said"] == {name: said[name] for name in ("class", "probabilities", "concepts", "set", "abstain")}
     assert (found["label"], found["reviewer"]) == (said["class"], "Ann B.")

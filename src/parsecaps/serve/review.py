@@ -105,6 +105,9 @@ class Reviewing:
     async def review(self, sent: SentReview) -> Review:
         """Write a review down."""
         bundle, service = self.service.bundle, self.service
+        said = await self._said(sent)
+        if sent.verdict == "agree" and sent.label is not None:
+            raise ProblemError(422, "wrong-value", "label: is for one who disagrees; leave it out, or disagree")
         for name, known, what in (
             *((name, bundle.concepts, "concept") for name in sent.concepts),
             *((name, bundle.classes, "class") for name in [sent.label] if name is not None),
@@ -112,11 +115,10 @@ class Reviewing:
             if name not in known:
                 detail = f"the model knows no such {what}; it knows {', '.join(known) or 'none'}"
                 raise ProblemError(422, f"unknown-{what}", detail)
-        said = await self._said(sent)
         given = Review(
             image=sent.image,
             frame=sent.frame,
-            reviewer=" ".join(sent.reviewer.split()),
+            reviewer=sent.reviewer.strip(),
             weights=service.weights,
             preparation=bundle.preparation.to_dict(),
             said=said,

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 _Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _Point = Annotated[list[_Fraction], Field(min_length=2, max_length=2)]
@@ -24,7 +24,7 @@ class Mark(_Sent):
 
 
 class SentReview(_Sent):
-    """The body of POST /api/review: what a person says of a kept image."""
+    """The body of POST /api/review: what a person says of a kept image, in the words of the model."""
 
     image: str = Field(pattern=_DIGEST, description="The digest that POST /api/review/images gave.")
     frame: int | None = Field(None, ge=0, le=10**9, description="The number of the image in a file of several.")
@@ -36,12 +36,6 @@ class SentReview(_Sent):
     )
     comment: str = Field("", max_length=5000)
     marks: list[Mark] = Field(default_factory=list, max_length=50)
-
-    @model_validator(mode="after")
-    def _agree_needs_no_label(self) -> "SentReview":
-        if self.verdict == "agree" and self.label is not None:
-            raise ValueError("label is for one who disagrees; leave it out, or disagree")
-        return self
 
 
 class KeptImage(BaseModel):
