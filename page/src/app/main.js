@@ -1,4 +1,5 @@
 /** The page of `parsecaps serve`: images in, by drop, choice, paste or example; the view of what the model says out. */
+import { certainty } from "../certainty.js";
 import { element } from "../elements.js";
 import { mount } from "../view.js";
 import { Api } from "./api.js";
@@ -97,6 +98,7 @@ class App {
         const found = await this.api.sendFiles(QUESTION, [file]);
         this.work.add(file, found, truth);
         this.show(isFirst && found.cases.length ? this.work.cases.indexOf(found.cases[0]) : undefined);
+        if (isFirst && found.cases.length) this.reveal();
         isFirst &&= !found.cases.length;
       } catch (error) {
         this.work.errors.push(`${file.name}: ${words(error)}`);
@@ -108,9 +110,14 @@ class App {
     if (this.work.last) this.say(this.summary());
   }
 
+  /** Bring the first answer into sight, where it is hidden below, as on a phone. */
+  reveal() {
+    if (this.view.getBoundingClientRect().top > 0.6 * innerHeight) this.view.scrollIntoView();
+  }
+
   summary() {
     const { cases, errors } = this.work;
-    const images = cases.length === 1 ? "1 image." : `${cases.length} images, the most uncertain first.`;
+    const images = cases.length === 1 ? `1 image: ${spoken(cases[0])}.` : `${cases.length} images, the most uncertain first.`;
     return errors.length ? `${images} ${errors.length} could not be read: see below.` : images;
   }
 
@@ -191,6 +198,11 @@ class App {
 /** @param {string} id */
 function part(id) {
   return /** @type {HTMLElement} */ (document.getElementById(id));
+}
+
+/** What the model says, for those who hear the page. @param {Case} theCase */
+function spoken({ diagnosis, probabilities, abstain, possible }) {
+  return abstain ? `the model abstains between ${possible?.join(" and ")}` : `${diagnosis}, ${certainty(probabilities[diagnosis])}`;
 }
 
 /** @param {unknown} error */
