@@ -28,7 +28,7 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.models import ParseCaps
 from parsecaps.prediction.bundle import Bundle
 
-SIZE, CONCEPTS, CLASSES = 112, 7, 2
+SIZE, CONCEPTS, CLASSES = 224, 7, 2
 _BATCH_SIZES = (8, 16, 32, 64)
 _SIDE = 256  # pixels of the JPEG files that are sent
 _FILES = 16
@@ -108,7 +108,7 @@ class Serving:
 def measure_serving(
     folder: Path | None, *, clients: int = 32, seconds: float = 30.0, settings: list[str], log: Log = lambda text: None
 ) -> Serving:
-    """Measure a saved model, or a new one of the preset medical at 112 pixels."""
+    """Measure a saved model, or a new one of the preset medical at 224 pixels."""
     with tempfile.TemporaryDirectory() as place:
         if folder is None:
             folder = Path(place) / "model"

@@ -98,7 +98,7 @@ class Place:
             subprocess.Popen(
                 command,
                 cwd=cwd or self.work,
-                env=self._environment(),
+                env=self.environment(),
                 stdin=subprocess.PIPE,  # open, and nothing ever comes: who reads it waits
                 stdout=stdout,
                 stderr=stderr,
@@ -118,7 +118,12 @@ class Place:
         code = process.returncode
         return Outcome(shown, code, *printed, watch.seconds, watch.memory, watch.started, problems)
 
-    def _environment(self) -> dict[str, str]:
+    def held(self) -> dict[str, tuple[int, ...]]:
+        """What nobody may change, as it is now."""
+        return snapshot([self.root / name for name in _HELD])
+
+    def environment(self) -> dict[str, str]:
+        """That of a command: no folder of the user's own is in it."""
         cache = str(self.root / "cache")
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PARSECAPS_")}
         caches = ("MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME", "PARSECAPS_CACHE")
@@ -165,15 +170,19 @@ class _Watch:
             self.kill = None
 
     def _measure(self) -> None:
-        sizes = {process: _memory(process) for process in _session(self.process.pid)}
-        main = sizes.get(self.process.pid, (0, 0))[0]
-        largest, tree = max((peak for peak, _ in sizes.values()), default=0), sum(now for _, now in sizes.values())
-        self.memory |= Memory(main, largest, tree)
+        self.memory |= memory_of(self.process.pid)
 
     def _end(self, problem: str) -> None:
         self.problems.append(problem)
         _kill(list(_session(self.process.pid)))
         self.process.wait()
+
+
+def memory_of(leader: int) -> Memory:
+    """The memory of a command and of all that it started: the most that each took, and what all take now."""
+    sizes = {process: _memory(process) for process in _session(leader)}
+    largest, tree = max((peak for peak, _ in sizes.values()), default=0), sum(now for _, now in sizes.values())
+    return Memory(sizes.get(leader, (0, 0))[0], largest, tree)
 
 
 def _session(leader: int) -> Iterator[int]:

@@ -41,7 +41,7 @@ def judge(outcome: Outcome, asked: Sequence[str], table: Path, crafted: dict[str
         rows = read_table(table)
     except (OSError, ValueError, KeyError, csv.Error) as error:
         return Verdict({}, f"leaves a table that cannot be read ({error})")
-    return _by_file(asked, rows, crafted or {}, _left_out(outcome))
+    return judge_rows(asked, rows, crafted or {}, _left_out(outcome))
 
 
 def read_table(path: Path) -> list[dict[str, Any]]:
@@ -60,7 +60,8 @@ def read_table(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _by_file(asked: Sequence[str], rows: list[dict[str, Any]], crafted: dict[str, Crafted], left_out: int) -> Verdict:
+def judge_rows(asked: Sequence[str], rows: list[dict[str, Any]], crafted: dict[str, Crafted], left_out: int) -> Verdict:
+    """Judge the rows for files that were asked for, of which so many may have none."""
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault(row["image"], []).append(row)

@@ -18,6 +18,7 @@ from tests.attack.mutated import OPERATORS, good_files, mutate
 from tests.attack.odd_names import write_no_files, write_no_images, write_odd_names
 from tests.attack.rows import judge
 from tests.attack.runner import FileAttack, Report, quoted
+from tests.attack.served import ServedAttack
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the attack watches through /proc")
 
@@ -62,6 +63,14 @@ def test_quick_attack_with_files(place: Place, report: Report) -> None:
     chosen = [each for each in (*crafted_files(), *crafted_dicom()) if is_quick(each)]
     FileAttack(place, report).together(chosen, mutated=150)
     assert report.clean, "\n".join(report.lines())
+
+
+def test_quick_attack_on_a_server(place: Place, report: Report) -> None:
+    chosen = [each for each in (*crafted_files(), *crafted_dicom()) if is_quick(each)]
+    with ServedAttack(place, report) as served:
+        served.together(chosen[::4], mutated=60)
+    assert report.clean, "\n".join(report.lines())
+    assert report.tallies["together, served"].tried > 70
 
 
 def test_quick_attack_with_a_model(place: Place, report: Report) -> None:

@@ -19,7 +19,7 @@ from studies.routes import without_content
 from tests.training.make import PHANTOM
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("speed", "data", "training", "routes", "explanation", "house")
+NAMES = ("speed", "data", "training", "routes", "explanation", "serving", "house")
 
 
 def run(*arguments: str) -> Result:

@@ -7,17 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
 
 from parsecaps.serve.batcher import Batcher
 
 
-def numbers(images: Tensor) -> list[dict[str, Any]]:
-    return [{"number": value} for value in images[:, 0].tolist()]
+def numbers(items: list[int]) -> list[dict[str, Any]]:
+    return [{"number": value} for value in items]
 
 
-def run(batcher: Batcher, ask: Callable[[], Any]) -> Any:
+def run(batcher: Batcher[int, Any], ask: Callable[[], Any]) -> Any:
     batcher.start()
     try:
         return asyncio.run(ask())
@@ -25,12 +23,8 @@ def run(batcher: Batcher, ask: Callable[[], Any]) -> Any:
         batcher.stop()
 
 
-def images(*values: int) -> Tensor:
-    return torch.tensor(values)[:, None]
-
-
-def make(answer: Callable[[Tensor], list[dict[str, Any]]] = numbers, **settings: Any) -> Batcher:
-    return Batcher(answer, **{"workers": 2, "batch_size": 8, "gather_seconds": 0.002} | settings)
+def make(answer: Callable[[list[int]], list[dict[str, Any]]] = numbers, **settings: Any) -> Batcher[int, Any]:
+    return Batcher(answer, name="test", **{"workers": 2, "batch_size": 8, "gather_seconds": 0.002} | settings)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -39,7 +33,7 @@ def test_everybody_gets_their_own(workers: int) -> None:
     batcher = make(workers=workers, observe=sizes.append)
 
     async def ask() -> list[Any]:
-        return await asyncio.gather(*(batcher.submit(images(*range(i, i + i % 4 + 1))) for i in range(200)))
+        return await asyncio.gather(*(batcher.submit(range(i, i + i % 4 + 1)) for i in range(200)))
 
     for i, found in enumerate(run(batcher, ask)):
         assert found == [{"number": value} for value in range(i, i + i % 4 + 1)]
@@ -54,12 +48,12 @@ def test_a_worker_waits_for_what_is_being_read_but_not_for_nothing() -> None:
 
     async def ask() -> float:
         begun = time.monotonic()
-        await batcher.submit(images(1))  # nothing else is near
+        await batcher.submit([1])  # nothing else is near
         alone = time.monotonic() - begun
         with batcher.expecting(1):
-            first = asyncio.create_task(batcher.submit(images(1)))
+            first = asyncio.create_task(batcher.submit([1]))
             await asyncio.sleep(0.05)
-        await asyncio.gather(first, batcher.submit(images(2)))
+        await asyncio.gather(first, batcher.submit([2]))
         return alone
 
     assert run(batcher, ask) < 2
@@ -71,7 +65,7 @@ def test_idle_workers_share_what_is_there() -> None:
     sizes: list[int] = []
     both = threading.Barrier(2, timeout=10)
 
-    def answer(batch: Tensor) -> list[dict[str, Any]]:
+    def answer(batch: list[int]) -> list[dict[str, Any]]:
         both.wait()  # passes only when two batches are under way at a time
         return numbers(batch)
 
@@ -79,7 +73,7 @@ def test_idle_workers_share_what_is_there() -> None:
 
     async def ask() -> None:
         with batcher.expecting(8):
-            waiting = [asyncio.create_task(batcher.submit(images(i))) for i in range(8)]
+            waiting = [asyncio.create_task(batcher.submit([i])) for i in range(8)]
             await asyncio.sleep(0)
         await asyncio.gather(*waiting)
 
@@ -89,8 +83,8 @@ def test_idle_workers_share_what_is_there() -> None:
 
 
 def test_a_failure_is_told_and_the_worker_goes_on() -> None:
-    def answer(batch: Tensor) -> list[dict[str, Any]]:
-        if batch.min() < 0:
+    def answer(batch: list[int]) -> list[dict[str, Any]]:
+        if min(batch) < 0:
             raise ArithmeticError("no")
         return numbers(batch)
 
@@ -98,8 +92,8 @@ def test_a_failure_is_told_and_the_worker_goes_on() -> None:
 
     async def ask() -> list[dict[str, Any]]:
         with pytest.raises(ArithmeticError):
-            await batcher.submit(images(-1))
-        return await batcher.submit(images(3))
+            await batcher.submit([-1])
+        return await batcher.submit([3])
 
     assert run(batcher, ask) == [{"number": 3}]
 
@@ -108,18 +102,18 @@ def test_nobody_computes_for_who_has_left() -> None:
     seen: list[int] = []
     going = threading.Event()
 
-    def answer(batch: Tensor) -> list[dict[str, Any]]:
-        seen.extend(batch[:, 0].tolist())
+    def answer(batch: list[int]) -> list[dict[str, Any]]:
+        seen.extend(batch)
         going.wait(10)
         return numbers(batch)
 
     batcher = make(answer, workers=1)
 
     async def ask() -> None:
-        first = asyncio.create_task(batcher.submit(images(1)))
+        first = asyncio.create_task(batcher.submit([1]))
         while not seen:
             await asyncio.sleep(0.001)
-        second, third = (asyncio.create_task(batcher.submit(images(i))) for i in (2, 3))
+        second, third = (asyncio.create_task(batcher.submit([i])) for i in (2, 3))
         await asyncio.sleep(0)
         assert batcher.num_waiting == 2
         assert batcher.is_answering(60)
@@ -137,7 +131,7 @@ def test_what_waits_is_answered_before_the_end() -> None:
     batcher = make(workers=1)
 
     async def ask() -> Any:
-        waiting = asyncio.create_task(batcher.submit(images(7)))
+        waiting = asyncio.create_task(batcher.submit([7]))
         await asyncio.sleep(0)
         await asyncio.to_thread(batcher.stop)
         return await waiting

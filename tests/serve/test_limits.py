@@ -222,6 +222,11 @@ def test_no_page_of_another_address_may_ask(server: Running, headers: dict[str, 
         problem(answer, status, {421: "wrong-host", 403: "foreign-page"}[status])
 
 
+def test_probes_have_no_name(server: Running) -> None:
+    for path, status in (("/healthz", 200), ("/readyz", 200), ("/api/model", 421), ("/docs", 421)):
+        assert server.client.get(path, headers={"Host": "10.0.0.7:8000"}).status_code == status
+
+
 def test_its_own_page_may_ask(server: Running) -> None:
     assert server.post(("a.png", b"no image"), headers={"Origin": server.address}).status_code == 200
 

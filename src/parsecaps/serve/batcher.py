@@ -1,43 +1,43 @@
-"""Images of many requests, gathered into batches for a few threads that run the model.
+"""Items of many requests, gathered into batches for a few threads: images for the model, files for the readers.
 
-Each worker computes with one thread. On two cores, two workers with a batch each are as fast as one with both cores,
-never wait for each other, and lose little where another process takes a core for a while.
+Each worker that runs the model computes with one thread. On two cores, two workers with a batch each are as fast as one
+with both cores, never wait for each other, and lose little where another process takes a core for a while.
 """
 
 import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
-import torch
-from torch import Tensor
-
-Answers = list[dict[str, Any]]
+S = TypeVar("S")
+T = TypeVar("T")
+_FORGETTING = 0.25  # of the difference, at each batch
 
 
 @dataclass(frozen=True, eq=False)
-class _Job:
-    """Images of one request (n, channels, size, size), and who waits for what the model says of each."""
+class _Job(Generic[S, T]):
+    """Items of one request, and who waits for the answers to them."""
 
-    images: Tensor
-    future: "asyncio.Future[Answers]"
+    items: Sequence[S]
+    future: "asyncio.Future[list[T]]"
 
 
-class Batcher:
-    """Threads that call `answer` with batches of images, and give each request what is its own.
+class Batcher(Generic[S, T]):
+    """Threads that call `answer` with batches of items, and give each request what is its own.
 
-    `answer` takes images (n, channels, size, size) and gives one answer for each. `observe` is told the size of each
-    batch. Requests submit from the thread of the event loop.
+    `answer` gives one answer for each item. `observe` is told the size of each batch. Requests submit from the thread
+    of the event loop.
     """
 
     def __init__(
         self,
-        answer: Callable[[Tensor], Answers],
+        answer: Callable[[list[S]], list[T]],
         *,
+        name: str,
         workers: int,
         batch_size: int,
         gather_seconds: float,
@@ -46,13 +46,15 @@ class Batcher:
         self._answer, self._observe = answer, observe
         self._batch_size, self._gather_seconds = batch_size, gather_seconds
         self._changed = threading.Condition()
-        self._waiting: deque[_Job] = deque()
-        self._expected = 0  # images that are being read, and will be here soon
+        self._waiting: deque[_Job[S, T]] = deque()
+        self._expected = 0  # items that will be here soon
+        self._running = 0  # items that are at a worker
+        self._usual = 0.0  # items that were under way at a time, lately
         self._idle = 0
         self._stopping = False
         self._began: dict[int, float] = {}  # when each busy worker took its batch
         self._threads = [
-            threading.Thread(target=self._work, args=(number,), name=f"parsecaps model {number}", daemon=True)
+            threading.Thread(target=self._work, args=(number,), name=f"parsecaps {name} {number}", daemon=True)
             for number in range(workers)
         ]
 
@@ -71,9 +73,9 @@ class Batcher:
 
     @property
     def num_waiting(self) -> int:
-        """Images that wait for a worker."""
+        """Items that wait for a worker."""
         with self._changed:
-            return self._images()
+            return self._count()
 
     def is_answering(self, seconds: float) -> bool:
         """Whether the workers live, and none is busy with one batch for longer than so many seconds."""
@@ -82,40 +84,41 @@ class Batcher:
 
     @contextmanager
     def expecting(self, count: int) -> Iterator[None]:
-        """Say that so many images are being read, so that a worker waits for them a little."""
+        """Say that so many items will be here soon, so that a worker waits for them a little."""
         with self._changed:
             self._expected += count
         try:
             yield
         finally:
             with self._changed:
-                self._expected -= count
-                if self._waiting and not self._expected:
-                    self._changed.notify_all()
+                self._expected -= count  # who waits for them sees them come, or has waited long enough
 
-    async def submit(self, images: Tensor) -> Answers:
-        """What the model says of each of some images (n, channels, size, size), n at most the batch size."""
-        future: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+    async def submit(self, items: Sequence[S]) -> list[T]:
+        """The answers to some items, of which there may not be more than a batch holds."""
+        future: asyncio.Future[list[T]] = asyncio.get_running_loop().create_future()
         with self._changed:
-            self._waiting.append(_Job(images, future))
-            self._changed.notify()
+            self._waiting.append(_Job(items, future))
+            if self._idle:
+                self._changed.notify()
         return await future
 
     def _work(self, number: int) -> None:
         while batch := self._next_batch():
             self._began[number] = time.monotonic()
-            images = torch.cat([job.images for job in batch])
-            self._observe(len(images))
+            items = [item for job in batch for item in job.items]
+            self._observe(len(items))
             try:
-                found = self._answer(images)
+                found = self._answer(items)
             except Exception as error:  # whoever waits must hear of it, and the worker goes on
                 self._deliver(batch, error)
             else:
                 self._deliver(batch, found)
-            del batch, images
             self._began.pop(number, None)
+            with self._changed:
+                self._running -= len(items)
+            del batch, items
 
-    def _next_batch(self) -> list[_Job]:
+    def _next_batch(self) -> list[_Job[S, T]]:
         """Jobs to do together; none when the work is over."""
         with self._changed:
             self._idle += 1
@@ -135,39 +138,51 @@ class Batcher:
                     self._changed.notify()
 
     def _gather(self) -> None:
-        """Wait a little for images that are being read."""
+        """Wait a little for items that are on their way.
+
+        Clients that were just answered ask again at once, so as many are waited for as were under way lately. One that
+        asks alone never waits.
+        """
         end = time.monotonic() + self._gather_seconds
-        while self._expected and self._images() < self._share() and (left := end - time.monotonic()) > 0:
+        while self._count() < self._share() and (left := end - time.monotonic()) > 0:
             self._changed.wait(left)
 
-    def _images(self) -> int:
-        return sum(len(job.images) for job in self._waiting)
+    def _count(self) -> int:
+        return sum(len(job.items) for job in self._waiting)
 
     def _share(self) -> int:
-        """How many images a worker takes: its part of all that are near, so that no other worker stays idle."""
-        near = self._images() + self._expected
-        return max(1, min(self._batch_size, -(-near // max(1, self._idle))))
+        """How many items a worker takes: its part of all that are near, so that no other worker stays idle."""
+        near = self._count() + self._expected
+        usual = round(self._usual / len(self._threads))
+        return max(1, min(self._batch_size, max(usual, -(-near // self._idle))))
 
-    def _take(self, most: int) -> list[_Job]:
-        batch: list[_Job] = []
+    def _take(self, most: int) -> list[_Job[S, T]]:
+        self._note_load()
+        batch: list[_Job[S, T]] = []
         size = 0
         while self._waiting:
-            count = len(self._waiting[0].images)
+            count = len(self._waiting[0].items)
             if batch and size + count > most:
                 break
             job = self._waiting.popleft()
             if not job.future.cancelled():  # nobody waits for it any more
                 batch.append(job)
                 size += count
+        self._running += size
         return batch
 
-    def _deliver(self, batch: list[_Job], found: Answers | Exception) -> None:
+    def _note_load(self) -> None:
+        """Remember how many items are under way: at once where they are more than usual, slowly where fewer."""
+        now = self._count() + self._expected + self._running
+        self._usual = max(now, self._usual + _FORGETTING * (now - self._usual))
+
+    def _deliver(self, batch: list[_Job[S, T]], found: list[T] | Exception) -> None:
         """Hand the answers over to the event loop, all in one step."""
 
         def set_results() -> None:
             start = 0
             for job in batch:
-                stop = start + len(job.images)
+                stop = start + len(job.items)
                 if job.future.done():
                     pass
                 elif isinstance(found, Exception):

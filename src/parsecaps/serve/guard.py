@@ -16,7 +16,8 @@ from parsecaps.serve.metrics import ServeMetrics
 from parsecaps.serve.problems import ProblemError, problem_response
 
 LOG = logging.getLogger("parsecaps.serve")
-OPEN = ("/healthz", "/readyz", "/docs", "/openapi.json", "/static/")  # need no token: they say nothing of a model
+PROBES = ("/healthz", "/readyz")  # asked by number, not by name, where a cluster asks
+OPEN = (*PROBES, "/docs", "/openapi.json", "/static/")  # need no token: they say nothing of a model
 _READING = {"GET", "HEAD", "OPTIONS"}
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -99,7 +100,7 @@ class Guard:
     def _check(self, scope: Scope) -> None:
         headers, path = Headers(scope=scope), scope["path"]
         host = headers.get("host", "")
-        if self.hosts is not None and _name(host) not in self.hosts:
+        if self.hosts is not None and path not in PROBES and _name(host) not in self.hosts:
             raise ProblemError(421, "wrong-host", "the server is not called by this name; see the setting hosts")
         if scope["method"] not in _READING and self._is_foreign(headers, host):
             raise ProblemError(403, "foreign-page", "a web page of another address may not ask this server")

@@ -28,6 +28,7 @@ class Picture:
 
 def look(number: int, upload: Upload, most: int) -> list[Picture]:
     """The images of a file, not read yet; one error where there are none, or more than so many."""
+    upload.write_out()
     found = list(islice(find_files([upload.path]), most + 1))
     if len(found) > most:
         return [too_many(Picture(number, ImageFile(upload.path)), upload, most)]

@@ -34,6 +34,7 @@ from parsecaps.serve.uploads import Spool, Upload, received_files
 
 S = TypeVar("S")
 T = TypeVar("T")
+_READ_TOGETHER = 8  # files that a thread reads before it hands them over
 _FIRST_IMAGE = bytes.fromhex(  # a PNG of 2 x 2 pixels
     "89504e470d0a1a0a0000000d494844520000000200000002080000000057dd52f8"
     "0000000e49444154789c636c60606260000002920084f77ca3580000000049454e44ae426082"
@@ -59,14 +60,17 @@ class Service:
         self.is_started = self.is_stopping = False
         on_gpu = self.bundle.device.type != "cpu"
         workers = settings.workers if settings.workers != "auto" else 1 if on_gpu else torch.get_num_threads()
-        self.batcher = Batcher(
+        self.batcher: Batcher[Tensor, dict[str, Any]] = Batcher(
             self._answer,
+            name="model",
             workers=workers,
             batch_size=settings.batch_size,
             gather_seconds=settings.gather_milliseconds / 1000,
             observe=self.metrics.count_batch,
         )
-        self._readers = ThreadPoolExecutor(READERS, "parsecaps reading")
+        self._reading: Batcher[Callable[[], Any], Any] = Batcher(
+            _try_each, name="reading", workers=READERS, batch_size=_READ_TOGETHER, gather_seconds=0
+        )
         self._explaining = ThreadPoolExecutor(1, "parsecaps explaining")
         self.metrics.watch("queue_images", "Images that wait for the model.", lambda: self.batcher.num_waiting)
         self.metrics.watch("requests_at_a_time", "Requests that are being answered.", lambda: self.num_requests)
@@ -74,7 +78,7 @@ class Service:
     def _check(self) -> None:
         """Refuse a model that gives no answer to a black image."""
         preparation = self.bundle.preparation
-        (said,) = self._answer(torch.zeros(1, preparation.channels, preparation.size, preparation.size).byte())
+        (said,) = self._answer([torch.zeros(preparation.channels, preparation.size, preparation.size).byte()])
         if error := said.get("error"):
             raise ValueError(f"{self.bundle.folder}: {error}")
 
@@ -82,19 +86,20 @@ class Service:
         """Start the workers and the readers, and answer a first image."""
         if self.bundle.device.type == "cpu":
             torch.set_num_threads(1)  # a worker has one core
-        self.batcher.start()
-        path = self.spool.new_path()
-        path.write_bytes(_FIRST_IMAGE)
-        await self.predict([Upload(None, path)] * READERS)
-        path.unlink()
+        for batcher in (self.batcher, self._reading):
+            batcher.start()
+        uploads = [Upload(None, self.spool.new_path(), bytearray(_FIRST_IMAGE)) for _ in range(READERS)]
+        await self.predict(uploads)
+        for upload in uploads:
+            upload.remove()
         self.is_started = True
 
     async def stop(self) -> None:
         """End the threads, and remove what uploads may be left."""
         self.is_stopping = True
-        await asyncio.to_thread(self.batcher.stop)
-        for threads in (self._readers, self._explaining):
-            threads.shutdown(wait=False, cancel_futures=True)
+        for batcher in (self._reading, self.batcher):
+            await asyncio.to_thread(batcher.stop)
+        self._explaining.shutdown(wait=False, cancel_futures=True)
         self.spool.close()
 
     @property
@@ -166,7 +171,7 @@ class Service:
         results: list[dict[str, Any]] = []
         async for pictures in self._read_in_parts(uploads):
             levels = [picture.levels for picture in pictures if picture.levels is not None]
-            found = iter(await self.batcher.submit(torch.stack(levels)) if levels else ())
+            found = iter(await self.batcher.submit(levels) if levels else ())
             for picture in pictures:
                 said = {"error": picture.error} if picture.levels is None else next(found)
                 results.append(result(picture, uploads, said))
@@ -196,8 +201,8 @@ class Service:
         """What a function gives in the thread of explanations."""
         return await asyncio.get_running_loop().run_in_executor(self._explaining, function, *arguments)
 
-    def _answer(self, levels: Tensor) -> list[dict[str, Any]]:
-        return answers(self.bundle, dequantise(levels), self.settings.risk)
+    def _answer(self, levels: list[Tensor]) -> list[dict[str, Any]]:
+        return answers(self.bundle, dequantise(torch.stack(levels)), self.settings.risk)
 
     async def _read_in_parts(self, uploads: Sequence[Upload]) -> AsyncIterator[list[Picture]]:
         """The images of some files, read or with an error, at most a batch of them at a time."""
@@ -223,17 +228,29 @@ class Service:
         )
 
     def _open(self, number: int, upload: Upload) -> list[Picture]:
-        """The images of a file; a single one is read at once."""
+        """The images of a file; a single one is read at once, and the file removed."""
         found = look(number, upload, self.settings.images)
-        return [read(found[0], self.bundle.preparation)] if len(found) == 1 else found
+        if len(found) == 1:
+            found = [read(found[0], self.bundle.preparation)]
+            upload.remove()
+        return found
 
     async def _in_readers(self, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
-        """A function of each item, in order; each thread waits for a reader of its own and takes an equal share."""
-        run = asyncio.get_running_loop().run_in_executor
-        shares = [items[i::READERS] for i in range(min(READERS, len(items)))]
-        parts = await asyncio.gather(*(run(self._readers, _each, function, share) for share in shares))
-        return [parts[i % len(parts)][i // len(parts)] for i in range(len(items))]
+        """A function of each item, in order, in threads that each wait for a reader of their own."""
+        asked = [self._reading.submit([partial(function, item)]) for item in items]
+        found = [each[0] for each in ([await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked))]
+        for each in found:
+            if isinstance(each, Exception):
+                raise each
+        return found
 
 
-def _each(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
-    return [function(item) for item in items]
+def _try_each(calls: list[Callable[[], Any]]) -> list[Any]:
+    """What each call gives, or the exception that it raised: one must not stop those of other requests."""
+    found: list[Any] = []
+    for call in calls:
+        try:
+            found.append(call())
+        except Exception as error:
+            found.append(error)
+    return found

@@ -21,7 +21,7 @@ class ServeConfig(Section):
     device: Device = "auto"
     workers: PositiveInt | Auto = "auto"
     batch_size: PositiveInt = 32
-    gather_milliseconds: NonNegativeFloat = 5.0
+    gather_milliseconds: NonNegativeFloat = 10.0
     requests: PositiveInt = 64
     files: PositiveInt = 64
     images: PositiveInt = 256

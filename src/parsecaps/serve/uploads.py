@@ -22,21 +22,65 @@ from parsecaps.serve.problems import ProblemError, first_fault, overloaded, too_
 from parsecaps.serve.settings import ServeConfig
 
 FIELD = "files"
+_IN_MEMORY = 2**18  # bytes of a file that are kept before they are written
 _JSON_AT_ONCE = 2**18  # bytes of JSON that are read without leaving the event loop
 _UNKNOWN_TYPE = "send files as multipart/form-data, in fields called files, or as application/json with base64"
 
 
-@dataclass
 class Upload:
-    """One file of a request: the name it was sent with, None without one, and where it lies for now."""
+    """One file of a request: the name it was sent with, None without one, and where it lies while it is read.
 
-    name: str | None
-    path: Path
+    A small file stays in memory until a thread that reads it writes it out.
+    """
+
+    def __init__(self, name: str | None, path: Path, data: bytearray | None = None) -> None:
+        self.name, self.path = name, path
+        self.num_bytes = 0
+        self._memory = bytearray() if data is None else data
+        self._file: BinaryIO | None = None
+        self._is_there = False
 
     @property
     def shown(self) -> str:
         """What an error calls it."""
         return "the file" if self.name is None else visible(self.name)
+
+    def add(self, data: bytes | memoryview) -> None:
+        """Take what comes next."""
+        self.num_bytes += len(data)
+        self._memory += data
+        if len(self._memory) > _IN_MEMORY:
+            self._flush()
+
+    def write_out(self) -> None:
+        """Have all of it in the file."""
+        if not self._is_there or self._memory:
+            self._flush()
+        self._close()
+
+    def remove(self) -> None:
+        """Leave nothing of it."""
+        self._close()
+        self._memory.clear()
+        if self._is_there:
+            self._is_there = False
+            with suppress(FileNotFoundError):
+                self.path.unlink()
+
+    def _flush(self) -> None:
+        if self._file is None:
+            self._file = self.path.open("ab" if self._is_there else "xb", buffering=0)
+            self._is_there = True
+        left = memoryview(self._memory)
+        while left:
+            left = left[self._file.write(left) :]
+        left.release()
+        self._memory = bytearray()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 class Spool:
@@ -71,8 +115,6 @@ class _Arrival:
     most_files: int
     uploads: list[Upload] = field(default_factory=list)
     num_bytes: int = 0
-    file_bytes: int = 0
-    open: BinaryIO | None = None
 
     def count(self, num_bytes: int) -> None:
         if self.num_bytes + num_bytes > self.limits.request_bytes:
@@ -87,28 +129,16 @@ class _Arrival:
             detail = f"the request has more than {self.most_files:,} files; send fewer at a time"
             raise ProblemError(422, "too-many-files", detail)
         self.uploads.append(Upload((name or "")[:LONGEST_NAME] or None, self.spool.new_path()))
-        self.file_bytes, self.open = 0, self.uploads[-1].path.open("xb", buffering=0)
 
     def write(self, data: bytes | memoryview) -> None:
-        self.file_bytes += len(data)
-        if self.file_bytes > self.limits.file_bytes:
-            which = f"{self.uploads[-1].shown} has"
-            raise too_large(f"{which} more than {self.limits.file_bytes:,} bytes; make it smaller")
-        assert self.open is not None
-        left = memoryview(data)
-        while left:
-            left = left[self.open.write(left) :]
-
-    def end(self) -> None:
-        if self.open is not None:
-            self.open.close()
-            self.open = None
+        upload = self.uploads[-1]
+        upload.add(data)
+        if upload.num_bytes > self.limits.file_bytes:
+            raise too_large(f"{upload.shown} has more than {self.limits.file_bytes:,} bytes; make it smaller")
 
     def remove(self) -> None:
-        self.end()
         for upload in self.uploads:
-            with suppress(FileNotFoundError):
-                upload.path.unlink()
+            upload.remove()
         self.spool.held_bytes -= self.num_bytes
         self.num_bytes = 0
 
@@ -208,7 +238,6 @@ class _Form:
 
     def _part_end(self) -> None:
         self.inside = False
-        self.arrival.end()
 
 
 async def _read_json(request: Request, arrival: _Arrival, options: dict[bytes, bytes]) -> None:
@@ -237,4 +266,3 @@ def _write_json(body: bytes, arrival: _Arrival) -> None:
             arrival.write(binascii.a2b_base64(each.data, strict_mode=True))
         except ValueError:
             raise ProblemError(422, "wrong-value", f"files.{number}.data: is not base64") from None
-        arrival.end()
