@@ -1,7 +1,8 @@
 """The routes of reviews, where the server keeps them: what persons say of images becomes training data."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -13,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from parsecaps.data.kept import kept_file
 from parsecaps.serve.documents import files_body
 from parsecaps.serve.pictures import told
-from parsecaps.serve.problems import ProblemError, first_fault, too_large
+from parsecaps.serve.problems import ProblemError, first_fault, overloaded, too_large
 from parsecaps.serve.review_documents import GivenReview, KeptImages, ReviewCounts, SentReview, review_body
 from parsecaps.serve.review_manifest import manifest_text, settle
 from parsecaps.serve.review_store import Review, ReviewStore
@@ -91,6 +92,7 @@ class Reviewing:
         found: list[dict[str, Any]] = []
         for number, upload in enumerate(uploads):
             try:
+                upload.write_out()
                 kept = kept_file(upload.path)
             except (OSError, ValueError) as error:
                 found.append({"file": number, "image": None, "error": told(str(error), upload)})
@@ -136,17 +138,32 @@ class Reviewing:
         if kept is None:
             detail = "no such image is kept; send it to /api/review/images first"
             raise ProblemError(404, "unknown-image", detail)
-        path = self.service.spool.new_path()
+        upload = Upload(None, self.service.spool.new_path(), bytearray(kept.content))
         try:
-            await run_in_threadpool(path.write_bytes, kept.content)
-            results = await self.service.predict([Upload(None, path)])
+            async with self._within_limits():
+                results = await self.service.predict([upload])
         finally:
-            path.unlink(missing_ok=True)
+            upload.remove()
         result = next((each for each in results if each["frame"] == sent.frame), None)
         if result is None or result["error"] is not None:
             frames = "leave frame out" if len(results) == 1 else f"give frame from 0 to {len(results) - 1}"
             raise ProblemError(422, "wrong-frame", f"the model has no answer for this frame of the image; {frames}")
         return {name: result[name] for name in ("class", "probabilities", "concepts", "set", "abstain")}
+
+    @asynccontextmanager
+    async def _within_limits(self) -> AsyncIterator[None]:
+        """Count as a request that the model answers, and end in time."""
+        service, limits = self.service, self.service.settings
+        if service.is_stopping or service.num_requests >= limits.requests:
+            raise overloaded("too many requests are being answered already; try again later")
+        service.num_requests += 1
+        try:
+            async with asyncio.timeout(limits.seconds):
+                yield
+        except TimeoutError:
+            raise ProblemError(504, "too-slow", f"no answer within {limits.seconds:g} seconds; try again") from None
+        finally:
+            service.num_requests -= 1
 
     def counts(self) -> dict[str, int]:
         """How much there is."""
