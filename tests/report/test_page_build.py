@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import parsecaps.serve
 from parsecaps.report.case_page import view_script
 
 PAGE = Path(__file__).parents[2] / "page"
@@ -19,3 +20,6 @@ def test_the_shipped_script_is_built_from_the_sources(tmp_path: Path) -> None:
     built = (tmp_path / "report" / "templates" / "page.js").read_text(encoding="utf-8")
     assert built == view_script(), "run: npm run build in page"
     assert "</script" not in built
+    app = (tmp_path / "serve" / "static" / "app.js").read_text(encoding="utf-8")
+    shipped = Path(parsecaps.serve.__path__[0], "static", "app.js").read_text(encoding="utf-8")
+    assert app == shipped, "run: npm run build in page"

@@ -46,8 +46,9 @@ def serve(
 ) -> None:
     """Serve a trained model over HTTP, until Ctrl-C.
 
-    Programs send images to `/api/predict` and `/api/explain`; `/docs` describes how. The answers are the same as those
-    of `parsecaps predict` and `parsecaps explain`. No image is kept. Not a medical device.
+    Persons open the address in a browser. Programs send images to `/api/predict` and `/api/explain`; `/docs` describes
+    how. The answers are the same as those of `parsecaps predict` and `parsecaps explain`. No image is kept but those
+    that are reviewed. Not a medical device.
 
     **Examples**
 
@@ -57,9 +58,12 @@ def serve(
 
     `parsecaps serve runs/cases-1 --host 0.0.0.0 --token-file token`
 
+    `parsecaps serve runs/cases-1 --review reviews.sqlite`
+
     `parsecaps serve` (the model of `parsecaps demo`)
 
-    A YAML file and `--set` have the keys `risk`, `device`, `workers`, `batch_size`, `gather_milliseconds`, `hosts`, and
+    A YAML file and `--set` have the keys `risk`, `device`, `workers`, `batch_size`, `gather_milliseconds`, `hosts`,
+    `examples`, `review`, `review_bytes`, and
     the limits `requests`, `files`, `images`, `explained`, `file_bytes`, `request_bytes`, `stored_bytes` and `seconds`.
     docs/serve.md says what they mean.
     """
@@ -82,6 +86,9 @@ def serve(
 
         def say(address: str) -> None:
             screen.print(f"{folder} at {address}", highlight=False, soft_wrap=True)
+            if chosen.review is not None:
+                kept = f"reviews, and the images that are reviewed, are kept in {chosen.review}"
+                screen.print(kept, highlight=False, soft_wrap=True)
             screen.print(f"for programs: {address}/docs; to stop: Ctrl-C", highlight=False, soft_wrap=True)
 
         run_server(service, listening, host=host, token=secret, say=say)
