@@ -1,7 +1,6 @@
 """What a reader can do with a case: read how certain it is, correct concepts by their bars, open a tree by levels."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,26 +11,13 @@ import pytest
 from parsecaps.explain.explanation import Explanation
 from parsecaps.report.case_page import script_text
 from parsecaps.report.explanation_document import explanation_document
-from tests.browser import needs_browser, page
+from tests.browser import needs_browser
 from tests.explain.make_explained import make_folder
 from tests.report.certainty import certainty
+from tests.report.empty_view import MOUNT
 from tests.report.make_cases import smooth_image
-from tests.report.test_page_view import EMPTY, MOUNT
 
 pytestmark = needs_browser
-
-
-@pytest.fixture(scope="module")
-def opened() -> Iterator[tuple[Any, list[str]]]:
-    with page() as (tab, errors):
-        yield tab, errors
-
-
-@pytest.fixture
-def tab(opened: tuple[Any, list[str]]) -> Iterator[Any]:
-    opened[0].set_content(EMPTY)
-    yield opened[0]
-    assert opened[1] == []
 
 
 def show(tab: Any, *cases: Explanation) -> Any:

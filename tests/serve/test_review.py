@@ -17,7 +17,7 @@ from parsecaps.cli import app
 from parsecaps.data.phantom.draw import draw
 from parsecaps.training.callbacks import Callbacks
 from tests.data.image_files import colour, write_dicom
-from tests.serve.running import MELANOMA, NEVUS, TOKEN, Running, running
+from tests.serve.running import MELANOMA, MODEL, NEVUS, TOKEN, Running, running
 from tests.serve.test_limits import problem
 
 PNG, DICOM = ("a.png", NEVUS.read_bytes()), "secret-Ann.dcm"
@@ -186,3 +186,13 @@ def test_the_command_says_who_differs_and_refuses_a_folder_in_use(reviewing: Run
             break
         assert f"reviewers differ on {kept['image'][:24]}: class" in done.stdout
     assert "is there already; choose another place" in done.stderr
+
+
+def test_a_file_that_is_no_file_of_reviews_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("my notes " * 200, encoding="utf-8")
+    before = (tmp_path / "notes.txt").stat()
+    done = CliRunner().invoke(app, ["serve", str(MODEL), "--port", "0", "--review", str(tmp_path / "notes.txt")])
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert "notes.txt cannot be used for reviews (file is not a database); give another file" in done.stderr
+    assert (tmp_path / "notes.txt").stat() == before

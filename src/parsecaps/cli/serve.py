@@ -63,9 +63,8 @@ def serve(
     `parsecaps serve` (the model of `parsecaps demo`)
 
     A YAML file and `--set` have the keys `risk`, `device`, `workers`, `batch_size`, `gather_milliseconds`, `hosts`,
-    `examples`, `review`, `review_bytes`, and
-    the limits `requests`, `files`, `images`, `explained`, `file_bytes`, `request_bytes`, `stored_bytes` and `seconds`.
-    docs/serve.md says what they mean.
+    `examples`, `review`, `review_bytes`, and the limits `requests`, `files`, `images`, `explained`, `file_bytes`,
+    `request_bytes`, `stored_bytes` and `seconds`. docs/serve.md says what they mean.
     """
     from parsecaps.config import load_settings
     from parsecaps.serve.server import check_token, listen

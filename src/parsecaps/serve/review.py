@@ -7,14 +7,13 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
 from parsecaps.data.kept import kept_file
 from parsecaps.serve.documents import files_body
 from parsecaps.serve.pictures import told
-from parsecaps.serve.problems import ProblemError, first_fault, overloaded, too_large
+from parsecaps.serve.problems import ProblemError, overloaded, parsed, too_large
 from parsecaps.serve.review_documents import GivenReview, KeptImages, ReviewCounts, SentReview, review_body
 from parsecaps.serve.review_manifest import manifest_text, settle
 from parsecaps.serve.review_store import Review, ReviewStore
@@ -191,10 +190,4 @@ async def _sent_review(request: Request, seconds: float) -> SentReview:
         raise ProblemError(408, "too-slow", f"the review did not arrive within {seconds:g} seconds") from None
     except ClientDisconnect:
         raise ProblemError(400, "incomplete", "the request ended before all of it was sent") from None
-    try:
-        return SentReview.model_validate_json(bytes(body))
-    except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False, include_context=False)
-        broken = faults[0]["type"] == "json_invalid"
-        detail = "the body is not valid JSON" if broken else first_fault(faults)
-        raise ProblemError(400 if broken else 422, "broken-json" if broken else "wrong-value", detail) from None
+    return parsed(SentReview, bytes(body))
