@@ -7,12 +7,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from parsecaps.serve.documents import Problem
 from parsecaps.serve.server import check_token, listen
+from parsecaps.serve.uploads import Upload
 from tests.serve.running import NEVUS, TOKEN, Running, running
 
 
@@ -157,6 +159,20 @@ def test_an_answer_that_takes_too_long(narrow: Running, monkeypatch: pytest.Monk
     problem(narrow.post(("a.png", b"x")), 504, "too-slow")
     going.set()
     assert narrow.left_files() == []
+
+
+def test_an_upload_that_was_removed_is_not_written_again(tmp_path: Path) -> None:
+    """A thread that comes to it after its request was given up leaves nothing."""
+    upload = Upload("a", tmp_path / "a")
+    upload.add(bytes(300_000))
+    upload.add(b"more")
+    assert (tmp_path / "a").stat().st_size == 300_000
+    upload.write_out()
+    assert (tmp_path / "a").stat().st_size == 300_004
+    upload.remove()
+    with pytest.raises(FileNotFoundError):
+        upload.write_out()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_too_many_bytes_at_a_time(narrow: Running) -> None:

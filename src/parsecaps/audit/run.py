@@ -26,7 +26,6 @@ from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
 from parsecaps.run import Run
-from parsecaps.training.choose import absolute
 
 
 def strict_cost(
@@ -199,6 +198,8 @@ def audit_model(
 
     A saved model outside of a run needs `data`, and does without its training cases.
     """
+    from parsecaps.training.choose import absolute  # brings the trainer, which a page about an audit does without
+
     _check_limit(limit)
     run, bundle = Run(model, reading=partial(progress, "reading images")), Bundle.load(model)
     own = run.is_there and (data is None or absolute(data) == run.config.data.path)

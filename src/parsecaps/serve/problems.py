@@ -80,7 +80,7 @@ def first_fault(errors: Any) -> str:
     return f"{'.'.join(place) or 'the body'}: {message[:1].lower()}{message[1:]}"
 
 
-def parsed(kind: type[M], body: bytes) -> M:
+def parsed(kind: type[M], body: bytes | bytearray) -> M:
     """A document of a request; what is wrong with it is a problem."""
     try:
         return kind.model_validate_json(body)

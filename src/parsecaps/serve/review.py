@@ -190,4 +190,4 @@ async def _sent_review(request: Request, seconds: float) -> SentReview:
         raise ProblemError(408, "too-slow", f"the review did not arrive within {seconds:g} seconds") from None
     except ClientDisconnect:
         raise ProblemError(400, "incomplete", "the request ended before all of it was sent") from None
-    return parsed(SentReview, bytes(body))
+    return parsed(SentReview, body)

@@ -1,8 +1,10 @@
 """Files that a request brings: written to a private folder while they arrive, within limits, and removed afterwards."""
 
+import asyncio
 import binascii
 import shutil
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -37,7 +39,8 @@ class Upload:
         self.num_bytes = 0
         self._memory = bytearray() if data is None else data
         self._file: BinaryIO | None = None
-        self._is_there = False
+        self._is_there = self._is_removed = False
+        self._lock = threading.Lock()
 
     @property
     def shown(self) -> str:
@@ -52,19 +55,24 @@ class Upload:
             self._flush()
 
     def write_out(self) -> None:
-        """Have all of it in the file."""
-        if not self._is_there or self._memory:
-            self._flush()
-        self._close()
+        """Have all of it in the file; an error where it was removed meanwhile, as its request took too long."""
+        with self._lock:
+            if self._is_removed:
+                raise FileNotFoundError(f"{self.path} is not there any more")
+            if not self._is_there or self._memory:
+                self._flush()
+            self._close()
 
     def remove(self) -> None:
         """Leave nothing of it."""
-        self._close()
-        self._memory.clear()
-        if self._is_there:
-            self._is_there = False
-            with suppress(FileNotFoundError):
-                self.path.unlink()
+        with self._lock:
+            self._is_removed = True
+            self._close()
+            self._memory = bytearray()
+            if self._is_there:
+                self._is_there = False
+                with suppress(FileNotFoundError):
+                    self.path.unlink()
 
     def _flush(self) -> None:
         if self._file is None:
@@ -88,6 +96,7 @@ class Spool:
     def __init__(self, most_bytes: int) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="parsecaps-serve-"))
         self.most_bytes, self.held_bytes = most_bytes, 0
+        self.large_json = asyncio.Lock()  # one at a time: it is in memory several times over while it is read
         self._numbers = count()
 
     def new_path(self) -> Path:
@@ -246,12 +255,13 @@ async def _read_json(request: Request, arrival: _Arrival, options: dict[bytes, b
         arrival.count(len(data))
         body += data
     if len(body) <= _JSON_AT_ONCE:
-        _write_json(bytes(body), arrival)
-    else:
-        await run_in_threadpool(_write_json, bytes(body), arrival)
+        _write_json(body, arrival)
+        return
+    async with arrival.spool.large_json:
+        await run_in_threadpool(_write_json, body, arrival)
 
 
-def _write_json(body: bytes, arrival: _Arrival) -> None:
+def _write_json(body: bytearray, arrival: _Arrival) -> None:
     sent = parsed(SentFiles, body)
     for number, each in enumerate(sent.files):
         arrival.begin(each.name)
