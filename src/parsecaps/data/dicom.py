@@ -32,7 +32,7 @@ def read(path: Path, frame: int | None) -> RawImage:
     data = _dataset(version(path))
     if _pixels(data) is None and path.stat().st_size <= _LARGE:
         raise DefectError("is a DICOM without pixels; give one that holds an image")
-    index = pick_frame(frame, _num_frames(data))
+    index = pick_frame(frame, num_frames(data))
     stored = _decode(path, data, index)
     if stored.ndim == 3:
         return RawImage(stored, (0.0, 2.0 ** int(data.BitsStored) - 1))
@@ -51,7 +51,7 @@ def read(path: Path, frame: int | None) -> RawImage:
 
 def count_frames(path: Path) -> int:
     """The number of frames, from the header; refused where the file cannot hold them."""
-    frames = _num_frames(_open(path, stop_before_pixels=True))
+    frames = num_frames(open_dicom(path, stop_before_pixels=True))
     if frames > 1:
         _check_frames(version(path), frames)
     return frames
@@ -59,20 +59,16 @@ def count_frames(path: Path) -> int:
 
 def image_size(path: Path) -> tuple[int, int]:
     """Height and width, from the header."""
-    return _size(_open(path, stop_before_pixels=True))
+    return _size(open_dicom(path, stop_before_pixels=True))
 
 
 def patient_id(path: Path) -> str:
     """The id of the patient, from the header; blank where it says none."""
-    return str(_open(path, stop_before_pixels=True).get("PatientID") or "").strip()
+    return str(open_dicom(path, stop_before_pixels=True).get("PatientID") or "").strip()
 
 
-def open_whole(path: Path) -> Any:
-    """The whole data set of a file that is small enough to be read as a whole, with its transfer syntax."""
-    return _open(path)
-
-
-def _open(path: Path, **options: Any) -> Any:
+def open_dicom(path: Path, **options: Any) -> Any:
+    """The data set of a file, with its transfer syntax; its options are those of `pydicom.dcmread`."""
     from pydicom import dcmread
     from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
@@ -87,7 +83,7 @@ def _open(path: Path, **options: Any) -> Any:
 @lru_cache(maxsize=1)  # so that reading frame after frame reads the file once
 def _dataset(file: Version) -> Any:
     """The whole data set; of a large file without the pixels."""
-    return _open(file.path, stop_before_pixels=file.num_bytes > _LARGE)
+    return open_dicom(file.path, stop_before_pixels=file.num_bytes > _LARGE)
 
 
 def _size(data: Any) -> tuple[int, int]:
@@ -96,7 +92,8 @@ def _size(data: Any) -> tuple[int, int]:
     return check_size(int(data.Rows), int(data.Columns))
 
 
-def _num_frames(data: Any) -> int:
+def num_frames(data: Any) -> int:
+    """How many frames a header says that there are; refused where it has no rows and columns."""
     _size(data)
     return int(data.get("NumberOfFrames") or 1)
 
@@ -158,7 +155,7 @@ def _compressed(data: Any, pixels: bytes, index: int) -> bytes:
 
     tables = (data.get("ExtendedOffsetTable"), data.get("ExtendedOffsetTableLengths"))
     found = (tables[0], tables[1]) if tables[0] and tables[1] else None
-    return get_frame(pixels, index, extended_offsets=found, number_of_frames=_num_frames(data))
+    return get_frame(pixels, index, extended_offsets=found, number_of_frames=num_frames(data))
 
 
 def _check_same(data: Any, size: tuple[int, ...] | None) -> None:

@@ -108,7 +108,7 @@ def _pixels_only(path: Path) -> tuple[bytes, str]:
     from pydicom.dataset import Dataset, FileMetaDataset
     from pydicom.uid import SecondaryCaptureImageStorage, generate_uid
 
-    data = dicom.open_whole(path)
+    data = dicom.open_dicom(path)
     kept = Dataset()
     _copy(data, kept, (*_PIXELS, *_VALUES))
     for name in ("ModalityLUTSequence", "VOILUTSequence"):
