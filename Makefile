@@ -4,15 +4,17 @@
 #   PYTHON    the interpreter that creates .venv (3.11 or newer)
 #   PIP_ARGS  more arguments for pip; on Linux without a GPU, the CPU build of torch saves gigabytes:
 #             make test PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+#   WORKERS   how many processes share out the tests, each with one thread (auto: one for each core)
 
 PYTHON ?= python3
 PIP_ARGS ?=
+WORKERS ?= auto
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint clean
+.PHONY: help demo test lint page clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,12 +23,16 @@ demo: $(STAMP) ## run the demonstration
 	@$(BIN)/parsecaps demo
 
 test: lint ## run every check: lint, types, tests and doctests
-	$(BIN)/pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadfile
 
 lint: $(STAMP) ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
+
+page: $(STAMP) ## build the scripts of the pages and the schema of their document (needs npm)
+	cd page && npm ci --no-audit --no-fund && npm run check && npm run build
+	$(BIN)/python -m tests.report.make_schema
 
 clean: ## remove .venv, caches and build products
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

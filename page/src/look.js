@@ -6,7 +6,7 @@ import { isEmpty, mapCanvas, paint } from "./maps.js";
 /** @typedef {import("./types.js").Case} Case */
 /** @typedef {import("./types.js").Concept} Concept */
 /** @typedef {import("./types.js").Box} Box */
-/** @typedef {{key: string, name: string, map: import("./types.js").PlaceMap, concept: Concept | null}} Target */
+/** @typedef {{key: string, name: string, map: import("./types.js").PlaceMap | null, concept: Concept | null}} Target */
 
 /** What a map can be about: the diagnosis, then the concepts, the most present first. @param {Case} theCase */
 export function targetsOf(theCase) {
@@ -24,8 +24,8 @@ export function targetsOf(theCase) {
  * @param {(target: Target) => void} onChoose is called with each target that is chosen
  */
 export function look(theCase, onChoose) {
-  const targets = targetsOf(theCase), group = newId();
-  const overlay = mapCanvas(targets[0].map);
+  const targets = targetsOf(theCase), group = newId(), mapped = theCase.class_map !== null;
+  const overlay = element("canvas", { class: "map", "aria-hidden": "true" });
   const box = element("div", { class: "box", hidden: true });
   const shown = picture(theCase.picture, `${theCase.name}, as the model saw it`, { class: "picture" });
   const slider = element("input", { type: "range", min: 0, max: 100, value: 80 });
@@ -35,15 +35,16 @@ export function look(theCase, onChoose) {
     element("input", { type: "radio", name: group, value: target.key, checked: i === 0 }));
   const choose = () => {
     const target = targets[radios.findIndex((radio) => radio.checked)];
-    paint(overlay, target.map);
+    overlay.hidden = target.map === null;
+    if (target.map !== null) paint(overlay, target.map);
     caption.textContent = captionOf(target);
     onChoose(target);
   };
   const fields = element(
     "fieldset",
     { class: "targets" },
-    element("legend", {}, "What it saw, and where"),
-    ...targets.map((target, i) => targetLabel(theCase, target, radios[i])),
+    element("legend", {}, mapped ? "What it saw, and where" : "What it saw"),
+    ...targets.map((target, i) => (mapped || target.concept) && targetLabel(theCase, target, radios[i])),
   );
   slider.addEventListener("input", fade);
   fields.addEventListener("change", choose);
@@ -52,7 +53,7 @@ export function look(theCase, onChoose) {
     "div",
     { class: "look" },
     element("div", { class: "stage" }, shown, overlay, box),
-    element("label", { class: "slider control" }, element("span", {}, "Opacity of the map"), " ", slider),
+    mapped && element("label", { class: "slider control" }, element("span", {}, "Opacity of the map"), " ", slider),
     caption,
   );
 
@@ -65,11 +66,12 @@ export function look(theCase, onChoose) {
     for (const [side, value] of Object.entries(edges)) box.style.setProperty(side, `${value}%`);
   }
 
-  return { left, fields, frame, choose };
+  return { left, fields: mapped || theCase.concepts.length ? fields : null, frame, choose };
 }
 
 /** @param {Target} target */
 function captionOf({ name, map, concept }) {
+  if (map === null) return "";
   const said = `Map: ${name}.`;
   if (isEmpty(map)) return `${said} Nothing in the image speaks for it.`;
   if (concept === null || concept.seen) return said;
@@ -78,14 +80,14 @@ function captionOf({ name, map, concept }) {
 
 /** @param {Case} theCase @param {Target} target @param {HTMLInputElement} radio */
 function targetLabel(theCase, { name, map, concept }, radio) {
-  const mini = element("span", { class: "mini" }, picture(theCase.picture, ""), mapCanvas(map, `Map of ${name}`));
+  const mini = map && element("span", { class: "mini" }, picture(theCase.picture, ""), mapCanvas(map, `Map of ${name}`));
   const words = concept
     ? [bar(concept.presence), element("span", { class: "soft" }, presenceWords(concept.presence, concept.truth))]
     : [element("span", { class: "soft" }, "all evidence for the diagnosis")];
   return element(
     "label",
-    { class: concept && !concept.seen ? "target unseen" : "target" },
-    radio,
+    { class: `target${concept && !concept.seen ? " unseen" : ""}${map ? "" : " unmapped"}` },
+    map && radio,
     mini,
     element("span", { class: "words" }, element("span", {}, name), ...words),
   );

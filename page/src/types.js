@@ -39,7 +39,7 @@
  * @property {number} presence
  * @property {boolean} seen
  * @property {boolean | null} truth
- * @property {PlaceMap} map
+ * @property {PlaceMap | null} map
  *
  * @typedef {object} Reasoning
  * @property {string[]} classes
@@ -52,7 +52,20 @@
  * @property {number[]} threshold
  * @property {number[]} group
  *
- * @typedef {{presence: number[], contributions: number[][], sentence: string}} Reasons
+ * @typedef {object} Counterfactual
+ * @property {Record<string, boolean>} changes
+ * @property {string} diagnosis
+ * @property {string} was
+ * @property {number[]} presence
+ * @property {number[]} before
+ * @property {number[]} after
+ *
+ * @typedef {object} Reasons
+ * @property {number[]} presence
+ * @property {number[][]} contributions
+ * @property {Counterfactual | null} counterfactual
+ * @property {string} sentence
+ *
  * @typedef {{name: string, value: number, values: number[], picture: string, sentence: string}} Traversal
  *
  * @typedef {object} Case
@@ -64,8 +77,8 @@
  * @property {string[] | null} possible
  * @property {boolean | null} abstain
  * @property {string | null} truth
- * @property {string} method
- * @property {PlaceMap} class_map
+ * @property {string | null} method of the maps; null where there are none
+ * @property {PlaceMap | null} class_map
  * @property {Concept[]} concepts
  * @property {Tree[]} trees
  * @property {KnownNeighbour[]} similar

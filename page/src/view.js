@@ -126,11 +126,10 @@ class View {
 function header({ title, cases }) {
   const heading = title ? [element("h1", {}, title)] : [];
   if (!cases.length) return heading;
-  const methods = [...new Set(cases.map((each) => METHODS[each.method] ?? each.method))].join(" and ");
+  const methods = [...new Set(cases.flatMap(({ method }) => (method === null ? [] : [METHODS[method] ?? method])))];
   const images = cases.length === 1 ? "this image" : `these ${cases.length} images`;
-  const said =
-    `What the model says of ${images}, and why. Maps come from ${methods}: they show where the evidence was, ` +
-    "not whether it is right. Not a medical device.";
+  const maps = `Maps come from ${methods.join(" and ")}: they show where the evidence was, not whether it is right. `;
+  const said = `What the model says of ${images}, and why. ${methods.length ? maps : ""}Not a medical device.`;
   return [...heading, element("p", { class: "soft" }, said)];
 }
 

@@ -15,7 +15,9 @@ from parsecaps.cli.output import JsonFile, check_writable, console, one_line_err
 
 @one_line_errors
 def audit(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a run, or of a saved model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The folder of a run or of a saved model, or hf://owner/name.")
+    ],
     data: Annotated[
         str | None,
         typer.Argument(metavar="DATA", help="The data to measure on; the test part of the run's own if left out."),
@@ -44,10 +46,13 @@ def audit(
     check_writable(json_file)
     from parsecaps.audit.run import audit_model
     from parsecaps.data.files import refuse_links, write_text
+    from parsecaps.prediction.hub import is_hub_name, parse_hub_name
     from parsecaps.report.audit_page import audit_page
     from parsecaps.report.terminal_audit import audit_lines, audit_tables
     from parsecaps.run import run_of_bundle
 
+    if out is None and is_hub_name(model):
+        raise ValueError(f"{parse_hub_name(model)} is on the hub; say with --out in which folder to write the audit")
     folder = out or (run.folder if (run := run_of_bundle(model)) else model)
     refuse_links(folder)
     with stage_progress() as progress:

@@ -12,6 +12,7 @@ from parsecaps.cli.output import (
     check_writable,
     console,
     fail,
+    model_name,
     next_free,
     one_line_errors,
     write_json,
@@ -19,7 +20,9 @@ from parsecaps.cli.output import (
 
 PAGE = "explanation.html"
 
-ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a run, or of a saved model.")]
+ModelFolder = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The folder of a run or of a saved model, or hf://owner/name.")
+]
 
 
 @one_line_errors
@@ -36,6 +39,10 @@ def explain(
     files: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Write overlays, trees and numbers of each image here, too."),
+    ] = None,
+    dicom: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write DICOM objects about each image that came from a DICOM file here."),
     ] = None,
     limit: Annotated[int | None, typer.Option(help="At most so many images; 100 if left out.")] = None,
     method: Annotated[
@@ -63,6 +70,9 @@ def explain(
     see them. With `--files`, each image gets a folder with an overlay for the diagnosis and for each concept, the parse
     trees as SVG, strips of traversals, and `explanation.json`. docs/explain.md says what the parts mean.
 
+    With `--dicom`, each image that came from a DICOM file gets a structured report, a secondary capture with the maps
+    and, where it has a geometry, a parametric map, for the same patient and study (docs/dicom.md).
+
     **Examples**
 
     `parsecaps explain runs/cases-1` (the run's own test part, with what is known of each case)
@@ -72,6 +82,8 @@ def explain(
     `parsecaps explain runs/cases-1 image.dcm --risk 0.1 --method grad-cam --json why.json`
 
     `parsecaps explain runs/cases-1 other-hospital.csv --limit 40`
+
+    `parsecaps explain runs/cases-1 study --dicom study-explained`
 
     A YAML file and `--set` have the keys `risk`, `method`, `strict`, `traversals`, `trees` (how many parse trees an
     image gets) and `limit`.
@@ -84,6 +96,7 @@ def explain(
     from parsecaps.config import ExplainConfig, load_settings
     from parsecaps.data.files import plain_name, write_text
     from parsecaps.explain.explainer import Explainer
+    from parsecaps.export.dicom import check_dicom_folder, write_dicom
     from parsecaps.pipeline.explain import explain_series
     from parsecaps.report.case_page import case_page
     from parsecaps.report.explanation_document import explanation_document
@@ -95,29 +108,36 @@ def explain(
     chosen = load_settings(ExplainConfig, config, settings or [], values=values)
     if files is not None:
         files.mkdir(parents=True, exist_ok=True)
+    if dicom is not None:
+        check_dicom_folder(dicom)
     screen, errors = console(), console(stderr=True)
+    explainer = Explainer.load(model, risk=chosen.risk)
     with errors.status("explaining") as status:
         explained = explain_series(
-            Explainer.load(model, risk=chosen.risk),
+            explainer,
             inputs or [],
             chosen,
             run=model,
             progress=lambda done, total: status.update(f"explaining: {done:,} of {total:,} images"),
         )
     cases = explained.cases
+    objects = None if dicom is None else write_dicom(explainer.bundle, cases, dicom)
+    explained.errors.extend([] if objects is None else objects.errors)
     for line in explanation_summary(cases):
         screen.print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str))
     for line in [*dict.fromkeys(note for each in cases for note in each.notes), *explained.errors]:
         errors.print(line, highlight=False, markup=False, soft_wrap=True)
     if explained.limited:
         errors.print(f"there are more than {chosen.limit:,} images; --limit explains more of them", highlight=False)
-    title = f"{model.resolve().name}: {cases[0].name if len(cases) == 1 else f'{len(cases):,} cases'}"
+    title = f"{model_name(model)}: {cases[0].name if len(cases) == 1 else f'{len(cases):,} cases'}"
     if json_file is not None:
         write_json(json_file, explanation_document(cases, title=title, errors=explained.errors).to_dict())
     if files is not None:
         for number, each in enumerate(cases, 1):
             write_explanation(each, files / f"{number:03d}-{plain_name(each.name)}")
         screen.print(f"pictures and numbers of each image: {files}", highlight=False, markup=False, soft_wrap=True)
+    if objects is not None:
+        screen.print(f"DICOM: {objects} in {dicom}", highlight=False, markup=False, soft_wrap=True)
     write_text(page, case_page(cases, title=title, errors=explained.errors))
     size = f"{page.stat().st_size / 1e6:.1f} MB"
     screen.print(f"open this page ({size}): {page}", highlight=False, markup=False, soft_wrap=True)

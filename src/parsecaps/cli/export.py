@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import console, next_free, one_line_errors
+from parsecaps.cli.output import console, model_name, next_free, one_line_errors
 
 
 @one_line_errors
 def export(
     model: Annotated[
-        Path | None, typer.Argument(metavar="MODEL", help="The folder of a run, or of a saved model.")
+        Path | None,
+        typer.Argument(metavar="MODEL", help="The folder of a run or of a saved model, or hf://owner/name."),
     ] = None,
     to: Annotated[str | None, typer.Option(metavar="FORMAT", help="The format; --list has them.")] = None,
     out: Annotated[
@@ -22,6 +23,13 @@ def export(
         bool | None,
         typer.Option("--maps/--no-maps", help="With maps of where concepts were seen, where the format can have them."),
     ] = None,
+    push: Annotated[
+        str | None,
+        typer.Option(metavar="OWNER/NAME", help="With --to hub: upload it to this repository of the Hugging Face hub."),
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="With --push: nobody else may see the repository.")
+    ] = False,
     list_formats: Annotated[
         bool, typer.Option("--list", help="Say what each format is for, needs and gives, and end.")
     ] = False,
@@ -36,6 +44,8 @@ def export(
     `parsecaps export --list`
 
     `parsecaps export runs/cases-1 --to onnx --out cases.onnx`
+
+    `parsecaps export runs/cases-1 --to hub --push owner/cases --private`
     """
     from parsecaps.export.export import export_model, find_format
     from parsecaps.export.formats import EXPORTS
@@ -54,9 +64,9 @@ def export(
     if to is None:
         raise ValueError(f"--to is missing; choose one of {', '.join(EXPORTS)}")
     wanted = find_format(to)
-    place = next_free(Path(model.resolve().name + (wanted.suffix or f"-{to}"))) if out is None else out
+    place = next_free(Path(model_name(model) + (wanted.suffix or f"-{to}"))) if out is None else out
     with console(stderr=True).status(f"exporting to {to}"):
-        lines = export_model(model, to, place, maps=maps)
+        lines = export_model(model, to, place, maps=maps, push=push, private=private)
     for line in lines:
         screen.print(line, highlight=False, soft_wrap=True)
     screen.print(f"{place}", highlight=False, soft_wrap=True)

@@ -20,8 +20,10 @@ P = ParamSpec("P")
 _INTERRUPTED, _TERMINATED = 130, 143
 _EXTRAS = {
     "fastapi": "parsecaps[serve]",
+    "fire": "parsecaps[export]",
     "highdicom": "parsecaps[dicom]",
     "huggingface_hub": "parsecaps[export]",
+    "jsonschema": "parsecaps[export]",
     "negspacy": "parsecaps[text]",
     "onnx": "parsecaps[export]",
     "onnxruntime": "parsecaps[export]",
@@ -92,6 +94,16 @@ def next_free(path: Path) -> Path:
         number += 1
         free = path.with_stem(f"{path.stem}-{number}")
     return free
+
+
+def model_name(model: Path) -> str:
+    """What to call what is made of a model: the name of its folder, or of its repository on the hub.
+
+    >>> model_name(Path("runs/cases-1")), model_name(Path("hf://owner/cases@v1"))
+    ('cases-1', 'cases')
+    """
+    name = model.resolve().name
+    return name.partition("@")[0] if model.parts[:1] == ("hf:",) else name
 
 
 def write_json(path: Path | None, content: dict[str, Any]) -> None:

@@ -19,7 +19,9 @@ from parsecaps.cli.output import (
 
 @one_line_errors
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a run, or of a saved model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The folder of a run or of a saved model, or hf://owner/name.")
+    ],
     inputs: Annotated[list[str], typer.Argument(metavar="FILES", help="Images, DICOM files, folders, or manifests.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="A .csv or .jsonl file; what it has already is kept.")],
     risk: Annotated[

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parsecaps.data import decoding
+from parsecaps.data import decoding, dicom_header
 from parsecaps.data.decoding import FORMATS, Contents
 from parsecaps.data.raw_image import DefectError, RawImage
 from parsecaps.data.reader_pool import READERS, RefusedError, call
@@ -34,6 +34,7 @@ __all__ = [
     "look_into",
     "mislabelled",
     "prepare_image",
+    "read_dicom_header",
     "read_image",
     "read_mask",
 ]
@@ -106,6 +107,12 @@ def image_size(path: str | Path) -> tuple[int, int]:
     """Height and width as `read_image` gives them, from the header where the format allows."""
     height, width = _read(decoding.frame_size, path)
     return height, width
+
+
+def read_dicom_header(path: str | Path, frame: int | None = None) -> str | None:
+    """What new objects beside a DICOM image repeat of its header (`data.dicom_header`); None: it is not a DICOM."""
+    header: str | None = _read(dicom_header.header_of, path, frame)
+    return header
 
 
 def mislabelled(path: str | Path) -> str | None:

@@ -13,6 +13,7 @@ from parsecaps.data.files import remove_files, write_text
 from parsecaps.data.tables import read_table
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import BUNDLE_FILE, Bundle, find_bundle
+from parsecaps.prediction.hub import is_hub_name, parse_hub_name
 from parsecaps.run import Run, run_of_bundle
 
 SHEET_FILE = "concept-names.csv"
@@ -76,6 +77,10 @@ def name_concepts(model: str | Path, sheet: str | Path) -> list[Naming]:
 
     From then on the concepts have these names wherever the model is used. Gives the concepts that changed their name.
     """
+    if is_hub_name(model):
+        raise ValueError(
+            f"{parse_hub_name(model)} is on the hub, so its concepts cannot be named from here; give a folder"
+        )
     folder = find_bundle(model)
     bundle = Bundle.load(folder)
     namings = read_names(sheet, bundle)

@@ -15,6 +15,7 @@ from einops import rearrange
 from torch import Tensor
 
 from parsecaps.explain.trace import Target, Trace, neutral_image
+from parsecaps.functional.exporting import is_exporting
 from parsecaps.nn.heads import Bottleneck
 from parsecaps.nn.recorder import record_stages
 
@@ -70,12 +71,16 @@ class AttributionPath:
         The sum over the steps of `g (m_s+1 - m_s)`, with g the mean of the gradients at both points, is written as one
         sum over the points: each message is measured once, along the difference of the g before and behind it.
         """
-        gradients = iter(self.gradients(target)[1:])
+        return self.relevance_by(self.gradients(target))
+
+    def relevance_by(self, gradients: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], ...]:
+        """`route_relevance` of the target whose `gradients` these are."""
+        remaining = iter(gradients[1:])
         found = []
         for cell in self.cells:
             ways = []
             for way in cell.ways:
-                gradient = self._by_point(next(gradients))
+                gradient = self._by_point(next(remaining))
                 between = (gradient[1:] + gradient[:-1]) / 2
                 nothing = torch.zeros_like(between[:1])
                 direction = torch.cat([nothing, between]) - torch.cat([between, nothing])
@@ -111,18 +116,18 @@ class AttributionPath:
         above = [first.outcome, *(way.total for cell in others for way in cell.ways)]
         below = [self.leaves, *(way.total for way in first.ways)]
         each = torch.eye(len(targets)).to(values).unsqueeze(1).expand(-1, len(values), -1)
-        at_above = torch.vmap(lambda one: torch.autograd.grad(values, above, one, retain_graph=True))(each)
-        found = []
-        for at_first, *at_others in zip(*at_above, strict=True):
-            found.append((*torch.autograd.grad(first.outcome, below, at_first, retain_graph=True), *at_others))
-        return found
+        at_first, *at_others = _gradients_at(above, values, each)
+        if is_exporting():  # a pass for each would be so many times the graph
+            return list(zip(*_gradients_at(below, first.outcome, at_first), *at_others, strict=True))
+        found = [torch.autograd.grad(first.outcome, below, one, retain_graph=True) for one in at_first]
+        return [(*low, *high) for low, high in zip(found, zip(*at_others, strict=True), strict=True)]
 
-    def concept_weights(self, target: Target, found: Container[Target]) -> dict[Target, float] | None:
+    def concept_weights(self, target: Target, found: Container[Target]) -> dict[Target, Tensor] | None:
         """How a class is made of concepts, where they alone decide and all are among the `found`; None otherwise."""
         if target.about == "concepts" or not isinstance(self.trace.classes, Bottleneck):
             return None
         self._value(target)
-        weights = self.trace.classes.weight[target.index].tolist()
+        weights = _pick(self.trace.classes.weight.detach(), 0, target.index).unbind()
         concepts = {Target("concepts", j): weight for j, weight in enumerate(weights)}
         return concepts if all(concept in found for concept in concepts) else None
 
@@ -131,10 +136,19 @@ class AttributionPath:
         if target.about not in self.values:
             raise ValueError("the model has no concepts to explain; ask for its classes")
         values = self.values[target.about]
-        if not 0 <= target.index < values.shape[1]:
+        if isinstance(target.index, int) and not 0 <= target.index < values.shape[1]:
             last = values.shape[1] - 1
             raise ValueError(f"{target.index} is none of the model's {target.about}; choose from 0 to {last}")
-        return values[:, target.index]
+        return _pick(values, 1, target.index)
 
     def _by_point(self, x: Tensor) -> Tensor:
         return rearrange(x.detach(), "(s b) ... -> s b ...", s=self.points)
+
+
+def _gradients_at(inputs: Sequence[Tensor], outputs: Tensor, each: Tensor) -> tuple[Tensor, ...]:
+    """For each of several gradients at the outputs (T, ...), those at the inputs: one (T, ...) for each input."""
+    return torch.vmap(lambda one: torch.autograd.grad(outputs, inputs, one, retain_graph=True))(each)
+
+
+def _pick(x: Tensor, dim: int, index: int | Tensor) -> Tensor:
+    return x.select(dim, index) if isinstance(index, int) else x.index_select(dim, index.view(1)).squeeze(dim)

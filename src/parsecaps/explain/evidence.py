@@ -19,7 +19,6 @@ from itertools import accumulate
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from parsecaps.nn.recorder import RecordedStage
 
@@ -104,22 +103,32 @@ class Region:
         return self.capsules[: 1 + sum(each < CORE * carried[-1] for each in carried)]
 
 
-def tree_levels(cells: Sequence[RecordedStage], widths: Sequence[int], flow: EvidenceFlow, strict: bool) -> list[Level]:
+def tree_levels(
+    cells: Sequence[RecordedStage], widths: Sequence[int], flow: EvidenceFlow, strict: bool | Tensor
+) -> list[Level]:
     """The grids from the primary one up; the layer that stands for each is that of its block's last cell.
 
-    `strict` leaves out what reached a capsule's parents beside its single one: the axial branch averages the children
-    at a parent's place, whatever parent they chose.
+    `strict`, which may be a tensor without axes, leaves out what reached a capsule's parents beside its single one: the
+    axial branch averages the children at a parent's place, whatever parent they chose.
     """
-    ends = [i for i in range(1, len(cells)) if not _keeps_grid(cells[i])] + [len(cells)]
     levels, below = [Level(0, widths[0], None)], 0
-    for end in ends if any(not _keeps_grid(cell) for cell in cells) else []:
+    for end in tree_layers(cells)[1:]:
         steps: list[Tensor] = []
         for i in range(below, end):
-            edges = flow.edges[i] * single_parent(cells[i]) if strict else flow.edges[i]
+            edges = flow.edges[i]
+            if isinstance(strict, Tensor) or strict:
+                edges = edges * (single_parent(cells[i]) | ~torch.as_tensor(strict))
             steps.insert(0, _divide(edges, flow.nodes[i + 1].unsqueeze(1)))
         levels.append(Level(end, widths[end], reduce(torch.matmul, steps)))
         below = end
     return levels
+
+
+def tree_layers(cells: Sequence[RecordedStage]) -> list[int]:
+    """The number of cells below each level: 0 for the primary capsules, and for each grid above its block's last."""
+    if all(_keeps_grid(cell) for cell in cells):
+        return [0]
+    return [0, *(i for i in range(1, len(cells)) if not _keeps_grid(cells[i])), len(cells)]
 
 
 def single_parent(cell: RecordedStage) -> Tensor:
@@ -132,17 +141,14 @@ def single_parent(cell: RecordedStage) -> Tensor:
     for coupling, chooses in _couplings(cell):
         (chosen if chooses else other).add_(coupling.sum(0))
     chosen = torch.where(chosen.sum(0) > 0, chosen, other)
-    return F.one_hot(chosen.argmax(0), len(chosen)).T.bool() & (chosen > 0)
+    parents = torch.arange(len(chosen), device=chosen.device)
+    return (chosen.argmax(0) == parents.unsqueeze(1)) & (chosen > 0)
 
 
-def is_strict(cells: Sequence[RecordedStage]) -> bool:
-    """Whether no child of the first image is coupled to more than one parent."""
-    return all(
-        bool(((coupling > 0).any(0).sum(0) <= 1).all())
-        for cell in cells
-        for coupling, chooses in _couplings(cell)
-        if chooses
-    )
+def is_strict(cells: Sequence[RecordedStage]) -> Tensor:
+    """Whether no child of the first image is coupled to more than one parent, as a tensor without axes."""
+    chosen = [coupling for cell in cells for coupling, chooses in _couplings(cell) if chooses]
+    return torch.stack([((coupling > 0).any(0).sum(0) <= 1).all() for coupling in chosen]).all()
 
 
 def _couplings(cell: RecordedStage) -> list[tuple[Tensor, bool]]:

@@ -38,6 +38,11 @@ from parsecaps.run import Run
 from parsecaps.types import Output
 
 NUM_TREES = 3
+NO_CONCEPTS = "the model was trained without concepts, so it can name none"
+NO_REASONING = (
+    "the diagnosis is computed beside the concepts, not from them, so no contributions can be given and no concept can "
+    "be corrected; train with --set model.head=bottleneck for that"
+)
 _PROTOTYPES, _SIMILAR = 4, 5
 
 Shape = tuple[int, int]
@@ -111,15 +116,17 @@ class Explainer:
         """Explain an image file; regions of the parse trees are also given in its own pixels."""
         raw = read_image(path, frame)
         height, width = raw.pixels.shape[:2]
+        source = ImageFile(Path(path), frame)
         return self.explain(
             self.bundle.preparation.prepare(raw),
-            name=ImageFile(Path(path), frame).name,
+            name=source.name,
             risk=risk,
             method=method,
             num_trees=num_trees,
             strict=strict,
             traversals=traversals,
             original_shape=(height, width),
+            source=source,
         )
 
     def explain(
@@ -136,13 +143,15 @@ class Explainer:
         truth: str | None = None,
         concept_truth: Mapping[str, bool] | None = None,
         original_shape: Shape | None = None,
+        source: ImageFile | None = None,
     ) -> Explanation:
         """Explain an image file, or an image (channels, size, size) in [0, 1] prepared as the bundle says.
 
         `method` is how maps are made; a model without routes gets Grad-CAM instead of "routes", and no trees. The
         first of `num_trees` is of the diagnosis, the others are of the most present concepts. `strict` explains the
         strict network instead, in which each capsule has one parent. `traversals` is how many numbers of the global
-        capsule move before the decoder. `original_shape` (height, width) is that of the image before its preparation.
+        capsule move before the decoder. `original_shape` (height, width) is that of the image before its preparation,
+        `source` the file that a prepared image came from.
         """
         if not isinstance(image, Tensor):
             return self.explain_file(
@@ -152,7 +161,7 @@ class Explainer:
         bundle, risk = self.bundle, self.risk if risk is None else risk
         if strict and risk is not None:
             raise ValueError("a risk is promised for the ordinary network only; leave out --risk, or --strict")
-        notes = self._calibration_notes(risk)
+        notes = calibration_notes(bundle, risk)
         batch, model = image.unsqueeze(0).to(bundle.device), bundle.model.eval()
         strict = strict and self._can_be_strict(notes)
         with strict_network(model, self.statistics) if strict else nullcontext():
@@ -197,6 +206,7 @@ class Explainer:
             notes=tuple(notes),
             truth=truth,
             strict=self._strictness(ordinary) if strict else None,
+            source=source,
         )
 
     @cached_property
@@ -224,15 +234,6 @@ class Explainer:
         if folder is None or not (folder / THUMBNAILS_FILE).is_file():
             return {}
         return dict(zip(rows, read_thumbnails(folder / THUMBNAILS_FILE, rows), strict=True))
-
-    def _calibration_notes(self, risk: float | None) -> list[str]:
-        calibration, used = self.bundle.calibration, self.bundle.preparation.centre
-        notes = [calibration.note, None if risk is None else calibration.threshold(risk).note]
-        if used < 1:
-            notes.append(
-                f"the model looks at the middle of an image, {100 * used:.0f} % of each side; pictures show that part"
-            )
-        return [note for note in notes if note]
 
     def _can_be_strict(self, notes: list[str]) -> bool:
         if has_routes(self.bundle.model):
@@ -281,7 +282,7 @@ class Explainer:
         self, maps: np.ndarray, presence: np.ndarray | None, truth: Mapping[str, bool], notes: list[str]
     ) -> tuple[SeenConcept, ...]:
         if presence is None:
-            notes.append("the model was trained without concepts, so it can name none")
+            notes.append(NO_CONCEPTS)
             return ()
         if self.memory is None:
             notes.append("no training cases are shown: `parsecaps remember RUN` keeps them in the run")
@@ -300,16 +301,27 @@ class Explainer:
         if presence is None:
             return None
         if self.reasoning is None:
-            notes.append(
-                "the diagnosis is computed beside the concepts, not from them, so no contributions can be given and no "
-                "concept can be corrected; train with --set model.head=bottleneck for that"
-            )
+            notes.append(NO_REASONING)
             return None
         flip = counterfactual(self.reasoning, presence)
         return Reasons(self.reasoning, presence, self.reasoning.contributions(presence), flip)
 
 
+def calibration_notes(bundle: Bundle, risk: float | None = None) -> list[str]:
+    """What to know of a model's probabilities, and of the part of an image that it looks at."""
+    calibration, used = bundle.calibration, bundle.preparation.centre
+    notes = [calibration.note, None if risk is None else calibration.threshold(risk).note]
+    if used < 1:
+        notes.append(
+            f"the model looks at the middle of an image, {100 * used:.0f} % of each side; pictures show that part"
+        )
+    return [note for note in notes if note]
+
+
 def load(run: Run | str | Path) -> Explainer:
-    """The model of a run, of a run's folder, or of a folder that holds a saved model, ready to predict and explain."""
+    """The model of a run or its folder, of a saved model's folder, or on the hub, ready to predict and explain.
+
+    On the Hugging Face hub it is called `hf://owner/name@revision`; without a revision, the newest is meant.
+    """
     folder = run.folder if isinstance(run, Run) else run
     return Explainer(Bundle.load(find_bundle(folder)))

@@ -11,6 +11,7 @@ from parsecaps.explain.intervention import ConceptReasoning
 from parsecaps.explain.parse_tree import ParseTree
 from parsecaps.explain.strict_tree import Strictness
 from parsecaps.explain.traversal import TraversalStrip
+from parsecaps.prediction.files import ImageFile
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,8 @@ class Explanation:
     diagnosis were seen, by the same `method` as the maps of the concepts. `trees` are for the diagnosis, then for the
     most present concepts. `pictures` are JPEG files of the known cases, by their row in the memory. `notes` say what
     cannot be given, and why. `truth` is the known class, None where it is not known. `strict` is there where all of
-    this is of the strict network, except for similar cases. `traversals` are pictures of the decoder.
+    this is of the strict network, except for similar cases. `traversals` are pictures of the decoder. `source` is the
+    file that the image was read from, None where there is none.
 
     Shapes:
         - image: (channels, size, size) in [0, 1], as the model saw it
@@ -89,6 +91,7 @@ class Explanation:
     truth: str | None = None
     strict: Strictness | None = None
     traversals: tuple[TraversalStrip, ...] = ()
+    source: ImageFile | None = None
 
     @property
     def probability(self) -> float:

@@ -139,7 +139,7 @@ def tree_of_path(
         raise ValueError("give both the preparation and the original image's shape, or neither")
     traced, leaves = path.trace, path.leaf_attribution(target)
     flow = evidence_flow(traced.cells, path.route_relevance(target))
-    strict = is_strict(traced.cells)
+    strict = bool(is_strict(traced.cells))
     levels = tree_levels(traced.cells, traced.widths, flow, strict)
     shown = choose(all_regions(levels, flow.nodes[levels[-1].layer], min_share), max_nodes)
     return ParseTree(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.trace import Target, Trace, neutral_image
+from parsecaps.functional.exporting import is_exporting
 from parsecaps.nn.primary import InitialBlock
 
 _POINTS = (0.25, 0.75)  # of the way from the neutral image, where gradients of the pixels are taken
@@ -131,13 +132,16 @@ def pixel_contributions(trace: Trace, directions: Sequence[Tensor]) -> list[Tens
         points = torch.cat([start + part * difference for part in _POINTS])
         middle = layers[:first_relu](points.contiguous(memory_format=torch.channels_last)).detach().requires_grad_()
         leaves = trace.primary_caps(layers[first_relu:](middle.clone()))  # ReLU works in place
-    found = []
-    for direction in directions:
+
+    def at_pixels(direction: Tensor) -> Tensor:
         (gradient,) = torch.autograd.grad(leaves, middle, direction.repeat(len(_POINTS), 1, 1), retain_graph=True)
         mean = rearrange(gradient, "(p b) ... -> p b ...", p=len(_POINTS)).mean(0)
         (gradient,) = torch.autograd.grad(features, image, mean, retain_graph=True)
-        found.append((gradient * difference).sum(1))
-    return found
+        return (gradient * difference).sum(1)
+
+    if is_exporting():  # one after the other would be so many times the graph
+        return list(torch.vmap(at_pixels)(torch.stack(list(directions))))
+    return [at_pixels(direction) for direction in directions]
 
 
 def magnify(relevance: Tensor, grid: PrimaryGrid) -> Tensor:

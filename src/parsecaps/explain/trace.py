@@ -24,7 +24,10 @@ About = Literal["concepts", "classes"]
 
 
 class Target(NamedTuple):
-    """The presence of a concept, or the logit of a class, by its number among the model's outputs."""
+    """The presence of a concept, or the logit of a class, by its number among the model's outputs.
+
+    In a graph that is exported it may be a tensor without axes: a number that is known when the graph runs.
+    """
 
     about: About
     index: int  # type: ignore[assignment]  # the name is also that of a method of tuples
@@ -136,5 +139,5 @@ def _is_tree(chain: list[RecordedStage]) -> bool:
         len(chain) >= 4
         and all(isinstance(stage.module, kind) for stage, kind in zip(chain, kinds, strict=False))
         and not isinstance(chain[-1].module, CapsuleCell)
-        and all(torch.equal(low.outcome, high.given) for low, high in pairwise(chain))
+        and all(low.outcome is high.given or torch.equal(low.outcome, high.given) for low, high in pairwise(chain))
     )

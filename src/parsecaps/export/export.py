@@ -7,6 +7,7 @@ from pathlib import Path
 
 from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.formats import EXPORTS
+from parsecaps.prediction.hub import is_repository
 
 
 def find_format(name: str) -> ExportFormat:
@@ -18,19 +19,29 @@ def find_format(name: str) -> ExportFormat:
     return EXPORTS[name]
 
 
-def export_model(model: str | Path, to: str, out: str | Path, *, maps: bool | None = None) -> list[str]:
+def export_model(
+    model: str | Path,
+    to: str,
+    out: str | Path,
+    *,
+    maps: bool | None = None,
+    push: str | None = None,
+    private: bool = False,
+) -> list[str]:
     """Export the model of a run or folder to `out`, which must not be there yet; gives lines about what was made.
 
-    The export is written beside `out` and checked against PyTorch; if that fails nothing is left.
+    The export is written beside `out` and checked against PyTorch; if that fails nothing is left. With `push`, which is
+    for the format `hub`, it is also uploaded.
     """
     wanted, out = find_format(to), Path(out)
+    _check_push(to, push, private)
     if out.exists() or out.is_symlink():
         raise FileExistsError(f"{out} is there already; choose another place with --out, or remove it")
     if not out.parent.is_dir():
         raise FileNotFoundError(f"{out} cannot be written: the folder {out.parent} is not there")
     unfinished = out.with_name(f".{out.stem}.{os.getpid()}.tmp{wanted.suffix}")
     try:
-        lines = wanted.write(ExportSource.open(model), unfinished, ExportOptions(maps))
+        lines = wanted.write(ExportSource.open(model), unfinished, ExportOptions(maps, push, private))
         os.replace(unfinished, out)
     finally:
         if unfinished.is_dir():
@@ -38,3 +49,14 @@ def export_model(model: str | Path, to: str, out: str | Path, *, maps: bool | No
         else:
             unfinished.unlink(missing_ok=True)
     return lines
+
+
+def _check_push(to: str, push: str | None, private: bool) -> None:
+    """Refuse a name that nothing can be pushed to before the work starts."""
+    if push is None:
+        if private:
+            raise ValueError("--private is for what is pushed; add --push owner/name")
+    elif to != "hub":
+        raise ValueError(f"--push is for --to hub, not {to}; leave it out, or export to hub")
+    elif not is_repository(push):
+        raise ValueError(f"--push is {push!r}; give a repository on the hub with its owner, as in owner/name")

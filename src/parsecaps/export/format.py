@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from parsecaps.data.batches import Batches
-from parsecaps.prediction.bundle import Bundle, find_bundle
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.run import Run, run_of_bundle
 
 _BATCH = 16
@@ -17,9 +17,14 @@ _BATCH = 16
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What a user may choose: `maps` of where concepts were seen (None: as the format does by itself)."""
+    """What a user may choose: `maps` of where concepts were seen (None: as the format does by itself).
+
+    `push` is the repository on the hub, as in `owner/name`, that the export is uploaded to, `private` or not.
+    """
 
     maps: bool | None = None
+    push: str | None = None
+    private: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class ExportSource:
     def open(cls, folder: str | Path) -> "ExportSource":
         """The model of a run or of a saved model's folder, on the CPU; validation cases that are there are used."""
         bundle = Bundle.load(folder)
-        run = run_of_bundle(find_bundle(folder))
+        run = None if bundle.folder is None else run_of_bundle(bundle.folder)
         if run is None:
             return cls(bundle, None, (), "drawn images alone: the model has no run with validation cases")
         try:

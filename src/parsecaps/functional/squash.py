@@ -5,6 +5,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from parsecaps.functional.exporting import is_exporting
+
 SquashForm = Literal["exponential", "quadratic"]
 
 
@@ -27,9 +29,15 @@ def squash(s: Tensor, form: SquashForm = "exponential", dim: int = -1) -> Tensor
     """
     x = s.to(torch.promote_types(s.dtype, torch.float32))
     square = x.square().sum(dim, keepdim=True)
-    length = torch.sqrt(square + torch.finfo(x.dtype).tiny)  # never 0, where the square root has no slope
-    exponential = check_form(form) == "exponential"
-    scale = -torch.expm1(-length) / length if exponential else length / (1 + square)
+    # never 0, where the square root has no slope; a sum with so small a number would be left out of exported graphs
+    length = torch.sqrt(square.clamp(min=torch.finfo(x.dtype).tiny))
+    if check_form(form) == "quadratic":
+        scale = length / (1 + square)
+    elif is_exporting():  # few runtimes have expm1, and exp(x) - 1 loses its digits near 0; tanh does not
+        half = torch.tanh(length / 2)
+        scale = half / (length / 2 * (1 + half))
+    else:
+        scale = -torch.expm1(-length) / length
     return (x * scale).to(s.dtype)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from parsecaps.config import LARGEST_IMAGE, SMALLEST_IMAGE
+from parsecaps.functional.exporting import is_exporting
 from parsecaps.stored import checked, read_document, shown
 from parsecaps.types import Output
 
@@ -299,7 +300,7 @@ def check_image(image: Tensor, *, in_channels: int, image_size: int) -> None:
         raise ValueError(f"image is {got}; resize it to {image_size} x {image_size}, or set image_size")
     if not image.is_floating_point():
         raise ValueError(f"image has dtype {image.dtype}; convert it with image.float() and scale it")
-    if not torch.compiler.is_compiling() and not bool(image.sum().isfinite()):
+    if not (torch.compiler.is_compiling() or is_exporting()) and not bool(image.sum().isfinite()):
         bad = int((~image.isfinite()).sum())
         if bad:
             raise ValueError(f"image has {bad} pixels that are NaN or infinite; repair or drop these images")

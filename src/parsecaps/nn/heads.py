@@ -141,7 +141,7 @@ class Bottleneck(nn.Module):
 
 def length(capsules: Tensor) -> Tensor:
     """The length of each capsule over its last axis, with a gradient that stays finite at length 0."""
-    return torch.sqrt(capsules.square().sum(-1) + 1e-12)
+    return torch.sqrt(capsules.square().sum(-1).clamp(min=1e-12))
 
 
 class PhraseEmbedding(nn.Module):

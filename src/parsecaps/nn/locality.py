@@ -13,6 +13,8 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from parsecaps.functional.exporting import is_exporting
+
 _CORNERS = ((-0.5, -0.5), (-0.5, 0.5), (0.5, -0.5), (0.5, 0.5))
 _MOST_PAIRS = 2**24  # of parents and children
 _RING = ((0, 0), (0, 1), (1, 0), (0, -1), (-1, 0), (1, 1), (-1, -1), (1, -1), (-1, 1))
@@ -151,10 +153,16 @@ class _GatherWindows(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         width, side, stride, (first, last) = ctx.geometry
         batch, parents, _, dim = grad.shape
-        parent_width = round(parents**0.5)
+        parent_width = math.isqrt(parents)
         padded = width + first + last
         span = stride * (parent_width - 1) + 1
         grad = grad.reshape(batch, parent_width, parent_width, side, side, dim)
+        if is_exporting():  # two products with zeros and ones, instead of an operation for each place of a window
+            place = (stride * torch.arange(parent_width).unsqueeze(1) + torch.arange(side)).flatten() - first
+            there = (place == torch.arange(width).unsqueeze(1)).to(grad)  # (width, parent_width * side)
+            rows = rearrange(grad, "b y x i j d -> b (y i) (x j d)")
+            columns = rearrange(there @ rows, "b y (k d) -> b y k d", d=dim)
+            return (there @ columns).flatten(1, 2), None, None, None, None
         grid = grad.new_zeros(batch, padded, padded, dim)
         for y in range(side):
             for x in range(side):

@@ -265,11 +265,18 @@ class MeanChildren(Messages):
     def parent(self) -> Tensor:
         """The parent of each child: (n,)."""
         steps = torch.arange(self.attention.width, device=self.u.device) // self.attention.stride
-        return (steps.unsqueeze(1) * (int(steps[-1]) + 1) + steps).flatten()
+        return (steps.unsqueeze(1) * self.parent_width + steps).flatten()
+
+    @property
+    def parent_width(self) -> int:
+        """That of the grid of the parents."""
+        return -(-self.attention.width // self.attention.stride)
 
     @cached_property
     def coupling(self) -> Tensor:
-        share = 1 / self.parent.bincount()[self.parent]
+        width, stride = self.attention.width, self.attention.stride
+        side = torch.tensor([float(min(stride, width - i // stride * stride)) for i in range(width)])  # at the border
+        share = 1 / (side.unsqueeze(1) * side).flatten()
         return share.to(self.u).expand(len(self.u), -1)
 
     @cached_property
@@ -282,9 +289,8 @@ class MeanChildren(Messages):
         return (direction[:, self.parent] * self.sent).sum(-1) * self.coupling
 
     def dense(self, kept: Tensor) -> Tensor:
-        out = kept.new_zeros(len(kept), int(self.parent[-1]) + 1, kept.shape[1])
-        index = self.parent.view(1, 1, -1).expand(len(kept), 1, -1)
-        return out.scatter_(1, index, kept.unsqueeze(1)).unsqueeze(1)
+        parents = torch.arange(self.parent_width**2, device=kept.device)
+        return (kept.unsqueeze(1) * (self.parent == parents.unsqueeze(1))).unsqueeze(1)
 
 
 class SAARouting(Routing):

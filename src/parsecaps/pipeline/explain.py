@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 from parsecaps.config import ExplainConfig
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.raw_image import RawImage
-from parsecaps.data.reading import read_image
+from parsecaps.data.reading import look_into, read_image
 from parsecaps.data.sources import SOURCES, open_data
 from parsecaps.data.sources.folder import is_image
 from parsecaps.data.split_file import relative_name
@@ -19,6 +20,8 @@ from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
 from parsecaps.prediction.files import ImageFile, find_files
 from parsecaps.run import Run
+
+_PLAIN_FOLDERS = ("folder", "unlabelled")  # sources that name files and nothing in them
 
 
 class Explanations(NamedTuple):
@@ -30,10 +33,11 @@ class Explanations(NamedTuple):
 
 
 class _DataCase(NamedTuple):
-    """A case of a data set."""
+    """A case of a data set, or a frame of its file."""
 
     data: DataSet
     row: int
+    frame: int | None
 
 
 def explain_series(
@@ -93,9 +97,19 @@ def _found(opened: Sequence[str | DataSet], limit: int) -> Iterator[ImageFile | 
     for each in opened:
         if isinstance(each, DataSet):
             rows = np.linspace(0, len(each) - 1, min(limit, len(each))).round().astype(int)
-            yield from (_DataCase(each, row) for row in rows.tolist())
+            for row in rows.tolist():
+                yield from (_DataCase(each, row, frame) for frame in _frames(each, each.cases[row]))
         else:
             yield from find_files([each])
+
+
+def _frames(data: DataSet, case: Case) -> Sequence[int | None]:
+    """The frames of a case; a file in a plain folder of images, such as a DICOM study, may have several."""
+    if data.source in _PLAIN_FOLDERS and case.frame is None:
+        with suppress(OSError, ValueError):  # what is wrong is said when it is read
+            if (frames := look_into(case.image).frames) > 1:
+                return range(frames)
+    return [case.frame]
 
 
 def _explain(explainer: Explainer, found: ImageFile | _DataCase, settings: ExplainConfig) -> Explanation:
@@ -110,22 +124,23 @@ def _explain(explainer: Explainer, found: ImageFile | _DataCase, settings: Expla
             raise ValueError(found.error)
         return explainer.explain_file(found.path, found.frame, **wanted)
     data, case = found.data, found.data.cases[found.row]
-    raw = _read(data, found.row, case)
+    raw = _read(data, found.row, case, found.frame)
     label = data.classes[case.label] if case.label >= 0 else None
     height, width = raw.pixels.shape[:2]
     return explainer.explain(
         explainer.bundle.preparation.prepare(raw),
-        name=relative_name(data, case) if case.frame is None else f"{relative_name(data, case)}#{case.frame}",
+        name=relative_name(data, case) if found.frame is None else f"{relative_name(data, case)}#{found.frame}",
         **wanted,
         truth=label if label in explainer.bundle.classes else None,
         concept_truth={
             name: value == 1 for name, value in zip(data.concepts, case.concepts, strict=False) if not math.isnan(value)
         },
         original_shape=(height, width),
+        source=None if data.draw is not None else ImageFile(case.image, found.frame),
     )
 
 
-def _read(data: DataSet, row: int, case: Case) -> RawImage:
+def _read(data: DataSet, row: int, case: Case, frame: int | None) -> RawImage:
     if data.draw is None:
-        return read_image(case.image, case.frame)
+        return read_image(case.image, frame)
     return RawImage(np.moveaxis(data.draw([row])[0], 0, -1), (0.0, 255.0))

@@ -166,6 +166,7 @@ def _is_answer(line: bytes) -> bool:
 
 
 def _header(names: list[str]) -> str:
+    """The first line of a CSV with these columns."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerow(names)
     return text.getvalue()

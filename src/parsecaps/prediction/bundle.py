@@ -20,6 +20,7 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import prepare_image
 from parsecaps.models import PretrainedModel, load_model
 from parsecaps.prediction.calibration import Calibration
+from parsecaps.prediction.hub import fetch_model, is_hub_name, parse_hub_name
 from parsecaps.stored import checked, read_document
 
 BUNDLE_FILE = "bundle.json"
@@ -91,7 +92,10 @@ class Bundle:
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "cpu") -> "Bundle":
-        """Read what `save` wrote, or the run around it, with the model on a device; no code from the folder is run."""
+        """Read what `save` wrote, the run around it, or a model on the hub (`hf://owner/name@revision`), onto a device.
+
+        No code from the folder is run.
+        """
         folder, place = find_bundle(folder), find_device(device)
         path = folder / BUNDLE_FILE
         stored = checked(_Stored, read_document(path, _AGAIN), path, _AGAIN)
@@ -143,7 +147,13 @@ def is_unnamed(name: str) -> bool:
 
 
 def find_bundle(folder: str | Path) -> Path:
-    """The folder of the model: itself, or that of the run it is the folder of."""
+    """The folder of the model: itself, that of the run it is the folder of, or the copy of one on the hub (`hf://`)."""
+    if is_hub_name(folder):
+        fetched = fetch_model(folder)
+        if not (fetched / BUNDLE_FILE).is_file():
+            name = parse_hub_name(folder)
+            raise FileNotFoundError(f"{name} has no {BUNDLE_FILE}; give a model of parsecaps export --to hub")
+        return fetched
     folder = Path(folder)
     for place in (folder, folder / "bundle"):
         if (place / BUNDLE_FILE).is_file():

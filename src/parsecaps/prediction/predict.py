@@ -29,7 +29,7 @@ from parsecaps.prediction.predictions import Predictions
 from parsecaps.types import Output
 
 Progress = Callable[[int, int], None]
-_NOT_FINITE = "the model gives no finite numbers for this image; its weights are damaged, or not made for such images"
+NOT_FINITE = "the model gives no finite numbers for this image; its weights are damaged, or not made for such images"
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,7 +83,7 @@ def predict_files(
     source = iter(files)
     with ThreadPoolExecutor(READERS) as threads:  # each waits for a reader, which is a process of its own
         while batch := list(islice(source, batch_size)):
-            read = in_shares(threads, partial(_read, bundle), batch)
+            read = in_shares(threads, partial(read_prepared, bundle), batch)
             images = [image for image in read if isinstance(image, Tensor)]
             found = iter(answers(bundle, torch.stack(images), risk) if images else ())
             for file, image in zip(batch, read, strict=True):
@@ -179,11 +179,11 @@ def answers(bundle: Bundle, images: Tensor, risk: float | None) -> list[dict[str
     finite = logits.isfinite().all(1) if presence is None else logits.isfinite().all(1) & presence.isfinite().all(1)
     kept = Output(logits[finite], presence=None if presence is None else presence[finite])
     found = iter(each_image(bundle, of_output(bundle, kept), risk))
-    return [next(found) if good else {"error": _NOT_FINITE} for good in finite.tolist()]
+    return [next(found) if good else {"error": NOT_FINITE} for good in finite.tolist()]
 
 
-def _read(bundle: Bundle, file: ImageFile) -> Tensor | str:
-    """The prepared image, or why there is none."""
+def read_prepared(bundle: Bundle, file: ImageFile) -> Tensor | str:
+    """The prepared image (channels, size, size), or why there is none."""
     if file.error:
         return file.error
     try:

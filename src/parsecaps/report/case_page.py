@@ -60,8 +60,23 @@ def script_text(document: ExplanationDocument) -> str:
     >>> "<" in script_text(ExplanationDocument.model_construct(version=3, title="</script>"))
     False
     """
-    text = json.dumps(document.to_dict(), separators=(",", ":"))
+    return json_text(document.to_dict())
+
+
+def json_text(values: dict[str, Any]) -> str:
+    """Plain values as JSON for the inside of a `<script>`."""
+    text = json.dumps(values, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def policy(script: str, *, runs_wasm: bool = False) -> str:
+    """The content-security policy of a page that loads nothing and runs this script alone, and its WebAssembly."""
+    digest = base64_text(hashlib.sha256(script.encode()).digest())
+    allowed = ["img-src data:", "style-src 'unsafe-inline'", f"script-src 'sha256-{digest}'"]
+    if runs_wasm:
+        allowed[-1] += " 'wasm-unsafe-eval'"
+        allowed.append("connect-src 'none'")  # as without it, said for those who look
+    return "; ".join(("default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"))
 
 
 def _content(document: ExplanationDocument) -> dict[str, Any]:
@@ -76,10 +91,8 @@ def _page_parts() -> dict[str, Any]:
     from markupsafe import Markup
 
     script = view_script()
-    digest = base64_text(hashlib.sha256(script.encode()).digest())
-    allowed = ("img-src data:", "style-src 'unsafe-inline'", f"script-src 'sha256-{digest}'")
     return {
-        "policy": "; ".join(("default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'")),
+        "policy": policy(script),
         "style": Markup(view_style()),
         "script": Markup(script),
     }

@@ -88,7 +88,7 @@ class SeenConceptPart(_Part):
     presence: float
     seen: bool
     truth: bool | None
-    map: PlaceMap
+    map: PlaceMap | None
 
 
 class CounterfactualPart(_Part):
@@ -136,7 +136,8 @@ class CasePart(_Part):
     """One image, explained.
 
     `picture` is the prepared image, None where it was left out, and `size` the pixels of its side, in which regions of
-    trees are given. `possible` and `abstain` are None without a risk, `truth` where it is not known.
+    trees are given. `possible` and `abstain` are None without a risk, `truth` where it is not known, `method` and maps
+    where there are no maps.
     """
 
     name: str
@@ -147,8 +148,8 @@ class CasePart(_Part):
     possible: list[str] | None
     abstain: bool | None
     truth: str | None
-    method: str
-    class_map: PlaceMap
+    method: str | None
+    class_map: PlaceMap | None
     concepts: list[SeenConceptPart]
     trees: list[ParseTree]
     similar: list[KnownNeighbour]

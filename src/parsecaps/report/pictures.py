@@ -45,19 +45,24 @@ def map_levels(found: np.ndarray, largest: int = MAP_SIDE) -> tuple[np.ndarray, 
 
 def overlay_png(image: Tensor, found: np.ndarray | None, strength: float = 0.8) -> bytes:
     """A map (size, size) in colour over its image (channels, size, size), as a PNG; None: the image alone."""
+    return png_file(overlay_picture(image, found, strength))
+
+
+def overlay_picture(image: Tensor, found: np.ndarray | None, strength: float = 0.8) -> "Image":
+    """The same for Pillow, in colour and at least 448 pixels large."""
     from PIL import Image
 
     below = picture_of(image).convert("RGB")
     side = below.width * max(1, -(-_LARGE // below.width))
     below = below.resize((side, side), Image.Resampling.BICUBIC)
     if found is None:
-        return png_file(below)
+        return below
     small = Image.fromarray(_small(found, SHOWN_SIDE).astype(np.float32))
     share = small.resize((side, side), Image.Resampling.BICUBIC)
     value = np.clip(np.asarray(share), 0, 1)[..., None]
     alpha = strength * np.sqrt(value)
     mixed = np.asarray(below, dtype=np.float64) * (1 - alpha) + (_LOW + (_HIGH - _LOW) * value) * alpha
-    return png_file(Image.fromarray(mixed.round().astype(np.uint8)))
+    return Image.fromarray(mixed.round().astype(np.uint8))
 
 
 def picture_jpeg(image: Tensor, largest: int = 320) -> bytes:

@@ -11,6 +11,7 @@ from parsecaps.metrics.metric import UNDEFINED
 from parsecaps.metrics.patients import PatientErrors
 from parsecaps.prediction.bundle import Bundle, is_unnamed
 from parsecaps.report.pages import render
+from parsecaps.report.published_card import data_name
 
 COLOURS = ("#2f6fb2", "#d1622b", "#1d7a46", "#8b4fb0", "#b8860b", "#c2326a", "#2a9a9a", "#6b7280", "#7a4b2a", "#4b5bd6")
 
@@ -106,7 +107,7 @@ def model_card(
         about=about,
         origin=describe_start(about),
         data=data,
-        name=config.data.path if data["source"] == "phantom" else PurePath(config.data.path).name,
+        name=data_name(config, data),
         parts={part: title for part, title in _PARTS.items() if data["patients_by_part"][part]},
         unused=describe_unused(data.get("unused", {})),  # not in runs before 0.2
         scores=scores,

@@ -16,6 +16,7 @@ from parsecaps.models.imagenet import imagenet_weights
 from parsecaps.models.pretrained import CONFIG_FILE, tensors_digest
 from parsecaps.models.transfer import Transfer, transfer, trunk_settings
 from parsecaps.prediction.bundle import BUNDLE_FILE, Bundle, find_bundle
+from parsecaps.prediction.hub import is_hub_name
 from parsecaps.run import Origin
 
 IMAGENET = "imagenet"
@@ -139,7 +140,9 @@ def _new(moved: Transfer, classes: Sequence[str], concepts: Sequence[str]) -> li
 
 
 def _find(name: str) -> Path:
-    """The folder of a model, by its path, that of its run, or the name of weights that come with the package."""
+    """The folder of a model, by its path, that of its run, its name on the hub or among those of the package."""
+    if is_hub_name(name):
+        return find_bundle(name)
     if not Path(name).exists() and name in shipped_weights():
         return Path(str(_SHIPPED / name))
     folder = Path(name)

@@ -1,0 +1,189 @@
+"""Does an exported file give what PyTorch gives? Asked before the file takes its name, on images it has not seen."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parsecaps.export.format import ExportSource
+from parsecaps.export.graphs import ModelGraph, answer_graph
+
+PROBABILITY = 1e-4  # how far a probability or a presence may be off
+MAP = 1e-3  # how far a number of a map or a tree may be off, of its maximum
+EXPLAINED = 8  # validation cases whose maps are checked, beside the drawn images
+_FAINT = 1e-2  # of the strongest map of an image: a map below is measured by this
+_AT_A_STEP = 1e-3  # the share of pixels that may lie beside a ReLU at its step
+_NO_EVIDENCE = 1e-5  # of presence or logit: below, a tree has nothing but rounding to share out
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a check found: the names of the outputs, the number of nodes, and lines to print."""
+
+    outputs: tuple[str, ...]
+    nodes: int
+    lines: tuple[str, ...]
+
+
+def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> Checked:
+    """Run the file on every validation case and on drawn images; one that gives other answers is refused.
+
+    Where maps make an image take long, every case is answered by the part of the file that answers, and the maps of
+    some are compared.
+    """
+    import onnx
+
+    model = onnx.load(path)
+    outputs = tuple(each.name for each in model.graph.output)
+    answers = [name for name in outputs if name in ("logits", "probabilities", "presence")]
+    if len(answers) < len(outputs):
+        _keep_outputs(model, answers)
+    session = open_session(model.SerializeToString())
+    want, worst, count = answer_graph(source.bundle).function, 0.0, 0
+    for images in chain(source.validation(), [source.drawn()]):
+        for batch in [images] if graph.any_batch else _one_by_one(images):
+            worst = max(worst, compare_answers(arrays(want(batch)), run(session, batch)))
+            count += len(batch)
+    lines = [f"checked on {source.checked_on}: every class is the same, probabilities to {worst:.0e}"]
+    if len(answers) < len(outputs):
+        lines += _check_explanations(path, graph, source)
+    return Checked(outputs, len(onnx.load(path).graph.node), tuple(lines))
+
+
+def _check_explanations(path: Path, graph: ModelGraph, source: ExportSource) -> list[str]:
+    session, worst, count = open_session(path), 0.0, 0
+    cases = (image for batch in source.validation() for image in _one_by_one(batch))
+    for image in chain(islice(cases, EXPLAINED), _one_by_one(source.drawn())):
+        want, got = arrays(graph.function(image)), run(session, image)
+        worst = max(worst, compare_maps(want, got))
+        if "tree_top" in want:
+            compare_trees(want, got)
+        count += 1
+    return [f"the maps of {count} of these are the same to {worst:.0e} of their maximum"]
+
+
+def _one_by_one(images: Tensor) -> list[Tensor]:
+    return [image.unsqueeze(0) for image in images]
+
+
+def open_session(model: Path | bytes) -> Any:
+    """A session of ONNX Runtime on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = torch.get_num_threads()
+    given = model if isinstance(model, bytes) else str(model)
+    return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
+
+
+def run(session: Any, image: Tensor) -> Arrays:
+    """What a session gives for prepared images, by name."""
+    names = [each.name for each in session.get_outputs()]
+    return dict(zip(names, session.run(names, {"image": image.numpy()}), strict=True))
+
+
+def arrays(tensors: Mapping[str, Tensor]) -> Arrays:
+    """Tensors as arrays."""
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+
+def compare_answers(want: Arrays, got: Arrays) -> float:
+    """Refuse other answers than those wanted; gives how far probabilities and presences are off.
+
+    Of classes that are equally probable, as far as is compared, any may come first.
+    """
+    _check_finite(got)
+    worst = 0.0
+    for name in want.keys() & {"probabilities", "presence"}:
+        worst = max(worst, float(np.abs(want[name] - got[name]).max()))
+    if worst > PROBABILITY:
+        raise ValueError(
+            f"the exported file is wrong: a probability or presence is off by {worst:.1g}; nothing is kept"
+        )
+    named = want["probabilities"][np.arange(len(got["logits"])), got["logits"].argmax(1)]
+    if (want["probabilities"].max(1) - named > 2 * PROBABILITY).any():
+        raise ValueError("the exported file is wrong: it names another class than the model; nothing is kept")
+    return worst
+
+
+def compare_maps(want: Arrays, got: Arrays) -> float:
+    """Refuse other maps than those wanted; gives how far they are off, of the maximum of each map.
+
+    A ReLU that gets nearly 0 may let the gradient through in one of the two and not in the other, which changes the
+    pixels around it; so one pixel in a thousand may be off ten times as far.
+    """
+    _check_finite(got)
+    known = _compared(want)
+    maps, others = want["maps"][0][:known], got["maps"][0][:known]
+    largest = maps.max((1, 2), initial=0)
+    scale = np.maximum(largest, _FAINT * largest.max(initial=0))
+    off = np.abs(maps - others) / np.maximum(scale, np.finfo(np.float32).tiny)[:, None, None]
+    worst = float(np.quantile(off, 1 - _AT_A_STEP, axis=(1, 2)).max(initial=0))
+    if worst > MAP or off.max(initial=0) > 10 * MAP:
+        worst = max(worst, float(off.max()))
+        raise ValueError(f"the exported file is wrong: a map is off by {worst:.1g} of its maximum; nothing is kept")
+    return worst
+
+
+def compare_trees(want: Arrays, got: Arrays) -> None:
+    """Refuse other parse trees than those wanted, by the evidence that flows between the capsules of each level."""
+    for target in range(_compared(want)):
+        if want["maps"][0, target].sum() < _NO_EVIDENCE:
+            continue
+        for wanted, given in zip(flows(want, target), flows(got, target), strict=True):
+            off = float(np.abs(wanted - given).max())
+            if off > MAP * float(wanted.max()):
+                share = off / float(wanted.max())
+                raise ValueError(
+                    f"the exported file is wrong: a tree is off by {share:.1g} of its maximum; nothing is kept"
+                )
+
+
+def flows(outputs: Arrays, target: int) -> Iterator[np.ndarray]:
+    """The shares of the capsules of the top level (n_L,), then what flows to each level from that below, (n', n)."""
+    shares = outputs["tree_top"][target]
+    yield shares
+    for level in range(sum(name.startswith("tree_down_") for name in outputs), 0, -1):
+        flow = shares[:, None] * outputs[f"tree_down_{level}"][target]
+        yield flow
+        shares = flow.sum(0)
+
+
+def _compared(want: Arrays) -> int:
+    """How many targets can be compared: all, but not the class where two are equally probable."""
+    falling = -np.sort(-want["probabilities"][0])
+    tied = len(falling) > 1 and falling[0] - falling[1] <= 2 * PROBABILITY
+    return len(want["maps"][0]) - int(tied)
+
+
+def _check_finite(got: Arrays) -> None:
+    for name, array in got.items():
+        if not np.isfinite(array).all():
+            raise ValueError(f"the exported file is wrong: its {name} are not finite on some image; nothing is kept")
+
+
+def _keep_outputs(model: Any, names: list[str]) -> None:
+    """Leave out of an ONNX model all that these outputs do not need."""
+    needed, nodes = set(names), []
+    for node in reversed(model.graph.node):
+        if needed.intersection(node.output):
+            nodes.append(node)
+            needed.update(node.input)
+    outputs = [each for each in model.graph.output if each.name in names]
+    constants = [each for each in model.graph.initializer if each.name in needed]
+    for field, kept in (
+        (model.graph.node, nodes[::-1]),
+        (model.graph.output, outputs),
+        (model.graph.initializer, constants),
+    ):
+        kept = list(kept)
+        del field[:]
+        field.extend(kept)

@@ -1,0 +1,287 @@
+"""`monai`: a MONAI bundle, whose configuration puts our preparation, network and table together by MONAI's means.
+
+configs/metadata.json, inference.json, schema.json, logging.conf
+models/    the model's own folder, weights as safetensors; nothing is pickled, which MONAI's `model.pt` would be
+docs/README.md, LICENSE
+"""
+
+import json
+import logging
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from importlib import import_module, resources
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from parsecaps import __version__
+from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
+from parsecaps.export.published import Publication, check_model, left_behind, write_model
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.files import find_files
+from parsecaps.prediction.predict import Prediction, predict_files
+from parsecaps.report.published_card import monai_card
+
+_CONFIGS = ("configs/inference.json", "configs/metadata.json", "configs/schema.json", "configs/logging.conf")
+_OURS = "parsecaps.export.monai_inference"
+_SCHEMA = "https://project-monai.github.io/schema/meta_schema_20240725.json"  # MONAI's own, for those who are online
+_NOT_STATED = "not stated"
+_TOLERANCE = 1e-6
+_LOGGING = """[loggers]
+keys=root
+
+[handlers]
+keys=stdout
+
+[formatters]
+keys=plain
+
+[logger_root]
+level=INFO
+handlers=stdout
+
+[handler_stdout]
+class=StreamHandler
+level=INFO
+formatter=plain
+args=(sys.stdout,)
+
+[formatter_plain]
+format=%(asctime)s - %(name)s - %(levelname)s - %(message)s
+"""
+
+
+def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
+    """Write the bundle, let MONAI verify it, and compare its answers with those of the model."""
+    import_module("jsonschema")  # which MONAI needs to verify, and only misses late
+    bundle, about = source.bundle, Publication.of(source.bundle)
+    for folder in ("configs", "models", "docs"):
+        (path / folder).mkdir(parents=True)
+    write_model(bundle, path / "models")
+    schema = resources.files("parsecaps.export").joinpath("monai_schema.json").read_text(encoding="utf-8")
+    texts = {
+        "configs/metadata.json": json.dumps(_inert(metadata(about)), indent=2) + "\n",
+        "configs/inference.json": json.dumps(inference(), indent=2) + "\n",
+        "configs/schema.json": schema,
+        "configs/logging.conf": _LOGGING,
+        "docs/README.md": monai_card(bundle, about.card, configs=_CONFIGS),
+        "LICENSE": _licence(about),
+    }
+    for name, text in texts.items():
+        (path / name).write_text(text, encoding="utf-8")
+    lines = [_check(source, path), "verified by MONAI"]
+    if behind := left_behind(bundle, path):
+        lines.append(f"left out: {', '.join(behind)}")
+    return lines
+
+
+def inference() -> dict[str, Any]:
+    """The configuration that answers to all images of a folder; `dataset_dir` and `output_file` are to be given."""
+    return {
+        "imports": ["$import torch"],
+        "bundle_root": ".",
+        "dataset_dir": "$@bundle_root + '/images'",
+        "output_file": "$@bundle_root + '/eval/predictions.csv'",
+        "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
+        "network_def": {"_target_": f"{_OURS}.MonaiNetwork", "folder": "$@bundle_root + '/models'"},
+        "network": "$@network_def.to(@device)",
+        "preprocessing": {
+            "_target_": "Compose",
+            "transforms": [{"_target_": f"{_OURS}.PreparedImage", "network": "@network_def"}],
+        },
+        "dataset": {
+            "_target_": "Dataset",
+            "data": {"_target_": f"{_OURS}.list_images", "dataset_dir": "@dataset_dir"},
+            "transform": "@preprocessing",
+        },
+        "dataloader": {
+            "_target_": "DataLoader",
+            "dataset": "@dataset",
+            "batch_size": 32,
+            "shuffle": False,
+            "num_workers": 0,
+        },
+        "inferer": {"_target_": "SimpleInferer"},
+        "evaluator": {
+            "_target_": f"{_OURS}.Evaluator",
+            "dataloader": "@dataloader",
+            "network": "@network",
+            "inferer": "@inferer",
+            "device": "@device",
+            "output": "@output_file",
+        },
+        "run": ["$@evaluator.run()"],
+    }
+
+
+def metadata(about: Publication) -> dict[str, Any]:
+    """What MONAI's specification wants to know of a bundle; `concepts` is a further output, if asked for."""
+    bundle = about.bundle
+    preparation, kind = bundle.preparation, type(bundle.model).__name__
+    colours = ("red", "green", "blue") if preparation.channels == 3 else ("grey",)
+    shown = ", ".join(bundle.classes)
+    outputs = {"pred": _vector("classes", bundle.classes)}
+    if bundle.concepts:
+        outputs["concepts"] = _vector("concepts", bundle.concepts)
+    scores = {} if about.scores is None else {each.name: about.scores[each.name] for each in about.scores.main_metrics}
+    return {
+        "schema": _SCHEMA,
+        "version": "1.0.0",
+        "changelog": {"1.0.0": f"exported by parsecaps {__version__}"},
+        "monai_version": _version("monai"),
+        "pytorch_version": _version("torch"),
+        "numpy_version": _version("numpy"),
+        "required_packages_version": {name: _version(name) for name in ("parsecaps", "safetensors")},
+        "name": f"{kind} for {shown}",
+        "task": f"Classification of images: {shown}",
+        "description": (
+            f"A {kind} network that names one of {len(bundle.classes)} classes"
+            f"{f' and says how present each of {len(bundle.concepts)} concepts is' if bundle.concepts else ''}"
+        ),
+        "authors": _NOT_STATED,
+        "copyright": about.licence or _NOT_STATED,
+        "data_source": about.data or _NOT_STATED,
+        "data_type": "images or DICOM",
+        "image_classes": f"{preparation.channels} channels, prepared as models/bundle.json says, in [0, 1]",
+        "label_classes": "; ".join(f"{i}: {name}" for i, name in enumerate(bundle.classes)),
+        "pred_classes": "the calibrated probability of each class",
+        "eval_metrics": {name: float(each.value) for name, each in scores.items() if each.value is not None},
+        "intended_use": "For research. It is not a medical device.",
+        "network_data_format": {
+            "inputs": {
+                "image": {
+                    "type": "image",
+                    "format": "magnitude",
+                    "modality": "n/a",
+                    "num_channels": preparation.channels,
+                    "spatial_shape": [preparation.size, preparation.size],
+                    "dtype": "float32",
+                    "value_range": [0, 1],
+                    "is_patch_data": False,
+                    "channel_def": {str(i): name for i, name in enumerate(colours)},
+                }
+            },
+            "outputs": outputs,
+        },
+    }
+
+
+def _vector(format_name: str, names: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "type": "probabilities",
+        "format": format_name,
+        "num_channels": len(names),
+        "spatial_shape": [1, len(names)],  # as the classifiers of the model zoo write it
+        "dtype": "float32",
+        "value_range": [0, 1],
+        "is_patch_data": False,
+        "channel_def": {str(i): name for i, name in enumerate(names)},
+    }
+
+
+def _inert(value: Any) -> Any:
+    """The same without text that MONAI would run or look up: the names of classes are those of whoever trained.
+
+    >>> _inert({"0": "$quit()", "1": "50 % or more"})
+    {'0': '_quit()', '1': '50 % or more'}
+    """
+    if isinstance(value, dict):
+        return {key: _inert(each) for key, each in value.items()}
+    if isinstance(value, str) and re.search(r"^[$@%]|[@%](#|::)", value):
+        return re.sub(r"[$@%]", "_", value)
+    return value
+
+
+def _version(package: str) -> str:
+    """The version of a package, without the mark of a build, which MONAI's schema does not allow."""
+    found = __version__ if package == "parsecaps" else version(package)
+    return found.partition("+")[0]
+
+
+def _licence(about: Publication) -> str:
+    known = "No licence of the weights is stated: ask whoever trained them before you use them."
+    if about.licence is not None:
+        known = f"Licence of the data that the weights learned from, which binds whoever uses them: {about.licence}."
+    return f"{known}\n\nThe program that runs them, parsecaps, has a licence of its own (MIT).\n"
+
+
+def _check(source: ExportSource, path: Path) -> str:
+    """Refuse a bundle that MONAI finds wrong, or that does not answer as the model does; gives a line about it."""
+    from monai.bundle.config_parser import ConfigParser
+    from monai.bundle.scripts import verify_metadata, verify_net_in_out
+    from monai.bundle.workflows import ConfigWorkflow
+
+    config, meta, schema = (path / "configs" / name for name in ("inference.json", "metadata.json", "schema.json"))
+    root: dict[str, Any] = {"bundle_root": str(path)}
+    with _quiet():
+        digest = sha256(schema.read_bytes()).hexdigest()  # MONAI warns of a file that nobody vouches for
+        verify_metadata(meta_file=str(meta), filepath=schema, hash_val=digest, hash_type="sha256")
+        verify_net_in_out("network_def", str(meta), str(config), device="cpu", **root)
+        parser = ConfigParser()
+        parser.read_config(str(config))
+        parser.update({**root, "device": "$torch.device('cpu')"})
+        network = parser.get_parsed_content("network")
+        classes = len(source.bundle.classes)
+
+        @torch.no_grad()
+        def answers(images: Tensor) -> tuple[np.ndarray, np.ndarray | None]:
+            found = network(images, concepts=True).double().numpy()
+            return found[:, :classes], found[:, classes:] if source.bundle.concepts else None
+
+        line = check_model(source, answers, "the export to monai")
+        with tempfile.TemporaryDirectory() as folder:
+            _draw(source, Path(folder))
+            files = {**root, "dataset_dir": folder, "device": "$torch.device('cpu')"}
+            workflow = ConfigWorkflow(str(config), str(meta), logging_file=False, **files)
+            workflow.initialize()
+            _check_run(source.bundle, Path(folder), workflow.parser.get_parsed_content("evaluator").predictions())
+    return line
+
+
+def _draw(source: ExportSource, folder: Path) -> None:
+    """Write the drawn images as files, and one that is none."""
+    for i, image in enumerate((source.drawn() * 255).round().byte().numpy()):
+        Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(folder / f"{i}.png")
+    (folder / "broken.png").write_bytes(b"no image")
+
+
+def _check_run(bundle: Bundle, folder: Path, found: Iterator[Prediction]) -> None:
+    """Refuse a bundle that says something else of files than `parsecaps predict`."""
+    for right, said in zip(predict_files(bundle, find_files([folder])), found, strict=True):
+        names = ("image", "frame", "patient", "label", "error")
+        same = all(getattr(right, name) == getattr(said, name) for name in names)
+        wanted, given = (
+            [*(each.probabilities or {}).values(), *(each.concepts or {}).values()] for each in (right, said)
+        )
+        if not (same and len(wanted) == len(given) and np.allclose(given, wanted, rtol=0, atol=_TOLERANCE)):
+            reason = f"of the image {Path(right.image).name} it says other things than parsecaps predict"
+            raise ValueError(f"the export to monai failed its check: {reason}; nothing was written")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What MONAI logs is for those who run a bundle, not for those who write one."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+FORMAT = ExportFormat(
+    name="monai",
+    purpose="running a model as a MONAI bundle",
+    needs="jsonschema; to run it, parsecaps, MONAI and fire",
+    gives="a folder: configurations, weights as safetensors, card; a table of diagnoses and concepts when it is run",
+    suffix="",
+    write=write,
+)

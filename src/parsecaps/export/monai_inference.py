@@ -1,0 +1,141 @@
+"""What the configuration of a MONAI bundle of ours names: the images, their preparation, the network, the answers.
+
+The numbers are those of `parsecaps predict`. Nothing here needs MONAI; its `Compose`, `Dataset`, `DataLoader` and
+`SimpleInferer` put the pieces together.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from parsecaps.data.files import write_atomically
+from parsecaps.prediction.archive import columns, write_header, write_row
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.files import ImageFile, find_files
+from parsecaps.prediction.predict import NOT_FINITE, Prediction, read_prepared
+
+Item = dict[str, Any]
+
+
+class MonaiNetwork(nn.Module):
+    """The model of a bundle as MONAI wants it, one tensor in and one out; its weights are read from safetensors.
+
+    The calibrated probability of each class comes out; with `concepts` in the call, the presence of each concept after
+    these.
+
+    Shapes:
+        - image: (B, channels, size, size), prepared, in [0, 1]
+        - output: (B, K), or (B, K + m) with `concepts`
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.bundle = Bundle.load(folder)
+        self.network = self.bundle.model  # a module of this one, so that `.to` and `.eval` reach it
+        self.eval()
+
+    def forward(self, image: Tensor, concepts: bool = False) -> Tensor:
+        output = self.network(image)
+        probabilities = (output.logits / self.bundle.calibration.temperature).softmax(1)
+        if not concepts or output.presence is None:
+            return cast(Tensor, probabilities)
+        return torch.cat([probabilities, output.presence.clamp(max=1)], 1)  # a length of 1, rounded up
+
+
+class PreparedImage:
+    """A transform: the image that an item names, read and prepared as the model was trained; or why it cannot be.
+
+    Shapes:
+        - image: (channels, size, size) in [0, 1], black where `error` says why there is none
+    """
+
+    def __init__(self, network: MonaiNetwork) -> None:
+        self.bundle = network.bundle
+
+    def __call__(self, item: Item) -> Item:
+        image = read_prepared(self.bundle, _file(item))
+        if isinstance(image, Tensor):
+            return {"image": image, "error": ""}
+        preparation = self.bundle.preparation
+        return {"image": torch.zeros(preparation.channels, preparation.size, preparation.size), "error": image}
+
+
+def list_images(dataset_dir: str) -> list[Item]:
+    """The images of a file, a folder with all below it, or a manifest, as items of a MONAI data set."""
+    return [
+        {"image": str(file.path), "frame": file.frame, "patient": file.patient, "error": file.error}
+        for file in find_files([dataset_dir])
+    ]
+
+
+def _file(item: Item) -> ImageFile:
+    """The image file of an item, of which only `image` must be there."""
+    return ImageFile(Path(item["image"]), item.get("frame"), item.get("error", ""), item.get("patient", ""))
+
+
+class _Loader(Protocol):
+    """A `DataLoader` over items as `list_images` gives them, in their order."""
+
+    dataset: Any
+
+    def __iter__(self) -> Iterator[Item]: ...
+
+
+class Evaluator:
+    """Asks the network about all images and writes a row for each: a CSV, or by its name a `.jsonl` file."""
+
+    def __init__(
+        self,
+        dataloader: _Loader,
+        network: MonaiNetwork,
+        inferer: Callable[..., Tensor],
+        device: torch.device,
+        output: str,
+    ) -> None:
+        self.dataloader, self.network, self.inferer, self.device = dataloader, network, inferer, device
+        self.output = Path(output)
+
+    def run(self) -> int:
+        """Write the rows; gives how many."""
+        if self.output.suffix not in (".csv", ".jsonl"):
+            raise ValueError(f"output_file is {self.output}; give a .csv or .jsonl file")
+        names = columns(self.network.bundle)
+        count = 0
+        self.output.parent.mkdir(parents=True, exist_ok=True)
+        with write_atomically(self.output) as file:
+            write_header(file, self.output, names)
+            for prediction in self.predictions():
+                write_row(file, self.output, prediction, names)
+                count += 1
+        logging.getLogger(__name__).info("%s: %d rows", self.output, count)
+        return count
+
+    def predictions(self) -> Iterator[Prediction]:
+        """What the network says of each image, in order; of one that cannot be read, why."""
+        items = iter(self.dataloader.dataset.data)
+        for batch in self.dataloader:
+            for error, row in zip(batch["error"], self._ask(batch["image"]).tolist(), strict=True):
+                file = _file(next(items))
+                found = {"error": error} if error else self._answer(row)
+                yield Prediction(str(file.path), file.frame, file.patient, **found)
+
+    @torch.no_grad()
+    def _ask(self, image: Tensor) -> Tensor:
+        return self.inferer(image.to(self.device), self.network, concepts=True)
+
+    def _answer(self, row: list[float]) -> dict[str, Any]:
+        """The fields of a `Prediction` that a row of the network's output has: K probabilities, m presences."""
+        bundle = self.network.bundle
+        if not np.isfinite(row).all():
+            return {"error": NOT_FINITE}
+        probabilities = dict(zip(bundle.classes, row, strict=False))
+        return {
+            "label": max(probabilities, key=probabilities.__getitem__),
+            "probabilities": probabilities,
+            "concepts": dict(zip(bundle.concepts, row[len(bundle.classes) :], strict=True)),
+        }

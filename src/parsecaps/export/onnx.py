@@ -1,0 +1,116 @@
+"""The model as one file for ONNX Runtime, with the maps along its routes if asked for.
+
+`docs/export.md` says what the file holds. The export goes from PyTorch's operations to those of ONNX by itself
+(`tracing`, `onnx_operators`) and not by `torch.onnx.export`, which cannot trace gradients, takes a minute for a network
+that takes seconds here, and drops small numbers that are added to keep a square root finite.
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from parsecaps import __version__
+from parsecaps.explain.evidence import tree_layers
+from parsecaps.explain.explainer import Explainer
+from parsecaps.explain.route_maps import PrimaryGrid
+from parsecaps.explain.trace import has_routes, trace
+from parsecaps.export.checking import Checked, check_onnx
+from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
+from parsecaps.export.graphs import ModelGraph, answer_graph, explained_graph
+from parsecaps.export.onnx_operators import translate
+from parsecaps.export.tracing import trace_function
+from parsecaps.metrics import THRESHOLD
+from parsecaps.prediction.bundle import Bundle
+
+METADATA_KEY = "parsecaps"
+METADATA_VERSION = 1
+
+
+def write_onnx(bundle: Bundle, path: str | Path, *, maps: bool = False, trees: bool = False) -> ModelGraph:
+    """Write the model as an ONNX file, which is not checked yet; gives what was written, as a function of PyTorch.
+
+    With `maps`, or `trees`, which have maps too, the graph is of one image; without, of any number.
+    """
+    import onnx
+
+    graph = explained_graph(bundle, trees) if maps or trees else answer_graph(bundle)
+    model = onnx_model(bundle, graph)
+    onnx.checker.check_model(model)
+    Path(path).write_bytes(model.SerializeToString())
+    return graph
+
+
+def onnx_model(bundle: Bundle, graph: ModelGraph) -> Any:
+    """The `onnx.ModelProto` of a graph, with the metadata of its model."""
+    preparation = bundle.preparation
+    size = (preparation.channels, preparation.size, preparation.size)
+    example = torch.rand(1, *size, generator=torch.Generator().manual_seed(1))
+    names: list[str] = []
+
+    def results(image: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = graph.function(image)
+        names[:] = found
+        return tuple(found.values())
+
+    traced = trace_function(results, example, graph.any_batch)
+    builder, outputs = translate(traced, names)
+    described = json.dumps({**metadata(bundle), "batch": None if graph.any_batch else 1, "outputs": names})
+    return builder.model((-1 if graph.any_batch else 1, *size), outputs, {METADATA_KEY: described}, "batch")
+
+
+def metadata(bundle: Bundle) -> dict[str, Any]:
+    """All that is to be known of a model beside its numbers, ready for JSON (`docs/export.md`)."""
+    model, calibration = bundle.model, bundle.calibration
+    reasoning = Explainer(bundle).reasoning
+    thresholds = [THRESHOLD] * len(bundle.concepts) if reasoning is None else reasoning.threshold.tolist()
+    return {
+        "version": METADATA_VERSION,
+        "parsecaps": __version__,
+        "kind": type(model).__name__,
+        "classes": list(bundle.classes),
+        "concepts": list(bundle.concepts),
+        "preparation": bundle.preparation.to_dict(),
+        "temperature": calibration.temperature,
+        "calibration_note": calibration.note,
+        "quantiles": None if calibration.quantiles is None else asdict(calibration.quantiles),
+        "reasoning": None if reasoning is None else reasoning.as_dict(),
+        "thresholds": thresholds,
+        **_grids(bundle),
+    }
+
+
+def _grids(bundle: Bundle) -> dict[str, Any]:
+    """The widths of the grids of a parse tree's levels, from the primary one up, and where the primary one lies."""
+    model, preparation = bundle.model, bundle.preparation
+    if not has_routes(model):
+        return {"widths": None, "grid": None}
+    image = torch.zeros(1, preparation.channels, preparation.size, preparation.size).to(bundle.device)
+    traced = trace(model.eval(), image)
+    widths = [traced.widths[layer] for layer in tree_layers(traced.cells)]
+    return {"widths": widths, "grid": asdict(PrimaryGrid.of(traced.initial, preparation.size))}
+
+
+def _write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
+    import onnxruntime  # noqa: F401 (the check needs it, and to say so after the work would be late)
+
+    graph = write_onnx(source.bundle, path, maps=bool(options.maps))
+    checked: Checked = check_onnx(path, graph, source)
+    outputs = ", ".join(checked.outputs)
+    return [
+        f"{path.stat().st_size / 1e6:.1f} MB for ONNX Runtime, {checked.nodes:,} nodes; gives {outputs}",
+        *checked.lines,
+    ]
+
+
+FORMAT = ExportFormat(
+    name="onnx",
+    purpose="ONNX Runtime, in any language and without this package",
+    needs="pip install 'parsecaps[export]'; with --maps a model that routes, such as ParseCaps",
+    gives="one file: logits, calibrated probabilities and presences for any number of images; with --maps also the "
+    "maps along the routes, for one image at a time",
+    suffix=".onnx",
+    write=_write,
+)

@@ -1,0 +1,172 @@
+"""A function of tensors written down, gradients within it too, as a list of elementary operations of PyTorch.
+
+`torch.export` cannot trace a function that takes gradients; `make_fx` can, for inputs of one size. So a function of any
+number of images is traced for two and for three of them: whatever differs between the two grows with the batch.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from parsecaps.export.decompositions import decompositions
+from parsecaps.functional.exporting import tracing_for_export
+
+# A size along an axis: a number, or -k for k times the batch.
+Shape = tuple[int, ...]
+
+_BATCHES = (2, 3)
+_NEVER_FOLDED = ("aten.expand.default", "aten.repeat.default")  # a constant made larger, and nothing more
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One operation: its name as in `aten.add.Tensor`, its arguments, in which an `Operation` stands for its result, and
+    for each of its own results the shape and the type. `value` is set for constants.
+    """
+
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    shapes: tuple[Shape, ...] = ()
+    dtypes: tuple[torch.dtype, ...] = ()
+    value: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """The operations that give the `outputs`, in the order in which they run; `image` is the input."""
+
+    image: Operation
+    operations: tuple[Operation, ...]
+    outputs: tuple[Operation, ...]
+
+
+def trace_function(function: Callable[[Tensor], Sequence[Tensor]], image: Tensor, any_batch: bool) -> Traced:
+    """Write down a function of prepared images, for images shaped like `image` (1, channels, size, size).
+
+    With `any_batch` the result holds for any number of images, otherwise for one.
+    """
+    graphs = []
+    with tracing_for_export():
+        for count in _BATCHES if any_batch else (1,):
+            graph = make_fx(function, decompositions())(image.repeat(count, 1, 1, 1))
+            graph.graph.eliminate_dead_code()
+            graphs.append(graph)
+    return _Reader(graphs).read()
+
+
+class _Reader:
+    """Reads one graph, or two that differ in the number of images alone."""
+
+    def __init__(self, graphs: Sequence[fx.GraphModule]) -> None:
+        self.first, self.last = graphs[0], graphs[-1]
+        self.found: dict[fx.Node, Operation] = {}
+
+    def read(self) -> Traced:
+        one, other = (list(graph.graph.nodes) for graph in (self.first, self.last))
+        if [str(node.target) for node in one] != [str(node.target) for node in other]:
+            raise ValueError("the network does different things for two images and for three; it cannot be exported")
+        operations: list[Operation] = []
+        image: Operation | None = None
+        outputs: tuple[Operation, ...] = ()
+        for node, twin in zip(one, other, strict=True):
+            if node.op == "output":
+                outputs = tuple(self.found[each] for each in node.args[0])
+                continue
+            operation = self.found[node] = self._operation(node, twin)
+            if node.op == "placeholder":
+                image = operation
+            elif operation.value is None:
+                operations.append(operation)
+        assert image is not None
+        return Traced(image, _used(operations, outputs), outputs)
+
+    def _operation(self, node: fx.Node, twin: fx.Node) -> Operation:
+        if node.op == "get_attr":
+            return _constant(getattr(self.first, str(node.target)).detach())
+        args, kwargs = self._argument(node.args, twin.args), self._argument(node.kwargs, twin.kwargs)
+        results, twins = (_results(each.meta["val"]) for each in (node, twin))
+        shapes = tuple(_with_batch(one.shape, other.shape) for one, other in zip(results, twins, strict=True))
+        name = str(node.target) if node.op == "call_function" else "image"
+        operation = Operation(name, args, kwargs, shapes, tuple(each.dtype for each in results))
+        return self._folded(node, operation)
+
+    def _folded(self, node: fx.Node, operation: Operation) -> Operation:
+        """The constant that an operation gives which has nothing but constants to work on."""
+        flat: list[Operation] = []
+        fx.map_arg((node.args, node.kwargs), lambda each: flat.append(self.found[each]))
+        fixed = all(each.value is not None for each in flat)
+        if node.op != "call_function" or not fixed or operation.name in _NEVER_FOLDED or _grows(operation):
+            return operation
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda each: self.found[each].value)
+        value = node.target(*args, **kwargs)  # type: ignore[operator]
+        if not isinstance(value, Tensor):  # several results: each is picked by another operation
+            return Operation(operation.name, operation.args, operation.kwargs, operation.shapes, operation.dtypes)
+        return _constant(value.clone())
+
+    def _argument(self, one: Any, other: Any) -> Any:
+        """An argument of both graphs as one: nodes as operations, numbers that grow with the batch as -k."""
+        if isinstance(one, fx.Node):
+            return self.found[one]
+        if isinstance(one, Mapping):
+            return {key: self._argument(one[key], other[key]) for key in one}
+        if isinstance(one, list | tuple):
+            return tuple(self._argument(*each) for each in zip(one, other, strict=True))
+        if isinstance(one, int) and one != other:
+            return _with_batch((one,), (other,))[0]
+        return one
+
+
+def _constant(value: Tensor) -> Operation:
+    return Operation("constant", shapes=(tuple(value.shape),), dtypes=(value.dtype,), value=value)
+
+
+def _results(value: Any) -> list[Tensor]:
+    """Operations that make several tensors give a sequence, of which some may be missing."""
+    return [value] if isinstance(value, Tensor) else [each for each in value if isinstance(each, Tensor)]
+
+
+def _grows(operation: Operation) -> bool:
+    return any(size < 0 for shape in operation.shapes for size in shape)
+
+
+def _with_batch(one: Sequence[int], other: Sequence[int]) -> Shape:
+    """Two shapes as one, in which -k stands for k times the batch.
+
+    >>> _with_batch((2, 8, 5), (3, 12, 5))
+    (-1, -4, 5)
+    """
+    shape = []
+    for low, high in zip(one, other, strict=True):
+        times, rest = divmod(low, _BATCHES[0])
+        if low != high and (rest or high != times * _BATCHES[1]):
+            raise ValueError(
+                f"a size of the network is {low} for two images and {high} for three; it cannot be exported"
+            )
+        shape.append(low if low == high else -times)
+    return tuple(shape)
+
+
+def _used(operations: Sequence[Operation], outputs: Sequence[Operation]) -> tuple[Operation, ...]:
+    """Those that the outputs need."""
+    needed, kept = set(outputs), []
+    for operation in reversed(operations):
+        if operation in needed:
+            kept.append(operation)
+            needed.update(_inputs(operation))
+    return tuple(reversed(kept))
+
+
+def _inputs(operation: Operation) -> list[Operation]:
+    waiting, found = [operation.args, tuple(operation.kwargs.values())], []
+    while waiting:
+        each: Any = waiting.pop()
+        if isinstance(each, Operation):
+            found.append(each)
+        elif isinstance(each, tuple):
+            waiting.extend(each)
+    return found

@@ -1,0 +1,124 @@
+"""`web`: one HTML file in which a model explains images on the visitor's computer, from a file and without a network.
+
+The network is the ONNX export with maps and trees, run by ONNX Runtime Web; preparation, trees and counterfactuals
+are repeated in JavaScript (`page/src/web`), by the same rules. `export/web` has what npm built, and ONNX Runtime.
+"""
+
+import gzip
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from parsecaps.data.files import write_text
+from parsecaps.explain.explainer import NO_CONCEPTS, NO_REASONING, calibration_notes
+from parsecaps.explain.trace import has_routes
+from parsecaps.export.checking import check_onnx
+from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
+from parsecaps.export.onnx import metadata, write_onnx
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.report.web_page import web_page
+
+_MEGABYTE = 1_000_000
+_USUAL = 12  # megabytes, at most
+_NO_CASES = "training cases are not shown: they are pictures of patients, which stay with the run"
+_LEFT_OUT = "maps and parse trees were left out when this page was made (--no-maps)"
+
+
+def _write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
+    """Write the page of a model; with maps and trees unless it has no routes, or `--no-maps` was given."""
+    bundle = source.bundle
+    maps = has_routes(bundle.model) if options.maps is None else options.maps
+    with TemporaryDirectory() as folder:
+        network = Path(folder) / "network.onnx"
+        checked = check_onnx(network, write_onnx(bundle, network, maps=maps, trees=maps), source)
+        packed = gzip.compress(network.read_bytes(), 9, mtime=0)
+    page = web_page(
+        about_model(source, maps),
+        _facts(bundle),
+        network=packed,
+        runtime=runtime_file(),
+        script=web_script(),
+        licence=_part("LICENSE-onnxruntime").decode(),
+    )
+    write_text(path, page)
+    size = path.stat().st_size / _MEGABYTE
+    return [
+        f"one page of {size:.1f} MB{_advice(size, maps)}; open it in a browser, no server is needed",
+        *checked.lines,
+    ]
+
+
+def about_model(source: ExportSource, maps: bool) -> dict[str, Any]:
+    """What the page must know of the model: `About` in `page/src/web/case.js`."""
+    bundle, known = source.bundle, metadata(source.bundle)
+    names = ("kind", "classes", "concepts", "reasoning")
+    return {
+        "title": _title(source),
+        "model": {**{name: known[name] for name in names}, "image_size": bundle.preparation.size},
+        **{name: known[name] for name in ("preparation", "temperature", "thresholds", "grid")},
+        "method": "routes" if maps else None,
+        "notes": _notes(bundle, maps, decides_by_concepts=known["reasoning"] is not None),
+    }
+
+
+def web_script() -> str:
+    """The script of the page, as `page/src/web` gives it."""
+    return _part("page.js").decode()
+
+
+def runtime_file() -> bytes:
+    """ONNX Runtime as WebAssembly, packed by gzip."""
+    return _part("runtime.wasm.gz")
+
+
+def _part(name: str) -> bytes:
+    return (files("parsecaps.export") / "web" / name).read_bytes()
+
+
+def _notes(bundle: Bundle, maps: bool, *, decides_by_concepts: bool) -> list[str]:
+    """What the page cannot give, and why."""
+    notes = [*calibration_notes(bundle), _NO_CASES]
+    if not has_routes(bundle.model):
+        notes.append(f"{type(bundle.model).__name__} has no routes to follow, so there are no maps and no parse tree")
+    elif not maps:
+        notes.append(_LEFT_OUT)
+    if not bundle.concepts:
+        notes.append(NO_CONCEPTS)
+    elif not decides_by_concepts:
+        notes.append(NO_REASONING)
+    return notes
+
+
+def _facts(bundle: Bundle) -> list[tuple[str, str]]:
+    """What a visitor may want to know of the model, in words."""
+    preparation = bundle.preparation
+    colour = "colour" if preparation.channels == 3 else "grey"
+    facts = [
+        ("network", f"{type(bundle.model).__name__}, {sum(p.numel() for p in bundle.model.parameters()):,} parameters"),
+        ("sees", f"images of {preparation.size} x {preparation.size} pixels in {colour}"),
+        ("classes", ", ".join(bundle.classes)),
+    ]
+    return [*facts, ("concepts", ", ".join(bundle.concepts))] if bundle.concepts else facts
+
+
+def _title(source: ExportSource) -> str:
+    folder = source.bundle.folder if source.run is None else source.run.folder
+    name = "" if folder is None else folder.resolve().name
+    return f"Model {name}" if name else "Model"
+
+
+def _advice(size: float, maps: bool) -> str:
+    if size <= _USUAL:
+        return ""
+    return " (large: --no-maps makes a smaller one)" if maps else " (large: the network itself is)"
+
+
+FORMAT = ExportFormat(
+    name="web",
+    purpose="one page that runs the model in a browser, without a server or a network",
+    needs="pip install 'parsecaps[export]'; a browser from 2023 or later to open it",
+    gives="an HTML file: diagnosis, concepts, maps, parse trees and interventions for PNG, JPEG and BMP",
+    suffix=".html",
+    write=_write,
+)
