@@ -33,7 +33,7 @@ _BATCH_SIZES = (8, 16, 32, 64)
 _SIDE = 256  # pixels of the JPEG files that are sent
 _FILES = 16
 _START_SECONDS = 120.0
-_WARM_UP = 0.2  # part of the time after which memory is measured first
+_SAMPLES = 50  # of memory
 
 Log = Callable[[str], None]
 
@@ -67,7 +67,10 @@ class Load:
 
 @dataclass(frozen=True)
 class Serving:
-    """The bare model, one client, many clients, and the memory of the server with its readers, in bytes."""
+    """The bare model, one client, many clients, and the memory of the server with its readers, in bytes.
+
+    Memory goes up and down with the batches: it is the median in the second and in the last fifth of the time.
+    """
 
     bare: BareModel
     one: Load
@@ -115,21 +118,24 @@ def measure_serving(
             new_bundle().save(folder)
         bundle = Bundle.load(folder)
         log("the bare model")
-        before = bare_model(bundle, seconds / 3)
+        first = bare_model(bundle, seconds / 3)
         with _server(folder, settings) as (process, port):
             log("one client")
             one = asyncio.run(_load(port, 1, seconds / 5))
             log(f"{clients} clients")
             memory: list[int] = []
-            watch = threading.Timer(_WARM_UP * seconds, lambda: memory.append(_tree_bytes(process)))
+            over = threading.Event()
+            watch = threading.Thread(target=_watch, args=(process, memory, seconds / _SAMPLES, over))
             watch.start()
             many = asyncio.run(_load(port, clients, seconds))
+            over.set()
             watch.join()
-            memory.append(_tree_bytes(process))
         log("the bare model")
-        after = bare_model(bundle, seconds / 3)
-    bare = max(before, after, key=lambda each: each.images_per_second)
-    return Serving(bare, one, many, memory[0], memory[1])
+        last = bare_model(bundle, seconds / 3)
+    bare = max(first, last, key=lambda each: each.images_per_second)
+    fifth = len(memory) // 5
+    before, after = (int(np.median(part)) for part in (memory[fifth : 2 * fifth], memory[-fifth:]))
+    return Serving(bare, one, many, before, after)
 
 
 def new_bundle() -> Bundle:
@@ -262,6 +268,11 @@ def _request(port: int, number: int) -> bytes:
     body = part + file.getvalue() + b"\r\n--x--\r\n"
     head = f"POST /api/predict HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: multipart/form-data; boundary=x\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _watch(process: subprocess.Popen[str], memory: list[int], pause: float, over: threading.Event) -> None:
+    while not over.wait(pause):
+        memory.append(_tree_bytes(process))
 
 
 def _tree_bytes(process: subprocess.Popen[str]) -> int:

@@ -1,12 +1,10 @@
 """The demonstration: draw lesions, train, score on patients never seen, explain some of them, and leave a page."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
 from parsecaps.config import Config, ExplainConfig, load_config
-from parsecaps.data.cases import DataSet
+from parsecaps.data.cases import first_of_patients
 from parsecaps.data.files import write_text
 from parsecaps.explain.case_memory import remember_run
 from parsecaps.explain.explainer import Explainer
@@ -59,11 +57,3 @@ def write_demo_page(run: Run, page: Path) -> Path:
     explained = explain_series(Explainer.load(run.folder), [shown], ExplainConfig(limit=_SHOWN))
     write_text(page, demo_page(run, run.scores, explained.cases, RUN))
     return page
-
-
-def first_of_patients(data: DataSet, rows: Sequence[int], most: int) -> list[int]:
-    """The first image of each of the first patients, the classes in turn as long as there are some."""
-    first = sorted({data.cases[row].patient: row for row in reversed(rows)}.values())
-    by_class = [[row for row in first if data.cases[row].label == label] for label in range(len(data.classes))]
-    turns = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
-    return turns[:most]

@@ -72,6 +72,11 @@ class Batcher(Generic[S, T]):
             thread.join()
 
     @property
+    def num_workers(self) -> int:
+        """How many batches can be under way at a time."""
+        return len(self._threads)
+
+    @property
     def num_waiting(self) -> int:
         """Items that wait for a worker."""
         with self._changed:

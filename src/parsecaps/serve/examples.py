@@ -7,9 +7,8 @@ from threading import Lock
 
 import numpy as np
 
-from parsecaps.data.cases import DataSet
+from parsecaps.data.cases import DataSet, first_of_patients
 from parsecaps.data.kept import kept_file
-from parsecaps.pipeline.demo import first_of_patients
 from parsecaps.report.pictures import png_file
 from parsecaps.run import run_of_bundle
 

@@ -1,7 +1,9 @@
 """What the routes ask: files in, answers out, by the same readers and the same model as `parsecaps predict`."""
 
 import asyncio
+import ctypes
 import hashlib
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -34,6 +36,7 @@ from parsecaps.serve.uploads import Spool, Upload, received_files
 
 S = TypeVar("S")
 T = TypeVar("T")
+_TIDY_SECONDS = 5.0
 _READ_TOGETHER = 8  # files that a thread reads before it hands them over
 _FIRST_IMAGE = bytes.fromhex(  # a PNG of 2 x 2 pixels
     "89504e470d0a1a0a0000000d494844520000000200000002080000000057dd52f8"
@@ -77,26 +80,33 @@ class Service:
 
     def _check(self) -> None:
         """Refuse a model that gives no answer to a black image."""
-        preparation = self.bundle.preparation
-        (said,) = self._answer([torch.zeros(preparation.channels, preparation.size, preparation.size).byte()])
+        (said,) = self._answer([self._black_image()])
         if error := said.get("error"):
             raise ValueError(f"{self.bundle.folder}: {error}")
 
+    def _black_image(self) -> Tensor:
+        preparation = self.bundle.preparation
+        return torch.zeros(preparation.channels, preparation.size, preparation.size, dtype=torch.uint8)
+
     async def start(self) -> None:
-        """Start the workers and the readers, and answer a first image."""
+        """Start the workers and the readers, and let each have its first work: a full batch takes memory that stays."""
         if self.bundle.device.type == "cpu":
             torch.set_num_threads(1)  # a worker has one core
         for batcher in (self.batcher, self._reading):
             batcher.start()
         uploads = [Upload(None, self.spool.new_path(), bytearray(_FIRST_IMAGE)) for _ in range(READERS)]
         await self.predict(uploads)
+        full = [self._black_image()] * self.settings.batch_size
+        await asyncio.gather(*(self.batcher.submit(full) for _ in range(self.batcher.num_workers)))
         for upload in uploads:
             upload.remove()
+        self._tidying = asyncio.create_task(_give_memory_back())
         self.is_started = True
 
     async def stop(self) -> None:
         """End the threads, and remove what uploads may be left."""
         self.is_stopping = True
+        self._tidying.cancel()
         for batcher in (self._reading, self.batcher):
             await asyncio.to_thread(batcher.stop)
         self._explaining.shutdown(wait=False, cancel_futures=True)
@@ -243,6 +253,14 @@ class Service:
             if isinstance(each, Exception):
                 raise each
         return found
+
+
+async def _give_memory_back() -> None:
+    """Now and then, let glibc return what batches of many sizes have left in pieces: it would grow for minutes."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    while trim is not None:
+        await asyncio.sleep(_TIDY_SECONDS)
+        await asyncio.to_thread(trim, 0)
 
 
 def _try_each(calls: list[Callable[[], Any]]) -> list[Any]:

@@ -20,7 +20,7 @@ class ServeConfig(Section):
     risk: Risk | None = None
     device: Device = "auto"
     workers: PositiveInt | Auto = "auto"
-    batch_size: PositiveInt = 32
+    batch_size: PositiveInt = 16
     gather_milliseconds: NonNegativeFloat = 10.0
     requests: PositiveInt = 64
     files: PositiveInt = 64
