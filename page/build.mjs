@@ -12,6 +12,7 @@ const target = resolve(process.argv[2] ?? join(here, "../src/parsecaps"));
 /** What is bundled, and its place in the package. */
 const bundles = [
   { entry: "src/main.js", product: "report/templates/page.js", format: "iife", globalName: "parsecaps" },
+  { entry: "src/app/main.js", product: "serve/static/app.js", format: "iife" },
   { entry: "src/web/main.js", product: "export/web/page.js", format: "esm" },
 ];
 

@@ -10,14 +10,16 @@ import { verdict } from "./verdict.js";
 /** @typedef {import("./types.js").Case} Case */
 /** @typedef {import("./types.js").Model} Model */
 /** @typedef {import("./types.js").ConceptPrototypes} ConceptPrototypes */
+/** @typedef {(theCase: Case, stage: HTMLElement) => HTMLElement | null} Panel `stage` has the image in it */
 
 export class CaseView {
   /**
    * @param {Model} model
    * @param {Case} theCase
    * @param {() => ConceptPrototypes[]} prototypes those that are known by now
+   * @param {Panel} [panel] what a program adds to the case
    */
-  constructor(model, theCase, prototypes) {
+  constructor(model, theCase, prototypes, panel) {
     this.case = theCase;
     const id = newId();
     this.heading = element("h2", { id, class: "name", tabindex: -1 }, theCase.name);
@@ -27,16 +29,18 @@ export class CaseView {
       const known = concept && prototypes().find((each) => each.concept === concept.name);
       slot.replaceChildren(...(known ? [prototypeStrip(known, `Training cases that show ${known.concept} most`)] : []));
     });
-    const parsed = trees(theCase, seen.frame);
+    const parsed = trees(theCase, seen.frame), said = verdict(model, theCase, this.heading);
+    const stage = /** @type {HTMLElement} */ (seen.left.querySelector(".stage"));
     this.article = element(
       "article",
       { class: "case", "aria-labelledby": id },
-      verdict(model, theCase, this.heading),
+      said.section,
       element("section", { class: "two" }, seen.left, seen.fields, slot),
-      parsed.section,
-      interventions(model, theCase),
-      traversals(theCase),
+      interventions(model, theCase, said.correct),
+      panel?.(theCase, stage),
       similarCases(theCase),
+      parsed.section,
+      traversals(theCase),
     );
     seen.choose();
   }

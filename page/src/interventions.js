@@ -1,4 +1,5 @@
 /** How the concepts add up to the diagnosis, and what it would be with some of them set by hand. */
+import { certainty } from "./certainty.js";
 import { element } from "./elements.js";
 import { percent, signed } from "./numbers.js";
 import { change, logits, softmax } from "./reasoning.js";
@@ -8,24 +9,45 @@ import { falling } from "./verdict.js";
 /** @typedef {import("./types.js").Model} Model */
 /** @typedef {import("./types.js").Reasons} Reasons */
 /** @typedef {import("./types.js").Reasoning} Reasoning */
+/** @typedef {import("./reasoning.js").Setting} Setting */
+/** @typedef {{diagnosis: string, probability: number}} Corrected */
 
 const COLUMNS = 3; // classes beside each other
 
+const BY_BAR = "by bar";
+const BESIDE =
+  "This model computes the diagnosis beside the concepts, not from them. So a concept that is corrected by hand would " +
+  "not change the diagnosis, and none can be corrected here. A model with the bottleneck head decides by its concepts " +
+  "alone, and lets you correct them.";
+
 /**
- * The section, or null for a model that does not decide by its concepts alone.
+ * The section, null for a model without concepts. It says so where a model does not decide by its concepts alone.
  * @param {Model} model
  * @param {Case} theCase
+ * @param {(corrected: Corrected | null) => void} onCorrect is called with what follows when concepts are set by hand
  */
-export function interventions(model, theCase) {
+export function interventions(model, theCase, onCorrect) {
   const { reasoning } = model, { reasons } = theCase;
-  return reasoning && reasons && new Interventions(model, theCase, reasoning, reasons).section;
+  if (reasoning && reasons) return new Interventions(model, theCase, reasoning, reasons, onCorrect).section;
+  if (reasoning || !theCase.concepts.length) return null;
+  const heading = element("h3", {}, "Correct a concept");
+  return element("section", { class: "reasons beside" }, heading, element("p", {}, BESIDE));
 }
 
 class Interventions {
-  /** @param {Model} model @param {Case} theCase @param {Reasoning} reasoning @param {Reasons} reasons */
-  constructor(model, theCase, reasoning, reasons) {
+  /**
+   * @param {Model} model
+   * @param {Case} theCase
+   * @param {Reasoning} reasoning
+   * @param {Reasons} reasons
+   * @param {(corrected: Corrected | null) => void} onCorrect
+   */
+  constructor(model, theCase, reasoning, reasons, onCorrect) {
     this.reasoning = reasoning;
+    this.onCorrect = onCorrect;
     this.seen = reasons.presence;
+    /** @type {Setting[]} */
+    this.settings = this.seen.map(() => "");
     this.columns = falling(model, theCase).slice(0, COLUMNS);
     this.rows = this.seen.map((_, j) => this.conceptRow(j));
     this.bias = this.numberRow("data-bias", "without any concept");
@@ -34,7 +56,7 @@ class Interventions {
     this.whatIf = element("span", { class: "what-if", role: "status" });
     this.reset = element("button", { type: "button", class: "reset", disabled: true }, "As seen");
     this.reset.addEventListener("click", () => {
-      for (const { select } of this.rows) select.value = "";
+      this.settings.fill("");
       this.addUp();
     });
     this.section = this.build(reasons.sentence);
@@ -59,6 +81,11 @@ class Interventions {
       element("h3", {}, "How the concepts add up"),
       element("p", { class: "flip" }, sentence),
       element(
+        "p",
+        { class: "soft control" },
+        "Is a concept wrong? Move its bar, or set it to present or absent: the diagnosis follows at once.",
+      ),
+      element(
         "table",
         {},
         element("thead", {}, head),
@@ -76,13 +103,18 @@ class Interventions {
   /** @param {number} j */
   conceptRow(j) {
     const name = this.reasoning.concepts[j];
-    const option = (/** @type {string} */ value) => element("option", { value }, value || "as seen");
-    const select = element("select", { "aria-label": `Set ${name} to` }, ...["", "present", "absent"].map(option));
+    const option = (/** @type {string} */ value) =>
+      element("option", { value, hidden: value === BY_BAR }, value || "as seen");
+    const values = ["", "present", "absent", BY_BAR];
+    const select = element("select", { "aria-label": `Set ${name} to` }, ...values.map(option));
+    const slider = element("input", { type: "range", min: 0, max: 1, step: 0.01, "aria-label": `Presence of ${name}` });
     const presence = element("td", { class: "presence" }), cells = this.cells();
-    select.addEventListener("change", () => this.set(j));
-    const head = element("th", { scope: "row" }, name), control = element("td", { class: "control" }, select);
+    select.addEventListener("change", () => this.set(j, /** @type {Setting} */ (select.value)));
+    slider.addEventListener("input", () => this.set(j, Number(slider.value)));
+    const head = element("th", { scope: "row" }, name);
+    const control = element("td", { class: "control" }, element("span", { class: "setting" }, slider, select));
     const row = element("tr", { "data-concept": j }, head, control, presence, ...cells);
-    return { row, select, presence, cells };
+    return { row, select, slider, presence, cells };
   }
 
   /** @param {string} mark @param {string} name */
@@ -92,22 +124,25 @@ class Interventions {
     return { row: element("tr", { [mark]: true }, head, ...empty, ...cells), cells };
   }
 
-  /** @param {number} j */
-  set(j) {
+  /** @param {number} j @param {Setting} to */
+  set(j, to) {
     const { group } = this.reasoning;
-    if (this.rows[j].select.value === "present") // of an attribute's values only one can be present
-      this.rows.forEach(({ select }, i) => {
-        if (i !== j && group[i] === group[j] && select.value === "present") select.value = "";
+    if (to === "present") // of an attribute's values only one can be present
+      this.settings.forEach((other, i) => {
+        if (group[i] === group[j] && other === "present") this.settings[i] = "";
       });
+    this.settings[j] = to;
     this.addUp();
   }
 
   addUp() {
-    const { reasoning, seen } = this;
-    const settings = this.rows.map(({ select }) => /** @type {import("./reasoning.js").Setting} */ (select.value));
+    const { reasoning, seen, settings } = this;
     const now = change(reasoning, seen, settings), sums = logits(reasoning, now);
     const chances = softmax(sums.map((value) => value / reasoning.temperature));
-    this.rows.forEach(({ row, presence, cells }, j) => {
+    this.rows.forEach(({ row, select, slider, presence, cells }, j) => {
+      const to = settings[j];
+      select.value = typeof to === "number" ? BY_BAR : to;
+      if (typeof to !== "number") slider.value = String(now[j]);
       row.classList.toggle("changed", now[j] !== seen[j]);
       presence.textContent = now[j].toFixed(2);
       this.fill(cells, (k) => signed(now[j] * reasoning.weight[k][j]));
@@ -115,9 +150,12 @@ class Interventions {
     this.fill(this.bias.cells, (k) => signed(reasoning.bias[k]));
     this.fill(this.sum.cells, (k) => signed(sums[k]));
     this.fill(this.chance.cells, (k) => percent(chances[k]));
-    const best = chances.indexOf(Math.max(...chances)), any = settings.some((to) => to);
+    const best = chances.indexOf(Math.max(...chances)), any = settings.some((to) => to !== "");
+    const corrected = any ? { diagnosis: reasoning.classes[best], probability: chances[best] } : null;
     this.whatIf.dataset.probabilities = JSON.stringify(chances);
-    this.whatIf.textContent = any ? `With these settings: ${reasoning.classes[best]}, ${percent(chances[best])}.` : "";
+    this.whatIf.textContent =
+      corrected === null ? "" : `With these settings: ${corrected.diagnosis}, ${certainty(corrected.probability)}.`;
+    this.onCorrect(corrected);
     this.reset.disabled = !any;
   }
 

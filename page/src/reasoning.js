@@ -1,7 +1,7 @@
 /** How concepts add up to a diagnosis: the arithmetic of `ConceptReasoning` in Python. */
 
 /** @typedef {import("./types.js").Reasoning} Reasoning */
-/** @typedef {"" | "present" | "absent"} Setting */
+/** @typedef {"" | "present" | "absent" | number} Setting as seen, or set to a word or a number */
 
 /**
  * The presences with some concepts set. One value of an attribute set to present sets its other values to absent,
@@ -16,7 +16,7 @@ export function change(reasoning, presence, settings) {
   settings.forEach((to, j) => {
     if (to === "present") group.forEach((other, i) => { if (other === group[j]) now[i] = absent[i]; });
   });
-  settings.forEach((to, j) => { if (to) now[j] = to === "present" ? present[j] : absent[j]; });
+  settings.forEach((to, j) => { if (to !== "") now[j] = typeof to === "number" ? to : to === "present" ? present[j] : absent[j]; });
   return now;
 }
 

@@ -29,8 +29,9 @@ export function drawTree(tree, picture) {
     drawn("desc", { id: description }, describe(tree)),
     drawn("text", { class: "head", x: MARGIN, y: 24 }, tree.name + (tree.strict ? " (strict tree)" : "")),
     drawn("text", { class: "faint", x: MARGIN, y: 42 }, heading(tree)),
-    ...tree.nodes.map((node) => route(point(node.parent), point(node.id), node.share / strongest)),
-    ...[...rows].map(([level, y]) => drawn("text", { class: "faint", x: MARGIN, y: y + 4 }, names.get(level))),
+    ...tree.nodes.map((node) => route(node, point(node.parent), point(node.id), strongest)),
+    ...[...rows].map(([level, y]) => 
+      drawn("text", { class: "faint", x: MARGIN, y: y + 4, "data-level": level }, names.get(level))),
     href && drawn("image", { ...frame, href, preserveAspectRatio: "none" }),
     drawn("rect", { class: "frame", ...frame }),
     ...tree.nodes.filter((node) => node.level === 0).flatMap((node) => place(tree, node, point(node.id), image)),
@@ -77,18 +78,20 @@ function describe(tree) {
   );
 }
 
-/** @param {Point} from @param {Point} to @param {number} strength */
-function route(from, to, strength) {
+/** @param {TreeNode} node @param {Point} from @param {Point} to @param {number} strongest */
+function route(node, from, to, strongest) {
   const half = (from.y + to.y) / 2;
   const d = `M${from.x} ${from.y}C${from.x} ${half} ${to.x} ${half} ${to.x} ${to.y}`;
-  return drawn("path", { class: "route", d, "stroke-width": 0.8 + 9 * strength });
+  const width = 0.8 + (9 * node.share) / strongest;
+  return drawn("path", { class: "route", d, "stroke-width": width, "data-level": node.level });
 }
 
 /** @param {TreeNode} node @param {Point} at */
 function capsule(node, at) {
   const r = 3.5 + 9 * Math.sqrt(node.share);
   const look = node.level === 0 ? "leaf" : "capsule";
-  return drawn("circle", { class: look, cx: at.x, cy: at.y, r }, drawn("title", {}, nodeWords(node)));
+  const placed = { class: look, cx: at.x, cy: at.y, r, "data-level": node.level };
+  return drawn("circle", placed, drawn("title", {}, nodeWords(node)));
 }
 
 /** @param {Tree} tree @param {TreeNode} node @param {Point} at @param {Point} image */
@@ -97,8 +100,8 @@ function place(tree, node, at, image) {
   const most = Math.max(...tree.nodes.filter((other) => other.level === 0).map((other) => other.share));
   const line = `M${at.x} ${at.y}L${box.x + box.width / 2} ${box.y}`;
   return [
-    drawn("path", { class: "fall", d: line }),
-    drawn("rect", { class: "place", ...box, "fill-opacity": 0.15 + (0.4 * node.share) / most }),
+    drawn("path", { class: "fall", d: line, "data-level": 0 }),
+    drawn("rect", { class: "place", ...box, "fill-opacity": 0.15 + (0.4 * node.share) / most, "data-level": 0 }),
   ];
 }
 

@@ -1,6 +1,7 @@
 /** The parse trees of a case. Each node is a button that marks the region it rests on. */
 import { element } from "./elements.js";
 import { drawTree, nodeWords } from "./tree_drawing.js";
+import { levelControl } from "./tree_levels.js";
 
 /** @typedef {import("./types.js").Case} Case */
 /** @typedef {import("./types.js").Tree} Tree */
@@ -36,7 +37,7 @@ export function trees(theCase, frame) {
       { class: "soft" },
       "From the top down, neighbouring capsules on each grid and the routes that carried most of the evidence; " +
         `exact zeros are left out. ${parents} `,
-      element("span", { class: "control" }, "Choose a node to see the region it rests on."),
+      element("span", { class: "control" }, "Open it level by level, and choose a node to see the region it rests on."),
     ),
     without,
     ...figures.map(({ figure }) => figure),
@@ -61,7 +62,8 @@ function figureOf(tree, picture, frame) {
   const detail = element("figcaption", { class: "control detail", role: "status" });
   const nothing = !circles.length && element("p", { class: "soft" }, NOTHING);
   const scroll = element("div", { class: "scroll" }, svg);
-  const figure = element("figure", { class: "tree", "data-key": keyOf(tree) }, scroll, nothing, detail);
+  const levels = levelControl(tree, svg, close);
+  const figure = element("figure", { class: "tree", "data-key": keyOf(tree) }, levels, scroll, nothing, detail);
 
   function close() {
     for (const { circle } of circles) circle.setAttribute("aria-pressed", "false");

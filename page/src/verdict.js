@@ -1,5 +1,6 @@
 /** What the model says of a case: its diagnosis or that it abstains, the truth where it is known, all probabilities. */
 import { bar } from "./bars.js";
+import { certainty } from "./certainty.js";
 import { element } from "./elements.js";
 import { percent } from "./numbers.js";
 
@@ -24,14 +25,21 @@ export function falling(model, theCase) {
   return pairs.sort((a, b) => b.value - a.value);
 }
 
-/** @param {Model} model @param {Case} theCase @param {HTMLElement} heading */
+/**
+ * The section, and a function that says what follows from corrections, or that there are none.
+ * @param {Model} model
+ * @param {Case} theCase
+ * @param {HTMLElement} heading
+ */
 export function verdict(model, theCase, heading) {
   const look = theCase.abstain ? "unsafe" : correctness(theCase);
-  return element(
+  const corrected = element("p", { class: "corrected", hidden: true });
+  const section = element(
     "section",
     { class: `verdict ${look}` },
     heading,
     answer(theCase),
+    corrected,
     theCase.truth !== null &&
       element("p", {}, `Known to be ${theCase.truth}: the likeliest class is `, mark(theCase), "."),
     strictLines(theCase),
@@ -43,6 +51,15 @@ export function verdict(model, theCase, heading) {
       ),
     ),
   );
+
+  /** @param {import("./interventions.js").Corrected | null} found */
+  function correct(found) {
+    corrected.hidden = found === null;
+    const said = found && [element("strong", {}, found.diagnosis), `, ${certainty(found.probability)}.`];
+    corrected.replaceChildren(...(said ? ["With your corrections: ", ...said] : []));
+  }
+
+  return { section, correct };
 }
 
 /** @param {Case} theCase */
@@ -52,7 +69,7 @@ function answer(theCase) {
     const names = element("strong", {}, possible.join(" or "));
     return element("p", { class: "answer" }, "The model abstains: ", names, " cannot be ruled out.");
   }
-  const chance = ` ${percent(theCase.probabilities[theCase.diagnosis])}`;
+  const chance = `: ${certainty(theCase.probabilities[theCase.diagnosis])}`;
   return element("p", { class: "answer" }, element("strong", {}, theCase.diagnosis), chance);
 }
 

@@ -26,9 +26,10 @@ const views = new WeakMap();
  * or as one with the same content.
  * @param {Element} root
  * @param {ExplanationDocument} explanation
- * @param {{open?: number}} options `open`: the place of the case to open, counted from 0
+ * @param {{open?: number, panel?: import("./case_view.js").Panel}} options `open`: the place of the case to open,
+ *   counted from 0; `panel`: makes what a program adds to each new case
  */
-export function mount(root, explanation, { open } = {}) {
+export function mount(root, explanation, { open, panel } = {}) {
   if (explanation.version !== VERSION)
     throw new Error(`the explanation has version ${explanation.version}, not ${VERSION}; make it again`);
   let view = views.get(root);
@@ -36,6 +37,7 @@ export function mount(root, explanation, { open } = {}) {
     view = new View(root, explanation.model);
     views.set(root, view);
   }
+  view.panel = panel;
   view.update(explanation, open);
 }
 
@@ -43,6 +45,8 @@ class View {
   /** @param {Element} root @param {import("./types.js").Model} model */
   constructor(root, model) {
     this.model = model;
+    /** @type {import("./case_view.js").Panel | undefined} */
+    this.panel = undefined;
     /** @type {CaseView[]} */
     this.cases = [];
     /** @type {CaseView | null} */
@@ -66,7 +70,7 @@ class View {
     const before = [...this.cases];
     this.cases = explanation.cases.map((theCase) => {
       const place = before.findIndex((each) => each.case.name === theCase.name && same(each.case, theCase));
-      if (place < 0) return new CaseView(this.model, theCase, () => this.prototypes);
+      if (place < 0) return new CaseView(this.model, theCase, () => this.prototypes, this.panel);
       return before.splice(place, 1)[0];
     });
     for (const gone of before) gone.article.remove();

@@ -19,6 +19,7 @@ from parsecaps.models import PlainCNN
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.case_page import case_page
 from parsecaps.report.explanation_document import CasePart, ExplanationDocument, PlaceMap, explanation_document
+from tests.axe import needs_axe, serious_faults
 from tests.browser import needs_browser, page
 from tests.export.picture_files import write_pictures
 from tests.export.shown_numbers import intervene, shown_numbers
@@ -238,6 +239,13 @@ def test_on_a_phone_nothing_is_cut_off(opened: Opened) -> None:
     opened.explain(GOLDEN / "images" / "nevus.png")
     assert opened.tab.evaluate("() => document.documentElement.scrollWidth") == 390
     opened.tab.set_viewport_size({"width": 1100, "height": 900})
+
+
+@needs_axe
+def test_axe_finds_no_serious_fault(opened: Opened) -> None:
+    assert serious_faults(opened.tab) == []
+    opened.explain(GOLDEN / "images" / "nevus.png", GOLDEN / "images" / "melanoma.png")
+    assert serious_faults(opened.tab) == []
 
 
 def test_a_model_without_routes_and_concepts_says_what_it_cannot_give(browser: Any, tmp_path: Path) -> None:

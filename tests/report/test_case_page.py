@@ -22,6 +22,7 @@ from parsecaps.report.case_page import case_page
 from parsecaps.report.explanation_document import ExplanationDocument
 from tests.audit.make_audit import make_cost
 from tests.browser import needs_browser, page
+from tests.report.certainty import certainty
 from tests.report.make_cases import NAMES
 
 PIXELS = "canvas => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]"
@@ -139,6 +140,7 @@ def test_a_node_opens_its_region_by_keyboard(tab: Any, told: list[Explanation], 
     tree = told[0].trees[0]
     nodes = tab.locator(".case[data-number='1'] .tree:visible circle[role=button]")
     assert nodes.count() == len(tree.nodes) > 2
+    tab.locator(".case[data-number='1'] .tree:visible").get_by_text("Open all").click()
     nodes.nth(2).focus()
     tab.keyboard.press(key)
     top, left, bottom, right = tree.nodes[2].region
@@ -177,7 +179,7 @@ def test_interventions_give_the_numbers_of_python(tab: Any, told: list[Explanati
     assert abs(after - seen).max() > 1e-3
     best = int(after.argmax())
     assert case.locator(".what-if").inner_text() == (
-        f"With these settings: {reasons.reasoning.classes[best]}, {100 * after[best]:.1f} %."
+        f"With these settings: {reasons.reasoning.classes[best]}, {certainty(after[best])}."
     )
     cells = case.locator(f"[data-class='{best}']").all_inner_texts()
     *added, total, chance = cells

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import parsecaps.serve
 from parsecaps.export.web_page import runtime_file, web_script
 from parsecaps.report.case_page import view_script
 
@@ -18,8 +19,13 @@ NODE = shutil.which("node")
 @pytest.mark.skipif(not (PAGE / "node_modules").is_dir(), reason="page/node_modules is missing: run npm ci in page")
 def test_the_shipped_script_is_built_from_the_sources(tmp_path: Path) -> None:
     subprocess.run([str(NODE), "build.mjs", str(tmp_path)], cwd=PAGE, check=True)
-    for place, shipped in (("report/templates", view_script()), ("export/web", web_script())):
-        built = (tmp_path / place / "page.js").read_text(encoding="utf-8")
+    app = Path(parsecaps.serve.__path__[0], "static", "app.js").read_text(encoding="utf-8")
+    for place, shipped in (
+        ("report/templates/page.js", view_script()),
+        ("export/web/page.js", web_script()),
+        ("serve/static/app.js", app),
+    ):
+        built = (tmp_path / place).read_text(encoding="utf-8")
         assert built == shipped, "run: npm run build in page"
         assert "</script" not in built
     wasm = (tmp_path / "export" / "web" / "runtime.wasm.gz").read_bytes()

@@ -4,7 +4,6 @@ import base64
 import json
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,30 +11,14 @@ import pytest
 from playwright.sync_api import Error
 
 from parsecaps.explain.explanation import Explanation
-from parsecaps.report.case_page import case_page, script_text, view_script, view_style
+from parsecaps.report.case_page import case_page, script_text
 from parsecaps.report.explanation_document import explanation_document
 from parsecaps.report.tree_drawing import draw_tree
-from tests.browser import needs_browser, page
+from tests.browser import needs_browser
+from tests.report.empty_view import MOUNT
 
 pytestmark = needs_browser
 SVG = "{http://www.w3.org/2000/svg}"
-PLACES = "<div id='one'></div><div id='two'></div>"
-EMPTY = f"<!doctype html><style>{view_style()}</style>{PLACES}<script>{view_script()}</script>"
-MOUNT = "([place, text, options]) => parsecaps.mount(document.getElementById(place), JSON.parse(text), options)"
-
-
-@pytest.fixture(scope="module")
-def opened() -> Iterator[tuple[Any, list[str]]]:
-    with page() as (tab, errors):
-        yield tab, errors
-
-
-@pytest.fixture
-def tab(opened: tuple[Any, list[str]]) -> Iterator[Any]:
-    """A page with two empty places for views."""
-    opened[0].set_content(EMPTY)
-    yield opened[0]
-    assert opened[1] == []
 
 
 def mount(tab: Any, cases: list[Explanation], place: str = "one", **options: int) -> None:

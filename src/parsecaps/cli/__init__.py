@@ -19,6 +19,7 @@ from parsecaps.cli.explain import explain, remember, removed_report
 from parsecaps.cli.export import export
 from parsecaps.cli.predict import predict
 from parsecaps.cli.pretrain import pretrain
+from parsecaps.cli.review import review
 from parsecaps.cli.serve import serve
 from parsecaps.cli.summary import summary
 from parsecaps.cli.train import train
@@ -58,6 +59,7 @@ app.command()(predict)
 app.command()(explain)
 app.command()(remember)
 app.command()(serve)
+app.command()(review)
 app.command()(export)
 app.command()(discover)
 app.command()(name)

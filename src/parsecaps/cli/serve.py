@@ -34,14 +34,21 @@ def serve(
     risk: Annotated[
         float | None, typer.Option(help="Abstain so that at most this share of the sets leaves out the truth.")
     ] = None,
+    review: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Let persons review images, and keep reviews and images in this SQLite file."
+        ),
+    ] = None,
     device: DeviceName = None,
     config: ConfigFile = None,
     settings: Settings = None,
 ) -> None:
     """Serve a trained model over HTTP, until Ctrl-C.
 
-    Programs send images to `/api/predict` and `/api/explain`; `/docs` describes how. The answers are the same as those
-    of `parsecaps predict` and `parsecaps explain`. No image is kept. Not a medical device.
+    Persons open the address in a browser. Programs send images to `/api/predict` and `/api/explain`; `/docs` describes
+    how. The answers are the same as those of `parsecaps predict` and `parsecaps explain`. No image is kept but those
+    that are reviewed. Not a medical device.
 
     **Examples**
 
@@ -51,11 +58,13 @@ def serve(
 
     `parsecaps serve runs/cases-1 --host 0.0.0.0 --token-file token`
 
+    `parsecaps serve runs/cases-1 --review reviews.sqlite`
+
     `parsecaps serve` (the model of `parsecaps demo`)
 
-    A YAML file and `--set` have the keys `risk`, `device`, `workers`, `batch_size`, `gather_milliseconds`, `hosts`, and
-    the limits `requests`, `files`, `images`, `explained`, `file_bytes`, `request_bytes`, `stored_bytes` and `seconds`.
-    docs/serve.md says what they mean.
+    A YAML file and `--set` have the keys `risk`, `device`, `workers`, `batch_size`, `gather_milliseconds`, `hosts`,
+    `examples`, `review`, `review_bytes`, and the limits `requests`, `files`, `images`, `explained`, `file_bytes`,
+    `request_bytes`, `stored_bytes` and `seconds`. docs/serve.md says what they mean.
     """
     from parsecaps.config import load_settings
     from parsecaps.serve.server import check_token, listen
@@ -63,7 +72,7 @@ def serve(
     from parsecaps.serve.service import Service
     from parsecaps.serve.settings import ServeConfig
 
-    given = {"risk": risk, "device": device}
+    given = {"risk": risk, "device": device, "review": review}
     chosen = load_settings(
         ServeConfig, config, settings or [], values={key: value for key, value in given.items() if value is not None}
     )
@@ -76,6 +85,9 @@ def serve(
 
         def say(address: str) -> None:
             screen.print(f"{folder} at {address}", highlight=False, soft_wrap=True)
+            if chosen.review is not None:
+                kept = f"reviews, and the images that are reviewed, are kept in {chosen.review}"
+                screen.print(kept, highlight=False, soft_wrap=True)
             screen.print(f"for programs: {address}/docs; to stop: Ctrl-C", highlight=False, soft_wrap=True)
 
         run_server(service, listening, host=host, token=secret, say=say)

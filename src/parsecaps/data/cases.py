@@ -7,6 +7,7 @@ A source is one file in `data/sources`. It lists cases from tables and folders, 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -149,3 +150,11 @@ class Source:
 def skin_concept_values(present: Mapping[str, float]) -> tuple[float, ...]:
     """The values in the order of `SKIN_CONCEPTS`; what is not given is unknown."""
     return tuple(present.get(concept, UNKNOWN) for concept in SKIN_CONCEPTS)
+
+
+def first_of_patients(data: DataSet, rows: Sequence[int], most: int) -> list[int]:
+    """The first image of each of the first patients, the classes in turn as long as there are some."""
+    first = sorted({data.cases[row].patient: row for row in reversed(rows)}.values())
+    by_class = [[row for row in first if data.cases[row].label == label] for label in range(len(data.classes))]
+    turns = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
+    return turns[:most]

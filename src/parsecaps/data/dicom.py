@@ -19,7 +19,7 @@ from parsecaps.data.raw_image import DefectError, Format, RawImage, Version, che
 # file makes it end the process. pydicom comes before pylibjpeg, whose RLE decoder panics on one.
 _PLUGINS = ("pydicom", "pylibjpeg", "pyjpegls", "pillow")
 _LARGE = 2**28  # bytes of a file of which only the frame that is asked for is read
-_PIXEL_DATA = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+PIXEL_DATA = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 
 
 def read(path: Path, frame: int | None) -> RawImage:
@@ -124,7 +124,7 @@ def _bits(data: Any) -> int:
 
 def _pixels(data: Any) -> bytes | None:
     """The pixels as they are stored, None where they were left in the file."""
-    return next((data[name].value for name in _PIXEL_DATA if name in data), None)
+    return next((data[name].value for name in PIXEL_DATA if name in data), None)
 
 
 def _decode(path: Path, data: Any, index: int) -> NDArray[Any]:

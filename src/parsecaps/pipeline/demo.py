@@ -1,11 +1,10 @@
 """The demonstration: draw lesions, train, score on patients never seen, explain some of them, and leave a page."""
 
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
 from parsecaps.config import Config, ExplainConfig, load_config
-from parsecaps.data.cases import DataSet
+from parsecaps.data.cases import first_of_patients
 from parsecaps.data.files import write_text
 from parsecaps.explain.case_memory import remember_run
 from parsecaps.explain.explainer import Explainer
@@ -54,15 +53,7 @@ def write_demo_page(run: Run, page: Path) -> Path:
     if run.scores is None:
         raise ValueError(f"the demonstration shows scores; {run.failure or 'give data.test a share above 0'}")
     remember_run(run.folder, limit=_KNOWN)
-    shown = run.data.subset(_some(run.data, run.rows("test")))
+    shown = run.data.subset(first_of_patients(run.data, run.rows("test"), _SHOWN))
     explained = explain_series(Explainer.load(run.folder), [shown], ExplainConfig(limit=_SHOWN))
     write_text(page, demo_page(run, run.scores, explained.cases, RUN))
     return page
-
-
-def _some(data: DataSet, rows: list[int]) -> list[int]:
-    """The first image of each of the first patients, the classes in turn as long as there are some."""
-    first = sorted({data.cases[row].patient: row for row in reversed(rows)}.values())
-    by_class = [[row for row in first if data.cases[row].label == label] for label in range(len(data.classes))]
-    turns = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
-    return turns[:_SHOWN]

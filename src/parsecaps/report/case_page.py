@@ -34,6 +34,16 @@ def demo_page(run: Run, scores: Scores, explanations: Sequence[Explanation], fol
     )
 
 
+_PLACE = "the document goes here"  # as `page/src/app/report.js` knows it
+
+
+def report_shell() -> str:
+    """The page of explained cases with a place for their document, which `page/src/app/report.js` fills in."""
+    from markupsafe import Markup
+
+    return render("cases.html", title="Report", **{**_page_parts(), "explanation": Markup(json.dumps(_PLACE))})
+
+
 def view_style() -> str:
     """The whole style of a page with the view: light, dark and paper."""
     return "".join(template_text(name) for name in ("base.css", "dark.css", "tree.css", "view.css"))
@@ -73,10 +83,16 @@ def _content(document: ExplanationDocument) -> dict[str, Any]:
     """What view_base.html and view.html need."""
     from markupsafe import Markup
 
+    return {**_page_parts(), "explanation": Markup(script_text(document))}
+
+
+def _page_parts() -> dict[str, Any]:
+    """All of it but the document."""
+    from markupsafe import Markup
+
     script = view_script()
     return {
         "policy": policy(script),
         "style": Markup(view_style()),
-        "explanation": Markup(script_text(document)),
         "script": Markup(script),
     }

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from parsecaps import __version__
 from parsecaps.report.explanation_document import ExplanationDocument
+from parsecaps.serve.app_page import add_app_page
 from parsecaps.serve.docs_page import add_docs
 from parsecaps.serve.documents import Answer, ExplainQuestion, Health, ModelDocument, Problem, files_body
 from parsecaps.serve.guard import Guard, is_loopback
@@ -24,12 +25,14 @@ from parsecaps.serve.problems import (
     answer_wrong_value,
     overloaded,
 )
+from parsecaps.serve.review import add_review
 from parsecaps.serve.service import Service
 
 _PROBLEMS = {
     400: "The body is broken.",
     401: "The token is missing or wrong.",
     403: "A web page of another address may not ask.",
+    404: "There is no such thing.",
     408: "The request did not arrive in time.",
     413: "The request, or a file of it, has too many bytes.",
     415: "The body is of a type that is not taken.",
@@ -38,11 +41,12 @@ _PROBLEMS = {
     500: "The server failed.",
     503: "There is too much to do, or the server starts or stops; see Retry-After.",
     504: "There is no answer in time.",
+    507: "There is no room for more images.",
 }
 _ALWAYS = (401, 421, 500)
 _ABOUT = (
     "What a trained model says of images, and why. Images are files of any format that `parsecaps predict` reads "
-    "(PNG, JPEG, BMP, TIFF, DICOM, NIfTI). No file is kept. **Not a medical device.**"
+    "(PNG, JPEG, BMP, TIFF, DICOM, NIfTI). No file is kept, unless it is reviewed. **Not a medical device.**"
 )
 
 
@@ -80,7 +84,10 @@ def make_app(service: Service, *, host: str = "127.0.0.1", token: str | None = N
     ):
         app.add_exception_handler(kind, handler)
     _add_interface(app, service)
+    if service.reviews is not None:
+        add_review(app, service, service.reviews, _problems)
     _add_probes(app, service)
+    add_app_page(app, service, _problems)
     add_docs(app)
     _describe(app, with_token=token is not None)
     return app

@@ -95,6 +95,19 @@ class ModelDocument(BaseModel):
     preparation: PreparationDocument
     calibration: CalibrationDocument
     limits: dict[str, float] = Field(description="What a request has to keep to.")
+    review: bool = Field(description="Whether reviews are kept, and the images that are reviewed.")
+
+
+class Example(BaseModel):
+    """An image to try the page with."""
+
+    label: str = Field(description="Its class.")
+
+
+class ExampleList(BaseModel):
+    """The answer to GET /api/examples: what GET /api/examples/0 and so on give."""
+
+    examples: list[Example]
 
 
 class Health(BaseModel):

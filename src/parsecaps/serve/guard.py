@@ -44,8 +44,8 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """Checks and headers around an application, and one line in the log for each request.
 
-    With a `token` every address but those in `OPEN` asks for it. `hosts` are the names by which the server may be
-    called, None for any: where only this machine may ask, a web page must not come in under a name of its own.
+    With a `token` every address but `/` and those in `OPEN` asks for it. `hosts` are the names by which the server may
+    be called, None for any: where only this machine may ask, a web page must not come in under a name of its own.
     Pages of `origins` may ask too, beside those of the server itself: it may have another name outside.
     """
 
@@ -104,7 +104,7 @@ class Guard:
             raise ProblemError(421, "wrong-host", "the server is not called by this name; see the setting hosts")
         if scope["method"] not in _READING and self._is_foreign(headers, host):
             raise ProblemError(403, "foreign-page", "a web page of another address may not ask this server")
-        if self.token is not None and not path.startswith(OPEN) and not self._has_token(headers):
+        if self.token is not None and path != "/" and not path.startswith(OPEN) and not self._has_token(headers):
             detail = "send the token of the server as Authorization: Bearer"
             raise ProblemError(401, "no-token", detail, {"WWW-Authenticate": 'Bearer realm="parsecaps"'})
 

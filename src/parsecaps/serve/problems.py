@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+M = TypeVar("M", bound=BaseModel)
 PROBLEM_TYPE = "application/problem+json"
 RETRY_SECONDS = 2  # what a client is told to wait where there is too much to do
 
@@ -76,6 +78,17 @@ def first_fault(errors: Any) -> str:
     place = [str(part) for part in first["loc"] if part not in ("query", "body")]
     message = str(first["msg"])
     return f"{'.'.join(place) or 'the body'}: {message[:1].lower()}{message[1:]}"
+
+
+def parsed(kind: type[M], body: bytes | bytearray) -> M:
+    """A document of a request; what is wrong with it is a problem."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        if faults[0]["type"] == "json_invalid":
+            raise ProblemError(400, "broken-json", "the body is not valid JSON") from None
+        raise ProblemError(422, "wrong-value", first_fault(faults)) from None
 
 
 def _word(method: str) -> str:

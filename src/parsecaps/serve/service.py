@@ -30,6 +30,7 @@ from parsecaps.serve.explaining import document, explain
 from parsecaps.serve.metrics import ServeMetrics
 from parsecaps.serve.pictures import Picture, look, read, result, told, too_many
 from parsecaps.serve.problems import ProblemError, overloaded
+from parsecaps.serve.review_store import ReviewStore
 from parsecaps.serve.settings import ServeConfig
 from parsecaps.serve.uploads import Spool, Upload, received_files
 
@@ -51,6 +52,7 @@ class Service:
 
     def __init__(self, folder: str | Path, settings: ServeConfig) -> None:
         self.settings, self.metrics = settings, ServeMetrics()
+        self.reviews = None if settings.review is None else ReviewStore(settings.review)
         self.bundle = Bundle.load(folder, settings.device)
         self.explainer = Explainer.load(folder)
         if settings.risk is not None:
@@ -148,6 +150,7 @@ class Service:
                 "note": calibration.note,
             },
             "limits": self.settings.limits(),
+            "review": self.reviews is not None,
         }
 
     @asynccontextmanager

@@ -1,6 +1,8 @@
 """The settings of a server: what it promises, how it batches, and the limits it keeps."""
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pathlib import Path
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from parsecaps.config import Auto, Device, Risk, Section
 
@@ -12,6 +14,7 @@ class ServeConfig(Section):
 
     `workers` are threads that run the model; `auto` takes one for each core that torch would use. A worker waits
     `gather_milliseconds` for images that are being read, up to `batch_size` of them.
+    `examples` is how many unseen cases of the run the page offers, `review` the file that reviews are kept in.
     """
 
     risk: Risk | None = None
@@ -28,6 +31,9 @@ class ServeConfig(Section):
     stored_bytes: PositiveInt = 1000 * _MEGABYTE
     seconds: PositiveFloat = 60.0
     hosts: tuple[str, ...] = ()
+    examples: NonNegativeInt = 6
+    review: Path | None = None
+    review_bytes: PositiveInt = 20_000 * _MEGABYTE
 
     def limits(self) -> dict[str, int | float]:
         """What a client has to keep to."""

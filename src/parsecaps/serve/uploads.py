@@ -12,7 +12,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pydantic import ValidationError
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.concurrency import run_in_threadpool
@@ -20,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from parsecaps.data.files import visible
 from parsecaps.serve.documents import LONGEST_NAME, SentFiles
-from parsecaps.serve.problems import ProblemError, first_fault, overloaded, too_large
+from parsecaps.serve.problems import ProblemError, overloaded, parsed, too_large
 from parsecaps.serve.settings import ServeConfig
 
 FIELD = "files"
@@ -263,13 +262,7 @@ async def _read_json(request: Request, arrival: _Arrival, options: dict[bytes, b
 
 
 def _write_json(body: bytearray, arrival: _Arrival) -> None:
-    try:
-        sent = SentFiles.model_validate_json(body)
-    except ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False, include_context=False)
-        broken = faults[0]["type"] == "json_invalid"
-        detail = "the body is not valid JSON" if broken else first_fault(faults)
-        raise ProblemError(400 if broken else 422, "broken-json" if broken else "wrong-value", detail) from None
+    sent = parsed(SentFiles, body)
     for number, each in enumerate(sent.files):
         arrival.begin(each.name)
         try:

@@ -1,0 +1,40 @@
+"""`parsecaps review`: reviews of the server as training data."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parsecaps.cli.output import console, one_line_errors
+
+
+@one_line_errors
+def review(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of parsecaps serve --review.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The new folder to write to.")],
+) -> None:
+    """Write what persons said of images as data that `parsecaps train` reads.
+
+    The folder gets `manifest.csv`, the images, and `reviews.json` with every review. Of each reviewer the last review
+    of an image counts; what most reviewers say is taken, and where they are split the cell stays blank. A patient is a
+    pseudonym, one for each study or image: put ids that you know in their place, so that no patient is in two parts.
+
+    **Examples**
+
+    `parsecaps review reviews.sqlite --out reviewed`
+
+    `parsecaps train reviewed`
+    """
+    from parsecaps.serve.review_manifest import write_reviews
+    from parsecaps.serve.review_store import ReviewStore
+
+    screen = console()
+    settled = write_reviews(ReviewStore(file, create=False), out)
+    labelled = sum(each.label is not None for each in settled)
+    screen.print(f"{len(settled):,} images, {labelled:,} with a class, in {out}", highlight=False, soft_wrap=True)
+    for each in (each for each in settled if each.disputed):
+        frame = "" if each.frame is None else f"#{each.frame}"
+        said = ", ".join(each.disputed)
+        screen.print(f"reviewers differ on {each.image[:24]}{frame}: {said}", highlight=False, soft_wrap=True)
+    if any(each.disputed for each in settled):
+        screen.print("taken is what most of them say; blank where they are split", highlight=False)
