@@ -65,3 +65,9 @@ def test_trees_are_compared_by_what_flows() -> None:
     compare_trees(trees(0.25), trees(0.2501))
     with pytest.raises(ValueError, match="a tree is off"):
         compare_trees(trees(0.25), trees(0.3))
+    other = trees(0.25)
+    other["tree_down_1"] = np.array([[[0.5, 0.5, 0, 0], [0, 0, 0.995, 0.005]]])  # a route that was shut
+    compare_trees(trees(0.25), other)
+    other["tree_down_1"] = np.array([[[0.5, 0.5, 0, 0], [0, 0, 0.9, 0.1]]])
+    with pytest.raises(ValueError, match="a tree is off"):
+        compare_trees(trees(0.25), other)

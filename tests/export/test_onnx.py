@@ -16,6 +16,7 @@ from parsecaps.export.checking import (
     compare_answers,
     compare_maps,
     compare_trees,
+    flows,
     open_session,
     run,
 )
@@ -79,6 +80,10 @@ def test_maps_and_trees_are_those_of_an_explanation(name: str, tmp_path: Path) -
     want, got, graph = both(bundle, tmp_path, image, trees=True)
     assert compare_maps(want, got) < 1e-4
     compare_trees(want, got)
+    for target in range(len(want["maps"][0])):  # strictly here, also where there is little evidence
+        for wanted, given in zip(flows(want, target), flows(got, target), strict=True):
+            np.testing.assert_allclose(given, wanted, atol=1e-3 * wanted.max())
+    assert want["tree_top"].sum() > 0
     explanation = Explainer(bundle).explain(image[0], num_trees=1)
     np.testing.assert_allclose(got["maps"][0, -1], explanation.class_map, atol=1e-4 * explanation.class_map.max())
     for concept, found in zip(explanation.concepts, got["maps"][0], strict=False):
