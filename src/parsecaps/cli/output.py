@@ -27,7 +27,6 @@ _EXTRAS = {
     "negspacy": "parsecaps[text]",
     "onnx": "parsecaps[export]",
     "onnxruntime": "parsecaps[export]",
-    "onnxscript": "parsecaps[export]",
     "prometheus_client": "parsecaps[serve]",
     "python_multipart": "parsecaps[serve]",
     "spacy": "parsecaps[text]",
