@@ -1,6 +1,7 @@
 """Export to ONNX on the command line, and use the file without this package."""
 
-import json
+import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from typer.testing import CliRunner, Result
 
 import parsecaps
@@ -23,17 +25,10 @@ from tests.training.make import PHANTOM
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "bottleneck"
 
-ALONE = """
-import json, sys
-import numpy as np
-import onnxruntime
-
-session = onnxruntime.InferenceSession(sys.argv[1])
-about = json.loads(session.get_modelmeta().custom_metadata_map["parsecaps"])
-image = np.load(sys.argv[2]).astype(np.float32) / 255
-(probabilities,) = session.run(["probabilities"], {"image": image[None]})
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "export.md"
+WITHOUT_PYTORCH = """
+import sys
 assert not {"torch", "parsecaps"} & set(sys.modules)
-print(json.dumps(dict(zip(about["classes"], probabilities[0].tolist()))))
 """
 
 
@@ -58,15 +53,20 @@ def test_a_run_of_the_golden_results_with_maps(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["skin.onnx"]
 
 
-def test_onnx_runtime_alone_gives_the_answer(small: Path, tmp_path: Path) -> None:
-    out = tmp_path / "small.onnx"
-    assert export(small, "--to", "onnx", "--out", out).exit_code == 0
-    levels = np.random.default_rng(0).integers(0, 256, (1, 32, 32), dtype=np.uint8)
-    np.save(tmp_path / "image.npy", levels)
-    command = [sys.executable, "-c", ALONE, str(out), str(tmp_path / "image.npy")]
-    answer = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+def test_onnx_runtime_alone_gives_the_answer_as_documented(small: Path, tmp_path: Path) -> None:
+    assert export(small, "--to", "onnx", "--out", tmp_path / "model.onnx").exit_code == 0
+    levels = np.random.default_rng(0).integers(0, 256, (32, 32), dtype=np.uint8)
+    Image.fromarray(levels).save(tmp_path / "image.png")
+    (example,) = re.findall(
+        r"```python\n(import json\n.*?)```", DOCUMENTATION.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    command = [sys.executable, "-c", example + WITHOUT_PYTORCH]
+    answer = ast.literal_eval(
+        subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.strip()
+    )
     bundle = Bundle.load(small)
-    want = predict_images(bundle, torch.from_numpy(levels)[None] / 255).probabilities(bundle.calibration.temperature)
+    image = torch.from_numpy(levels)[None, None] / 255
+    want = predict_images(bundle, image).probabilities(bundle.calibration.temperature)
     assert list(answer) == ["a", "b", "c"]
     np.testing.assert_allclose(list(answer.values()), want[0], atol=1e-6)
 
