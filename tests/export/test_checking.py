@@ -42,10 +42,13 @@ def test_maps_are_measured_by_their_own_maximum() -> None:
     compare_maps(maps(0.0, 0.0), maps(0.0, 0.0))
     with pytest.raises(ValueError, match=r"a map is off by 0\.02 of its maximum"):
         compare_maps(maps(1.0, 0.1), maps(1.0, 0.102))
-    broad, other = maps(1.0), maps(1.0)
-    other["maps"][0, 0, :10] += 0.002  # more than a few pixels beside a ReLU
-    with pytest.raises(ValueError, match="a map is off"):
-        compare_maps(broad, other)
+
+
+def test_a_map_may_be_what_pytorch_itself_gives_after_rounding() -> None:
+    by_rounding = np.concatenate([maps(1.0, 0.1)["maps"], maps(1.0, 0.104)["maps"]])
+    compare_maps(maps(1.0, 0.1), maps(1.0, 0.103), lambda: by_rounding)
+    with pytest.raises(ValueError, match=r"a map is off by 0\.06 of its maximum"):
+        compare_maps(maps(1.0, 0.1), maps(1.0, 0.11), lambda: by_rounding)
 
 
 def test_the_map_of_the_class_is_not_compared_where_two_classes_are_equal() -> None:
