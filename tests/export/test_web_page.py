@@ -23,6 +23,7 @@ from tests.axe import needs_axe, serious_faults
 from tests.browser import needs_browser, page
 from tests.export.picture_files import write_pictures
 from tests.export.shown_numbers import intervene, shown_numbers
+from tests.serve.running import running
 
 pytestmark = needs_browser
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -161,24 +162,32 @@ def assert_same_map(found: PlaceMap | None, python: PlaceMap | None) -> None:
     assert np.abs(levels[0] - levels[1]).max() <= 1
 
 
-def test_a_page_from_explain_shows_the_same_numbers(opened: Opened, browser: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["explained", "served"])
+def test_other_pages_show_the_same_numbers(opened: Opened, browser: Any, tmp_path: Path, kind: str) -> None:
     image = GOLDEN / "images" / "nevus.png"
-    static = tmp_path / "explained.html"
-    static.write_text(case_page([opened.explainer.explain_file(image)]), encoding="utf-8")
     opened.explain(image)
     concepts = opened.explainer.bundle.concepts
     settings = {concepts[0]: "absent", concepts[2]: "present"}
     here, changed = shown_numbers(opened.tab), intervene(opened.tab, settings)
     other = browser.new_page()
-    other.goto(static.as_uri())
-    there, static_changed = shown_numbers(other), intervene(other, settings)
+    if kind == "served":
+        with running() as server:
+            other.goto(server.address)
+            other.locator("#files").set_input_files(str(image))
+            other.locator(".case .answer").wait_for()
+            there, changed_there = shown_numbers(other), intervene(other, settings)
+    else:
+        static = tmp_path / "explained.html"
+        static.write_text(case_page([opened.explainer.explain_file(image)]), encoding="utf-8")
+        other.goto(static.as_uri())
+        there, changed_there = shown_numbers(other), intervene(other, settings)
     other.close()
     assert here["diagnosis"] == there["diagnosis"]
     assert here["sentence"] == there["sentence"]
     assert here["probabilities"] == pytest.approx(there["probabilities"], abs=0.1001)  # in percent, to a tenth
     assert here["presence"] == pytest.approx(there["presence"], abs=0.01001)
     assert len(here["presence"]) == len(concepts)
-    assert changed == pytest.approx(static_changed, abs=1e-4)
+    assert changed == pytest.approx(changed_there, abs=1e-4)
 
 
 def test_the_file_is_small_and_may_connect_to_nothing(opened: Opened) -> None:
