@@ -213,14 +213,14 @@ def routes(
     if run is None and out is None:
         raise ValueError("there is no folder to train in; give --out, or a trained run with --run")
     from benchmarks.tables import criteria_lines, routes_table
-    from parsecaps.cli.train import showing_progress
+    from parsecaps.cli.progress import showing_training
     from studies.routes import PARTS_REMARK, measure_run, routes_config, train_with_twin
 
     synthetic = run is None and data is None
     if run is None:
         assert out is not None
         chosen = routes_config(data, out, config=config, settings=settings or [])
-        with showing_progress() as callbacks:
+        with showing_training() as callbacks:
             trained, other = train_with_twin(chosen, out, twin=not no_twin, callbacks=callbacks)
         run, twin = trained.folder, None if other is None else other.folder
     with console(stderr=True).status("reading the images") as status:
@@ -229,6 +229,46 @@ def routes(
     for line in [*criteria_lines(result), *([PARTS_REMARK] if synthetic else [])]:
         console().print(line, highlight=False)
     write_json(json_file, {**asdict(result), "criteria": [asdict(criterion) for criterion in result.criteria]})
+
+
+@app.command()
+@one_line_errors
+def routing(
+    batch: Annotated[list[int] | None, typer.Option(min=1, help="Images at a time; may be repeated.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few turns, no memory: a minute or so, and noisy.")] = False,
+    json_file: JsonFile = None,
+) -> None:
+    """Measure SAA routing beside attention, self-attention and dynamic routing in the paper's three-layer network.
+
+    Prints images per second of the routing alone and of the network, forward and training, multiply-adds of one image
+    and the peak memory of a training step, with the ratios that are wanted and those of the paper. All take turns in
+    one run, and the best turn counts; look at the ratios.
+
+    **Examples**
+
+    `parsecaps bench routing --quick`
+
+    `parsecaps bench routing --batch 1 --batch 128 --json routing.json`
+    """
+    check_writable(json_file)
+    from benchmarks.routing import cost_table, lines, time_table
+    from benchmarks.timing import QUICK, Effort
+    from parsecaps.reproduce.routing_speed import BATCH_SIZES, SCOPES, measure_routings
+
+    with console(stderr=True).status("routings") as status:
+        speed = measure_routings(
+            QUICK if quick else Effort(rounds=10, seconds=10.0),
+            batch_sizes=batch or BATCH_SIZES,
+            memory=not quick,
+            log=status.update,
+        )
+    out = console()
+    out.print(cost_table(speed))
+    for scope in SCOPES:
+        out.print(time_table(speed, scope))
+    for line in lines(speed):
+        out.print(line, highlight=False)
+    write_json(json_file, speed.as_dict())
 
 
 @app.command()
@@ -297,7 +337,8 @@ def serving(
     """Measure `parsecaps serve` under load on this machine, beside the bare model in the same run.
 
     Prints images per second, their share of the bare model's at its best batch size, errors, how long answers take, and
-    how the memory grows, each beside its bar. `--set` takes the settings of the server.
+    how the memory grows, each beside its bar; and the processor's time for an image, which other work on the machine
+    changes little. `--set` takes the settings of the server.
 
     **Examples**
 
@@ -311,12 +352,9 @@ def serving(
 
     with console(stderr=True).status("serving") as status:
         found = measure_serving(model, clients=clients, seconds=seconds, settings=settings or [], log=status.update)
-    bare, out = found.bare, console()
-    out.print(
-        f"bare model: {bare.images_per_second:,.1f} images/s (batch {bare.batch_size}, {bare.workers} x "
-        f"{bare.threads} threads)",
-        highlight=False,
-    )
+    out = console()
+    for line in found.lines():
+        out.print(line, highlight=False, soft_wrap=True)
     out.print(serving_table([found.one, found.many]))
     for name, value, bar, met in found.bars():
         out.print(f"{'met' if met else 'MISSED'}: {value} {name} ({bar})", highlight=False)

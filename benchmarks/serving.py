@@ -1,12 +1,15 @@
 """What does serving cost? Many clients ask `parsecaps serve` at this machine, beside the bare model in the same run.
 
 The server is a process of its own. The clients share one process with as little work of their own as possible, on the
-same cores as the server.
+same cores as the server. Beside what the clock says stands the processor's time for an image, of the bare model and of
+server and clients together: other work on the machine changes the first much, the second little.
 """
 
 import asyncio
+import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -15,10 +18,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import torch
@@ -27,6 +33,8 @@ from PIL import Image
 from parsecaps.data.preparation import Preparation
 from parsecaps.models import ParseCaps
 from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.predict import answer
+from parsecaps.serve.runtime import Network, choose_runtime
 
 SIZE, CONCEPTS, CLASSES = 224, 7, 2
 _BATCH_SIZES = (8, 16, 32, 64)
@@ -40,17 +48,24 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BareModel:
-    """The most images per second of the model alone: at which batch size, and in how many threads."""
+    """The most images per second of the model alone: at which batch size, and in how many threads.
+
+    `processor` is the seconds that an image took of the processor then, of all cores together.
+    """
 
     images_per_second: float
     batch_size: int
     workers: int
     threads: int
+    processor: float
 
 
 @dataclass(frozen=True)
 class Load:
-    """What some clients saw: answers and errors, and the seconds that answers took."""
+    """What some clients saw: answers and errors, and the seconds that answers took.
+
+    `server` and `client` are the seconds that an answer took of the processor, there and here.
+    """
 
     clients: int
     seconds: float
@@ -59,6 +74,8 @@ class Load:
     p50: float
     p95: float
     p99: float
+    server: float = 0.0
+    client: float = 0.0
 
     @property
     def images_per_second(self) -> float:
@@ -69,10 +86,15 @@ class Load:
 class Serving:
     """The bare model, one client, many clients, and the memory of the server with its readers, in bytes.
 
-    Memory goes up and down with the batches: it is the median in the second and in the last fifth of the time.
+    `bare` and its `latency`, the seconds for one image, are of PyTorch; `exported` is the same model in ONNX Runtime,
+    None where that cannot be. `runtime` is which of them the server answered by. Memory goes up and down with the
+    batches: it is the median in the second and in the last fifth of the time.
     """
 
     bare: BareModel
+    exported: BareModel | None
+    latency: float
+    runtime: str
     one: Load
     many: Load
     memory_before: int
@@ -82,6 +104,11 @@ class Serving:
     def share(self) -> float:
         """Of the bare model's throughput."""
         return self.many.images_per_second / self.bare.images_per_second
+
+    @property
+    def processor_share(self) -> float:
+        """Of the bare model's throughput, by the processor's time: what would arrive if nothing else ran."""
+        return self.bare.processor / max(self.many.server + self.many.client, 1e-9)
 
     @property
     def growth(self) -> float:
@@ -105,7 +132,26 @@ class Serving:
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, for JSON."""
-        return {**asdict(self), "share": self.share, "growth": self.growth, "slowest": self.slowest}
+        ratios = {name: getattr(self, name) for name in ("share", "processor_share", "growth", "slowest")}
+        return {**asdict(self), **ratios, "p99_by_latency": self.many.p99 / self.latency}
+
+    def lines(self) -> list[str]:
+        """What there is to know beside the bars."""
+        many = self.many
+        bare = [("PyTorch", self.bare), *([("ONNX Runtime", self.exported)] if self.exported else [])]
+        return [
+            *(f"bare model in {name}: {_described(found)}" for name, found in bare),
+            f"bare model in PyTorch, one image: {1000 * self.latency:.1f} ms; p99 under load is "
+            f"{many.p99 / self.latency:.1f} x that",
+            f"served by {self.runtime}: {1000 * many.server:.2f} ms of the processor an image, and "
+            f"{1000 * many.client:.2f} ms for the client: {self.processor_share:.0%} of the bare model's throughput "
+            "would arrive if nothing else ran",
+        ]
+
+
+def _described(bare: BareModel) -> str:
+    how = f"batch {bare.batch_size}, {bare.workers} x {bare.threads} threads"
+    return f"{bare.images_per_second:,.1f} images/s ({how}), {1000 * bare.processor:.2f} ms of the processor an image"
 
 
 def measure_serving(
@@ -117,25 +163,35 @@ def measure_serving(
             folder = Path(place) / "model"
             new_bundle().save(folder)
         bundle = Bundle.load(folder)
+        networks = _networks(bundle)
         log("the bare model")
-        first = bare_model(bundle, seconds / 3)
+        first = {name: bare_model(bundle, seconds / 3, networks[name]) for name in networks}
+        latency = bare_latency(bundle)
         with _server(folder, settings) as (process, port):
+            runtime = _served_by(port)
             log("one client")
-            one = asyncio.run(_load(port, 1, seconds / 5))
+            one = _watched_load(process, port, 1, seconds / 5)
             log(f"{clients} clients")
             memory: list[int] = []
             over = threading.Event()
             watch = threading.Thread(target=_watch, args=(process, memory, seconds / _SAMPLES, over))
             watch.start()
-            many = asyncio.run(_load(port, clients, seconds))
+            many = _watched_load(process, port, clients, seconds)
             over.set()
             watch.join()
         log("the bare model")
-        last = bare_model(bundle, seconds / 3)
-    bare = max(first, last, key=lambda each: each.images_per_second)
+        last = {name: bare_model(bundle, seconds / 3, networks[name]) for name in networks}
+        latency = min(latency, bare_latency(bundle))
+    bare = {name: max(first[name], last[name], key=lambda each: each.images_per_second) for name in networks}
     fifth = len(memory) // 5
     before, after = (int(np.median(part)) for part in (memory[fifth : 2 * fifth], memory[-fifth:]))
-    return Serving(bare, one, many, before, after)
+    return Serving(bare["torch"], bare.get("onnx"), latency, runtime, one, many, before, after)
+
+
+def _networks(bundle: Bundle) -> dict[str, Network]:
+    """The model in PyTorch, and in ONNX Runtime where that can be."""
+    found = choose_runtime(bundle, "auto")
+    return {"torch": partial(answer, bundle), found.name: found.network}
 
 
 def new_bundle() -> Bundle:
@@ -146,36 +202,55 @@ def new_bundle() -> Bundle:
     return Bundle(model.eval(), Preparation(size=SIZE, channels=3), names[0], names[1])
 
 
-def bare_model(bundle: Bundle, seconds: float) -> BareModel:
+def bare_model(bundle: Bundle, seconds: float, network: Network | None = None) -> BareModel:
     """Try batch sizes, with all cores for one batch and with one core for each of several, for so long in all."""
+    network = network or partial(answer, bundle)
     cores, before = len(os.sched_getaffinity(0)), torch.get_num_threads()
     ways = [(size, *way) for size in _BATCH_SIZES for way in {(1, cores), (cores, 1)}]
     found = []
     try:
         for size, workers, threads in ways:
             torch.set_num_threads(threads)
-            speed = _bare(bundle, size, workers, seconds / len(ways))
-            found.append(BareModel(speed, size, workers, threads))
+            before_it = time.process_time()
+            count, speed = _bare(bundle, network, size, workers, seconds / len(ways))
+            found.append(BareModel(speed, size, workers, threads, (time.process_time() - before_it) / count))
     finally:
         torch.set_num_threads(before)
     return max(found, key=lambda each: each.images_per_second)
 
 
-def _bare(bundle: Bundle, size: int, workers: int, seconds: float) -> float:
-    model, preparation = bundle.model.eval(), bundle.preparation
-    images = torch.rand(size, preparation.channels, preparation.size, preparation.size)
+def bare_latency(bundle: Bundle, turns: int = 40) -> float:
+    """The median of the seconds that PyTorch takes for one image, on one thread, as a worker of the server has it."""
+    image, taken, before = _images(bundle, 1), [], torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in range(turns):
+            begun = time.perf_counter()
+            answer(bundle, image)
+            taken.append(time.perf_counter() - begun)
+    finally:
+        torch.set_num_threads(before)
+    return float(np.median(taken))
+
+
+def _images(bundle: Bundle, count: int) -> torch.Tensor:
+    preparation = bundle.preparation
+    return torch.rand(count, preparation.channels, preparation.size, preparation.size)
+
+
+def _bare(bundle: Bundle, network: Network, size: int, workers: int, seconds: float) -> tuple[int, float]:
+    """How many images the model answered, that of the trial before too, and how many a second."""
+    images = _images(bundle, size)
     counts = [0] * workers
     ends = [0.0] * workers
 
     def work(number: int) -> None:
-        with torch.no_grad():
-            while time.perf_counter() < end:
-                model(images)
-                counts[number] += size
-                ends[number] = time.perf_counter()
+        while time.perf_counter() < end:
+            network(images)
+            counts[number] += size
+            ends[number] = time.perf_counter()
 
-    with torch.no_grad():
-        model(images)
+    network(images)
     begun = time.perf_counter()
     end = begun + seconds
     threads = [threading.Thread(target=work, args=(number,)) for number in range(workers)]
@@ -183,7 +258,7 @@ def _bare(bundle: Bundle, size: int, workers: int, seconds: float) -> float:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(count / (last - begun) for count, last in zip(counts, ends, strict=True))
+    return size + sum(counts), sum(count / (last - begun) for count, last in zip(counts, ends, strict=True))
 
 
 @contextmanager
@@ -207,6 +282,13 @@ def _server(folder: Path, settings: list[str]) -> Iterator[tuple[subprocess.Pope
             process.wait()
 
 
+def _served_by(port: int) -> str:
+    """The runtime that answers."""
+    with urlopen(f"http://127.0.0.1:{port}/api/model") as answered:
+        found = json.load(answered)["runtime"]
+    return f"{'ONNX Runtime' if found['name'] == 'onnx' else 'PyTorch'} {found['version']}"
+
+
 async def _until_ready(port: int) -> None:
     end = time.monotonic() + _START_SECONDS
     request = f"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
@@ -221,6 +303,15 @@ async def _until_ready(port: int) -> None:
             pass
         await asyncio.sleep(0.1)
     raise OSError(f"the server was not ready after {_START_SECONDS:.0f} s")
+
+
+def _watched_load(process: subprocess.Popen[str], port: int, clients: int, seconds: float) -> Load:
+    """The same as `_load`, with the processor's time of server and clients."""
+    server, own = _tree_seconds(process), _own_seconds()
+    found = asyncio.run(_load(port, clients, seconds))
+    count = max(1, found.answers)
+    spent = (_tree_seconds(process) - server) / count, (_own_seconds() - own) / count
+    return replace(found, server=spent[0], client=spent[1])
 
 
 async def _load(port: int, clients: int, seconds: float) -> Load:
@@ -277,13 +368,28 @@ def _watch(process: subprocess.Popen[str], memory: list[int], pause: float, over
 
 def _tree_bytes(process: subprocess.Popen[str]) -> int:
     """Resident memory of a process and of all that it started."""
-    total, left = 0, [process.pid]
+    lines = (line for text in _tree(process, "status") for line in text.splitlines())
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+
+def _tree_seconds(process: subprocess.Popen[str]) -> float:
+    """Seconds of the processor that a process and all that it started have taken, in the system too."""
+    ticks = (text.rpartition(")")[2].split()[11:13] for text in _tree(process, "stat"))
+    return sum(map(int, chain.from_iterable(ticks))) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _tree(process: subprocess.Popen[str], name: str) -> Iterator[str]:
+    """A file of the system about a process and each that it started."""
+    left = [process.pid]
     while left:
         place = Path(f"/proc/{left.pop()}")
         try:
-            status = (place / "status").read_text(encoding="utf-8", errors="replace")
+            yield (place / name).read_text(encoding="utf-8", errors="replace")
             left += [int(child) for task in place.glob("task/*/children") for child in task.read_text().split()]
         except OSError:
             continue
-        total += sum(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS"))
-    return total

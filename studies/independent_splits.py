@@ -21,21 +21,7 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.data.split_file import Division
 from parsecaps.data.splits import hold_out
-
-
-def independent_draws(count: int, share: float, seed: int) -> tuple[list[int], Division]:
-    """Rows of two independent draws, one after the other: `1 - share` to train on and `share` to test on."""
-    random = np.random.default_rng(seed)
-    train = random.permutation(count)[: round((1 - share) * count)].tolist()
-    test = random.permutation(count)[: round(share * count)].tolist()
-    division: Division = ["train" if i < len(train) else "test" for i in range(len(train) + len(test))]
-    return train + test, division
-
-
-def random_slices(count: int, share: float, seed: int) -> Division:
-    """One draw of slices, whoever they belong to."""
-    tested = set(np.random.default_rng(seed).permutation(count)[: round(share * count)].tolist())
-    return ["test" if i in tested else "train" for i in range(count)]
+from parsecaps.reproduce.leak import independent_draws, random_slices
 
 
 def leaking_share(data: DataSet, prepared: PreparedImages, rows: Sequence[int], division: Division) -> dict[str, float]:

@@ -1,13 +1,14 @@
 """A real browser for tests of pages: Debian's Chromium, driven by Playwright; without it such tests are skipped."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+from parsecaps.machine import find_browser
+
+CHROMIUM = find_browser()
 QUIET = (
     "--no-sandbox",
     "--disable-gpu",

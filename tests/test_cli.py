@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import parsecaps
-from parsecaps.cli import app
+from parsecaps.cli import COMMANDS, FIRST, app
 
 
 def run(*arguments: str) -> Result:
@@ -20,7 +20,7 @@ def run(*arguments: str) -> Result:
 def test_help_does_not_load_torch() -> None:
     code = """
 import sys
-from parsecaps.cli import app
+from parsecaps.cli import COMMANDS, FIRST, app
 try:
     app(["--help"], prog_name="parsecaps")
 except SystemExit as end:
@@ -41,6 +41,43 @@ def test_help_of_a_command_has_an_example(command: list[str]) -> None:
     result = run(*command, "--help")
     assert result.exit_code == 0
     assert f"parsecaps {' '.join(command)} " in " ".join(result.stdout.split())
+
+
+def test_the_help_has_first_what_people_need_first() -> None:
+    """The five verbs in order under their own heading, then all the others; and how to get completion."""
+    names = [command.__name__ for command, _ in COMMANDS[FIRST]]
+    assert names == ["demo", "train", "evaluate", "predict", "explain"]
+    done = subprocess.run(
+        [sys.executable, "-m", "parsecaps"],
+        env={**os.environ, "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    text = done.stdout + done.stderr
+    shown = [line.split()[1] for line in text[text.index(FIRST) :].splitlines() if line.startswith("│ ")]
+    assert shown[:5] == names
+    commands = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    assert set(shown) == {*commands, "data"} - {"report", "removed_report"}
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert "--install-completion" in text
+    assert "parsecaps demo --quick" in text
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    code = "from parsecaps.cli import app; app(prog_name='parsecaps')"
+    for words, number, found in (("parsecaps tr", "1", "train"), ("parsecaps doctor --cl", "2", "--clear-cache")):
+        ask = {"_PARSECAPS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": number}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **ask},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.stdout.split() == [found], done.stderr
 
 
 def test_version() -> None:
@@ -73,8 +110,12 @@ def test_summary_takes_head_classes_and_concepts() -> None:
         (["summary", "medcal"], "did you mean 'medical'?"),
         (["summary", "tiny", "--size", "12"], "give at least 28"),
         (["summary", "tiny", "--head", "both"], "choose 'parallel' or 'bottleneck'"),
-        (["summary", "tiny", "--json", "no/such/folder.json"], "is not there"),
+        (["summary", "tiny", "--json", "no/such/folder.json"], "is not there; mkdir -p no/such makes it"),
         (["summary", "tiny", "--json", "."], "is a folder"),
+        (["serve", "--token-file", "none"], "none: No such file or directory; ls "),
+        (["doctor", "--yes"], "run parsecaps doctor --clear-cache --yes"),
+        (["demo", "--quick", "--config", "mine.yaml"], "--quick and --config mine.yaml both name settings"),
+        (["train", "--resume", "old", "phantom"], "parsecaps train --resume old"),
     ],
 )
 def test_a_mistake_costs_one_line(

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
-from parsecaps.cli.audit import stage_progress
+from parsecaps.cli.progress import showing_stages
 from tests.training.make import TINY
 
 SETTINGS = [*TINY, "model.kind=PlainCNN", "model.head=bottleneck"]
@@ -53,7 +53,7 @@ def test_other_data_and_a_model_without_its_run(trained: Path, tmp_path: Path) -
 
 
 def test_a_log_gets_two_lines_for_each_stage(capsys: pytest.CaptureFixture[str]) -> None:
-    with stage_progress() as progress:
+    with showing_stages(ends=True) as progress:
         for stage, total in (("maps", 40), ("concepts", 1)):
             for done in range(total + 1):
                 progress(stage, done, total)

@@ -81,7 +81,10 @@ def test_without_any_object_it_is_one_line(model: Path, tmp_path: Path, monkeypa
         refused(run(model, image, "--dicom", "out"), f"{image.name} {reason}")
     refused(run(model, "phantom:n=2,size=32", "--dicom", "out"), "is not a DICOM file")
     assert not list(tmp_path.glob("*.html"))
-    assert not list(tmp_path.glob("out/*"))
+    assert not Path("out").exists()
+    Path("there").mkdir()
+    refused(run(model, photo, "--dicom", "there"), "photo.png is not a DICOM file")
+    assert Path("there").is_dir()  # it is not ours to remove
     refused(run(model, nobody, "--dicom", photo), "photo.png is a file, not a folder")
     whole = builtins.__import__
 

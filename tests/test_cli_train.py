@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
-from parsecaps.cli.train import describe
+from parsecaps.cli.progress import describe
 from parsecaps.stopping import TerminatedError
 from parsecaps.training.callbacks import Progress
 from tests.training.make import TINY

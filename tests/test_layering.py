@@ -24,8 +24,10 @@ VAGUE_NAMES = {"common", "helper", "helpers", "misc", "util", "utils"}
 # A unit is a direct child of the package: a folder or a single module. Each may import only what stands before it.
 FLOW = [
     *(
+        "extras",
         "stopping",
         "processes",
+        "threads",
         "stored",
         "types",
         "config",
@@ -37,8 +39,9 @@ FLOW = [
         "prediction",
         "metrics",
         "run",
+        "machine",
     ),
-    *("training", "explain", "audit", "discovery", "report", "export", "pipeline", "serve"),
+    *("training", "explain", "audit", "discovery", "report", "export", "pipeline", "reproduce", "serve"),
 ]
 MAY_NOT_IMPORT = {unit: set(FLOW[i + 1 :]) for i, unit in enumerate(FLOW)}
 # The mathematics and the data stand alone, and `explain` works on any model through its output and a recorder.
@@ -46,6 +49,7 @@ MAY_NOT_IMPORT["functional"] |= {"stored", "types", "config"}
 MAY_NOT_IMPORT["nn"] |= {"stored", "config"}
 MAY_NOT_IMPORT["data"] |= {"functional", "nn", "models"}
 MAY_NOT_IMPORT["metrics"] |= {"functional", "nn", "models", "data", "text"}
+MAY_NOT_IMPORT["serve"] |= {"reproduce"}  # a server trains nothing
 # Outside packages, where they are limited: beside the standard library.
 MAY_IMPORT_OUTSIDE: dict[str, set[str]] = {"functional": {"torch"}}
 # Only the command line and `python -m parsecaps` know the command line.

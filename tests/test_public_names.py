@@ -15,11 +15,14 @@ PUBLIC: dict[str, set[str]] = {
     },
     "parsecaps.functional": {
         *("entmax", "squash", "class_loss", "presentation_loss", "triplet_loss", "reconstruction_loss"),
-        *("diversity_loss", "consistency_loss"),
+        *("diversity_loss", "consistency_loss", "margin_loss"),
     },
     "parsecaps.models": {
-        *("MODELS", "EfficientNetLite0", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "ResNet18"),
+        *("MODELS", "CapsNet", "EfficientNetLite0", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "ResNet18"),
+        *("DeepCaps", "OrthCaps", "ARCapsNet", "EfficientCapsNet", "ThreeLayerCaps"),
         *("imagenet_weights", "load_model"),
+        *("ResNet34", "DenseNet121", "EfficientNetB0", "GoogLeNet", "VGG19", "SqueezeNet", "ProtoCaps"),
+        *("CBM", "CEM", "CCNN", "CoherentCNN", "ConvVGG16"),
     },
     "parsecaps.training": {
         *("TERMS", "Callbacks", "DivergedError", "Loss", "Objective", "Progress", "Term", "TermContext"),
@@ -76,4 +79,5 @@ def test_what_flows_between_the_rooms_keeps_its_fields() -> None:
     assert Batch._fields[:3] == ("image", "label", "concepts")
     assert Output._fields == (
         *("logits", "class_capsules", "concept_capsules", "presence", "global_capsule", "reconstruction"),
+        *("concept_features", "concept_weights"),
     )

@@ -2,7 +2,7 @@
 import { certainty } from "./certainty.js";
 import { element } from "./elements.js";
 import { percent, signed } from "./numbers.js";
-import { change, logits, softmax } from "./reasoning.js";
+import { change, logits, softmax, values } from "./reasoning.js";
 import { falling } from "./verdict.js";
 
 /** @typedef {import("./types.js").Case} Case */
@@ -27,7 +27,7 @@ const BESIDE =
  * @param {(corrected: Corrected | null) => void} onCorrect is called with what follows when concepts are set by hand
  */
 export function interventions(model, theCase, onCorrect) {
-  const { reasoning } = model, { reasons } = theCase;
+  const reasoning = theCase.reasoning ?? model.reasoning, { reasons } = theCase;
   if (reasoning && reasons) return new Interventions(model, theCase, reasoning, reasons, onCorrect).section;
   if (reasoning || !theCase.concepts.length) return null;
   const heading = element("h3", {}, "Correct a concept");
@@ -65,7 +65,8 @@ class Interventions {
 
   /** @param {string} sentence */
   build(sentence) {
-    const first = this.columns[0].k, matters = (/** @type {number} */ j) => Math.abs(this.seen[j] * this.reasoning.weight[first][j]);
+    const first = this.columns[0].k, weighed = values(this.reasoning, this.seen);
+    const matters = (/** @type {number} */ j) => Math.abs(weighed[j] * this.reasoning.weight[first][j]);
     const order = this.rows.map((_, j) => j).sort((a, b) => matters(b) - matters(a));
     const head = element(
       "tr",
@@ -137,7 +138,7 @@ class Interventions {
 
   addUp() {
     const { reasoning, seen, settings } = this;
-    const now = change(reasoning, seen, settings), sums = logits(reasoning, now);
+    const now = change(reasoning, seen, settings), sums = logits(reasoning, now), weighed = values(reasoning, now);
     const chances = softmax(sums.map((value) => value / reasoning.temperature));
     this.rows.forEach(({ row, select, slider, presence, cells }, j) => {
       const to = settings[j];
@@ -145,7 +146,7 @@ class Interventions {
       if (typeof to !== "number") slider.value = String(now[j]);
       row.classList.toggle("changed", now[j] !== seen[j]);
       presence.textContent = now[j].toFixed(2);
-      this.fill(cells, (k) => signed(now[j] * reasoning.weight[k][j]));
+      this.fill(cells, (k) => signed(weighed[j] * reasoning.weight[k][j]));
     });
     this.fill(this.bias.cells, (k) => signed(reasoning.bias[k]));
     this.fill(this.sum.cells, (k) => signed(sums[k]));

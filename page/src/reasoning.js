@@ -20,12 +20,26 @@ export function change(reasoning, presence, settings) {
   return now;
 }
 
+const LEAST = 1e-7; // from 0 and 1: presences beyond have no finite value behind them
+
+/**
+ * What is weighed: the presences, or the numbers behind them.
+ * @param {Reasoning} reasoning
+ * @param {number[]} presence
+ */
+export function values({ scale }, presence) {
+  if (scale === "presence") return presence;
+  const inside = presence.map((each) => Math.min(Math.max(each, LEAST), 1 - LEAST));
+  return inside.map((each) => (scale === "logit" ? Math.log(each / (1 - each)) : Math.atanh(each)));
+}
+
 /**
  * @param {Reasoning} reasoning
  * @param {number[]} presence
  */
 export function logits(reasoning, presence) {
-  return reasoning.bias.map((bias, k) => presence.reduce((sum, value, j) => sum + value * reasoning.weight[k][j], bias));
+  const weighed = values(reasoning, presence);
+  return reasoning.bias.map((bias, k) => weighed.reduce((sum, value, j) => sum + value * reasoning.weight[k][j], bias));
 }
 
 /**

@@ -3,8 +3,10 @@ import { element } from "./elements.js";
 
 /** @typedef {import("./types.js").Tree} Tree */
 
+const READABLE = 12; // nodes side by side
+
 /**
- * The buttons, null for a tree with a single level. At first only the top level is open.
+ * The buttons, null for a tree with a single level. At first it is open as far down as it can be read.
  * @param {Tree} tree
  * @param {SVGElement} svg its drawing: what belongs to a level says so in `data-level`
  * @param {() => void} onClose is called before a level is closed
@@ -30,7 +32,8 @@ export function levelControl(tree, svg, onClose) {
     status.textContent = `${open} of ${levels.length} levels open, down to ${names.get(lowest)}`;
   }
 
-  show(1);
+  const tooWide = levels.findIndex((level) => tree.nodes.filter((node) => node.level === level).length > READABLE);
+  show(tooWide < 0 ? levels.length : Math.max(tooWide, 1));
   return element("div", { class: "levels control" }, next, all, fewer, status);
 }
 

@@ -37,7 +37,7 @@ export function trees(theCase, frame) {
       { class: "soft" },
       "From the top down, neighbouring capsules on each grid and the routes that carried most of the evidence; " +
         `exact zeros are left out. ${parents} `,
-      element("span", { class: "control" }, "Open it level by level, and choose a node to see the region it rests on."),
+      element("span", { class: "control" }, "Close and open it level by level, and choose a node to see the region it rests on."),
     ),
     without,
     ...figures.map(({ figure }) => figure),

@@ -51,6 +51,7 @@
  * @property {number[]} absent
  * @property {number[]} threshold
  * @property {number[]} group
+ * @property {"presence" | "logit" | "activation"} scale
  *
  * @typedef {object} Counterfactual
  * @property {Record<string, boolean>} changes
@@ -83,6 +84,7 @@
  * @property {Tree[]} trees
  * @property {KnownNeighbour[]} similar
  * @property {Reasons | null} reasons
+ * @property {Reasoning | null} reasoning of this image alone, before that of the model
  * @property {{lines: string[]} | null} strict
  * @property {Traversal[]} traversals
  * @property {string[]} notes

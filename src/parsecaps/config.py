@@ -27,10 +27,14 @@ _REMOVED = {"training.mask_weight": 0.0, "training.measure_weight": 0.0}  # sinc
 Auto = Literal["auto"]
 Balance = Literal["none", "weights", "sampling"]
 Precision = Literal[32, "bf16"]
-OptimizerName = Literal["muon", "adamw"]
+OptimizerName = Literal["muon", "adamw", "adam", "sgd", "rmsprop"]
+ScheduleName = Literal["cosine", "steps"]
 Device = Literal["auto", "cpu", "cuda"]
 Risk = Annotated[float, Field(gt=0, lt=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+LossWeight = Annotated[float, Field(ge=0)] | Auto  # auto: what the model was published with (`losses` of its class)
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Margins = tuple[Fraction, Fraction, Annotated[float, Field(ge=0)]]  # long enough, short enough, weight of the others
 ImageSize = Annotated[int, Field(ge=SMALLEST_IMAGE, le=LARGEST_IMAGE)]
 
 
@@ -113,12 +117,30 @@ class TrainingSection(Section):
     start_rate: float = Field(default=1.0, ge=0, le=1)
     weight_decay: float = Field(default=0.01, ge=0)
     warm_up_epochs: NonNegativeInt = 5
+    schedule: ScheduleName = "cosine"
+    decay: float = Field(default=0.5, gt=0, le=1)
+    decay_epochs: float = Field(default=10.0, gt=0)
+    lowest_rate: float = Field(default=0.0, ge=0)
     max_grad_norm: float = Field(default=1.0, gt=0)
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     mixup: Annotated[float, Field(ge=0)] | Auto = "auto"
-    presentation_weight: float = Field(default=0.5, ge=0)
-    triplet_weight: float = Field(default=0.1, ge=0)
-    reconstruction_weight: float = Field(default=0.0005, ge=0)
+    classification_weight: LossWeight = "auto"
+    presentation_weight: LossWeight = "auto"
+    triplet_weight: LossWeight = "auto"
+    reconstruction_weight: LossWeight = "auto"
+    concept_cross_entropy_weight: LossWeight = "auto"
+    semantic_weight: LossWeight = "auto"
+    counter_weight: LossWeight = "auto"
+    uniqueness_weight: LossWeight = "auto"
+    coherence_weight: LossWeight = "auto"
+    margin_weight: LossWeight = "auto"
+    margins: Margins = (0.9, 0.1, 0.5)
+    class_reconstruction_weight: LossWeight = "auto"
+    attribute_weight: LossWeight = "auto"
+    image_reconstruction_weight: LossWeight = "auto"
+    prototype_weight: LossWeight = "auto"
+    prototype_warm_up: NonNegativeInt = 100
+    prototype_push: PositiveInt = 10
     diversity_weight: float = Field(default=0.3, ge=0)
     consistency_weight: Annotated[float, Field(ge=0)] | Auto = "auto"
     class_balance: Balance | Auto = "auto"

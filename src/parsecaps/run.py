@@ -214,8 +214,8 @@ class Run:
             for name, value in (values or dict.fromkeys(found[section] or {})).items():
                 there = (found[section] or {}).get(name)
                 if f"{section}.{name}" not in may_differ and value not in ("auto", there):
-                    reason = f"{section}.{name}={there}, but {value} is wanted; choose another folder"
-                    raise ValueError(f"{self.folder} was trained with {reason}")
+                    reason = f"{section}.{name}={there}, but {value} is wanted"
+                    raise ValueError(f"{self.folder} was trained with {reason}; choose another folder")
 
     @property
     def threads(self) -> int:
@@ -244,12 +244,13 @@ class Run:
 
     def open_data(self) -> DataSet:
         """List the cases anew."""
+        again = f"put the data back, or set data.path in {self.config_file}"
         try:
             return open_all(self.config.data)
         except OSError as error:
-            raise FileNotFoundError(f"{error}; it is the data.path of {self.config_file}") from None
+            raise FileNotFoundError(f"{error}; {again}") from None
         except ValueError as error:
-            raise ValueError(f"{error}; it is the data.path of {self.config_file}") from None
+            raise ValueError(f"{error}; {again}") from None
 
     @cached_property
     def division(self) -> Division:
@@ -308,7 +309,7 @@ class Run:
         try:
             return Scores.from_dict(_read_json(self.scores_file))
         except ValueError as error:
-            raise ValueError(f"{self.scores_file}: {error}") from None
+            raise ValueError(f"{self.scores_file}: {error}; parsecaps evaluate {self.folder} writes it anew") from None
 
     def remove_unfinished(self) -> None:
         """Remove what a killed process left: files and a bundle that had not got their names yet, and nothing else.

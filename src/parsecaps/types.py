@@ -22,6 +22,8 @@ class Batch(NamedTuple):
         - image: (B, channels, size, size)
         - label: (B,) int64, -1 = unknown
         - concepts: (B, m), 1 = present, 0 = absent, NaN = unknown; None where no concepts are named
+        - mask: (B, 1, h, w), how much of each place the lesion covers, from 0 to 1, on a grid of its own; zeros where
+          it is not known; None where no loss asks for it
 
     With several `views`, the first B / views rows come again that many times, each time changed in another way. Where
     images were `mixed`, each with another of the batch, so are concepts; `label` is of the larger share.
@@ -32,6 +34,7 @@ class Batch(NamedTuple):
     concepts: Tensor | None = None
     views: int = 1
     mixed: Mixed | None = None
+    mask: Tensor | None = None
 
 
 class Output(NamedTuple):
@@ -48,6 +51,9 @@ class Output(NamedTuple):
         - presence: (B, m), in [0, 1): the length of each concept capsule, or a number of its own where there is none
         - global_capsule: (B, 1, m), sums to 1 over the concepts
         - reconstruction: (B, channels, size, size), where it was asked for
+        - concept_features: (B, m, ...), what a model's own losses want to know of each concept beside its presence
+        - concept_weights: (B, num_classes, m), by what each logit grows with each presence, where logits are linear in
+          the presences of an image with weights of its own
     """
 
     logits: Tensor
@@ -56,3 +62,5 @@ class Output(NamedTuple):
     presence: Tensor | None = None
     global_capsule: Tensor | None = None
     reconstruction: Tensor | None = None
+    concept_features: Tensor | None = None
+    concept_weights: Tensor | None = None

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.audit.redundancy import capsule_similarity
-from parsecaps.models import ParseCaps, PlainCNN
+from parsecaps.models import CapsNet, ParseCaps, PlainCNN
 
 
 class Given(nn.Module):
@@ -68,6 +68,19 @@ def test_every_capsule_layer_of_a_model_in_order() -> None:
     assert next(each for each in found if each.layer == "concepts.readout").mean == pytest.approx(
         np.mean(above), abs=1e-5
     )
+
+
+@pytest.mark.parametrize("routing", ["dynamic", "none"])
+def test_the_capsules_of_other_networks_are_found(routing: str) -> None:
+    model = CapsNet.from_preset("tiny", num_classes=5, routing=routing)
+    found = capsule_similarity(model, [torch.rand(2, 1, 32, 32)])
+    assert [(each.capsules, each.dim) for each in found] == [(256, 4), (5, 8)]
+    with torch.no_grad():
+        torch.manual_seed(1)
+        image = torch.rand(1, 1, 32, 32)
+        directions = torch.nn.functional.normalize(model.eval()(image).class_capsules[0], dim=-1)
+    pairs = [float(directions[i] @ directions[j]) for i in range(5) for j in range(i)]
+    assert capsule_similarity(model, [image])[-1].mean == pytest.approx(np.mean(pairs), abs=1e-5)
 
 
 def test_a_plain_network_stands_beside_by_its_feature_maps() -> None:

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from parsecaps.audit.cases import Values, model_values
-from parsecaps.audit.route_ablation import CutMeasures, RouteCuts, summarise_cuts
-from parsecaps.models import ParseCaps
+from parsecaps.audit.route_ablation import CutMeasures, RouteCuts, can_be_cut, summarise_cuts
+from parsecaps.explain import Target, route_relevance
+from parsecaps.models import CapsNet, ParseCaps, PlainCNN
 from parsecaps.nn import record_couplings, replace_couplings
 from parsecaps.nn.couplings import Coupling
 
@@ -109,6 +110,27 @@ def test_the_network_is_left_as_it_was() -> None:
         torch.testing.assert_close(model(image).logits, before, rtol=0, atol=0)
         assert not torch.equal(model(1 - image).logits, before)
     assert not model.primary._forward_hooks
+
+
+def test_routes_to_classes_can_be_cut_too() -> None:
+    """The first layers run again, as they are no tree's."""
+    torch.manual_seed(0)
+    model, image = CapsNet.from_preset("tiny", num_classes=3).eval(), torch.rand(2, 1, 32, 32)
+    assert can_be_cut(model)
+    assert not can_be_cut(CapsNet.from_preset("tiny", num_classes=3, routing="none"))
+    assert not can_be_cut(PlainCNN(num_classes=3, image_size=32))
+
+    def scores(image: Tensor) -> Tensor:
+        with torch.no_grad():
+            return model(image).logits
+
+    ((brought,),) = route_relevance(model, image, [Target("classes", 1)])
+    cuts = RouteCuts(model, scores, image)
+    found = cuts.measure([0, 1], [1, 1], [brought], np.random.default_rng(0))
+    np.testing.assert_allclose(found.shown[:, 0], scores(image)[:, 1], rtol=1e-5)
+    assert (np.diff(found.shown[:, :3]) < 0).all()
+    assert (found.shown[:, 1:3] < found.random[:, 1:3]).all()
+    assert (found.shown[:, 1:3] <= found.strongest[:, 1:3]).all()
 
 
 def _modules(model: ParseCaps) -> list[Coupling]:

@@ -19,7 +19,7 @@ from studies.routes import without_content
 from tests.training.make import PHANTOM
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("speed", "data", "training", "routes", "explanation", "serving", "house")
+NAMES = ("speed", "data", "training", "routes", "routing", "explanation", "serving", "house")
 
 
 def run(*arguments: str) -> Result:
@@ -68,6 +68,7 @@ def test_without_the_source_one_line_says_where_they_are(tmp_path: Path, monkeyp
     [
         (["speed", "--preset", "tinny"], "did you mean 'tiny'?"),
         (["speed", "--json", "no/such/folder.json"], "is not there"),
+        (["routing", "--json", "no/such/folder.json"], "is not there"),
         (["routes"], "give --out"),
         (["routes", "no-such-data", "--out", "o"], "no-such-data"),
         (["routes", "--out", "o", "--set", "training.epoch=3"], "did you mean 'training.epochs'?"),

@@ -39,11 +39,11 @@ def test_the_bare_model_is_tried_in_several_ways() -> None:
 
 
 def test_bars() -> None:
-    bare = BareModel(100.0, 32, 2, 1)
-    good = Serving(bare, load(clients=1, p50=0.06), load(), 10**9, 10**9)
+    bare = BareModel(100.0, 32, 2, 1, 0.02)
+    good = Serving(bare, bare, 0.1, "PyTorch", load(clients=1, p50=0.06), load(), 10**9, 10**9)
     assert good.share == pytest.approx(0.9)
     assert [met for *_, met in good.bars()] == [True] * 4
-    bad = Serving(bare, load(clients=1, p50=0.04), load(answers=700, errors=1), 10**9, 11 * 10**8)
+    bad = Serving(bare, None, 0.1, "PyTorch", load(clients=1, p50=0.04), load(answers=700, errors=1), 10**9, 11 * 10**8)
     assert [met for *_, met in bad.bars()] == [False] * 4
     assert bad.as_dict()["growth"] == pytest.approx(0.1)
     assert serving_table([good.one, good.many]).row_count == 2

@@ -150,7 +150,7 @@ def test_without_preamble_and_transfer_syntax(tmp_path: Path) -> None:
 def test_a_missing_plugin_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_dicom(tmp_path / "a.dcm", CT, syntax=JPEG2000Lossless)
     monkeypatch.setattr("pydicom.pixels.decoders.base.Decoder.available_plugins", ("gdcm",))
-    with pytest.raises(DefectError, match=r"is compressed as JPEG 2000 .*pip install pylibjpeg pylibjpeg-openjpeg"):
+    with pytest.raises(DefectError, match=r"is compressed as JPEG 2000 .*run pip install 'parsecaps\[dicom\]'"):
         decode_image(path, None)
 
 

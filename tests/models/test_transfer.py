@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from parsecaps.models import ParseCaps, PlainCNN, PretrainedModel
+from parsecaps.models import CapsNet, ParseCaps, PlainCNN, PretrainedModel
 from parsecaps.models.transfer import Transfer, transfer, trunk_settings
 
 CLASSES = ("nevus", "melanoma")
@@ -315,3 +315,19 @@ def test_whoever_is_shared_answers_as_before_and_nobody_else_is_touched(
             for row, word in enumerate(here):
                 want = theirs[there.index(word)] if word in there else before[name][row]
                 assert torch.equal(mine[row], want), (name, word)
+
+
+def test_class_capsules_are_taken_by_name_and_a_decoder_of_other_classes_is_not() -> None:
+    first, second = (CapsNet.from_preset("tiny", num_classes=n) for n in (3, 2))
+    names = {"classes": ("a", "b", "c")}, {"classes": ("c", "a")}
+    found = transfer(second, first.state_dict(), *names)
+    assert found.adapted == {"classes.votes.weight": "2 of 2 classes by name"}
+    torch.testing.assert_close(second.classes.votes.weight, first.classes.votes.weight[:, :, [2, 0]])
+    torch.testing.assert_close(second.primary.convolution.weight, first.primary.convolution.weight)
+    assert {name for name in found.new if name.startswith("decoder.")} == {
+        name for name in second.state_dict() if name.startswith("decoder.")
+    }
+    third = CapsNet.from_preset("tiny", num_classes=3)
+    other = {"classes": ("x", "y", "z")}
+    assert any(name.startswith("decoder.") for name in transfer(third, first.state_dict(), names[0], other).new)
+    assert not transfer(third, first.state_dict(), names[0], names[0]).new

@@ -140,7 +140,6 @@ def test_a_node_opens_its_region_by_keyboard(tab: Any, told: list[Explanation], 
     tree = told[0].trees[0]
     nodes = tab.locator(".case[data-number='1'] .tree:visible circle[role=button]")
     assert nodes.count() == len(tree.nodes) > 2
-    tab.locator(".case[data-number='1'] .tree:visible").get_by_text("Open all").click()
     nodes.nth(2).focus()
     tab.keyboard.press(key)
     top, left, bottom, right = tree.nodes[2].region

@@ -23,6 +23,7 @@ from parsecaps.report.explanation_document import (
 )
 from tests.audit.make_audit import make_cost
 from tests.explain.make_explained import DATA, make_bundle
+from tests.explain.rival_models import make
 from tests.report.make_schema import SCHEMA
 
 
@@ -43,7 +44,8 @@ def test_documents_are_as_the_schema_says(full: list[Explanation], pictures: boo
     checker = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
     without_concepts = Explainer(make_bundle(open_data(DATA), "cnn")).explain(torch.rand(3, 32, 32))
     parallel = Explainer(make_bundle(open_data(DATA), "parallel")).explain(torch.rand(3, 32, 32))
-    for cases in (full, [without_concepts], [parallel]):
+    by_image = [Explainer(make("vectors")).explain(torch.rand(3, 32, 32)) for _ in range(2)]
+    for cases in (full, [without_concepts], by_image, [parallel]):
         document = explanation_document(cases, title="Some", errors=["d.png is no image"], pictures=pictures)
         plain = json.loads(json.dumps(document.to_dict()))
         checker.validate(plain)

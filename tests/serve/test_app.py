@@ -146,6 +146,26 @@ def test_drop_example_report_and_a_new_start(opened: Any, server: Running, tmp_p
     assert not opened.get_by_role("button", name="Save the report").is_visible()
 
 
+def test_a_pasted_image_is_answered(opened: Any, server: Running) -> None:
+    """A picture on the clipboard, as a copy from a viewer puts it there; a text is left alone."""
+    opened.goto(server.address)
+    paste = """([kind, content]) => {
+        const held = new DataTransfer();
+        if (kind === "text") held.setData("text/plain", content);
+        else held.items.add(new File([new Uint8Array(content)], "image.png", {type: "image/png"}));
+        document.body.dispatchEvent(new ClipboardEvent("paste", {clipboardData: held, bubbles: true}));
+    }"""
+    opened.evaluate(paste, ["text", "nevus"])
+    assert opened.locator("#status").inner_text() == ""
+    opened.evaluate(paste, ["file", list(NEVUS.read_bytes())])
+    case = opened.locator(".case:visible")
+    case.locator(".answer").wait_for()
+    assert case.locator("h2").inner_text() == "image.png"
+    (said,) = server.results(("image.png", NEVUS.read_bytes()))
+    shown = case.locator(".answer").inner_text()
+    assert all(name in shown for name in (said["set"] if said["abstain"] else [said["class"]]))
+
+
 def test_a_review_by_mouse_and_by_keyboard(opened: Any, reviewing: Running) -> None:
     opened.goto(reviewing.address)
     assert "Those that you review are kept" in opened.locator("#drop").inner_text()
@@ -198,6 +218,15 @@ def test_a_review_by_mouse_and_by_keyboard(opened: Any, reviewing: Running) -> N
     case.locator("input[value=agree]").check()
     case.get_by_role("button", name="Save the review").click()
     _until(lambda: len(store.reviews()) == 2)
+    case.get_by_text("Earlier reviews of this image").click()
+    items = case.locator(".earlier li")
+    items.nth(1).wait_for()
+    assert (
+        f"Ann disagrees with {found.said['class']}: {right}; blue-whitish veil present, 3 marks"
+        in items.nth(0).inner_text()
+    )
+    assert "quite sure" in items.nth(0).inner_text()
+    assert f"Ann agrees: {found.said['class']}" in items.nth(1).inner_text()
     again = store.reviews()[1]
     assert (again.verdict, again.label) == ("agree", again.said["class"])
     assert len(again.concepts) == 7
@@ -252,8 +281,7 @@ def test_axe_finds_no_serious_fault(opened: Any, reviewing: Running, scheme: str
     opened.get_by_text("2 images, the most").wait_for()
     opened.locator(".case:visible .setting input").first.fill("0.5")
     opened.locator(".case:visible").get_by_role("button", name="Add a box by keyboard").click()
-    for button in opened.locator(".tree:visible").get_by_text("Open all").all():
-        button.click()
+    opened.locator(".case:visible").get_by_text("Earlier reviews of this image").click()
     assert serious_faults(opened) == []
     assert opened.evaluate("document.documentElement.scrollWidth") <= width
 

@@ -36,7 +36,7 @@ def test_schemathesis_finds_nothing(guarded: Running, mode: GenerationMode) -> N
 
         check()
         checked.add(operation.label)
-    with_files = {"POST /api/predict", "POST /api/explain", "POST /api/review/images"}
+    with_files = {"POST /api/predict", "POST /api/explain", "POST /api/review/images", "POST /api/review/earlier"}
     asking = with_files | {"POST /api/review", "GET /api/examples/{number}"}
     others = {"GET /api/model", "GET /api/examples", "GET /api/review", "GET /api/review/manifest"}
     others |= {"GET /healthz", "GET /readyz", "GET /metrics"}

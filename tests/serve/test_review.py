@@ -119,6 +119,26 @@ def test_a_dicom_is_kept_without_its_patient(reviewing: Running, tmp_path: Path)
     assert [row["frame"] for row in of_study] == ["", "1"]
 
 
+def test_earlier_reviews_are_found_by_the_image(reviewing: Running, tmp_path: Path) -> None:
+    """Also those of a DICOM with another patient's name; asking keeps nothing."""
+    (kept,) = keep(reviewing, ("other.png", MELANOMA.read_bytes()))
+    for who in ("Ann", "Bob"):
+        say(reviewing, kept["image"], reviewer=who, comment=f"by {who}")
+    unseen = write_dicom(tmp_path / "a.dcm", colour(33, 33)).read_bytes()
+    store = reviewing.service.reviews
+    assert store is not None
+    before = store.num_bytes
+    files = [("again.png", MELANOMA.read_bytes()), ("a.dcm", unseen), ("a.txt", b"no image")]
+    answer = reviewing.post(*files, to="/api/review/earlier")
+    assert answer.status_code == 200, answer.text
+    found, none, bad = answer.json()["files"]
+    assert [(each["reviewer"], each["comment"]) for each in found["reviews"]] == [("Ann", "by Ann"), ("Bob", "by Bob")]
+    assert (found["error"], none) == (None, {"file": 1, "reviews": [], "error": None})
+    assert bad["error"].startswith("a.txt is not an image")
+    assert store.num_bytes == before
+    assert reviewing.left_files() == []
+
+
 def test_without_review_nothing_is_kept_and_there_is_no_route(server: Running) -> None:
     assert server.client.get("/api/model").json()["review"] is False
     for method, path in (("POST", "/api/review"), ("POST", "/api/review/images"), ("GET", "/api/review/manifest")):

@@ -47,6 +47,14 @@ def test_size_follows_the_files(side: int, preset: str, size: int) -> None:
     assert f"model.image_size: {size} (images are {side} px wide)" in text
 
 
+def test_a_rival_gets_the_size_that_it_was_published_for() -> None:
+    config, text = settle(drawn(200), "model.kind=CapsNet")
+    assert (config.model.preset, config.model.image_size, config.model.num_concepts) == ("medical", 64, 0)
+    assert "model.image_size: 64 (images are 200 px wide; CapsNet was published for 64)" in text
+    assert settle(drawn(50), "model.kind=CapsNet")[0].model.image_size == 64
+    assert settle(drawn(28), "model.kind=CapsNet")[0].model.image_size == 28
+
+
 def test_few_images_are_not_large(monkeypatch: pytest.MonkeyPatch) -> None:
     config, text = settle(drawn(512))
     assert config.model.image_size == 112

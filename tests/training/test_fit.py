@@ -20,8 +20,8 @@ from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.checkpoint import read_checkpoint, read_tensors
 from parsecaps.training.fit import train_run
 from parsecaps.training.loop import DivergedError
-from parsecaps.training.objective import EpochMeans
-from parsecaps.training.terms import TERMS, Loss, Term, TermContext
+from parsecaps.training.objective import TERMS, EpochMeans
+from parsecaps.training.terms import Loss, Term, TermContext
 from parsecaps.types import Batch, Output
 from tests.data.make import folder_of_pictures
 from tests.prediction.make import predict_one
@@ -79,6 +79,16 @@ def test_tensorboard_has_the_curves(run: Run) -> None:
     events.Reload()
     losses = [event.value for event in events.Scalars("val_loss")]
     assert losses == pytest.approx([row["val_loss"] for row in run.history])
+
+
+def test_without_tensorboard_a_run_has_no_logs_and_the_same_history(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parsecaps.training.processes.is_installed", lambda module: module != "tensorboard")
+    other = train_run(load_config(run.config_file), run_folder=tmp_path / "run")
+    assert run.log_folder.is_dir()
+    assert not other.log_folder.exists()
+    assert [row["val_loss"] for row in other.history] == [row["val_loss"] for row in run.history]
 
 
 def test_the_same_seed_gives_the_same_run_and_another_does_not(run: Run, tmp_path: Path) -> None:

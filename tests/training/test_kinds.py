@@ -5,12 +5,17 @@ from pathlib import Path
 import pytest
 
 from parsecaps.config import load_config
+from parsecaps.data.cases import Case
+from parsecaps.models import MODELS
 from parsecaps.prediction.bundle import Bundle
+from parsecaps.training import Callbacks
+from parsecaps.training.build import usual_concepts
 from parsecaps.training.fit import train_run
+from tests.data.make import folder_of_pictures
 from tests.training.make import PHANTOM, skewed_manifest
 
 
-@pytest.mark.parametrize("kind", ["FlatCaps", "PlainCNN", "ResNet18", "EfficientNetLite0"])
+@pytest.mark.parametrize("kind", ["FlatCaps", "PlainCNN", "ResNet18", "EfficientNetLite0", "GoogLeNet"])
 def test_a_baseline_trains_with_concepts(kind: str, tmp_path: Path) -> None:
     config = load_config(None, [*PHANTOM, f"model.kind={kind}", "training.epochs=1", "model.head=bottleneck"])
     train_run(config, run_folder=tmp_path / "run")
@@ -37,3 +42,67 @@ def test_images_without_concepts_are_not_reconstructed_by_a_model_that_cannot(tm
 def test_unknown_kinds_and_presets(setting: str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=reason):
         train_run(load_config(None, [*PHANTOM, "model.kind=FlatCaps", setting]), run_folder=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("CBM", ["model.settings.mode=independent", "training.ema=0.9"]),
+        ("CBM", ["model.settings.mode=sequential"]),
+        ("CEM", ["training.mixup=0.4", "training.consistency_weight=1"]),
+        ("CCNN", []),
+        ("CoherentCNN", ["training.mixup=0.4"]),
+    ],
+)
+def test_a_concept_model_trains_with_its_own_losses(kind: str, settings: list[str], tmp_path: Path) -> None:
+    config = load_config(None, [*PHANTOM, f"model.kind={kind}", "training.epochs=1", *settings])
+    run = train_run(config, run_folder=tmp_path / "run")
+    (row,) = run.history
+    for name in MODELS[kind].losses:
+        assert row[f"train_{name}"] > 0
+        assert row[f"val_{name}"] > 0
+    assert Bundle.load(tmp_path / "run" / "bundle").model.num_concepts == 7
+
+
+def test_classes_start_from_what_is_usual_in_them() -> None:
+    nan = float("nan")
+    known = [(1.0, 0.0, nan), (1.0, 1.0, nan), (0.0, 1.0, nan), (1.0, nan, 1.0), (0.0, 0.0, 0.0)]
+    rows = zip((0, 0, 1, 1, -1), known, strict=True)
+    cases = [Case(Path("x"), label, "p", concepts=concepts) for label, concepts in rows]
+    model = MODELS["CCNN"].from_preset("tiny", num_classes=3)
+    assert usual_concepts(cases, model).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("kind", ["CBM", "CEM", "CCNN", "CoherentCNN"])
+def test_data_without_concepts_are_refused_before_training(kind: str, tmp_path: Path) -> None:
+    folder_of_pictures(tmp_path / "pictures", per_class=8, side=32)
+    given = [f"data.path={tmp_path / 'pictures'}", "model.preset=tiny", f"model.kind={kind}"]
+    reason = f"model.kind is {kind}, which decides by concepts, but the data name none; give data with concepts"
+    with pytest.raises(ValueError, match=reason):
+        train_run(load_config(None, given), run_folder=tmp_path / "run")
+    given = [*PHANTOM, f"model.kind={kind}", "model.num_concepts=0"]
+    with pytest.raises(ValueError, match=r"but model.num_concepts is 0; leave it out to learn all 7"):
+        train_run(load_config(None, given), run_folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_concepts_that_are_unknown_in_all_cases_are_refused(tmp_path: Path) -> None:
+    table = skewed_manifest(tmp_path)
+    lines = [line.split(",")[:3] for line in table.read_text().splitlines()]
+    table.write_text("\n".join(",".join([*line, "concept:veil" if i == 0 else ""]) for i, line in enumerate(lines)))
+    config = load_config(None, [f"data.path={table}", "model.kind=CEM", "model.preset=tiny"])
+    with pytest.raises(ValueError, match="no training image has a known one; label some"):
+        train_run(config, run_folder=tmp_path / "run")
+
+
+def test_coherence_needs_masks(tmp_path: Path) -> None:
+    given = [f"data.path={skewed_manifest(tmp_path)}", "model.kind=CoherentCNN", "model.preset=tiny"]
+    said: list[str] = []
+    config = load_config(None, [*given, "training.epochs=1"])
+    run = train_run(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=said.append))
+    assert "training.coherence_weight: 0.0 (the data have no masks of lesions)" in said
+    assert "train_coherence" not in run.history[0]
+    with pytest.raises(
+        ValueError, match=r"coherence_weight is 0.3, but the data have no masks of lesions; set it to 0"
+    ):
+        train_run(load_config(None, [*given, "training.coherence_weight=0.3"]), run_folder=tmp_path / "other")

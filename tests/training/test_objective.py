@@ -14,7 +14,6 @@ from parsecaps.config import load_config
 from parsecaps.functional import class_loss, diversity_loss, presentation_loss, reconstruction_loss, triplet_loss
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.training import objective as objective_module
-from parsecaps.training import terms
 from parsecaps.training.checkpoint import read_checkpoint
 from parsecaps.training.fit import train_run
 from parsecaps.training.objective import EpochMeans, Objective
@@ -352,8 +351,7 @@ class Sparsity(Term):
 
 def test_a_loss_from_outside_is_one_more_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in the total, the history, the log and the checkpoint, and nothing else knows of it."""
-    monkeypatch.setattr(terms, "TERMS", [*terms.TERMS, Sparsity])
-    monkeypatch.setattr(objective_module, "TERMS", terms.TERMS)
+    monkeypatch.setattr(objective_module, "TERMS", [*objective_module.TERMS, Sparsity])
     run = train_run(load_config(None, PHANTOM), run_folder=tmp_path / "run")
     known = {"classification": 1.0, "presentation": 0.5, "triplet": 0.1, "sparsity": 0.25}
     for row in run.history:

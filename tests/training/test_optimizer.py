@@ -1,5 +1,7 @@
 """Orthogonal steps for linear maps, AdamW for the rest."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -141,3 +143,60 @@ def test_a_step_of_what_was_taken_is_as_much_smaller(name: OptimizerName, rate: 
         torch.testing.assert_close(other, rate * one, rtol=1e-3, atol=1e-7)
     for one, other in zip(moved[0][2:], moved[1][2:], strict=True):
         torch.testing.assert_close(other, one)
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("adam", lambda weights: torch.optim.Adam(weights, lr=0.01)),
+        ("sgd", lambda weights: torch.optim.SGD(weights, lr=0.01, momentum=0.9)),
+        ("rmsprop", lambda weights: torch.optim.RMSprop(weights, lr=0.01, alpha=0.9)),
+    ],
+)
+def test_the_optimizers_of_older_networks(name: OptimizerName, reference: Callable[..., torch.optim.Optimizer]) -> None:
+    ours, theirs = nn.Linear(16, 32), nn.Linear(16, 32)
+    theirs.load_state_dict(ours.state_dict())
+    optimizer = Schedule(epochs=1, optimizer=name, learning_rate=0.01, weight_decay=0.0).build_optimizer(ours)
+    other = reference(theirs.parameters())
+    for seed in range(3):
+        with_gradients(ours, seed)
+        with_gradients(theirs, seed)
+        optimizer.step()
+        other.step()
+    torch.testing.assert_close(ours.weight, theirs.weight)
+    torch.testing.assert_close(ours.bias, theirs.bias)
+
+
+def test_the_decay_of_older_optimizers_is_of_weights_alone() -> None:
+    module = nn.Linear(4, 4)
+    before = [weight.detach().clone() for weight in module.parameters()]
+    for weight in module.parameters():
+        weight.grad = torch.zeros_like(weight)
+    Schedule(epochs=1, optimizer="sgd", learning_rate=0.1, weight_decay=0.5).build_optimizer(module).step()
+    torch.testing.assert_close(module.weight.detach(), 0.95 * before[0])
+    assert torch.equal(module.bias.detach(), before[1])
+
+
+def test_steps_of_the_learning_rate() -> None:
+    schedule = Schedule(
+        epochs=8, learning_rate=1.0, warm_up_epochs=0, schedule="steps", decay=0.5, decay_epochs=1.5, lowest_rate=0.2
+    )
+    rates = [schedule.rate(step, steps_per_epoch=2) for step in range(16)]
+    assert rates == [1.0] * 3 + [0.5] * 3 + [0.25] * 3 + [0.2] * 7
+
+
+def test_steps_come_on_time_whatever_the_rounding() -> None:
+    schedule = Schedule(epochs=100, learning_rate=1.0, warm_up_epochs=0, schedule="steps", decay=0.1, decay_epochs=0.1)
+    assert schedule.rate(3, steps_per_epoch=10) == pytest.approx(1e-3)
+
+
+def test_the_warm_up_comes_before_steps_too() -> None:
+    schedule = Schedule(epochs=8, learning_rate=1.0, warm_up_epochs=1, schedule="steps", decay=0.5, decay_epochs=4)
+    assert [schedule.rate(step, 4) for step in (0, 1, 3, 4, 15, 16)] == [0.25, 0.5, 1.0, 1.0, 1.0, 0.5]
+
+
+def test_a_cosine_ends_at_the_lowest_rate() -> None:
+    schedule = Schedule(epochs=10, learning_rate=1.0, warm_up_epochs=0, lowest_rate=0.1)
+    rates = [schedule.rate(step, 5) for step in range(50)]
+    assert rates[-1] == 0.1
+    assert rates == sorted(rates, reverse=True)

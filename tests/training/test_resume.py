@@ -129,11 +129,13 @@ def test_a_resumed_run_has_the_threads_it_was_started_with(tmp_path: Path, monke
 def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"config\.yaml is missing; give the folder of a run"):
         train_run(resume=tmp_path)
-    with pytest.raises(ValueError, match="either a configuration or a run"):
+    with pytest.raises(ValueError, match="neither of config and resume are given"):
         train_run()
     settings = ["data.path=phantom:n=72,size=32", *TINY, "training.epochs=1"]
     train_run(load_config(None, settings), run_folder=tmp_path / "run")
-    with pytest.raises(ValueError, match="holds a run already; choose another folder, or go on with --resume"):
+    with pytest.raises(
+        ValueError, match="holds a run already; choose another folder, or go on with parsecaps train --resume"
+    ):
         train_run(load_config(None, settings), run_folder=tmp_path / "run")
     run = Run(tmp_path / "run")
     (run.bundle_folder / "bundle.json").unlink()

@@ -1,5 +1,6 @@
 /** What a reviewer says of a case: whether the diagnosis is right, which concepts are there, marks and a comment. */
 import { element, newId } from "../elements.js";
+import { earlierReviews } from "./earlier.js";
 import { Marks } from "./marks.js";
 
 /** @typedef {import("../types.js").Case} Case */
@@ -83,6 +84,7 @@ class ReviewPanel {
         "What you say is kept on the server, with your name and with the image itself, so that a model can learn from " +
           "it. Of a DICOM only the pixels are kept. Nothing is kept before you save.",
       ),
+      earlierReviews(this.api, this.origin),
       form,
     );
   }

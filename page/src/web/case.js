@@ -8,6 +8,7 @@
  * @property {number} temperature
  * @property {number[]} thresholds above which a concept counts as seen
  * @property {import("./tree.js").Grid | null} grid
+ * @property {import("../types.js").Reasoning | null} reasoning_by_image without weights, which the network gives
  * @property {string | null} method of the maps; null without
  * @property {string[]} notes what cannot be given, and why
  */
@@ -39,6 +40,7 @@ export function caseOf(about, name, levels, shape, outputs) {
   const chances = softmax(logits.map((each) => each / temperature)), best = chances.indexOf(Math.max(...chances));
   const map = (/** @type {number} */ target) =>
     outputs.maps ? placeMap(outputs.maps.data.subarray(target * size * size, (target + 1) * size * size), size) : null;
+  const own = reasoningOf(about, logits, presence, outputs), reasoning = own ?? model.reasoning;
   return {
     name,
     picture: pictureOf(levels, size),
@@ -55,11 +57,21 @@ export function caseOf(about, name, levels, shape, outputs) {
     })),
     trees: treesOf(about, best, presence, shape, outputs),
     similar: [],
-    reasons: model.reasoning && reasonsOf(model.reasoning, presence),
+    reasons: reasoning && reasonsOf(reasoning, presence),
+    reasoning: own,
     strict: null,
     traversals: [],
     notes: about.notes,
   };
+}
+
+/** How concepts add up in this image, where each has its own weights. @param {About} about @param {number[]} logits @param {number[]} presence @param {Outputs} outputs */
+function reasoningOf({ reasoning_by_image: shared }, logits, presence, outputs) {
+  if (!shared || !outputs.concept_weights) return null;
+  const all = Array.from(outputs.concept_weights.data), m = presence.length;
+  const weight = logits.map((_, k) => all.slice(k * m, (k + 1) * m));
+  const bias = logits.map((sum, k) => presence.reduce((left, value, j) => left - value * weight[k][j], sum));
+  return { ...shared, weight, bias };
 }
 
 /** The trees of the diagnosis and of the most present concepts. @param {About} about @param {number} best @param {number[]} presence @param {import("./tree.js").Shape} shape @param {Outputs} outputs */

@@ -1,5 +1,5 @@
 /** The fewest concept changes that flip a diagnosis, and the sentence about them, as `explain/counterfactual.py` has it. */
-import { change, logits, probabilities } from "../reasoning.js";
+import { change, logits, probabilities, values } from "../reasoning.js";
 
 /** @typedef {import("../types.js").Reasoning} Reasoning */
 /** @typedef {{concept: number, present: boolean, unit: number, effect: number[]}} Option */
@@ -26,8 +26,8 @@ function optionsOf(reasoning, presence) {
     const alone = together.filter(Boolean).length === 1;
     if (!alone && seen[j] && seen.filter((each, i) => each && together[i]).length === 1) return [];
     const present = alone ? !seen[j] : true;
-    const after = changed(reasoning, presence, j, present);
-    const effect = reasoning.weight.map((row) => row.reduce((sum, weight, i) => sum + weight * (after[i] - presence[i]), 0));
+    const before = values(reasoning, presence), after = values(reasoning, changed(reasoning, presence, j, present));
+    const effect = reasoning.weight.map((row) => row.reduce((sum, weight, i) => sum + weight * (after[i] - before[i]), 0));
     return [{ concept: j, present, unit, effect }];
   });
 }
@@ -67,7 +67,8 @@ function fewest(options, sums, was) {
  * @returns {import("../types.js").Reasons}
  */
 export function reasonsOf(reasoning, presence) {
-  const contributions = reasoning.weight.map((row) => row.map((weight, j) => weight * presence[j]));
+  const weighed = values(reasoning, presence);
+  const contributions = reasoning.weight.map((row) => row.map((weight, j) => weight * weighed[j]));
   const sums = logits(reasoning, presence), was = argmax(sums);
   const chosen = fewest(optionsOf(reasoning, presence), sums, was);
   if (!chosen) {

@@ -33,7 +33,7 @@ from parsecaps.data.cases import DataSet
 from parsecaps.metrics import THRESHOLD, Difference, Weighted, compare
 from parsecaps.metrics.calibration import nll
 from parsecaps.metrics.classification import Classification
-from parsecaps.nn.heads import ConceptLayer, LinearConcepts
+from parsecaps.nn.heads import ConceptReadout
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
@@ -76,7 +76,7 @@ def permuted_concepts(
     bundle: Bundle, data: DataSet, prepared: PreparedImages, rows: Sequence[int], *, batch_size: int = 64, seed: int = 0
 ) -> PermutedConcepts:
     """Run the model on labelled cases with their own concepts, and again with those of the next in a random order."""
-    layers = [module for module in bundle.model.modules() if isinstance(module, ConceptLayer | LinearConcepts)]
+    layers = [module for module in bundle.model.modules() if isinstance(module, ConceptReadout)]
     if not layers:
         raise ValueError(f"{type(bundle.model).__name__} has no concepts to permute; give a model with concepts")
     labelled = [row for row in rows if data.cases[row].label >= 0]

@@ -4,11 +4,11 @@ Test-time interventions (Koh et al. 2020): accuracy as more and more concepts of
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from torch import nn
+import torch
 
 from parsecaps.audit.completeness import (
     Completeness,
@@ -20,15 +20,20 @@ from parsecaps.audit.completeness import (
 )
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
-from parsecaps.explain.intervention import ConceptReasoning, concept_reasoning, typical_presences
+from parsecaps.explain.intervention import ConceptReasoning, Head, concept_reasoning, find_bottleneck, with_typical
 from parsecaps.metrics import Score
 from parsecaps.metrics.bootstrap import percentile_interval, resampled_weights
 from parsecaps.metrics.scores import score
-from parsecaps.nn.heads import Bottleneck
+from parsecaps.nn.concept_heads import EmbeddingBottleneck
 from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.predict import answer
 from parsecaps.prediction.predictions import Predictions
+from parsecaps.types import Output
 
 Order = Literal["uncertain", "random"]
+
+_BATCH = 64  # images
+_READ = ("logits", "presence", "concept_weights")
 
 
 @dataclass(frozen=True)
@@ -84,15 +89,15 @@ def audit_concepts(
     scores = score(predictions, resamples=resamples, seed=seed)
     labelled = int((predictions.label >= 0).sum())
     curves: list[InterventionCurve] = []
-    if not _decides_by_concepts(bundle.model):
+    head = find_bottleneck(bundle.model)
+    if head is None:
         notes.append("the model does not decide by its concepts alone: corrections of them would change nothing")
     elif not labelled:
         notes.append("no label is known: the worth of corrections cannot be said")
     else:
-        reasoning = concept_reasoning(bundle)
+        reasoning = _reasoning(bundle, head, prepared, rows)
         if train is not None and train.presence is not None and train.concepts is not None and len(train):
-            absent, present, threshold = typical_presences(train.presence, train.concepts)
-            reasoning = replace(reasoning, absent=absent, present=present, threshold=threshold)
+            reasoning = with_typical(reasoning, head, train.presence, train.concepts)
         curves = [
             intervention_curve(reasoning, predictions, each, resamples=resamples, seed=seed) for each in get_args(Order)
         ]
@@ -127,7 +132,8 @@ def intervention_curve(
         raise ValueError(f"order is {order!r}; choose one of {', '.join(get_args(Order))}")
     if predictions.presence is None or predictions.concepts is None:
         raise ValueError("the cases have no known concepts, so nothing can be corrected; give data with concepts")
-    some = predictions.subset(np.flatnonzero(predictions.label >= 0))
+    labelled = np.flatnonzero(predictions.label >= 0)
+    some, reasoning = predictions.subset(labelled), reasoning.of_image(labelled)
     if not len(some):
         raise ValueError("no case has a known label; accuracy cannot be measured")
     presence, truth = some.presence, some.concepts
@@ -161,5 +167,13 @@ def _right(
     return np.stack(steps, axis=1).astype(np.float64)
 
 
-def _decides_by_concepts(model: nn.Module) -> bool:
-    return any(isinstance(module, Bottleneck) for module in model.modules())
+def _reasoning(bundle: Bundle, head: Head, prepared: PreparedImages, rows: Sequence[int]) -> ConceptReasoning:
+    """That of the model, or of each of these cases where each has its own."""
+    if not isinstance(head, EmbeddingBottleneck):
+        return concept_reasoning(bundle)
+    parts = []
+    for start in range(0, len(rows), _BATCH):
+        levels = np.array(prepared.images[list(rows[start : start + _BATCH])])
+        parts.append(answer(bundle, torch.from_numpy(levels).float().div(255)))
+    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in _READ}
+    return concept_reasoning(bundle, output=Output(**joined))

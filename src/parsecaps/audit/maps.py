@@ -83,7 +83,7 @@ def audit_maps(
         targets = cases.targets(batch, cases.values(image))
         truth = {about: masks.of(about, cases.rows_of(batch)) for about in kinds}
         wanted = _with_masked(targets, truth.get("concepts"))
-        made = {name: _dense_maps(cases, maker, image, wanted) for name, maker in makers.items()}
+        made = {name: dense_maps(cases, maker, image, wanted) for name, maker in makers.items()}
         diagnosis = [cases.column(each[-1]) for each in targets]
         for about, mask in truth.items():
             for name, maps in made.items():
@@ -149,12 +149,14 @@ class _Explained:
         return torch.cat([maker(model, *each)[0] for each in zip(self.image, self.targets, strict=True)])
 
 
-def _dense_maps(cases: Cases, maker: MapMaker, image: Tensor, targets: Sequence[Sequence[Target]]) -> Tensor:
+def dense_maps(cases: Cases, maker: MapMaker, image: Tensor, targets: Sequence[Sequence[Target]]) -> Tensor:
     """The maps of each image's targets in their columns, 0 in all others: (n, columns, H, W)."""
     columns = len(cases.bundle.concepts) + len(cases.bundle.classes)
     maps = image.new_zeros(len(image), columns, *image.shape[2:])
     for i, (single, asked) in enumerate(zip(torch.split(image, 1), targets, strict=True)):
-        maps[i, [cases.column(target) for target in asked]] = maker(cases.model, single, asked)[0].detach().to(maps)
+        if asked:
+            columns_of = [cases.column(target) for target in asked]
+            maps[i, columns_of] = maker(cases.model, single, asked)[0].detach().to(maps)
     return maps
 
 

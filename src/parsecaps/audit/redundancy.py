@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from parsecaps.nn.capsules import CapsuleLayer
 from parsecaps.nn.cell import CapsuleCell
 from parsecaps.nn.heads import CapsuleReadout
 from parsecaps.nn.primary import PrimaryCaps
 
 NUM_BINS = 40
 MOST = 1024  # positions of a feature map that take part, evenly spread: pairs are their square
-_CAPSULE_LAYERS = (PrimaryCaps, CapsuleCell, CapsuleReadout)
+_CAPSULE_LAYERS = (PrimaryCaps, CapsuleCell, CapsuleReadout, CapsuleLayer)
 _SHORTEST = 1e-6  # a capsule below this length points nowhere
 
 

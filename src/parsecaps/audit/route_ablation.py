@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from parsecaps.audit.cases import About, Cases, Progress, Values
 from parsecaps.explain.attribution import Target
+from parsecaps.explain.trace import has_class_routes, has_tree
 from parsecaps.metrics import Score, means
 from parsecaps.nn.couplings import Coupling, Rule, record_couplings, replace_couplings
 from parsecaps.nn.primary import InitialBlock, PrimaryCaps
@@ -98,6 +99,12 @@ def audit_routes(
     }
 
 
+def can_be_cut(model: nn.Module) -> bool:
+    """Whether the routes of a model are all known, and made by couplings that can be set to 0."""
+    couplings = sum(isinstance(each, Coupling) for each in model.modules())
+    return has_tree(model) or (has_class_routes(model) and couplings == 1)
+
+
 class RouteCuts:
     """Cuts of the routes of a few images (B, channels, H, W).
 
@@ -111,7 +118,7 @@ class RouteCuts:
         self.modules = [each for each in model.modules() if isinstance(each, Coupling) and each.between == "capsules"]
         with record_couplings(model) as recorded, _outputs_of(model, PrimaryCaps) as primary:
             self.whole = values(image)  # (B, K)
-        self.primary = primary[0]
+        self.primary = primary[0] if primary else None
         self.couplings = [each.coupling for each in recorded if each.between == "capsules"]
         self.strongest = self._curves(list(range(len(image))), self._ranks(list(range(len(image))), self.couplings))
 
@@ -187,6 +194,9 @@ class RouteCuts:
     @contextmanager
     def _same_primary(self, which: Tensor) -> Iterator[None]:
         """Let the model take the primary capsules that it had, and not compute them."""
+        if self.primary is None:
+            yield
+            return
         primary = self.primary[which]
         skipped = [each for each in self.model.modules() if isinstance(each, InitialBlock | PrimaryCaps)]
         try:

@@ -14,12 +14,13 @@ from parsecaps.audit.concepts import ConceptAudit, audit_concepts
 from parsecaps.audit.inpainting import Inpainted, measure_inpainted, summarise_inpainted
 from parsecaps.audit.maps import MapAudit, MapMaker, StageProgress, audit_maps, map_makers
 from parsecaps.audit.redundancy import LayerSimilarity, capsule_similarity
-from parsecaps.audit.route_ablation import RouteAblation, RouteRelevance, audit_routes
+from parsecaps.audit.route_ablation import RouteAblation, RouteRelevance, audit_routes, can_be_cut
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.sources import open_data
-from parsecaps.explain.attribution import has_routes, route_relevance
+from parsecaps.explain.attribution import route_relevance
 from parsecaps.explain.strict_tree import Paired, StrictCost, load_statistics, strict_network
+from parsecaps.explain.trace import has_tree
 from parsecaps.metrics import compare, paired_differences, score
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import Bundle
@@ -69,7 +70,7 @@ class Audit:
 
     `maps` and `routes` are by what is explained ("concepts", "classes"), `maps` then by method. `mapped` of the `cases`
     were explained by maps. `masks` says what maps were compared with. `hidden` is what is still found with it painted
-    over, where there are masks. `strict` is what a strict tree costs, None without routes. `notes` say what to know,
+    over, where there are masks. `strict` is what a strict tree costs, None without a tree. `notes` say what to know,
     what could not be measured, and why.
     """
 
@@ -143,9 +144,10 @@ def audit(
     )
     ablations: dict[About, RouteAblation] = {}
     strict = None
-    if has_routes(bundle.model):
+    if can_be_cut(bundle.model):
         few, stage = cases.first(ROUTE_CASES), partial(progress, "route ablation")
         ablations = audit_routes(few, routes or route_relevance, progress=stage, **options)
+    if has_tree(bundle.model):
         strict = strict_cost(
             bundle,
             data,
@@ -164,7 +166,7 @@ def audit(
     progress("redundancy", 1, 1)
     if masks.concepts is None and masks.lesion is None:
         notes.append("the data have no masks: whether maps point at the right place cannot be said")
-    if not has_routes(bundle.model):
+    if not ablations:
         notes.append(f"no routes were cut: none are known of this {type(bundle.model).__name__}")
     return Audit(
         model=type(bundle.model).__name__,

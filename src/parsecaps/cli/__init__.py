@@ -14,18 +14,57 @@ from parsecaps.cli.concepts import concepts
 from parsecaps.cli.data import data_app
 from parsecaps.cli.demo import demo
 from parsecaps.cli.discover import discover, name
+from parsecaps.cli.doctor import doctor
 from parsecaps.cli.evaluate import evaluate
 from parsecaps.cli.explain import explain, remember, removed_report
 from parsecaps.cli.export import export
 from parsecaps.cli.predict import predict
 from parsecaps.cli.pretrain import pretrain
+from parsecaps.cli.reproduce import reproduce
 from parsecaps.cli.review import review
 from parsecaps.cli.serve import serve
 from parsecaps.cli.summary import summary
 from parsecaps.cli.train import train
 
+# Headings of the help, in its order, with a line for each command. Those that people need first come first, in the
+# order in which they need them.
+FIRST = "Start here, in this order"
+DATA = "Data"
+REASONS = "Explanations and concepts"
+ELSEWHERE = "Use a model elsewhere"
+MEASURE = "Networks, measurements and this machine"
+COMMANDS = {
+    FIRST: (
+        (demo, "See all of it on drawn images, in minutes: training, scores, explanations."),
+        (train, "Train a model on your images, and score it on patients it never saw."),
+        (evaluate, "Score runs again, on other data too, and compare them."),
+        (predict, "Predict the class and the concepts of image files, one row for each."),
+        (explain, "Give the reasons: concepts and where they were seen, parse trees, similar cases."),
+    ),
+    DATA: (
+        (concepts, "Read concept labels out of free text."),
+        (review, "Turn reviews of the server into training data."),
+    ),
+    REASONS: (
+        (audit, "Measure how far the explanations of a model can be trusted."),
+        (remember, "Keep training cases beside a model, to show similar ones."),
+        (discover, "Show the concepts that a run found without labels."),
+        (name, "Give these concepts the names that a clinician chose."),
+    ),
+    ELSEWHERE: (
+        (serve, "Serve a model over HTTP, for programs and persons."),
+        (export, "Export a model: ONNX, MONAI, a web page, the Hugging Face hub."),
+    ),
+    MEASURE: (
+        (reproduce, "Compare models on equal terms: the tables and figures of the paper, measured again."),
+        (pretrain, "Learn weights from several data sets, for trainings to start from."),
+        (summary, "Print the layers of a network."),
+        (doctor, "Say what this machine can do, and where caches and weights lie."),
+    ),
+}
+
 app = typer.Typer(
-    epilog="Start with `parsecaps demo`. `parsecaps COMMAND --help` has examples.",
+    epilog="`parsecaps demo --quick` is the shortest way in. `parsecaps COMMAND --help` has examples.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_show_locals=False,
@@ -48,23 +87,16 @@ def main(
     """ParseCaps: a capsule network for images whose routing is a parse tree one can read."""
 
 
-app.command()(train)
-app.command()(pretrain)
-app.command()(evaluate)
-app.command()(audit)
-app.command()(summary)
-app.command()(demo)
-app.command()(concepts)
-app.command()(predict)
-app.command()(explain)
-app.command()(remember)
-app.command()(serve)
-app.command()(review)
-app.command()(export)
-app.command()(discover)
-app.command()(name)
-app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
-app.add_typer(data_app, name="data")
+for panel, commands in COMMANDS.items():
+    for command, about in commands:
+        app.command(short_help=about, rich_help_panel=panel)(command)
+app.add_typer(data_app, name="data", rich_help_panel=DATA)
+app.command(
+    short_help="Measure speed, memory and routes (in a checkout of the source).",
+    rich_help_panel=MEASURE,
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)(bench)
 app.command("report", hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(
     removed_report
 )

@@ -1,16 +1,13 @@
 """`parsecaps audit`: how far the explanations of a model can be trusted."""
 
 import json
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.progress import free_threads, showing_stages
 
 
 @one_line_errors
@@ -52,10 +49,10 @@ def audit(
     from parsecaps.run import run_of_bundle
 
     if out is None and is_hub_name(model):
-        raise ValueError(f"{parse_hub_name(model)} is on the hub; say with --out in which folder to write the audit")
+        raise ValueError(f"{parse_hub_name(model)} is on the hub; say where to write the audit: --out FOLDER")
     folder = out or (run.folder if (run := run_of_bundle(model)) else model)
     refuse_links(folder)
-    with stage_progress() as progress:
+    with free_threads(), showing_stages(ends=True) as progress:
         found = audit_model(model, data, limit=limit, resamples=resamples, progress=progress)
     folder.mkdir(parents=True, exist_ok=True)
     page, stored = folder / "audit.html", folder / "audit.json"
@@ -67,25 +64,3 @@ def audit(
         printed.print(table)
     for line in [*audit_lines(found), f"numbers: {stored}", f"page: {page}"]:
         printed.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-@contextmanager
-def stage_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """What shows how far a long command is: a line that changes on a terminal; a line for each stage in a log."""
-    if sys.stderr.isatty():
-        from rich.text import Text
-
-        with console(stderr=True).status("reading") as status:
-            yield lambda stage, done, total: status.update(Text(f"{stage}: {done:,} of {total:,}"))
-        return
-    begun: dict[str, float] = {}
-
-    def log(stage: str, done: int, total: int) -> None:
-        if stage not in begun:
-            begun[stage] = time.monotonic()
-            print(f"{stage}: {done:,} of {total:,}", file=sys.stderr, flush=True)
-        elif done == total:
-            seconds = time.monotonic() - begun[stage]
-            print(f"{stage}: {done:,} of {total:,} in {seconds:.0f} s", file=sys.stderr, flush=True)
-
-    yield log

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.progress import showing_stages
 
 
 @one_line_errors
@@ -39,9 +40,9 @@ def concepts(
 
     evidence = out.with_stem(f"{out.stem}-evidence") if evidence is None else evidence
     words = Lexicon.shipped("dermoscopy") if lexicon is None else Lexicon.load(lexicon)
-    with console(stderr=True).status("reading") as status:
+    with showing_stages() as show:
         summary = annotate_table(
-            reports, column, words, out, evidence, progress=lambda rows: status.update(f"{rows:,} rows")
+            reports, column, words, out, evidence, progress=lambda rows: show("reading rows", rows, None)
         )
     shown = console()
     for text, findings in summary.first:

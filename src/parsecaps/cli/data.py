@@ -1,11 +1,13 @@
 """The commands about data: `data check`, `data split` and `data sources`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.progress import showing_stages
 
 data_app = typer.Typer(rich_markup_mode="markdown", no_args_is_help=True, help="Look at, check and split data.")
 
@@ -70,15 +72,18 @@ def check(
     from parsecaps.data.sources import open_data
     from parsecaps.data.split_file import write_split
     from parsecaps.data.splits import divide
-    from parsecaps.report.terminal_data import check_lines, check_tables, reading_bar
+    from parsecaps.report.terminal_data import check_lines, check_tables
 
     opened = open_data(data, source)
     if not len(opened):
         listed = "".join(f"; {problem}" for problem in opened.problems[:SHOWN])
-        raise ValueError(f"{data} has no case that could be used{listed}")
+        raise ValueError(
+            f"{data} has no case that could be used{listed}; parsecaps data sources lists what can be read"
+        )
     divided = divide(opened, file=split, test_fold=test_fold or (), test_part=test_part, val=val, test=test, seed=seed)
-    with reading_bar(console(stderr=True), len(opened)) as progress:
-        prepared = prepare_all(opened, Preparation(size=size, channels=3), skip_bad=True, progress=progress)
+    with showing_stages() as show:
+        reading = partial(show, "reading images")
+        prepared = prepare_all(opened, Preparation(size=size, channels=3), skip_bad=True, progress=reading)
     result = check_data(opened, prepared, divided, skip_bad=skip_bad, allow_leaks=allow_leaks)
     out = console()
     for table in check_tables(result):

@@ -15,7 +15,8 @@ from parsecaps.cli.output import (
     one_line_errors,
     write_json,
 )
-from parsecaps.cli.train import show_run, showing_progress
+from parsecaps.cli.progress import showing_training
+from parsecaps.cli.train import show_run
 
 FOLDER = "parsecaps-demo"
 
@@ -25,6 +26,9 @@ def demo(
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where to; the next free parsecaps-demo if left out.")
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Fewer and smaller lesions: half a minute, and worse scores.")
+    ] = False,
     config: ConfigFile = None,
     settings: Settings = None,
     json_file: JsonFile = None,
@@ -33,24 +37,26 @@ def demo(
 
     The page has the scores, and unseen cases with their maps, parse trees and the most similar training cases.
 
-    Takes two to three minutes on two cores. The lesions, their seven concepts and the diagnosis are drawn by rule
-    (docs/phantom.md), so nothing has to be downloaded and everything about them is known.
+    Takes two to three minutes on two cores, with `--quick` half a minute. The lesions, their seven concepts and the
+    diagnosis are drawn by rule (docs/phantom.md), so nothing has to be downloaded and everything about them is known.
 
     **Examples**
 
     `parsecaps demo`
 
-    `parsecaps demo --set training.epochs=1 --out quick`
+    `parsecaps demo --quick`
+
+    `parsecaps demo --set training.epochs=1 --out short`
     """
     check_writable(json_file)
     from parsecaps.data.files import make_first_free, remove_empty
     from parsecaps.pipeline.demo import demo as run_demo
     from parsecaps.pipeline.demo import demo_config
 
-    chosen = demo_config(config, settings)
+    chosen = demo_config(config, settings, quick=quick)
     made = [] if out else make_first_free(Path(f"{FOLDER}-{i}" if i > 1 else FOLDER) for i in count(1))
     try:
-        with showing_progress() as callbacks:
+        with showing_training() as callbacks:
             result = run_demo(chosen, out or made[-1], callbacks)
     finally:
         remove_empty(made)  # where a wrong setting has left it so

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.audit import stage_progress
 from parsecaps.cli.explain import ModelFolder
 from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.progress import free_threads, showing_stages
 
 
 @one_line_errors
@@ -45,7 +45,7 @@ def discover(
     from parsecaps.pipeline.discover import discover_run, naming_sheet
     from parsecaps.report.terminal import discovery_lines, discovery_table
 
-    with stage_progress() as progress:
+    with free_threads(), showing_stages(ends=True) as progress:
         found = discover_run(run, others or (), progress=progress)
         progress("naming sheet", 0, 1)
         write_text(sheet, naming_sheet(found))

@@ -1,5 +1,6 @@
 """`parsecaps evaluate`: the scores of trained runs, and how they compare."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from parsecaps.cli.output import (
     one_line_errors,
     write_json,
 )
+from parsecaps.cli.progress import free_threads, showing_stages
 
 if TYPE_CHECKING:
     from parsecaps.config import EvaluateConfig
@@ -86,8 +88,11 @@ def evaluate(
     given = {"part": part, "data": data, "resamples": resamples, "views": views, "device": device}
     values = {key: value for key, value in given.items() if value is not None}
     chosen = load_settings(EvaluateConfig, config, settings or [], values=values)
-    with console(stderr=True).status("scoring"):
-        results = {str(run): evaluate_run(run, chosen) for run in runs}
+    with free_threads(), showing_stages() as show:
+        results = {}
+        for run in runs:
+            reading, scoring = partial(show, f"reading images for {run}"), partial(show, f"predicting as {run}")
+            results[str(run)] = evaluate_run(run, chosen, reading=reading, scoring=scoring)
         first, *others = results
         comparisons = {
             (first, other): compare(results[first].predictions, results[other].predictions, resamples=chosen.resamples)

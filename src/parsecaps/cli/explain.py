@@ -1,5 +1,7 @@
 """`parsecaps explain`: the reasons for what a model says of images; `parsecaps remember`: the cases to compare with."""
 
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +19,7 @@ from parsecaps.cli.output import (
     one_line_errors,
     write_json,
 )
+from parsecaps.cli.progress import free_threads, showing_stages
 
 PAGE = "explanation.html"
 
@@ -96,7 +99,7 @@ def explain(
     from parsecaps.config import ExplainConfig, load_settings
     from parsecaps.data.files import plain_name, write_text
     from parsecaps.explain.explainer import Explainer
-    from parsecaps.export.dicom import check_dicom_folder, write_dicom
+    from parsecaps.export.dicom import dicom_folder, write_dicom
     from parsecaps.pipeline.explain import explain_series
     from parsecaps.report.case_page import case_page
     from parsecaps.report.explanation_document import explanation_document
@@ -108,20 +111,14 @@ def explain(
     chosen = load_settings(ExplainConfig, config, settings or [], values=values)
     if files is not None:
         files.mkdir(parents=True, exist_ok=True)
-    if dicom is not None:
-        check_dicom_folder(dicom)
     screen, errors = console(), console(stderr=True)
-    explainer = Explainer.load(model, risk=chosen.risk)
-    with errors.status("explaining") as status:
-        explained = explain_series(
-            explainer,
-            inputs or [],
-            chosen,
-            run=model,
-            progress=lambda done, total: status.update(f"explaining: {done:,} of {total:,} images"),
-        )
-    cases = explained.cases
-    objects = None if dicom is None else write_dicom(explainer.bundle, cases, dicom)
+    with nullcontext() if dicom is None else dicom_folder(dicom):
+        explainer = Explainer.load(model, risk=chosen.risk)
+        with free_threads(), showing_stages() as show:
+            progress = partial(show, "explaining")
+            explained = explain_series(explainer, inputs or [], chosen, run=model, progress=progress)
+        cases = explained.cases
+        objects = None if dicom is None else write_dicom(explainer.bundle, cases, dicom)
     explained.errors.extend([] if objects is None else objects.errors)
     for line in explanation_summary(cases):
         screen.print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str))
@@ -164,10 +161,8 @@ def remember(
     from parsecaps.explain.case_memory import remember_run
     from parsecaps.run import Run
 
-    with console(stderr=True).status("looking at the training cases") as status:
-        memory = remember_run(
-            run, progress=lambda done, total: status.update(f"looking at the training cases: {done:,} of {total:,}")
-        )
+    with free_threads(), showing_stages() as show:
+        memory = remember_run(run, progress=partial(show, "looking at the training cases"))
     own = Run(run)
     warning = f"it holds pictures and patient ids: do not give it away with the model, which is in {own.bundle_folder}"
     place = own.known_cases_folder

@@ -60,7 +60,9 @@ def export(
         screen.print(table)
         return
     if model is None:
-        raise ValueError("no model is given; give the folder of a run, or --list to see the formats")
+        raise ValueError(
+            "no model is given; run parsecaps export RUN --to onnx, or parsecaps export --list to see the formats"
+        )
     if to is None:
         raise ValueError(f"--to is missing; choose one of {', '.join(EXPORTS)}")
     wanted = find_format(to)

@@ -1,5 +1,6 @@
 """What the commands share: where they print, how they fail, and the files they write."""
 
+import errno
 import io
 import json
 import os
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
 
 import typer
 
+from parsecaps.extras import missing
 from parsecaps.stopping import TerminatedError, sigterm_raises
 
 if TYPE_CHECKING:
@@ -18,20 +20,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 _INTERRUPTED, _TERMINATED = 130, 143
-_EXTRAS = {
-    "fastapi": "parsecaps[serve]",
-    "fire": "parsecaps[export]",
-    "highdicom": "parsecaps[dicom]",
-    "huggingface_hub": "parsecaps[export]",
-    "jsonschema": "parsecaps[export]",
-    "negspacy": "parsecaps[text]",
-    "onnx": "parsecaps[export]",
-    "onnxruntime": "parsecaps[export]",
-    "prometheus_client": "parsecaps[serve]",
-    "python_multipart": "parsecaps[serve]",
-    "spacy": "parsecaps[text]",
-    "uvicorn": "parsecaps[serve]",
-}
 
 ConfigFile = Annotated[
     Path | None,
@@ -63,15 +51,24 @@ def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
         except KeyboardInterrupt as stopped:
             _leave(stopped)
         except ModuleNotFoundError as error:
-            package = _EXTRAS.get(error.name or "", error.name)
-            fail(f"{error.name} is not installed; run pip install '{package}'")
+            fail(missing((error.name or "").partition(".")[0]))
         except OSError as error:
             named = error.filename is not None and error.strerror is not None
-            fail(f"{error.filename}: {error.strerror}" if named else str(error))
+            fail(f"{error.filename}: {error.strerror}; {_advice(error)}" if named else str(error))
         except ValueError as error:
             fail(str(error))
 
     return guarded
+
+
+def _advice(error: OSError) -> str:
+    """What would do about an error of the system."""
+    folder = Path(os.fsdecode(error.filename)).absolute().parent
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make room; parsecaps doctor says how much is free, and parsecaps doctor --clear-cache makes some"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"choose another place; ls -ld {folder} says who may use this one"
+    return f"ls {folder} says what is there"
 
 
 def check_writable(path: Path | None) -> None:
@@ -81,7 +78,9 @@ def check_writable(path: Path | None) -> None:
     if path.is_dir():
         raise OSError(f"{path} is a folder; give the name of a file")
     if not path.parent.is_dir():
-        raise OSError(f"{path} cannot be written: the folder {path.parent} is not there")
+        raise OSError(
+            f"{path} cannot be written: the folder {path.parent} is not there; mkdir -p {path.parent} makes it"
+        )
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise OSError(f"{path} cannot be written; choose another place")
 

@@ -15,6 +15,7 @@ from parsecaps.cli.output import (
     one_line_errors,
     write_json,
 )
+from parsecaps.cli.progress import free_threads, showing_stages
 
 
 @one_line_errors
@@ -66,7 +67,6 @@ def predict(
     if patients is not None and (patients.suffix != ".csv" or patients == out):
         raise ValueError(f"--patients is {patients}; give a .csv file of its own")
     check_writable(json_file)
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from parsecaps.config import PredictConfig, load_settings
     from parsecaps.prediction.archive import lock_file, write_patients, write_rows
@@ -88,18 +88,11 @@ def predict(
     own = [path for path in (out, lock_file(out), patients, json_file) if path is not None]
     left_out = LeftOut(own)
     err = console(stderr=True)
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=err,
-        transient=True,
-        disable=not err.is_terminal or not processes.is_main,
-    ) as progress:
-        task = progress.add_task("predicting")
+    # several processes share this machine's cores, and the first one speaks for all
+    with free_threads(processes.here), showing_stages(visible=processes.is_main) as progress:
 
         def show(done: int, failed: int) -> None:
-            progress.update(task, description=f"{done:,} images, {failed:,} errors")
+            progress("predicting", done, None, f"{done:,} images, {failed:,} errors")
 
         how: dict[str, Any] = {"risk": chosen.risk, "batch_size": chosen.batch_size, "progress": show}
         try:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from parsecaps.cli.output import ConfigFile, Settings, check_writable, console, one_line_errors
-from parsecaps.cli.train import showing_progress
+from parsecaps.cli.progress import showing_training
 
 
 @one_line_errors
@@ -53,7 +53,7 @@ def pretrain(
     base = load_config(config, [*own, *(settings or []), *more])
     chosen = pretraining_config(data, licences=licences or (), base=base)
     chosen = chosen if start is None else chosen.change("model", start=start)
-    with showing_progress() as callbacks:
+    with showing_training() as callbacks:
         run = fit(chosen, run_folder=out, callbacks=callbacks)
     if run.is_main:
         lines = [

@@ -8,6 +8,7 @@ import typer
 
 from parsecaps.cli.demo import FOLDER
 from parsecaps.cli.output import ConfigFile, DeviceName, Settings, console, one_line_errors
+from parsecaps.cli.progress import free_threads
 
 _TOKEN = "PARSECAPS_TOKEN"
 
@@ -62,9 +63,9 @@ def serve(
 
     `parsecaps serve` (the model of `parsecaps demo`)
 
-    A YAML file and `--set` have the keys `risk`, `device`, `workers`, `batch_size`, `gather_milliseconds`, `hosts`,
-    `examples`, `review`, `review_bytes`, and the limits `requests`, `files`, `images`, `explained`, `file_bytes`,
-    `request_bytes`, `stored_bytes` and `seconds`. docs/serve.md says what they mean.
+    A YAML file and `--set` have the keys `risk`, `device`, `runtime`, `workers`, `batch_size`, `gather_milliseconds`,
+    `hosts`, `examples`, `review`, `review_bytes`, and the limits `requests`, `files`, `images`, `explained`,
+    `file_bytes`, `request_bytes`, `stored_bytes` and `seconds`. docs/serve.md says what they mean.
     """
     from parsecaps.config import load_settings
     from parsecaps.serve.server import check_token, listen
@@ -80,11 +81,13 @@ def serve(
     check_token(host, secret)
     folder = _demo_model() if model is None else model
     with listen(host, port) as listening:
-        service = Service(folder, chosen)
         screen = console()
+        with free_threads():  # as many workers as there are free cores, unless their number is set
+            service = Service(folder, chosen)
 
         def say(address: str) -> None:
             screen.print(f"{folder} at {address}", highlight=False, soft_wrap=True)
+            screen.print(f"answers by {service.runtime}", highlight=False, soft_wrap=True)
             if chosen.review is not None:
                 kept = f"reviews, and the images that are reviewed, are kept in {chosen.review}"
                 screen.print(kept, highlight=False, soft_wrap=True)

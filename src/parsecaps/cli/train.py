@@ -1,18 +1,16 @@
 """`parsecaps train`: from a data set to a trained model in a run folder."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.progress import showing_training
 
 if TYPE_CHECKING:
     from parsecaps.config import Config
     from parsecaps.run import Run
-    from parsecaps.training.callbacks import Callbacks, Progress
 
 
 @one_line_errors
@@ -82,7 +80,9 @@ def train(
     if resume is not None:
         others = (data, config, settings, out, start, folds, devices, skip_bad or None, allow_leaks or None)
         if any(each is not None for each in others):
-            raise ValueError("--resume goes on with a run as it was started; give nothing else but --json")
+            raise ValueError(
+                f"--resume goes on with a run as it was started; give --json at most: parsecaps train --resume {resume}"
+            )
         chosen = None
     else:
         more = [f"data.path={_quoted(data)}"] if data is not None else []
@@ -104,7 +104,7 @@ def _train(chosen: "Config | None", out: Path | None, resume: Path | None, json_
 
     data = (chosen or Run(resume or Path()).config).data
     several = data.folds > 0 and data.fold is None
-    with showing_progress() as callbacks:
+    with showing_training() as callbacks:
         if several:
             folds = cross_validate(chosen, run_folder=out, resume=resume, callbacks=callbacks)
         else:
@@ -164,47 +164,6 @@ def _show_folds(run: "Run") -> dict[str, Any]:
         "config": run.config.model_dump(mode="json"),
         "scores": scores.as_dict(),
     }
-
-
-@contextmanager
-def showing_progress() -> "Iterator[Callbacks]":
-    """A bar with loss, accuracy, learning rate and time left on a terminal; lines alone where nobody looks."""
-    from rich.progress import BarColumn, TaskID, TextColumn
-    from rich.progress import Progress as Bars
-
-    from parsecaps.training.callbacks import Callbacks
-
-    out = console(stderr=True)
-    columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}")]
-    with Bars(*columns, console=out, transient=True, disable=not out.is_terminal) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def show(name: str, done: int, total: int, state: str) -> None:
-            if name not in tasks:
-                for old in tasks.values():
-                    bars.remove_task(old)
-                tasks.clear()
-                tasks[name] = bars.add_task(name, state="")
-            bars.update(tasks[name], completed=done, total=total, state=state)
-
-        def advance(now: "Progress") -> None:
-            show(f"epoch {now.epoch}/{now.epochs}", now.batch, now.batches, describe(now))
-
-        yield Callbacks(
-            log=lambda line: out.print(line, highlight=False, soft_wrap=True, markup=False),
-            reading=lambda done, total: show("reading images", done, total, f"{done:,} of {total:,}"),
-            progress=advance,
-        )
-
-
-def describe(now: "Progress") -> str:
-    """The numbers behind the bar."""
-    minutes, seconds = divmod(round(now.seconds_left), 60)
-    hours, minutes = divmod(minutes, 60)
-    return (
-        f"loss {now.loss:.4f}  accuracy {now.accuracy:.1%}  learning rate {now.learning_rate:.2e}  "
-        f"{hours}:{minutes:02}:{seconds:02} left"
-    )
 
 
 def _quoted(text: str) -> str:

@@ -38,6 +38,11 @@ class Augmentation:
     resampling: Resampling = "bilinear"
 
     def __call__(self, image: Tensor, generator: Generator) -> Tensor:
+        return self.with_mask(image, None, generator)[0]
+
+    def with_mask(self, image: Tensor, mask: Tensor | None, generator: Generator) -> tuple[Tensor, Tensor | None]:
+        """The changed images, and masks (B, C', h, w) of them that were moved alike."""
+
         def draw(*shape: int) -> Tensor:  # uniform in [-1, 1]
             return torch.rand(len(image), *shape, generator=generator).to(image.device) * 2 - 1
 
@@ -57,8 +62,11 @@ class Augmentation:
         image = F.grid_sample(image, grid, mode=self.resampling, align_corners=False)
         if self.resampling == "bicubic":
             image = image.clamp(0, 1)  # it overshoots at edges
+        if mask is not None:
+            places = F.affine_grid(matrix, list(mask.shape), align_corners=False)
+            mask = F.grid_sample(mask, places, align_corners=False)
         if self.gamma:
             image = image.clamp(min=1e-4) ** torch.exp(draw(1, 1, 1) * self.gamma)
         if self.colour:
             image = image * (1 + draw(image.shape[1], 1, 1) * self.colour)
-        return image * (1 + draw(1, 1, 1) * self.contrast) + draw(1, 1, 1) * self.brightness
+        return image * (1 + draw(1, 1, 1) * self.contrast) + draw(1, 1, 1) * self.brightness, mask

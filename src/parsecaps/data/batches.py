@@ -3,6 +3,7 @@
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import TypeVar
 
 import numpy as np
@@ -25,12 +26,13 @@ class Batches:
     says. With several processes, each takes its share of every batch: `batch_size` is that of all of them together.
     With several `views`, a batch holds its rows that many times, one set after the other, each changed in its own way.
     With `mixup`, every image is mixed with another one of its batch, its own share of at least a half being drawn for
-    each batch from Beta(mixup, mixup) (Zhang et al., 2018); in all views with the same one. A thread of its own keeps
-    a few batches ready.
+    each batch from Beta(mixup, mixup) (Zhang et al., 2018); in all views with the same one. With `masks` of all cases
+    (`data.masks`) each image comes with its own, moved as it is. A thread of its own keeps a few batches ready.
 
     Shapes of a batch:
         - B: images of the batch, times `views`
         - image: (B, channels, size, size) float32; label: (B,) int64; concepts: (B, m), None without concepts
+        - mask: (B, 1, side, side) float32, None without masks
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Batches:
         augmentation: Augmentation | None = None,
         views: int = 1,
         mixup: float = 0.0,
+        masks: np.ndarray | None = None,
         process: int = 0,
         processes: int = 1,
         ahead: int = 2,
@@ -59,7 +62,7 @@ class Batches:
         self.concepts = concepts if data.concepts else None
         self.batch_size, self.seed, self.shuffle, self.ahead = batch_size, seed, shuffle, ahead
         self.share = None if weights is None else np.asarray(weights, dtype=np.float64) / np.sum(weights)
-        self.augmentation, self.views, self.mixup = augmentation, views, mixup
+        self.augmentation, self.views, self.mixup, self.masks = augmentation, views, mixup, masks
         self.process, self.processes = process, processes
 
     def __len__(self) -> int:
@@ -76,6 +79,13 @@ class Batches:
                 yield self._batch(self._slice(order, i)[self.process :: self.processes], number, i)
 
         return prefetch(batches, self.ahead)
+
+    def plain(self) -> "Batches":
+        """The same rows, each once, in their order and as they are, and all of them in this process."""
+        plain = copy(self)
+        plain.shuffle, plain.share, plain.augmentation, plain.views, plain.mixup = False, None, None, 1, 0.0
+        plain.process, plain.processes = 0, 1
+        return plain
 
     def rows_in(self, number: int, i: int) -> list[int]:
         """The rows of the data set in batch `i` of an epoch, those of all processes."""
@@ -96,13 +106,14 @@ class Batches:
     def _batch(self, rows: np.ndarray, epoch: int, i: int) -> Batch:
         rows = np.tile(rows, self.views)
         image = torch.from_numpy(self.images[rows]).float() / 255
+        mask = None if self.masks is None else torch.from_numpy(self.masks[rows]).float().unsqueeze(1) / 255
         if self.augmentation is not None:
             seed = np.random.SeedSequence([self.seed, epoch, i, self.process]).generate_state(1, np.uint64)
             generator = torch.Generator().manual_seed(int(seed[0] >> np.uint64(1)))
-            image = self.augmentation(image, generator)
+            image, mask = self.augmentation.with_mask(image, mask, generator)
         index = torch.from_numpy(rows)
         concepts = None if self.concepts is None else self.concepts[index]
-        batch = Batch(image, self.label[index], concepts, self.views)
+        batch = Batch(image, self.label[index], concepts, self.views, mask=mask)
         if self.mixup:
             batch = mix(batch, self.mixup, np.random.default_rng([self.seed, epoch, i, self.process]))
         return batch
@@ -126,8 +137,9 @@ def mix(batch: Batch, mixup: float, random: np.random.Generator) -> Batch:
         return share * x + (1 - share) * x[other]
 
     concepts = None if batch.concepts is None else blend(batch.concepts)
+    mask = None if batch.mask is None else blend(batch.mask)
     mixed = Mixed(batch.label[other], share)
-    return batch._replace(image=blend(batch.image), concepts=concepts, mixed=mixed)
+    return batch._replace(image=blend(batch.image), concepts=concepts, mixed=mixed, mask=mask)
 
 
 def prefetch(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:

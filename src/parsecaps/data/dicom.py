@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from parsecaps.data.compressed_size import compressed_size
 from parsecaps.data.raw_image import DefectError, Format, RawImage, Version, check_size, pick_frame, version
+from parsecaps.extras import install_command
 
 # The first that can decode a file does, so that the pixels do not depend on what else is installed. Not GDCM: a damaged
 # file makes it end the process. pydicom comes before pylibjpeg, whose RLE decoder panics on one.
@@ -139,8 +140,7 @@ def _decode(path: Path, data: Any, index: int) -> NDArray[Any]:
         raise DefectError(f"is compressed as {syntax.name}, which cannot be decoded; save it uncompressed") from None
     plugin = next((name for name in _PLUGINS if name in decoder.available_plugins), "")
     if syntax.is_encapsulated and not plugin:
-        package = "pylibjpeg-openjpeg" if "2000" in syntax.name else "pylibjpeg-libjpeg"
-        raise DefectError(f"is compressed as {syntax.name}, which needs a plugin; pip install pylibjpeg {package}")
+        raise DefectError(f"is compressed as {syntax.name}, which needs a plugin; run {install_command('pylibjpeg')}")
     pixels = _pixels(data)
     if pixels is not None and syntax.is_encapsulated:
         _check_same(data, compressed_size(_compressed(data, pixels, index)))
@@ -238,3 +238,21 @@ def _recognise(head: bytes) -> bool:
 
 
 FORMAT = Format("DICOM", (".dcm", ".dicom"), _recognise, read, count_frames, image_size, patient_id)
+
+
+def available_decoders() -> dict[str, bool]:
+    """Whether the plugins for each compression of DICOM are installed."""
+    from pydicom import uid
+    from pydicom.pixels.decoders.base import get_decoder
+
+    syntaxes = {
+        "RLE": uid.RLELossless,
+        "JPEG": uid.JPEGBaseline8Bit,
+        "JPEG lossless": uid.JPEGLosslessSV1,
+        "JPEG-LS": uid.JPEGLSLossless,
+        "JPEG 2000": uid.JPEG2000Lossless,
+    }
+    return {
+        name: any(plugin in _PLUGINS for plugin in get_decoder(syntax).available_plugins)
+        for name, syntax in syntaxes.items()
+    }

@@ -164,7 +164,7 @@ def quantise(image: Tensor) -> Tensor:
 
 def dequantise(levels: Tensor) -> Tensor:
     """Levels of a byte back to float32 in [0, 1]."""
-    return levels.float() / 255
+    return torch.div(levels, 255)
 
 
 def _scaled(plane: NDArray[Any], low: float, span: float) -> Tensor:

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.explain.attribution_path import AttributionPath
+from parsecaps.explain.class_routes import class_route_maps, class_route_relevance
 from parsecaps.explain.gradient_maps import grad_cam, integrated_gradients, occlusion
 from parsecaps.explain.route_maps import route_maps
-from parsecaps.explain.trace import About, Target, has_routes, trace
+from parsecaps.explain.trace import About, Target, has_class_routes, has_routes, has_tree, trace
 from parsecaps.nn.recorder import RecordedStage
 
 __all__ = ["MAP_METHODS", "ROUTES", "About", "MapMethod", "Target", "attribution_maps", "has_routes", "route_relevance"]
@@ -21,8 +22,12 @@ _AT_ONCE = 4  # images; a path has several points for each
 
 
 def _along_routes(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
-    """Maps along the routes, for models that have them (`explain.route_maps`)."""
+    """Maps along the routes, for models that have them (`explain.route_maps`, `explain.class_routes`)."""
+    if not has_routes(model):
+        raise ValueError(f"{type(model).__name__} has no routes to follow; choose a gradient map")
     parts = torch.split(image, _AT_ONCE)
+    if not has_tree(model):
+        return torch.cat([class_route_maps(model, part, targets) for part in parts])
     return torch.cat([route_maps(AttributionPath(trace(model, part)), targets) for part in parts])
 
 
@@ -56,12 +61,14 @@ def route_relevance(model: nn.Module, image: Tensor, targets: Sequence[Target]) 
     """What each route brought to each target, as maps and trees show it: for each target, for each cell.
 
     The routes are those of the ways that choose; where a cell has several such ways, their heads come one after the
-    other.
+    other. A model without cells has those to its classes, as if they were of one cell.
 
     Shapes:
         - image: (B, channels, size, size)
         - output: (B, heads, parents, children) each
     """
+    if has_class_routes(model):
+        return [[brought] for brought in class_route_relevance(model, image, targets)]
     path = AttributionPath(trace(model, image))
     path.find_gradients(targets)
     return [

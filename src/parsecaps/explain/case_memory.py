@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from parsecaps.data.batches import Batches
@@ -56,8 +57,9 @@ class CaseMemory:
     run's calibration, 1 without.
 
     Shapes:
-        - capsules: (N, m, d_c) float16, the concept capsules: a case's place in concept space
-        - global_capsule: (N, m) float32
+        - capsules: (N, m, d_c) float16, the concept capsules: a case's place in concept space; d_c is 0 where there are
+          none
+        - global_capsule: (N, m) float32, zeros where there is none
     """
 
     predictions: Predictions
@@ -153,11 +155,12 @@ def remember(
     global_capsule: list[np.ndarray] = []
 
     def note(module: nn.Module, inputs: Any, output: Output) -> None:
-        if output.concept_capsules is None or output.presence is None or output.global_capsule is None:
+        if output.presence is None:
             raise ValueError("the model has no concepts, so no concept space to find cases in; train one with concepts")
-        capsules.append(_array(output.concept_capsules).astype(np.float16))
-        presence.append(_array(output.presence.clamp(max=1)))  # a length of 1, rounded up
-        global_capsule.append(_array(output.global_capsule[:, 0]))
+        place, whole, present = output.concept_capsules, output.global_capsule, output.presence
+        capsules.append(_array(present.new_zeros(*present.shape, 0) if place is None else place).astype(np.float16))
+        presence.append(_array(present.clamp(max=1)))  # a length of 1, rounded up
+        global_capsule.append(_array(torch.zeros_like(present) if whole is None else whole[:, 0]))
 
     handle = bundle.model.register_forward_hook(note)
     try:

@@ -95,7 +95,7 @@ def _options(reasoning: ConceptReasoning, presence: np.ndarray) -> list[_Option]
             continue  # the value that the attribute has already
         else:
             present = True
-        moved = reasoning.change(presence, {name: present}) - presence
+        moved = reasoning.values(reasoning.change(presence, {name: present})) - reasoning.values(presence)
         options.append(_Option(j, present, unit, reasoning.weight @ moved))
     return options
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from parsecaps.data.reading import read_image
@@ -24,13 +25,14 @@ from parsecaps.explain.case_memory import (
 )
 from parsecaps.explain.counterfactual import counterfactual
 from parsecaps.explain.explanation import Explanation, Reasons, SeenConcept
-from parsecaps.explain.intervention import ConceptReasoning, bottleneck_of, concept_reasoning
+from parsecaps.explain.intervention import ConceptReasoning, concept_reasoning, find_bottleneck
 from parsecaps.explain.parse_tree import ParseTree, tree_of_path
 from parsecaps.explain.route_maps import route_maps
 from parsecaps.explain.strict_tree import StrictCost, Strictness, load_cost, load_statistics, strict_network
-from parsecaps.explain.trace import Target, Trace, has_routes, trace
+from parsecaps.explain.trace import Target, Trace, describe_routes, has_class_routes, has_tree, trace
 from parsecaps.explain.traversal import TraversalStrip, traversal_strips
 from parsecaps.metrics import THRESHOLD
+from parsecaps.nn.concept_heads import EmbeddingBottleneck
 from parsecaps.prediction.bundle import Bundle, find_bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import Prediction, answer, each_image, of_output, predict_files
@@ -147,11 +149,11 @@ class Explainer:
     ) -> Explanation:
         """Explain an image file, or an image (channels, size, size) in [0, 1] prepared as the bundle says.
 
-        `method` is how maps are made; a model without routes gets Grad-CAM instead of "routes", and no trees. The
-        first of `num_trees` is of the diagnosis, the others are of the most present concepts. `strict` explains the
-        strict network instead, in which each capsule has one parent. `traversals` is how many numbers of the global
-        capsule move before the decoder. `original_shape` (height, width) is that of the image before its preparation,
-        `source` the file that a prepared image came from.
+        `method` is how maps are made; a model without routes gets Grad-CAM instead of "routes", and one without cells
+        no trees. The first of `num_trees` is of the diagnosis, the others are of the most present concepts. `strict`
+        explains the strict network instead, in which each capsule has one parent. `traversals` is how many
+        numbers of the global capsule move before the decoder. `original_shape` (height, width) is that of the image
+        before its preparation, `source` the file that a prepared image came from.
         """
         if not isinstance(image, Tensor):
             return self.explain_file(
@@ -173,7 +175,8 @@ class Explainer:
             concepts = [] if presence is None else [Target("concepts", j) for j in range(len(bundle.concepts))]
             targets = [*concepts, Target("classes", best)]
             path = AttributionPath(traced) if traced and (method == ROUTES or num_trees > 0) else None
-            method = "grad-cam" if method == ROUTES and path is None else method
+            if method == ROUTES and path is None and not has_class_routes(model):
+                method = "grad-cam"
             if path is not None and method == ROUTES:
                 maps = route_maps(path, targets)
             else:
@@ -202,7 +205,7 @@ class Explainer:
             similar=near,
             pictures={**self._known, **self._pictures([each.case.row for each in near])},
             traversals=self._traversals(output, traversals, notes),
-            reasons=self._reasons(known, notes),
+            reasons=self._reasons(output, known, notes),
             notes=tuple(notes),
             truth=truth,
             strict=self._strictness(ordinary) if strict else None,
@@ -211,12 +214,23 @@ class Explainer:
 
     @cached_property
     def reasoning(self) -> ConceptReasoning | None:
-        """How the concepts add up to the diagnosis, of a model that decides by them alone."""
-        try:
-            bottleneck_of(self.bundle.model)
-        except ValueError:
+        """How the concepts add up to the diagnosis in all images, of a model that decides by them alone."""
+        head = find_bottleneck(self.bundle.model)
+        return None if head is None or isinstance(head, EmbeddingBottleneck) else self.reasoning_of(None)
+
+    @cached_property
+    def reasoning_by_image(self) -> ConceptReasoning | None:
+        """That of a model whose weights differ from image to image, for no image: what is the same in all of them."""
+        if not isinstance(find_bottleneck(self.bundle.model), EmbeddingBottleneck):
             return None
-        return concept_reasoning(self.bundle, self.memory, temperature=self.bundle.calibration.temperature)
+        classes, concepts = len(self.bundle.classes), len(self.bundle.concepts)
+        shapes = {"logits": (0, classes), "presence": (0, concepts), "concept_weights": (0, classes, concepts)}
+        return self.reasoning_of(Output(**{name: torch.zeros(shape) for name, shape in shapes.items()}))
+
+    def reasoning_of(self, output: Output | None) -> ConceptReasoning:
+        """How the concepts add up to the diagnosis in the images of an output."""
+        temperature = self.bundle.calibration.temperature
+        return concept_reasoning(self.bundle, self.memory, temperature=temperature, output=output)
 
     @cached_property
     def _prototypes(self) -> list[tuple[Prototype, ...]]:
@@ -236,12 +250,12 @@ class Explainer:
         return dict(zip(rows, read_thumbnails(folder / THUMBNAILS_FILE, rows), strict=True))
 
     def _can_be_strict(self, notes: list[str]) -> bool:
-        if has_routes(self.bundle.model):
+        if has_tree(self.bundle.model):
             notes.append(
                 "the strict network is not calibrated: its probabilities are at the ordinary one's temperature"
             )
             return True
-        notes.append(f"{type(self.bundle.model).__name__} has no routes, so there is no strict tree of it")
+        notes.append(f"{describe_routes(self.bundle.model)}, so there is no strict tree of it")
         return False
 
     def _strictness(self, ordinary: Output) -> Strictness:
@@ -258,7 +272,7 @@ class Explainer:
             return ()
         try:
             if output.global_capsule is None:
-                raise ValueError("the model has no global capsule to decode; train with model.num_concepts above 0")
+                raise ValueError("the model has no global capsule to decode; give one with concepts")
             return traversal_strips(
                 self.bundle.model, output.global_capsule[0], self.bundle.concepts, count, self.memory
             )
@@ -274,8 +288,8 @@ class Explainer:
         try:
             return trace(self.bundle.model, batch)
         except ValueError:
-            kind = type(self.bundle.model).__name__
-            notes.append(f"{kind} has no routes to follow, so there is no parse tree, and maps come from gradients")
+            gradients = "" if has_class_routes(self.bundle.model) else ", and maps come from gradients"
+            notes.append(f"{describe_routes(self.bundle.model)}, so there is no parse tree{gradients}")
             return None
 
     def _concepts(
@@ -297,14 +311,16 @@ class Explainer:
         preparation = None if shape is None else self.bundle.preparation
         return tree_of_path(path, target, name=names[target.index], preparation=preparation, original_shape=shape)
 
-    def _reasons(self, presence: np.ndarray | None, notes: list[str]) -> Reasons | None:
+    def _reasons(self, output: Output, presence: np.ndarray | None, notes: list[str]) -> Reasons | None:
         if presence is None:
             return None
-        if self.reasoning is None:
+        if find_bottleneck(self.bundle.model) is None:
             notes.append(NO_REASONING)
             return None
-        flip = counterfactual(self.reasoning, presence)
-        return Reasons(self.reasoning, presence, self.reasoning.contributions(presence), flip)
+        reasoning = self.reasoning or self.reasoning_of(output).of_image(0)
+        flip = counterfactual(reasoning, presence)
+        of_model = self.reasoning is not None
+        return Reasons(reasoning, presence, reasoning.contributions(presence), flip, of_model)
 
 
 def calibration_notes(bundle: Bundle, risk: float | None = None) -> list[str]:

@@ -37,6 +37,8 @@ class SeenConcept:
 class Reasons:
     """How the concepts add up to the diagnosis (`head="bottleneck"`), and the fewest of them that would change it.
 
+    `of_model`: the reasoning is that of every image, and not of this one alone.
+
     Shapes:
         - presence: (m,); contributions: (K, m), which with the bias (K,) sum to the logits
     """
@@ -45,6 +47,7 @@ class Reasons:
     presence: np.ndarray
     contributions: np.ndarray
     flip: Counterfactual | None
+    of_model: bool = True
 
     def sentence(self) -> str:
         """The counterfactual in words."""

@@ -36,8 +36,8 @@ def integrated_gradients(model: nn.Module, image: Tensor, targets: Sequence[Targ
         difference = single - start
         with torch.enable_grad():
             way = (start + along * difference).requires_grad_()  # (steps, channels, size, size)
-            values = _values(model, way, targets)
-        gradients = [(gradient * weight).sum(0) for gradient in _gradients(values, way)]
+            values = target_values(model, way, targets)
+        gradients = [(gradient * weight).sum(0) for gradient in target_gradients(values, way)]
         maps.append((torch.stack(gradients) * difference).sum(1))
     return torch.stack(maps).clamp_min(0)
 
@@ -50,14 +50,14 @@ def grad_cam(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tens
         kept.append(output if output.requires_grad else output.requires_grad_())
         return output.clone()  # what comes next may change it in place
 
-    handle = _feature_map(model).register_forward_hook(keep)
+    handle = _feature_map(model, image).register_forward_hook(keep)
     try:
         with torch.enable_grad():
-            values = _values(model, image, targets)
+            values = target_values(model, image, targets)
     finally:
         handle.remove()
     features = kept[0]
-    maps = [(gradient.mean((2, 3), keepdim=True) * features).sum(1) for gradient in _gradients(values, features)]
+    maps = [(gradient.mean((2, 3), keepdim=True) * features).sum(1) for gradient in target_gradients(values, features)]
     small = torch.stack(maps, 1).detach()  # (B, T, h, w)
     return F.interpolate(small, image.shape[-2:], mode="bilinear", align_corners=False).clamp_min(0)
 
@@ -80,12 +80,12 @@ def occlusion(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Ten
     maps = []
     for single in torch.split(image, 1):
         hidden = torch.where(covered.unsqueeze(1), neutral_image(single), single)
-        lost = _values(model, single, targets) - _values(model, hidden, targets)  # (windows, T)
+        lost = target_values(model, single, targets) - target_values(model, hidden, targets)  # (windows, T)
         maps.append((torch.einsum("wt,wyx->tyx", lost, corner) / corner.sum(0))[:, *squares])
     return torch.stack(maps).clamp_min(0)
 
 
-def _values(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
+def target_values(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
     """The presence or the logit of each target: (B, T)."""
     output: Output = model(image)
     columns = []
@@ -97,19 +97,38 @@ def _values(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tenso
     return torch.stack(columns, 1)
 
 
-def _gradients(values: Tensor, at: Tensor) -> list[Tensor]:
+def target_gradients(values: Tensor, at: Tensor) -> list[Tensor]:
     """The gradient of each column of values (B, T), all by one graph."""
     with torch.enable_grad():
         sums = values.sum(0).unbind()
     return [torch.autograd.grad(each, at, retain_graph=True)[0] for each in sums]
 
 
-def _feature_map(model: nn.Module) -> nn.Module:
-    """The module that gives the primary capsules as a feature map, or the last one of a model without them."""
+def _feature_map(model: nn.Module, image: Tensor) -> nn.Module:
+    """The module that gives the primary capsules of a tree as a feature map, or the last one that has places.
+
+    That is the one that a part of the model names as its `feature_map`, else the last convolution, or the normalisation
+    behind it, of those that run: a decoder waits for its call.
+    """
     for module in model.modules():
         if isinstance(module, PrimaryCaps):
             return module.norm
-    found = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-    if not found:
+        if isinstance(layer := getattr(module, "feature_map", None), nn.Module):
+            return layer
+    ran: list[nn.Module] = []
+
+    def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        if output.dim() == 4 and len(output) == 1 and output.shape[2:].numel() > 1:
+            ran.append(module)
+
+    kinds = nn.Conv2d | nn.BatchNorm2d
+    handles = [module.register_forward_hook(note) for module in model.modules() if isinstance(module, kinds)]
+    try:
+        with torch.no_grad():
+            model(image[:1])
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not ran:
         raise ValueError(f"{type(model).__name__} has no feature map for Grad-CAM; choose another map")
-    return found[-1]
+    return ran[-1]

@@ -1,39 +1,51 @@
 """Concepts set by hand and the diagnosis that follows, for models that decide by their concepts alone.
 
-With `head="bottleneck"` a logit is a bias and a sum over concepts, so all of this is exact, and a page can do the same
-in a few lines of its own with the numbers of `as_dict`: `softmax((weight @ presence + bias) / temperature)`.
+In a bottleneck a logit is a bias and a sum over concepts, so all of this is exact, and a page can do the same in a few
+lines of its own with the numbers of `as_dict`: `softmax((weight @ values + bias) / temperature)`. The values are the
+presences, or what stands behind them: their logits, or activations of which they are the tanh. A model that mixes
+concept vectors (`CEM`) has weights and a bias of each image's own.
 
 What number stands for "present"? That which the model gives where it is right: the median presence of the training
 cases that have the concept and show it (above 0.5), and of those that lack it and do not. Where truth is unknown, as
 for concepts that nobody named, the 95th and the 5th percentile over all training cases, with the middle between them
 as what parts present from absent. Without training cases, the margins 0.9 and 0.1 that training aims at (Sec. 3.3.1).
+Logits and activations have no natural end: there, too, it is the percentiles (Koh et al. 2020). Concept vectors are
+made for 1 and 0 (Espinosa Zarlenga et al. 2022).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
-from torch import nn
+from scipy.special import logit, softmax
+from torch import Tensor, nn
 
 from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.metrics import THRESHOLD
-from parsecaps.nn.heads import Bottleneck
+from parsecaps.nn.concept_heads import EmbeddingBottleneck
+from parsecaps.nn.heads import RATE, Bottleneck, Scale
 from parsecaps.prediction.bundle import Bundle
+from parsecaps.types import Output
 
 MARGINS = (0.1, 0.9)  # absent, present: of the presentation loss
+_TRUTH = (0.0, 1.0)
 _ENDS = (5, 95)  # percentiles
+_LEAST = 1e-7  # from 0 and 1: presences beyond have no finite value behind them
+
+Head = Bottleneck | EmbeddingBottleneck
 
 
 @dataclass(frozen=True, eq=False)
 class ConceptReasoning:
     """How a bottleneck gets from m presences to K classes.
 
-    `group` numbers the concepts that exclude each other alike (`exclusive_groups`).
+    `scale` says what it adds up: the presences, or the numbers behind them. `group` numbers the concepts that exclude
+    each other alike (`exclusive_groups`).
 
     Shapes:
-        - weight: (K, m); bias: (K,); present, absent, threshold: (m,); group: (m,) int; all float64
+        - weight: (K, m), or (N, K, m) where each of N images has its own; bias: (K,) or (N, K), likewise
+        - present, absent, threshold: (m,); group: (m,) int; all float64
     """
 
     classes: tuple[str, ...]
@@ -45,14 +57,29 @@ class ConceptReasoning:
     absent: np.ndarray
     threshold: np.ndarray
     group: np.ndarray
+    scale: Scale = "presence"
+
+    def of_image(self, rows: int | np.ndarray) -> "ConceptReasoning":
+        """That of one image, or of some, where each has its own."""
+        if self.weight.ndim == 2:
+            return self
+        return replace(self, weight=self.weight[rows], bias=self.bias[rows])
+
+    def values(self, presence: np.ndarray) -> np.ndarray:
+        """What is weighed: (..., m) -> (..., m)."""
+        presence = np.asarray(presence, dtype=np.float64)
+        if self.scale == "presence":
+            return presence
+        inside = presence.clip(_LEAST, 1 - _LEAST)
+        return np.asarray(logit(inside) if self.scale == "logit" else np.arctanh(inside))
 
     def contributions(self, presence: np.ndarray) -> np.ndarray:
         """What each concept adds to each logit; with the bias they sum to it. (..., m) -> (..., K, m)."""
-        return np.asarray(np.asarray(presence)[..., None, :] * self.weight)
+        return np.asarray(self.values(presence)[..., None, :] * self.weight)
 
     def logits(self, presence: np.ndarray) -> np.ndarray:
         """(..., m) -> (..., K)."""
-        return np.asarray(np.asarray(presence) @ self.weight.T + self.bias)
+        return np.asarray(self.contributions(presence).sum(-1) + self.bias)
 
     def probabilities(self, presence: np.ndarray) -> np.ndarray:
         """Calibrated: (..., m) -> (..., K)."""
@@ -89,49 +116,89 @@ class ConceptReasoning:
             name: getattr(self, name).tolist() for name in ("weight", "bias", "present", "absent", "threshold", "group")
         }
         names = {"classes": list(self.classes), "concepts": list(self.concepts)}
-        return {**names, "temperature": self.temperature, **arrays}
+        return {**names, "temperature": self.temperature, **arrays, "scale": self.scale}
 
 
 def concept_reasoning(
-    bundle: Bundle, memory: CaseMemory | None = None, *, temperature: float | None = None
+    bundle: Bundle,
+    memory: CaseMemory | None = None,
+    *,
+    temperature: float | None = None,
+    output: Output | None = None,
 ) -> ConceptReasoning:
-    """The reasoning of a model with `head="bottleneck"`; any other is refused in one line.
+    """The reasoning of a model that decides by its concepts alone; any other is refused in one line.
 
-    The temperature is that of the memory if left out, 1 without one.
+    The temperature is that of the memory if left out, 1 without one. A model whose weights differ from image to image
+    needs the `output` for them (B images): weight and bias then have an axis for these.
     """
     head = bottleneck_of(bundle.model)
     if temperature is None:
         temperature = 1.0 if memory is None else memory.temperature
     if not (np.isfinite(temperature) and temperature > 0):
         raise ValueError(f"temperature is {temperature}; give a number above 0")
+    weight, bias = _weights(head, output, type(bundle.model).__name__)
     m = len(bundle.concepts)
-    if memory is None:
-        absent, present = (np.full(m, margin) for margin in MARGINS)
-        threshold = np.full(m, THRESHOLD)
-    else:
-        absent, present, threshold = typical_presences(memory.presence, memory.truth)
-    return ConceptReasoning(
+    usual = _TRUTH if isinstance(head, EmbeddingBottleneck) else MARGINS
+    absent, present = (np.full(m, value) for value in usual)
+    reasoning = ConceptReasoning(
         classes=bundle.classes,
         concepts=bundle.concepts,
-        weight=head.weight.detach().double().cpu().numpy(),
-        bias=head.bias.detach().double().cpu().numpy(),
+        weight=weight,
+        bias=bias,
         temperature=float(temperature),
         present=present,
         absent=absent,
-        threshold=threshold,
+        threshold=np.full(m, THRESHOLD),
         group=exclusive_groups(bundle.concepts),
+        scale=scale_of(head),
     )
+    return reasoning if memory is None else with_typical(reasoning, head, memory.presence, memory.truth)
 
 
-def bottleneck_of(model: nn.Module) -> Bottleneck:
+def with_typical(reasoning: ConceptReasoning, head: Head, presence: np.ndarray, truth: np.ndarray) -> ConceptReasoning:
+    """The same with what presence means present and absent by training cases: (N, m) twice."""
+    if isinstance(head, EmbeddingBottleneck):
+        return reasoning
+    absent, present, threshold = typical_presences(presence, truth)
+    if head.scale != "presence":
+        absent, present = np.percentile(presence, _ENDS, axis=0)
+    return replace(reasoning, absent=absent, present=present, threshold=threshold)
+
+
+def bottleneck_of(model: nn.Module) -> Head:
     """The bottleneck of a model, or a line that says how to get one."""
-    head = next((module for module in model.modules() if isinstance(module, Bottleneck)), None)
+    head = find_bottleneck(model)
     if head is None:
         raise ValueError(
             f"this {type(model).__name__} does not decide by its concepts alone, so setting one changes nothing; "
             "train with --set model.head=bottleneck"
         )
     return head
+
+
+def find_bottleneck(model: nn.Module) -> Head | None:
+    """The head of a model that decides by its concepts alone."""
+    return next((module for module in model.modules() if isinstance(module, Head)), None)
+
+
+def scale_of(head: Head) -> Scale:
+    """What a bottleneck adds up."""
+    return head.scale if isinstance(head, Bottleneck) else "presence"
+
+
+def _weights(head: Head, output: Output | None, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Weight and bias of all images, or of each image of an output."""
+    if isinstance(head, Bottleneck):
+        weight = _array(head.weight) / (RATE if head.scale == "activation" else 1)
+        return weight, np.zeros(len(weight)) if head.bias is None else _array(head.bias)
+    if output is None or output.concept_weights is None or output.presence is None:
+        raise ValueError(f"{kind} weighs its concepts anew in each image; give the output for some images as well")
+    weight, presence = _array(output.concept_weights), _array(output.presence)
+    return weight, _array(output.logits) - (weight * presence[:, None]).sum(-1)
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return np.asarray(tensor.detach().double().cpu().numpy())
 
 
 def typical_presences(presence: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

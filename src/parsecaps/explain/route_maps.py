@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.trace import Target, Trace, neutral_image
 from parsecaps.functional.exporting import is_exporting
+from parsecaps.nn.capsules import grid_places
 from parsecaps.nn.primary import InitialBlock
 
 _POINTS = (0.25, 0.75)  # of the way from the neutral image, where gradients of the pixels are taken
@@ -40,12 +41,7 @@ class PrimaryGrid:
         >>> PrimaryGrid.of(block, 64)
         PrimaryGrid(first=0.5, step=4, width=16, size=64)
         """
-        first, step = 0.5, 1
-        for layer in initial.layers:
-            if isinstance(layer, nn.Conv2d | nn.AvgPool2d):
-                kernel, stride, padding = (_one(n) for n in (layer.kernel_size, layer.stride, layer.padding))
-                first += ((kernel - 1) / 2 - padding) * step
-                step *= stride
+        first, step = grid_places(initial.layers)
         return cls(first, step, initial.width, size)
 
     def interpolation(self) -> Tensor:
@@ -181,8 +177,3 @@ def smooth(maps: Tensor, step: int) -> Tensor:
     window = ((pixels - pixels.unsqueeze(1)).abs() <= reach).to(maps)
     window = window / window.sum(0)  # each column shares out one pixel
     return window @ maps @ window.T
-
-
-def _one(number: int | tuple[int, ...] | str) -> int:
-    """The size along one side, where a layer may give it for both."""
-    return int(number[0] if isinstance(number, tuple) else number)

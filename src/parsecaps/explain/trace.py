@@ -89,9 +89,27 @@ class Trace:
         return values
 
 
+def has_tree(model: nn.Module) -> bool:
+    """Whether a model has cells of capsules, so that a parse tree can be read from it."""
+    return any(isinstance(module, CapsuleCell) for module in model.modules())
+
+
+def has_class_routes(model: nn.Module) -> bool:
+    """Whether a model without cells routes capsules of known places to its classes."""
+    return bool(getattr(model, "class_children", ())) and any(isinstance(module, Way) for module in model.modules())
+
+
 def has_routes(model: nn.Module) -> bool:
-    """Whether a model sends messages from capsules to capsules, so that they can be followed."""
-    return any(isinstance(module, Way) for module in model.modules())
+    """Whether a model sends messages from capsules to capsules, so that maps can follow them."""
+    return has_tree(model) or has_class_routes(model)
+
+
+def describe_routes(model: nn.Module) -> str:
+    """What a model without a tree has instead, in words."""
+    kind = type(model).__name__
+    if has_class_routes(model):
+        return f"{kind} has one layer of routes, to its classes, and no tree of cells"
+    return f"{kind} has no routes to follow"
 
 
 @torch.no_grad()
@@ -105,8 +123,9 @@ def trace(model: nn.Module, image: Tensor) -> Trace:
     kind = type(model).__name__
     if model.training:
         raise ValueError(f"this {kind} is in training mode, in which it answers by chance; call eval() first")
-    if not has_routes(model):
-        raise ValueError(f"{kind} has no routes to follow; choose a gradient map")
+    if not has_tree(model):
+        advice = "ask for its maps alone" if has_class_routes(model) else "choose a gradient map"
+        raise ValueError(f"{describe_routes(model)}; {advice}")
     with record_stages(model) as stages:
         output: Output = model(image)
     chain = [stage for stage in stages if not _is_head(stage)]

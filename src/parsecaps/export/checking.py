@@ -44,7 +44,7 @@ def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> Checked:
 
     model = onnx.load(path)
     outputs = tuple(each.name for each in model.graph.output)
-    answers = [name for name in outputs if name in ("logits", "probabilities", "presence")]
+    answers = [name for name in outputs if name in ("logits", "probabilities", "presence", "concept_weights")]
     if len(answers) < len(outputs):
         _keep_outputs(model, answers)
     session = open_session(model.SerializeToString())
@@ -75,13 +75,13 @@ def _one_by_one(images: Tensor) -> list[Tensor]:
     return [image.unsqueeze(0) for image in images]
 
 
-def open_session(model: Path | bytes) -> Any:
-    """A session of ONNX Runtime on the CPU."""
+def open_session(model: Path | bytes, *, threads: int | None = None) -> Any:
+    """A session of ONNX Runtime on the CPU, with as many threads as PyTorch has unless it is said."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    options.intra_op_num_threads = torch.get_num_threads()
+    options.intra_op_num_threads = torch.get_num_threads() if threads is None else threads
     given = model if isinstance(model, bytes) else str(model)
     return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
 
@@ -110,6 +110,10 @@ def compare_answers(want: Arrays, got: Arrays) -> float:
         raise ValueError(
             f"the exported file is wrong: a probability or presence is off by {worst:.1g}; nothing is kept"
         )
+    if (weights := want.get("concept_weights")) is not None:
+        off = float(np.abs(weights - got["concept_weights"]).max())
+        if off > PROBABILITY * max(1.0, float(np.abs(weights).max())):
+            raise ValueError(f"the exported file is wrong: a weight of a concept is off by {off:.1g}; nothing is kept")
     named = want["probabilities"][np.arange(len(got["logits"])), got["logits"].argmax(1)]
     if (want["probabilities"].max(1) - named > 2 * PROBABILITY).any():
         raise ValueError("the exported file is wrong: it names another class than the model; nothing is kept")

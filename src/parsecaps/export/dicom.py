@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parsecaps.data.files import make_private_folder, plain_name, write_binary
+from parsecaps.data.files import make_private_folder, plain_name, remove_empty, write_binary
 from parsecaps.data.raw_image import silence
 from parsecaps.explain.explanation import Explanation
 from parsecaps.export.dicom_capture import make_capture
@@ -34,20 +35,32 @@ class DicomWritten:
         return f"{', '.join(found[:-1])} and {found[-1]}"
 
 
-def check_dicom_folder(folder: Path) -> None:
-    """Make the folder that objects go to, and refuse what would end the work only after it."""
+@contextmanager
+def dicom_folder(folder: Path) -> Iterator[None]:
+    """Make the folder that objects go to, and refuse what would end the work only after it.
+
+    In the end it is removed again if nothing was written to it.
+    """
     import highdicom  # noqa: F401 (it may not be installed)
 
-    make_private_folder(folder)
+    made = make_private_folder(folder)
+    try:
+        yield
+    finally:
+        remove_empty(made)
 
 
 def write_dicom(bundle: Bundle, explanations: Sequence[Explanation], folder: Path) -> DicomWritten:
     """Write the objects of each image that came from a DICOM file into a folder; no file there is ever replaced.
 
     An image of another format, or one whose header lacks what an object must repeat, costs a line. Without any object
-    in the end it is a ValueError.
+    in the end it is a ValueError, and the folder is not there if it was not before.
     """
-    make_private_folder(folder)
+    with dicom_folder(folder):
+        return _write_all(bundle, explanations, folder)
+
+
+def _write_all(bundle: Bundle, explanations: Sequence[Explanation], folder: Path) -> DicomWritten:
     device, series = Device.of(bundle), _Series()
     counts, errors = Counter[str](), list[str]()
     for number, explanation in enumerate(explanations, 1):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.evidence import evidence_flow, is_strict, tree_layers, tree_levels
 from parsecaps.explain.route_maps import route_maps
-from parsecaps.explain.trace import Target, Trace, has_routes, trace
+from parsecaps.explain.trace import Target, Trace, describe_routes, has_tree, trace
 from parsecaps.nn.couplings import Coupling
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.types import Output
@@ -32,7 +32,10 @@ class ModelGraph:
 
 
 def answer_graph(bundle: Bundle) -> ModelGraph:
-    """`logits` and `probabilities` (B, K), the latter calibrated, and `presence` (B, m) where there are concepts."""
+    """`logits` and `probabilities` (B, K), the latter calibrated, and `presence` (B, m) where there are concepts.
+
+    Where each image has weights of its own by which logits grow with presences, they are `concept_weights` (B, K, m).
+    """
     model = _frozen(bundle)
 
     @torch.no_grad()
@@ -52,10 +55,10 @@ def explained_graph(bundle: Bundle, trees: bool) -> ModelGraph:
     (n,), the lengths of the capsules of each level; and `tree_strict`, whether no capsule had more than one parent.
     """
     model = _frozen(bundle)
-    if not has_routes(model):
+    if not has_tree(model):
         raise ValueError(
-            f"{type(model).__name__} has no routes to follow, so no maps can be exported; leave out --maps, or give a "
-            "model that routes, such as ParseCaps"
+            f"{describe_routes(model)}, so no maps can be exported; leave out --maps, or give a model with a tree of "
+            "cells, such as ParseCaps"
         )
 
     def explain(image: Tensor) -> dict[str, Tensor]:
@@ -90,6 +93,8 @@ def _answer(bundle: Bundle, output: Output) -> dict[str, Tensor]:
     found = {"logits": output.logits, "probabilities": probabilities}
     if output.presence is not None:
         found["presence"] = output.presence.clamp(max=1)  # a length of 1, rounded up
+    if output.concept_weights is not None:
+        found["concept_weights"] = output.concept_weights
     return found
 
 

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from importlib import import_module, resources
+from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from torch import Tensor
 from parsecaps import __version__
 from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.published import Publication, check_model, left_behind, write_model
+from parsecaps.extras import require
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import find_files
 from parsecaps.prediction.predict import Prediction, predict_files
@@ -61,7 +62,8 @@ format=%(asctime)s - %(name)s - %(levelname)s - %(message)s
 
 def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
     """Write the bundle, let MONAI verify it, and compare its answers with those of the model."""
-    import_module("jsonschema")  # which MONAI needs to verify, and only misses late
+    for package in ("monai", "jsonschema"):  # MONAI needs the second to verify, and only misses it late
+        require(package)
     bundle, about = source.bundle, Publication.of(source.bundle)
     for folder in ("configs", "models", "docs"):
         (path / folder).mkdir(parents=True)

@@ -16,7 +16,7 @@ from parsecaps import __version__
 from parsecaps.explain.evidence import tree_layers
 from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.route_maps import PrimaryGrid
-from parsecaps.explain.trace import has_routes, trace
+from parsecaps.explain.trace import has_tree, trace
 from parsecaps.export.checking import Checked, check_onnx
 from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.graphs import ModelGraph, answer_graph, explained_graph
@@ -64,7 +64,8 @@ def onnx_model(bundle: Bundle, graph: ModelGraph) -> Any:
 def metadata(bundle: Bundle) -> dict[str, Any]:
     """All that is to be known of a model beside its numbers, ready for JSON (`docs/export.md`)."""
     model, calibration = bundle.model, bundle.calibration
-    reasoning = Explainer(bundle).reasoning
+    explainer = Explainer(bundle)
+    reasoning, by_image = explainer.reasoning, explainer.reasoning_by_image
     thresholds = [THRESHOLD] * len(bundle.concepts) if reasoning is None else reasoning.threshold.tolist()
     return {
         "version": METADATA_VERSION,
@@ -77,6 +78,7 @@ def metadata(bundle: Bundle) -> dict[str, Any]:
         "calibration_note": calibration.note,
         "quantiles": None if calibration.quantiles is None else asdict(calibration.quantiles),
         "reasoning": None if reasoning is None else reasoning.as_dict(),
+        "reasoning_by_image": None if by_image is None else by_image.as_dict(),
         "thresholds": thresholds,
         **_grids(bundle),
     }
@@ -85,7 +87,7 @@ def metadata(bundle: Bundle) -> dict[str, Any]:
 def _grids(bundle: Bundle) -> dict[str, Any]:
     """The widths of the grids of a parse tree's levels, from the primary one up, and where the primary one lies."""
     model, preparation = bundle.model, bundle.preparation
-    if not has_routes(model):
+    if not has_tree(model):
         return {"widths": None, "grid": None}
     image = torch.zeros(1, preparation.channels, preparation.size, preparation.size).to(bundle.device)
     traced = trace(model.eval(), image)
@@ -108,7 +110,7 @@ def _write(source: ExportSource, path: Path, options: ExportOptions) -> list[str
 FORMAT = ExportFormat(
     name="onnx",
     purpose="ONNX Runtime, in any language and without this package",
-    needs="pip install 'parsecaps[export]'; with --maps a model that routes, such as ParseCaps",
+    needs="pip install 'parsecaps[export]'; with --maps a model with a tree of cells, such as ParseCaps",
     gives="one file: logits, calibrated probabilities and presences for any number of images; with --maps also the "
     "maps along the routes, for one image at a time",
     suffix=".onnx",

@@ -64,6 +64,11 @@ def _alone(b: GraphBuilder, o: Operation, x: Value, **others: Any) -> Value:
     return b.elementwise(_ALONE[family(o.name)], [x], o.shapes[0], o.dtypes[0], **others)
 
 
+@handles("leaky_relu")
+def _leaky_relu(b: GraphBuilder, o: Operation, x: Value, slope: float = 0.01) -> Value:
+    return b.elementwise("LeakyRelu", [x], o.shapes[0], o.dtypes[0], alpha=float(slope))
+
+
 @handles("gelu")
 def _gelu(b: GraphBuilder, o: Operation, x: Value, approximate: str = "none") -> Value:
     return b.elementwise("Gelu", [x], o.shapes[0], o.dtypes[0], approximate=approximate)

@@ -12,7 +12,7 @@ from typing import Any
 
 from parsecaps.data.files import write_text
 from parsecaps.explain.explainer import NO_CONCEPTS, NO_REASONING, calibration_notes
-from parsecaps.explain.trace import has_routes
+from parsecaps.explain.trace import describe_routes, has_tree
 from parsecaps.export.checking import check_onnx
 from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.onnx import metadata, write_onnx
@@ -26,9 +26,9 @@ _LEFT_OUT = "maps and parse trees were left out when this page was made (--no-ma
 
 
 def _write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
-    """Write the page of a model; with maps and trees unless it has no routes, or `--no-maps` was given."""
+    """Write the page of a model; with maps and trees unless it has no tree of cells, or `--no-maps` was given."""
     bundle = source.bundle
-    maps = has_routes(bundle.model) if options.maps is None else options.maps
+    maps = has_tree(bundle.model) if options.maps is None else options.maps
     with TemporaryDirectory() as folder:
         network = Path(folder) / "network.onnx"
         checked = check_onnx(network, write_onnx(bundle, network, maps=maps, trees=maps), source)
@@ -56,9 +56,9 @@ def about_model(source: ExportSource, maps: bool) -> dict[str, Any]:
     return {
         "title": _title(source),
         "model": {**{name: known[name] for name in names}, "image_size": bundle.preparation.size},
-        **{name: known[name] for name in ("preparation", "temperature", "thresholds", "grid")},
+        **{name: known[name] for name in ("preparation", "temperature", "thresholds", "grid", "reasoning_by_image")},
         "method": "routes" if maps else None,
-        "notes": _notes(bundle, maps, decides_by_concepts=known["reasoning"] is not None),
+        "notes": _notes(bundle, maps, decides_by_concepts=bool(known["reasoning"] or known["reasoning_by_image"])),
     }
 
 
@@ -79,8 +79,8 @@ def _part(name: str) -> bytes:
 def _notes(bundle: Bundle, maps: bool, *, decides_by_concepts: bool) -> list[str]:
     """What the page cannot give, and why."""
     notes = [*calibration_notes(bundle), _NO_CASES]
-    if not has_routes(bundle.model):
-        notes.append(f"{type(bundle.model).__name__} has no routes to follow, so there are no maps and no parse tree")
+    if not has_tree(bundle.model):
+        notes.append(f"{describe_routes(bundle.model)}, so there are no maps on this page, and no parse tree")
     elif not maps:
         notes.append(_LEFT_OUT)
     if not bundle.concepts:

@@ -1,8 +1,8 @@
-"""The four losses of Sec. 3.3, and two of our own, as functions of tensors; the weights belong to the training.
+"""The four losses of Sec. 3.3, two of our own and that of other capsule networks, as functions of tensors.
 
-Labels may be missing, each in its own way: a class of -1, a concept of NaN, an image not to be reconstructed.
-What is missing costs nothing and gets a gradient of 0. If everything is missing the loss is 0, still joined
-to the graph, so that ``backward`` works on any batch. Half precision is summed in float32.
+Their weights belong to the training. Labels may be missing, each in its own way: a class of -1, a concept of NaN, an
+image not to be reconstructed. What is missing costs nothing and gets a gradient of 0. If everything is missing the loss
+is 0, still joined to the graph, so that ``backward`` works on any batch. Half precision is summed in float32.
 """
 
 import math
@@ -95,6 +95,49 @@ def class_weight(
         return share * class_weight(label, weight) + (1 - share) * class_weight(other, weight)
     known = label != UNKNOWN_LABEL
     return known.sum().float() if weight is None else torch.where(known, weight[label.clamp(min=0)], 0).sum()
+
+
+def margin_loss(
+    scores: Tensor,
+    label: Tensor,
+    margins: tuple[float, float, float] = (0.9, 0.1, 0.5),
+    weight: Tensor | None = None,
+    *,
+    other: Tensor | None = None,
+    share: float = 1.0,
+    sets: Tensor | None = None,
+) -> Tensor:
+    """Margin loss of capsule networks (Sabour, Frosst and Hinton 2017) over the images whose class is known.
+
+    ``T max(0, m+ - v)^2 + w (1 - T) max(0, v - m-)^2`` summed over the classes, with the ``margins`` ``m+, m-, w``.
+    The rest is as in ``class_loss``.
+
+    Shapes:
+        - scores: (B, num_classes), the lengths of the class capsules
+        - label, other: (B,) int64, -1 = unknown
+        - weight: (num_classes,)
+        - sets: (num_classes,) int64, the number of each class's data set
+        - output: ()
+
+    >>> margin_loss(torch.tensor([[0.5, 0.3], [0.0, 0.0]]), torch.tensor([0, -1]))
+    tensor(0.1800)
+    """
+    if scores.dim() != 2 or label.shape != scores.shape[:1]:
+        raise ValueError(f"scores {_shape(scores)} and label {_shape(label)}; give (B, num_classes) and (B,)")
+    scores = _widen(scores)
+    long_enough, short_enough, absent = margins
+    too_short, too_long = F.relu(long_enough - scores).square(), absent * F.relu(scores - short_enough).square()
+
+    def summed(classes: Tensor) -> Tensor:
+        one, known = classes.clamp(min=0).unsqueeze(1), classes != UNKNOWN_LABEL
+        wrong = too_long if sets is None else torch.where(sets == sets[one], too_long, 0)
+        cost = too_short.gather(1, one).squeeze(1) + wrong.sum(1) - wrong.gather(1, one).squeeze(1)
+        cost = cost if weight is None else cost * weight.to(cost.dtype)[one.squeeze(1)]
+        return torch.where(known, cost, 0).sum()
+
+    total = summed(label) if other is None else share * summed(label) + (1 - share) * summed(other)
+    count = class_weight(label, weight, other=other, share=share)
+    return total / torch.where(count > 0, count, 1)
 
 
 def presentation_loss(

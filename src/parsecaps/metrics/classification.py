@@ -198,13 +198,12 @@ def roc_curve(scores: np.ndarray, positive: np.ndarray) -> list[tuple[float, flo
     >>> roc_curve(np.array([0.1, 0.2, 0.8, 0.9]), np.array([False, False, True, True]))
     [(0.0, 0.0), (0.0, 1.0), (1.0, 1.0)]
     """
-    import torch
-    from torchmetrics.functional.classification import binary_roc
+    from sklearn.metrics import roc_curve as all_points
 
     if positive.all() or not positive.any():
         return None
-    false, true, _ = binary_roc(torch.from_numpy(scores), torch.from_numpy(positive.astype(np.int64)))
-    points = np.stack([false.double().numpy(), true.double().numpy()], axis=1)
+    false, true, _ = all_points(positive, scores, drop_intermediate=False)
+    points = np.stack([false, true], axis=1)
     step = np.diff(points, axis=0)
     turns = np.abs(step[:-1, 0] * step[1:, 1] - step[:-1, 1] * step[1:, 0]) > 1e-12
     points = points[np.concatenate([[True], turns, [True]])]

@@ -71,5 +71,5 @@ class PlainCNN(FeatureModel):
         self.layers = nn.Sequential(*layers)
         self.add_heads(last)
 
-    def features(self, image: Tensor) -> Tensor:
-        return self.layers(self.initial(image)).mean((2, 3))  # type: ignore[no-any-return]
+    def last_map(self, image: Tensor) -> Tensor:
+        return self.layers(self.initial(image))  # type: ignore[no-any-return]

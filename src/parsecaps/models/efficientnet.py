@@ -4,17 +4,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from parsecaps.models.features import FeatureModel
+from parsecaps.models.features import SIZE_PRESETS, SMALL_IMAGE, FeatureModel
 from parsecaps.models.pretrained import Head
 
-EFFICIENTNET_PRESETS: dict[str, dict[str, Any]] = {
-    "medical": {"image_size": 224},
-    "digits": {"image_size": 28},
-    "tiny": {"image_size": 32, "num_concepts": 3},
-}
-
-_STEM, _FEATURES = 32, 1280
-_STAGES = (  # expansion, channels, blocks, stride of the first block, kernel
+STEM, _FEATURES = 32, 1280
+STAGES = (  # of B0 and Lite0 alike: expansion, channels, blocks, stride of the first block, kernel
     (1, 16, 1, 1, 3),
     (6, 24, 2, 2, 3),
     (6, 40, 2, 2, 5),
@@ -23,7 +17,6 @@ _STAGES = (  # expansion, channels, blocks, stride of the first block, kernel
     (6, 192, 4, 2, 5),
     (6, 320, 1, 1, 3),
 )
-_SMALL = 64  # images up to this size would be 2 x 2 after the usual five halvings
 _EPSILON = 1e-3  # of the normalisations, as in the original
 
 
@@ -104,7 +97,7 @@ class EfficientNetLite0(FeatureModel):
     torch.Size([1, 3])
     """
 
-    presets = EFFICIENTNET_PRESETS
+    presets = SIZE_PRESETS
 
     def __init__(
         self,
@@ -118,11 +111,11 @@ class EfficientNetLite0(FeatureModel):
     ) -> None:
         config: dict[str, Any] = {n: value for n, value in locals().items() if n not in ("self", "__class__")}
         super().__init__(config)
-        stride = 1 if image_size <= _SMALL else 2
-        self.stem = ConvNorm(in_channels, _STEM, size=image_size, kernel=3, stride=stride)
+        stride = 1 if image_size <= SMALL_IMAGE else 2
+        self.stem = ConvNorm(in_channels, STEM, size=image_size, kernel=3, stride=stride)
         blocks: list[MBConv] = []
-        last, size = _STEM, self.stem.out_size
-        for expansion, channels, count, first_stride, kernel in _STAGES:
+        last, size = STEM, self.stem.out_size
+        for expansion, channels, count, first_stride, kernel in STAGES:
             for i in range(count):
                 stride = first_stride if i == 0 else 1
                 block = MBConv(last, channels, expansion=expansion, size=size, kernel=kernel, stride=stride)
@@ -133,5 +126,8 @@ class EfficientNetLite0(FeatureModel):
         self.dropout = nn.Dropout(dropout)
         self.add_heads(_FEATURES)
 
+    def last_map(self, image: Tensor) -> Tensor:
+        return self.top(self.blocks(self.stem(image)))  # type: ignore[no-any-return]
+
     def features(self, image: Tensor) -> Tensor:
-        return self.dropout(self.top(self.blocks(self.stem(image))).mean((2, 3)))  # type: ignore[no-any-return]
+        return self.dropout(super().features(image))  # type: ignore[no-any-return]

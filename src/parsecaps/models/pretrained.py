@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from parsecaps.config import LARGEST_IMAGE, SMALLEST_IMAGE
 from parsecaps.functional.exporting import is_exporting
+from parsecaps.nn.capsules import CapsuleGrid
 from parsecaps.stored import checked, read_document, shown
 from parsecaps.types import Output
 
@@ -69,7 +70,12 @@ class PretrainedModel(nn.Module, ABC):
 
     The folder has `config.json` and `model.safetensors`; reading it runs no code from it. Images come with values in
     [0, 1]; `standardise` brings them to the scale that the model was trained on. `has_capsules`: a model with concepts
-    has a capsule for each, and a decoder behind them; one without has presences alone.
+    has a capsule for each, and a decoder behind them; one without has presences alone. `losses` are the terms of the
+    objective that it was published with, by name, and their weights. One that does not `name_concepts` has no place for
+    them, one that `needs_concepts` is nothing without. `largest_image` is the size above which it would have an
+    unreasonable number of weights. `intervention_probability` is that with which training sets a concept to its truth
+    before the loss of the classes; the model then has `decide`, which gives the logits of an output with other
+    presences.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
@@ -78,6 +84,17 @@ class PretrainedModel(nn.Module, ABC):
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
     has_capsules: ClassVar[bool] = False
+    names_concepts: ClassVar[bool] = True
+    needs_concepts: ClassVar[bool] = False
+    largest_image: ClassVar[int] = LARGEST_IMAGE
+    losses: ClassVar[Mapping[str, float]] = {
+        "classification": 1.0,
+        "presentation": 0.5,
+        "triplet": 0.1,
+        "reconstruction": 0.0005,
+    }
+
+    intervention_probability: float = 0.0
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -92,6 +109,14 @@ class PretrainedModel(nn.Module, ABC):
             in_channels=self.in_channels,
             image_size=self.image_size,
         )
+        kind = type(self).__name__
+        if self.num_concepts and not self.names_concepts:
+            raise ValueError(f"{kind} has no place for concepts, and num_concepts is {self.num_concepts}; give 0")
+        if not self.num_concepts and self.needs_concepts:
+            raise ValueError(f"{kind} decides by concepts, and num_concepts is 0; give the number of those to learn")
+        if self.image_size > self.largest_image:
+            limit = f"{kind} has too many weights for larger images; give at most {self.largest_image}"
+            raise ValueError(f"image_size is {self.image_size}, but {limit}")
         self.standardise = Standardise(self.in_channels)
 
     def forward(self, image: Tensor, reconstruct: bool = False) -> Output:
@@ -101,6 +126,19 @@ class PretrainedModel(nn.Module, ABC):
     @abstractmethod
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
         """`forward` on an image that has been checked and standardised."""
+
+    @property
+    def class_children(self) -> tuple[CapsuleGrid, ...]:
+        """Where the capsules lie that are routed to class capsules, or to attributes, in the order of these children.
+
+        Empty for a model without such a routing, and for one with a tree of cells. Where it is not, the last `Way` of
+        the model has what decides for parents and these capsules for children, and maps follow it.
+        """
+        return ()
+
+    def decide(self, output: Output, presence: Tensor) -> Tensor:
+        """The logits (B, num_classes) of an output if these were its presences (B, m)."""
+        raise NotImplementedError(f"{type(self).__name__} has no intervention_probability")
 
     @classmethod
     def from_preset(cls, preset: str, **changes: Any) -> Self:
@@ -285,6 +323,14 @@ def check_sizes(*, num_classes: int, num_concepts: int, in_channels: int, image_
         raise ValueError(f"image_size is {image_size}; give at least {SMALLEST_IMAGE}, or enlarge the images")
     if image_size > LARGEST_IMAGE:
         raise ValueError(f"image_size is {image_size}; give at most {LARGEST_IMAGE}")
+
+
+def check_counts(**given: int | Sequence[int]) -> None:
+    """Refuse sizes of layers, or lists of such, that are no positive whole numbers."""
+    for name, value in given.items():
+        for each in value if isinstance(value, Sequence) else [value]:
+            if not isinstance(each, Integral) or isinstance(each, bool) or each < 1:
+                raise ValueError(f"{name} is {shown(value)}; give whole numbers from 1")
 
 
 def check_image(image: Tensor, *, in_channels: int, image_size: int) -> None:

@@ -1,24 +1,18 @@
-"""MONAI's ResNet-18, the network that most would take first, trained from nothing as ours are."""
+"""MONAI's ResNets, the networks that most would take first, trained from nothing as ours are."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from parsecaps.models.features import FeatureModel
+from parsecaps.extras import require
+from parsecaps.models.features import SIZE_PRESETS, SMALL_IMAGE, FeatureModel
 from parsecaps.models.pretrained import Head
 
-RESNET_PRESETS: dict[str, dict[str, Any]] = {
-    "medical": {"image_size": 224},
-    "digits": {"image_size": 28},
-    "tiny": {"image_size": 32, "num_concepts": 3},
-}
-
 _FEATURES = 512
-_SMALL = 64  # images up to this size would be 2 x 2 after the usual five halvings
 
 
-class ResNet18(FeatureModel):
-    """The residual network of He et al. with 18 layers, as `monai.networks.nets.resnet18` builds it.
+class ResNet(FeatureModel):
+    """The residual network of He et al. as `monai.networks.nets.resnet` builds it, with `blocks` of two convolutions.
 
     The first convolution halves images of more than 64 pixels and the pooling after it too, as in the original; smaller
     ones keep their size there, as is usual for them.
@@ -26,14 +20,10 @@ class ResNet18(FeatureModel):
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
         - output: `Output` with logits and, where there are concepts, presences
-
-    >>> import torch
-    >>> model = ResNet18.from_preset("medical", num_classes=3, image_size=96).eval()
-    >>> model(torch.rand(1, 1, 96, 96)).logits.shape
-    torch.Size([1, 3])
     """
 
-    presets = RESNET_PRESETS
+    presets = SIZE_PRESETS
+    blocks: ClassVar[tuple[int, int, int, int]]
 
     def __init__(
         self,
@@ -46,10 +36,14 @@ class ResNet18(FeatureModel):
     ) -> None:
         config: dict[str, Any] = {n: value for n, value in locals().items() if n not in ("self", "__class__")}
         super().__init__(config)
-        from monai.networks.nets.resnet import resnet18  # which takes seconds to import
+        require("monai")  # which takes seconds to import
+        from monai.networks.nets.resnet import ResNet as MonaiResNet
 
-        small = image_size <= _SMALL
-        net = resnet18(
+        small = image_size <= SMALL_IMAGE
+        net = MonaiResNet(
+            "basic",
+            list(self.blocks),
+            [64, 128, 256, _FEATURES],
             spatial_dims=2,
             n_input_channels=in_channels,
             conv1_t_size=3 if small else 7,
@@ -62,5 +56,23 @@ class ResNet18(FeatureModel):
         )
         self.add_heads(_FEATURES)
 
-    def features(self, image: Tensor) -> Tensor:
-        return self.layers(image).mean((2, 3))  # type: ignore[no-any-return]
+    def last_map(self, image: Tensor) -> Tensor:
+        return self.layers(image)  # type: ignore[no-any-return]
+
+
+class ResNet18(ResNet):
+    """The residual network with 18 layers.
+
+    >>> import torch
+    >>> model = ResNet18.from_preset("medical", num_classes=3, image_size=96).eval()
+    >>> model(torch.rand(1, 1, 96, 96)).logits.shape
+    torch.Size([1, 3])
+    """
+
+    blocks = (2, 2, 2, 2)
+
+
+class ResNet34(ResNet):
+    """The residual network with 34 layers."""
+
+    blocks = (3, 4, 6, 3)

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from parsecaps.models.pretrained import PretrainedModel
+from parsecaps.nn.capsules import CapsuleLayer
+from parsecaps.nn.class_routing import ClassCapsules
 from parsecaps.nn.heads import Bottleneck, ConceptLayer
 
 TOTAL, TOTAL_WITHOUT_DECODER = "total", "total without decoder"
@@ -95,6 +97,11 @@ def _layers(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
             for i, block in enumerate(module.children()):
                 for j, cell in enumerate(block.children()):
                     yield f"blocks.{i}.{j}", f"block {i + 1} cell {j + 1}", cell
+        elif isinstance(module, nn.ModuleList):
+            for i, each in enumerate(module):
+                yield f"{path}.{i}", f"{path.removesuffix('s')} {i + 1}", each
+        elif path == "classes" and isinstance(module, CapsuleLayer | ClassCapsules):
+            yield path, "class capsules", module
         elif path == "classes":
             yield path, "classes" if isinstance(module, nn.Linear) else type(module).__name__, module
         else:

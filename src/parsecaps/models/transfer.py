@@ -46,14 +46,15 @@ def transfer(model: PretrainedModel, tensors: Mapping[str, Tensor], there: Names
     theirs, place = _plain_names(tensors), _plain_names({name: name for name in own})
     taken, adapted = [], {}
     shared = {head: set(there.get(head, ())) & set(here.get(head, ())) for head in _HEADS}
-    same_concepts = list(there.get("concepts", ())) == list(here.get("concepts", ()))
+    drawn = "concepts" if model.names_concepts else "classes"  # what the decoder makes a picture of
+    same = list(there.get(drawn, ())) == list(here.get(drawn, ()))
     decoder = [name for name in own if name.startswith("decoder.")]
-    draws_alike = same_concepts and all(name in tensors and tensors[name].shape == own[name].shape for name in decoder)
+    draws_alike = same and all(name in tensors and tensors[name].shape == own[name].shape for name in decoder)
     for plain, name in place.items():
         head = name.partition(".")[0]
         if plain not in theirs or name.startswith(_OWN_IMAGES) or (head in _HEADS and not shared[head]):
             continue
-        if head == "decoder" and not draws_alike:  # by the numbers of just these concepts, in just this size
+        if head == "decoder" and not draws_alike:  # of just these concepts or classes, in just this size
             continue
         target, value = own[name], theirs[plain].to(own[name].dtype)
         fitted, how = _fit(value, target, axes.get(name, ()), there, here)

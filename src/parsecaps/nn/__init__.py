@@ -1,6 +1,16 @@
-"""The layers of ParseCaps, each named as in the paper."""
+"""The layers of ParseCaps, each named as in the paper, and those of its rivals."""
 
+from parsecaps.nn.capsules import CapsuleGrid, CapsuleLayer, ConvPrimaryCaps, SharedVotes, Votes
 from parsecaps.nn.cell import ROUTINGS, CapsuleCell, capsule_block
+from parsecaps.nn.class_decoder import ClassDecoder
+from parsecaps.nn.class_routing import (
+    CLASS_ROUTINGS,
+    ClassCapsules,
+    ClassRouting,
+    ClassRoutingConfig,
+    CoupledVotes,
+    UnroutedCapsules,
+)
 from parsecaps.nn.couplings import Coupling, record_couplings, replace_couplings
 from parsecaps.nn.decoder import Decoder
 from parsecaps.nn.dynamic import DynamicRouting
@@ -10,11 +20,20 @@ from parsecaps.nn.routing import Messages, Routing, RoutingConfig, Way
 from parsecaps.nn.saa import AxialAttention, PConvCaps, SAARouting, SparseAttention
 
 __all__ = [
+    "CLASS_ROUTINGS",
     "ROUTINGS",
     "AxialAttention",
     "Bottleneck",
     "CapsuleCell",
+    "CapsuleGrid",
+    "CapsuleLayer",
+    "ClassCapsules",
+    "ClassDecoder",
+    "ClassRouting",
+    "ClassRoutingConfig",
     "ConceptLayer",
+    "ConvPrimaryCaps",
+    "CoupledVotes",
     "Coupling",
     "Decoder",
     "DynamicRouting",
@@ -27,7 +46,10 @@ __all__ = [
     "Routing",
     "RoutingConfig",
     "SAARouting",
+    "SharedVotes",
     "SparseAttention",
+    "UnroutedCapsules",
+    "Votes",
     "Way",
     "capsule_block",
     "record_couplings",

@@ -31,6 +31,16 @@ class Layout(Protocol):
         ...
 
 
+class OneHead:
+    """The layout (B, parents, children), of couplings that have no heads."""
+
+    def dense(self, c: Tensor) -> Tensor:
+        return c.unsqueeze(1)
+
+    def kept(self, dense: Tensor) -> Tensor:
+        return dense.squeeze(1)
+
+
 class Coupling(nn.Module):
     """alpha-entmax over the axis `dim` of the logits (Eq. 3, Eq. a_entmax).
 

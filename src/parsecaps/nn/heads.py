@@ -8,7 +8,7 @@ class and each concept is exact (`CapsuleReadout.shares`).
 """
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import torch
 from einops import einsum
@@ -18,6 +18,15 @@ from torch.nn import functional as F
 from parsecaps.functional import squash
 
 Axes = dict[str, tuple[str, ...]]
+Scale = Literal["presence", "logit", "activation"]  # of the numbers that a bottleneck adds up
+RATE = math.atanh(0.5) / math.atanh(0.7)
+
+
+class ConceptReadout(nn.Module):
+    """A layer that gives the concepts of images: one tensor or several, the batch first.
+
+    Whatever a model that decides by its concepts knows of an image behind this layer is in these tensors.
+    """
 
 
 class CapsuleReadout(nn.Module):
@@ -71,7 +80,7 @@ class FullyCaps(nn.Module):
         return self.scale * length(capsules), capsules
 
 
-class ConceptLayer(nn.Module):
+class ConceptLayer(ConceptReadout):
     """Concept capsules, whose lengths say how present each concept is, and the global capsule made of them.
 
     Each concept capsule is mapped to one number; softmax over the concepts gives the global capsule. Presence is the
@@ -97,7 +106,7 @@ class ConceptLayer(nn.Module):
         return capsules, length(capsules), numbers.softmax(-1).unsqueeze(1)
 
 
-class LinearConcepts(nn.Module):
+class LinearConcepts(ConceptReadout):
     """Presences of concepts for networks without capsules: a linear layer and a sigmoid.
 
     Shapes:
@@ -116,27 +125,51 @@ class LinearConcepts(nn.Module):
         return presence
 
 
+class AttributeHead(ConceptReadout):
+    """Presences of concepts whose capsules are of any length: for each, a linear layer of its own and a sigmoid.
+
+    Shapes:
+        - input: (B, m, dim)
+        - output: (B, m)
+    """
+
+    AXES: ClassVar[Axes] = {"weight": ("concepts", ""), "bias": ("concepts",)}
+
+    def __init__(self, *, num_concepts: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_concepts, dim).uniform_(-1, 1) / math.sqrt(dim))
+        self.bias = nn.Parameter(torch.empty(num_concepts).uniform_(-1, 1) / math.sqrt(dim))
+
+    def forward(self, capsules: Tensor) -> Tensor:
+        return ((capsules * self.weight).sum(-1) + self.bias).sigmoid()
+
+
 class Bottleneck(nn.Module):
     """Logits as a linear function of the presences alone: the stated reasons are the only reasons.
 
     Beside the logits it gives what each concept contributes to each class; the contributions and the bias add up to
-    the logit, and with a corrected presence the corrected diagnosis follows.
+    the logit, and with a corrected presence the corrected diagnosis follows. What it adds up may be on another `scale`
+    than the presence is shown on: its "logit", or the "activation" of which it is `tanh(RATE * activation)`.
 
     Shapes:
-        - input: presence (B, m)
+        - input: presence (B, m), or the numbers behind it
         - output: logits (B, num_classes), contributions (B, num_classes, m)
     """
 
     AXES: ClassVar[Axes] = {"weight": ("classes", "concepts"), "bias": ("classes",)}
 
-    def __init__(self, *, num_concepts: int, num_classes: int) -> None:
+    def __init__(self, *, num_concepts: int, num_classes: int, scale: Scale = "presence", bias: bool = True) -> None:
         super().__init__()
+        if scale not in get_args(Scale):
+            raise ValueError(f"scale is {scale!r}; choose one of {', '.join(get_args(Scale))}")
+        self.scale = scale
         self.weight = nn.Parameter(torch.randn(num_classes, num_concepts) / math.sqrt(num_concepts))
-        self.bias = nn.Parameter(torch.zeros(num_classes))
+        self.bias = nn.Parameter(torch.zeros(num_classes)) if bias else None
 
     def forward(self, presence: Tensor) -> tuple[Tensor, Tensor]:
         contributions = presence.unsqueeze(1) * self.weight
-        return contributions.sum(-1) + self.bias, contributions
+        logits = contributions.sum(-1)
+        return logits if self.bias is None else logits + self.bias, contributions
 
 
 def length(capsules: Tensor) -> Tensor:
@@ -164,6 +197,7 @@ class PhraseEmbedding(nn.Module):
         joint_dim: int = 32,
         phrase_dim: int = 32,
         phrase_vectors: Tensor | None = None,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if phrase_vectors is None:
@@ -174,8 +208,8 @@ class PhraseEmbedding(nn.Module):
                 raise ValueError(f"phrase vectors have shape {shape}; give ({num_concepts}, any), one per concept")
             self.register_buffer("phrases", phrase_vectors.float())
             phrase_dim = phrase_vectors.shape[1]
-        self.embed_capsule = nn.Linear(concept_dim, joint_dim)
-        self.embed_phrase = nn.Linear(phrase_dim, joint_dim)
+        self.embed_capsule = nn.Linear(concept_dim, joint_dim, bias=bias)
+        self.embed_phrase = nn.Linear(phrase_dim, joint_dim, bias=bias)
 
     def forward(self, concept_capsules: Tensor) -> tuple[Tensor, Tensor]:
         return self.embed_capsule(concept_capsules), self.embed_phrase(self.phrases)

@@ -60,24 +60,36 @@ def record_stages(model: nn.Module) -> Iterator[list[RecordedStage]]:
     ['sparse', 'axial', 'residual']
     """
     recorded: list[RecordedStage] = []
-    ways: list[RecordedWay] = []  # of the cell that is running
+    handles = []
+    with record_ways(model) as ways:  # those of the cell that is running
+        for name, module in _outermost(model):
 
-    def note_way(module: nn.Module, given: tuple[Tensor, Messages], outcome: Tensor) -> Tensor:
+            def note(module: nn.Module, given: tuple[Tensor], outcome: Any, name: str = name) -> None:
+                recorded.append(RecordedStage(name, module, given[0], outcome, tuple(ways)))
+                ways.clear()
+
+            handles.append(module.register_forward_hook(note))
+        try:
+            yield recorded
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+@contextmanager
+def record_ways(model: nn.Module) -> Iterator[list[RecordedWay]]:
+    """Collect what passes the ways of a model in each forward pass made inside the `with`, in the order they ran."""
+    ways: list[RecordedWay] = []
+
+    def note(module: nn.Module, given: tuple[Tensor, Messages], outcome: Tensor) -> Tensor:
         assert isinstance(module, Way)
         total = outcome.view_as(outcome)
         ways.append(RecordedWay(module, given[1], total))
         return total
 
-    handles = [module.register_forward_hook(note_way) for module in model.modules() if isinstance(module, Way)]
-    for name, module in _outermost(model):
-
-        def note(module: nn.Module, given: tuple[Tensor], outcome: Any, name: str = name) -> None:
-            recorded.append(RecordedStage(name, module, given[0], outcome, tuple(ways)))
-            ways.clear()
-
-        handles.append(module.register_forward_hook(note))
+    handles = [module.register_forward_hook(note) for module in model.modules() if isinstance(module, Way)]
     try:
-        yield recorded
+        yield ways
     finally:
         for handle in handles:
             handle.remove()

@@ -14,10 +14,10 @@ from parsecaps.pipeline.train import fit_run, settled
 from parsecaps.processes import find_processes
 from parsecaps.run import Run
 from parsecaps.stopping import sigterm_raises
+from parsecaps.threads import using_threads
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.choose import absolute
 from parsecaps.training.folder import locked, new_run
-from parsecaps.training.threads import using_threads
 
 FOLDS = 5
 _MAY_DIFFER = ("training.batch_size", "training.devices")  # the first is lowered where there are fewer images
@@ -74,7 +74,7 @@ def _train_folds(run: Run, callbacks: Callbacks) -> Run:
     callbacks.log(f"scoring {number} folds together")
     try:
         with using_threads(run.fold(1).threads):
-            write_results(run, evaluate_run(run.folder, reading=callbacks.reading))
+            write_results(run, evaluate_run(run.folder, reading=callbacks.reading, scoring=callbacks.scoring))
     except KeyboardInterrupt as stopped:
         words = f"stopped while scoring {number} folds; go on with parsecaps train --resume {run.folder}"
         raise type(stopped)(words) from None

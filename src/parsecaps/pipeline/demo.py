@@ -13,8 +13,8 @@ from parsecaps.pipeline.train import fit
 from parsecaps.report.case_page import demo_page
 from parsecaps.run import Run
 from parsecaps.stopping import sigterm_raises
+from parsecaps.threads import using_threads
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.threads import using_threads
 
 RUN = "run"
 PAGE = "index.html"
@@ -30,9 +30,16 @@ class Demo:
     page: Path
 
 
-def demo_config(path: str | Path | None = None, overrides: list[str] | None = None) -> Config:
-    """The settings that the package ships for the demonstration, or those of a file, with some changed."""
-    return load_config("demo" if path is None else path, overrides or [])
+def demo_config(path: str | Path | None = None, overrides: list[str] | None = None, *, quick: bool = False) -> Config:
+    """The settings that the package ships for the demonstration, a `quick` one, or those of a file, with some changed.
+
+    >>> demo_config(quick=True).model.preset
+    'tiny'
+    """
+    if quick and path is not None:
+        raise ValueError(f"--quick and --config {path} both name settings; give one of them")
+    shipped = "demo-quick" if quick else "demo"
+    return load_config(shipped if path is None else path, overrides or [])
 
 
 def demo(config: Config, folder: str | Path, callbacks: Callbacks | None = None) -> Demo:
@@ -45,13 +52,14 @@ def demo(config: Config, folder: str | Path, callbacks: Callbacks | None = None)
             with using_threads(run.threads):
                 return Demo(run, write_demo_page(run, folder / PAGE))
         except KeyboardInterrupt as stopped:
-            raise type(stopped)(f"stopped before the page was written; the run is in {run.folder}") from None
+            words = f"stopped before the page was written; parsecaps explain {run.folder} makes one of the run"
+            raise type(stopped)(words) from None
 
 
 def write_demo_page(run: Run, page: Path) -> Path:
     """Explain some cases of the test part beside the training cases, and write the page."""
     if run.scores is None:
-        raise ValueError(f"the demonstration shows scores; {run.failure or 'give data.test a share above 0'}")
+        raise ValueError(f"the demonstration shows scores; {run.failure or 'add --set data.test=0.1'}")
     remember_run(run.folder, limit=_KNOWN)
     shown = run.data.subset(first_of_patients(run.data, run.rows("test"), _SHOWN))
     explained = explain_series(Explainer.load(run.folder), [shown], ExplainConfig(limit=_SHOWN))

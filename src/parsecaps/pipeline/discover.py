@@ -77,7 +77,10 @@ def check_unlabelled(folder: str | Path) -> None:
     if not run.data_file.is_file():
         raise FileNotFoundError(f"{run.data_file} is missing; give the folder of a finished run of parsecaps train")
     if not bundle.concepts:
-        raise ValueError(f"{folder} was trained without concepts; train with --set model.num_concepts=8 to find some")
+        advice = "train with --set model.num_concepts=8 to find some"
+        if not bundle.model.names_concepts:
+            advice = f"{type(bundle.model).__name__} has no place for any; train a ParseCaps to find some"
+        raise ValueError(f"{folder} was trained without concepts; {advice}")
     if labelled := run.data_check["concepts"]:
         raise ValueError(
             f"{folder} learned its {len(labelled)} concepts from labels ({', '.join(labelled)}), so they have their "

@@ -10,7 +10,7 @@ import numpy as np
 from parsecaps.config import EvaluateConfig, load_settings
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.cache import PreparedImages, prepare_all
-from parsecaps.data.cases import DataSet, Split
+from parsecaps.data.cases import SPLITS, DataSet, Split
 from parsecaps.data.sources import open_data
 from parsecaps.data.split_file import Division
 from parsecaps.metrics import FoldScores, Scores, Sets, score, score_sets
@@ -60,15 +60,20 @@ def evaluate(
 
 
 def evaluate_run(
-    folder: str | Path, settings: EvaluateConfig | None = None, *, reading: Reading = lambda done, total: None
+    folder: str | Path,
+    settings: EvaluateConfig | None = None,
+    *,
+    reading: Reading = lambda done, total: None,
+    scoring: Reading = lambda done, total: None,
 ) -> Evaluation:
     """Score a run on a part of its own data or on all cases of other data; or a cross-validation on all its folds.
 
-    A run without validation is scored as it is. Nothing is written: `write_results` does that.
+    A run without validation is scored as it is. Nothing is written: `write_results` does that. `reading` and `scoring`
+    are told how many images are read and predicted, and of how many.
     """
     settings = settings or EvaluateConfig()
     run = Run(folder, device=settings.device, reading=reading)
-    return _evaluate_folds(run, settings) if run.folds else _evaluate_one(run, settings)
+    return _evaluate_folds(run, settings, scoring) if run.folds else _evaluate_one(run, settings, scoring)
 
 
 def calibrate_run(run: Run) -> None:
@@ -96,21 +101,22 @@ def write_card(run: Run, scores: Scores | None) -> None:
     run.write_text(run.card_file, model_card(bundle, run.config, run.about, run.data_check, scores))
 
 
-def _evaluate_one(run: Run, settings: EvaluateConfig) -> Evaluation:
+def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: Reading) -> Evaluation:
     bundle, division = run.bundle, run.division
     part = _part(settings, division)
     if settings.data is None and not run.rows(part):
-        raise ValueError(f"{run.folder} has no {part} part to score; choose another with --part, or give --data")
+        there = [f"--part {each}" for each in SPLITS if each in division]
+        raise ValueError(f"{run.folder} has no {part} part to score; give {', '.join(there)} or --data DATA")
     changes = _changes(run, settings.views)
     if settings.data is None:
-        predictions = _predict(bundle, run.data, run.prepared, run.rows(part), changes, settings.views)
+        predictions = _predict(bundle, run.data, run.prepared, run.rows(part), changes, settings.views, scoring)
         cases, flattering = _PARTS[part], _FLATTERING.get(part)
         if part == "val" and "test" not in division and flattering:
             flattering = f"there is no test part; these are {flattering}"
     else:
         other = open_data(settings.data)
         others = prepare_all(other, bundle.preparation, skip_bad=run.config.data.skip_bad, progress=run.reading)
-        predictions = _predict(bundle, other, others, range(len(other)), changes, settings.views)
+        predictions = _predict(bundle, other, others, range(len(other)), changes, settings.views, scoring)
         learned = {run.prepared.digests[row] for row in run.rows("train")}
         cases, flattering = f"all of {settings.data}", _trained_on(sum(each in learned for each in others.digests))
     calibration, judges_itself = _calibration(run, changes, settings.views), settings.data is None and part == "val"
@@ -128,7 +134,7 @@ def _evaluate_one(run: Run, settings: EvaluateConfig) -> Evaluation:
     return Evaluation(tempered, sets, replace(scores, cases=cases, sets=measured, notes=[*scores.notes, *notes]))
 
 
-def _evaluate_folds(run: Run, settings: EvaluateConfig) -> Evaluation:
+def _evaluate_folds(run: Run, settings: EvaluateConfig, scoring: Reading) -> Evaluation:
     """All folds together: each case by the model that did not see it, at that model's temperature."""
     folds = run.folds
     if settings.data is not None or settings.part not in ("auto", "test"):
@@ -137,9 +143,9 @@ def _evaluate_folds(run: Run, settings: EvaluateConfig) -> Evaluation:
         )
     for fold in folds:
         if not fold.is_trained:
-            raise FileNotFoundError(f"{fold.folder} is not finished; go on with train --resume {run.folder}")
+            raise FileNotFoundError(f"{fold.folder} is not finished; go on with parsecaps train --resume {run.folder}")
     own = settings.model_copy(update={"part": "test"})
-    parts = [_evaluate_one(fold, own) for fold in folds]
+    parts = [_evaluate_one(fold, own, scoring) for fold in folds]
     names = [fold.folder.name for fold in folds]
     predictions = concatenate([part.predictions for part in parts])
     sets = {
@@ -217,8 +223,9 @@ def _predict(
     rows: Sequence[int],
     changes: Augmentation | None,
     views: int,
+    scoring: Reading = lambda done, total: None,
 ) -> Predictions:
     """What the model says of the cases whose images could be read."""
     good = set(prepared.good)
     usable = [row for row in rows if row in good]
-    return predict_cases(bundle, data, prepared, usable, changes=changes, views=views)
+    return predict_cases(bundle, data, prepared, usable, changes=changes, views=views, progress=scoring)

@@ -66,7 +66,11 @@ def explain_series(
             errors.append(str(error))
         progress(number, min(len(found), limit))
     if not cases:
-        raise ValueError(errors[0] if errors else "there is no image to explain; give at least one")
+        raise ValueError(
+            errors[0]
+            if errors
+            else "there is no image to explain; give at least one, as in parsecaps explain MODEL image.png"
+        )
     return Explanations(cases, errors, limited)
 
 
@@ -84,12 +88,13 @@ def _open(given: str | DataSet) -> str | DataSet:
 
 def _unseen(path: Path | None) -> DataSet:
     """The cases of a run that it never learned from."""
+    give = f"give images or data, as in parsecaps explain {path} image.png"
     if path is None or not Run(path).is_there:
-        raise ValueError(f"{path} is not the folder of a run, so it has no cases of its own; give images or data")
+        raise ValueError(f"{path} is not the folder of a run, so it has no cases of its own; {give}")
     run = Run(path)
     rows = run.rows("test") or run.rows("val")
     if not rows:
-        raise ValueError(f"{path} has neither a test nor a validation part; give images or data")
+        raise ValueError(f"{path} has neither a test nor a validation part; {give}")
     return run.data.subset(rows)
 
 

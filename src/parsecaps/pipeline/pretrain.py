@@ -40,7 +40,7 @@ def pretraining_config(
 ) -> Config:
     """The settings of such a training: those of `base` or ours, changed by `settings`."""
     if not data:
-        raise ValueError("there is nothing to learn from; give data sets")
+        raise ValueError("there is nothing to learn from; give data sets, as in parsecaps pretrain phantom --out trunk")
     base = load_settings(Config, values=DEFAULTS) if base is None else base
     first, *others = map(str, data)
     values: dict[str, Any] = {"data.path": first, "data.also": others}

@@ -10,9 +10,12 @@ from parsecaps.pipeline.weights_card import write_weights_card
 from parsecaps.report.pages import draw_curves
 from parsecaps.run import Run
 from parsecaps.stopping import sigterm_raises
+from parsecaps.threads import using_threads
 from parsecaps.training.callbacks import Callbacks
+from parsecaps.training.choose import absolute
 from parsecaps.training.fit import train_run
-from parsecaps.training.threads import using_threads
+
+_MAY_DIFFER = ("training.batch_size",)  # lowered where there are fewer images
 
 
 def fit(
@@ -38,6 +41,24 @@ def fit(
         raise ValueError("a run is resumed as it was started; give resume alone")
     chosen = settled(config, settings, start) if resume is None else None
     return fit_run(chosen, run_folder=run_folder, resume=resume, callbacks=callbacks)
+
+
+def fit_or_resume(config: Config, folder: str | Path, callbacks: Callbacks | None = None) -> Run:
+    """A run in a folder, trained now or before, or gone on with; one with other settings in the folder is refused."""
+    callbacks = callbacks or Callbacks()
+    run = Run(folder)
+    if not run.is_there:
+        return fit(config, run_folder=folder, callbacks=callbacks)
+    refuse_other_settings(run, config)
+    return fit(resume=folder, callbacks=callbacks)
+
+
+def refuse_other_settings(run: Run, config: Config) -> None:
+    """Refuse a run that was trained with other settings than these."""
+    wanted = config.change("data", path=absolute(config.data.path))
+    if config.model.start is not None:
+        wanted = wanted.change("model", start=absolute(config.model.start))
+    run.refuse_others(wanted, _MAY_DIFFER)
 
 
 def fit_run(
@@ -87,7 +108,7 @@ def _score(run: Run, callbacks: Callbacks) -> str:
             return ""
         callbacks.log(f"scoring the {'test' if counts['test'] else 'validation'} part")
         calibrate_run(Run(run.folder, reading=callbacks.reading))
-        write_results(run, evaluate_run(run.folder, reading=callbacks.reading))
+        write_results(run, evaluate_run(run.folder, reading=callbacks.reading, scoring=callbacks.scoring))
     except KeyboardInterrupt as stopped:
         raise type(stopped)(f"stopped while scoring; {again}") from None
     except Exception as error:  # of any kind: days of training may lie behind it

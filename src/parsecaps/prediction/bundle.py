@@ -65,7 +65,8 @@ class Bundle:
                 raise ValueError(f"two of the {what} are called {twice!r}; give each its own name")
         if (preparation.size, preparation.channels) != (model.image_size, model.in_channels):
             given = f"{preparation.channels} x {preparation.size} px"
-            raise ValueError(f"images of {given} do not fit a model of {model.in_channels} x {model.image_size} px")
+            wanted_size = f"{model.in_channels} x {model.image_size} px"
+            raise ValueError(f"images of {given} do not fit a model of {wanted_size}; prepare them as {wanted_size}")
 
     @property
     def device(self) -> torch.device:

@@ -66,7 +66,7 @@ class Calibration:
     def threshold(self, risk: float) -> ConformalThreshold:
         """The least probability of a class within the prediction set at this risk."""
         if self.quantiles is None:
-            raise ValueError("the model has no calibration, so no risk can be promised; train with validation")
+            raise ValueError("the model has no calibration, so no risk can be promised; train with --set data.val=0.15")
         return self.quantiles.threshold(risk)
 
     def as_dict(self) -> dict[str, Any]:

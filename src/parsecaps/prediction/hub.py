@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from parsecaps.extras import require
+
 BUNDLE_FILES = (
     "config.json",
     "model.safetensors",
@@ -80,12 +82,9 @@ def fetch_model(model: str | Path) -> Path:
 @contextmanager
 def hub_errors(name: HubName) -> Iterator[None]:
     """One line for whatever goes wrong with the hub, which says what would do."""
-    try:
-        from huggingface_hub import errors
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"{error.name} is not installed; run pip install 'parsecaps[export]'", name=error.name
-        ) from None
+    require("huggingface_hub")
+    from huggingface_hub import errors
+
     try:
         yield
     except errors.GatedRepoError:

@@ -174,8 +174,13 @@ def each_image(bundle: Bundle, predictions: Predictions, risk: float | None = No
 
 
 def answers(bundle: Bundle, images: Tensor, risk: float | None) -> list[dict[str, Any]]:
-    """The answer to each image; an error to one of which the network gives numbers that are not finite."""
-    logits, presence = (output := answer(bundle, images)).logits, output.presence
+    """The answer to each prepared image (B, channels, size, size), calibrated."""
+    return answers_of_output(bundle, answer(bundle, images), risk)
+
+
+def answers_of_output(bundle: Bundle, output: Output, risk: float | None) -> list[dict[str, Any]]:
+    """What an output means for each image; an error where some of its numbers are not finite."""
+    logits, presence = output.logits, output.presence
     finite = logits.isfinite().all(1) if presence is None else logits.isfinite().all(1) & presence.isfinite().all(1)
     kept = Output(logits[finite], presence=None if presence is None else presence[finite])
     found = iter(each_image(bundle, of_output(bundle, kept), risk))
@@ -202,7 +207,9 @@ def _labels(bundle: Bundle, data: DataSet, rows: Sequence[int]) -> np.ndarray:
     unknown = {data.classes[data.cases[row].label] for row in rows if data.cases[row].label >= 0} - place.keys()
     if unknown:
         known = ", ".join(bundle.classes)
-        raise ValueError(f"{data.root} has the class {min(unknown)!r}, which the model does not know; it knows {known}")
+        raise ValueError(
+            f"{data.root} has the class {min(unknown)!r}, which the model does not know; name it as one of {known}"
+        )
     labels = (data.cases[row].label for row in rows)
     return np.array([-1 if label < 0 else place[data.classes[label]] for label in labels], dtype=np.int64)
 

@@ -75,7 +75,8 @@ class Predictions:
     def _refuse(self, field: str, wrong: np.ndarray, reason: str) -> None:
         if wrong.any():
             row = int(wrong.argmax())
-            raise ValueError(f"{field} of {self.name[row]} {reason}: {getattr(self, field)[row].tolist()}")
+            there = getattr(self, field)[row].tolist()
+            raise ValueError(f"{field} of {self.name[row]} {reason}: {there}; leave this case out, or mend it")
 
     def __len__(self) -> int:
         return len(self.name)
@@ -148,7 +149,8 @@ def concatenate(parts: Sequence[Predictions]) -> Predictions:
     for part in parts[1:]:
         for field in ("classes", "concept_names"):
             if getattr(part, field) != getattr(first, field):
-                raise ValueError(f"{field} differ: {getattr(first, field)} and {getattr(part, field)}")
+                both = f"{getattr(first, field)} and {getattr(part, field)}"
+                raise ValueError(f"{field} differ: {both}; give predictions of models with the same {field}")
         for field in part._arrays().keys() ^ first._arrays().keys():
             raise ValueError(f"only some of the predictions have {field}; give all of them or none")
     names = [name for part in parts for name in part.name]

@@ -96,7 +96,8 @@ def _check_others(out: Path, shard: Shard) -> None:
     named = re.compile(rf"{re.escape(out.name)}\.part-\d+-of-(\d+)\.jsonl")
     counts = {int(found[1]) for path in out.parent.iterdir() if (found := named.fullmatch(path.name))}
     for count in sorted(counts - {shard.count}):
-        raise ValueError(f"{out} has parts of {count} processes beside it; go on with {count}, or remove the parts")
+        again = f"go on with {count}, or remove the parts: rm {out}.part-*"
+        raise ValueError(f"{out} has parts of {count} processes beside it; {again}")
     if out.exists():
         raise ValueError(
             f"{out} is there already, and several processes write a new table; choose another file, or use one process"

@@ -17,6 +17,7 @@ from parsecaps.explain.explanation import Explanation, Reasons
 from parsecaps.explain.parse_tree import ParseTree
 from parsecaps.explain.strict_tree import StrictCost, Strictness
 from parsecaps.explain.traversal import TraversalStrip
+from parsecaps.nn.heads import Scale
 from parsecaps.report.pictures import (
     MAP_SIDE,
     SHOWN_SIDE,
@@ -132,12 +133,32 @@ class TraversalPart(_Part):
     sentence: str
 
 
+class ReasoningPart(_Part):
+    """How concepts add up to a diagnosis: `softmax((weight @ values + bias) / temperature)`.
+
+    The values are the presences, their logits, or their artanh where the `scale` is "activation"; for the last two,
+    presences stay 1e-7 away from 0 and 1. A concept set by hand takes its number of `present` or `absent`, one above
+    its `threshold` counts as seen, and of those with the same `group` one can be present.
+    """
+
+    classes: list[str]
+    concepts: list[str]
+    temperature: float
+    weight: list[list[float]]
+    bias: list[float]
+    present: list[float]
+    absent: list[float]
+    threshold: list[float]
+    group: list[int]
+    scale: Scale
+
+
 class CasePart(_Part):
     """One image, explained.
 
     `picture` is the prepared image, None where it was left out, and `size` the pixels of its side, in which regions of
     trees are given. `possible` and `abstain` are None without a risk, `truth` where it is not known, `method` and maps
-    where there are no maps.
+    where there are no maps. `reasoning` is there where it is of this image alone, and comes before the model's.
     """
 
     name: str
@@ -154,31 +175,14 @@ class CasePart(_Part):
     trees: list[ParseTree]
     similar: list[KnownNeighbour]
     reasons: ReasonsPart | None
+    reasoning: ReasoningPart | None
     strict: StrictPart | None
     traversals: list[TraversalPart]
     notes: list[str]
 
 
-class ReasoningPart(_Part):
-    """How concepts add up to a diagnosis: `softmax((weight @ presence + bias) / temperature)`.
-
-    A concept set by hand takes its number of `present` or `absent`, one above its `threshold` counts as seen, and of
-    those with the same `group` one can be present.
-    """
-
-    classes: list[str]
-    concepts: list[str]
-    temperature: float
-    weight: list[list[float]]
-    bias: list[float]
-    present: list[float]
-    absent: list[float]
-    threshold: list[float]
-    group: list[int]
-
-
 class ModelPart(_Part):
-    """The model that all cases are of; `reasoning` where it decides by its concepts alone."""
+    """The model that all cases are of; `reasoning` where it decides by its concepts alone, alike in all images."""
 
     kind: str
     classes: list[str]
@@ -213,7 +217,6 @@ def explanation_document(
     if not explanations:
         raise ValueError("there are no cases to show; explain at least one image")
     first = explanations[0]
-    reasoning = None if first.reasons is None else ReasoningPart(**first.reasons.reasoning.as_dict())
     known = {row: file for each in explanations for row, file in each.pictures.items()} if pictures else None
     return ExplanationDocument(
         version=VERSION,
@@ -223,7 +226,7 @@ def explanation_document(
             classes=list(first.probabilities),
             concepts=[each.name for each in first.concepts],
             image_size=first.image.shape[-1],
-            reasoning=reasoning,
+            reasoning=_reasoning(first.reasons, of_model=True),
         ),
         cases=[_case(each, known) for each in explanations],
         prototypes=[
@@ -270,6 +273,7 @@ def _case(explanation: Explanation, known: dict[int, bytes] | None) -> CasePart:
         trees=list(explanation.trees),
         similar=[KnownNeighbour(**_known(each.case, known), distance=each.distance) for each in explanation.similar],
         reasons=None if explanation.reasons is None else _reasons(explanation.reasons),
+        reasoning=_reasoning(explanation.reasons, of_model=False),
         strict=None if explanation.strict is None else _strict(explanation.strict, explanation.strict_lines),
         traversals=[_traversal(each, small=known is not None) for each in explanation.traversals],
         notes=list(explanation.notes),
@@ -299,6 +303,13 @@ def _reasons(reasons: Reasons) -> ReasonsPart:
         counterfactual=flip,
         sentence=reasons.sentence(),
     )
+
+
+def _reasoning(reasons: Reasons | None, *, of_model: bool) -> ReasoningPart | None:
+    """That of the model, or of the image alone, where it is the one or the other."""
+    if reasons is None or reasons.of_model != of_model:
+        return None
+    return ReasoningPart(**reasons.reasoning.as_dict())
 
 
 def _strict(strict: Strictness, lines: list[str]) -> StrictPart:

@@ -55,7 +55,7 @@ def explanation_summary(explanations: Sequence[Explanation]) -> Iterator["Table 
         yield from map(explanation_line, explanations)
         return
     for each in explanations:
-        yield explanation_table(each)
+        yield explanation_table(each) if each.concepts else _answer(each)
         if each.reasons is not None:
             yield each.reasons.sentence()
         yield from each.strict_lines

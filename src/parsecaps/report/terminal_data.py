@@ -2,8 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,22 +15,11 @@ from parsecaps.text.finding import Findings
 from parsecaps.text.table import TableSummary
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
 _STYLES = {1.0: "bold green", 0.0: "bold red"}
 _UNKNOWN_STYLE = "bold yellow"
-
-
-@contextmanager
-def reading_bar(console: "Console", total: int) -> Iterator[Callable[[int, int], None]]:
-    """A bar that shows how many images are read, where somebody looks; call what it gives with the number so far."""
-    from rich.progress import Progress
-
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("reading images", total=total)
-        yield lambda done, total: bar.update(task, completed=done)
 
 
 def check_tables(check: DataCheck) -> "Iterator[Table]":

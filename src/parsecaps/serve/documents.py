@@ -84,6 +84,14 @@ class CalibrationDocument(BaseModel):
     note: str | None
 
 
+class RuntimeDocument(BaseModel):
+    """What runs the network for predictions; explanations always come from PyTorch."""
+
+    name: Literal["torch", "onnx"]
+    version: str
+    note: str | None = Field(description="Why it is not ONNX Runtime, where that was not chosen.")
+
+
 class ModelDocument(BaseModel):
     """The answer to GET /api/model."""
 
@@ -94,6 +102,7 @@ class ModelDocument(BaseModel):
     concepts: list[str]
     preparation: PreparationDocument
     calibration: CalibrationDocument
+    runtime: RuntimeDocument
     limits: dict[str, float] = Field(description="What a request has to keep to.")
     review: bool = Field(description="Whether reviews are kept, and the images that are reviewed.")
 

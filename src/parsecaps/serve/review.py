@@ -10,13 +10,20 @@ from fastapi.responses import JSONResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from parsecaps.data.kept import kept_file
+from parsecaps.data.kept import KeptFile, kept_file
 from parsecaps.serve.documents import files_body
 from parsecaps.serve.pictures import told
 from parsecaps.serve.problems import ProblemError, overloaded, parsed, too_large
-from parsecaps.serve.review_documents import GivenReview, KeptImages, ReviewCounts, SentReview, review_body
+from parsecaps.serve.review_documents import (
+    EarlierAnswer,
+    GivenReview,
+    KeptImages,
+    ReviewCounts,
+    SentReview,
+    review_body,
+)
 from parsecaps.serve.review_manifest import manifest_text, settle
-from parsecaps.serve.review_store import Review, ReviewStore
+from parsecaps.serve.review_store import Review, ReviewStore, digest_of
 from parsecaps.serve.service import Service
 from parsecaps.serve.uploads import Upload
 
@@ -54,7 +61,21 @@ def add_review(app: FastAPI, service: Service, store: ReviewStore, problems: Pro
     async def review(request: Request) -> Response:
         """Write down what a reviewer says of a kept image, with what the model says of it now."""
         given = await reviewing.review(await _sent_review(request, service.settings.seconds))
-        return JSONResponse({name: getattr(given, name) for name in GivenReview.model_fields}, 201)
+        return JSONResponse(_given(given), 201)
+
+    @app.post(
+        "/api/review/earlier",
+        tags=["review"],
+        summary="What was said of images before",
+        response_model=EarlierAnswer,
+        responses=problems(400, 403, 408, 413, 415, 422, 503, 504),
+        openapi_extra={"requestBody": files_body(service.settings.files)},
+    )
+    async def earlier(request: Request) -> Response:
+        """The reviews of each file, found by its pixels or bytes; nothing that is sent is kept."""
+        async with service.files_of(request, service.settings.files) as uploads:
+            found = await run_in_threadpool(reviewing.earlier, uploads)
+        return JSONResponse({"files": found})
 
     @app.get(
         "/api/review",
@@ -90,17 +111,25 @@ class Reviewing:
         """Keep the images of a request; an error for each that cannot be kept."""
         found: list[dict[str, Any]] = []
         for number, upload in enumerate(uploads):
-            try:
-                upload.write_out()
-                kept = kept_file(upload.path)
-            except (OSError, ValueError) as error:
-                found.append({"file": number, "image": None, "error": told(str(error), upload)})
+            kept = _kept(upload)
+            if isinstance(kept, str):
+                found.append({"file": number, "image": None, "error": kept})
                 continue
             digest = self.store.keep(kept, self.service.settings.review_bytes)
             if digest is None:
                 detail = "the file of reviews has no room for more images; see the setting review_bytes"
                 raise ProblemError(507, "no-room", detail)
             found.append({"file": number, "image": digest, "error": None})
+        return found
+
+    def earlier(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
+        """What was said before of the images of a request."""
+        found: list[dict[str, Any]] = []
+        for number, upload in enumerate(uploads):
+            kept = _kept(upload)
+            error = kept if isinstance(kept, str) else None
+            reviews = [] if isinstance(kept, str) else self.store.reviews(digest_of(kept))
+            found.append({"file": number, "reviews": [*map(_given, reviews)], "error": error})
         return found
 
     async def review(self, sent: SentReview) -> Review:
@@ -173,6 +202,20 @@ class Reviewing:
             "images": len(settled),
             "disputed": sum(bool(each.disputed) for each in settled),
         }
+
+
+def _kept(upload: Upload) -> KeptFile | str:
+    """What would be kept of a file, or why that cannot be."""
+    try:
+        upload.write_out()
+        return kept_file(upload.path)
+    except (OSError, ValueError) as error:
+        return told(str(error), upload)
+
+
+def _given(review: Review) -> dict[str, Any]:
+    """A review as the interface shows it."""
+    return {name: getattr(review, name) for name in GivenReview.model_fields}
 
 
 async def _sent_review(request: Request, seconds: float) -> SentReview:

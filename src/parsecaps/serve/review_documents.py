@@ -69,6 +69,20 @@ class GivenReview(BaseModel):
     marks: list[Mark]
 
 
+class EarlierReviews(BaseModel):
+    """What was said before of a file of the request, the oldest first, of each of its frames; or why it is unknown."""
+
+    file: int = Field(description="The position of the file in the request, from 0.")
+    reviews: list[GivenReview]
+    error: str | None
+
+
+class EarlierAnswer(BaseModel):
+    """The answer to POST /api/review/earlier, in the order of the files."""
+
+    files: list[EarlierReviews]
+
+
 class ReviewCounts(BaseModel):
     """The answer to GET /api/review."""
 

@@ -118,7 +118,7 @@ class ReviewStore:
 
     def keep(self, kept: KeptFile, most_bytes: int) -> str | None:
         """Keep an image, unless it is there already; gives its digest, None where there is no room for it."""
-        digest = hashlib.sha256(kept.content).hexdigest()
+        digest = digest_of(kept)
         with closing(self._connect()) as database, _writing(database):
             if database.execute("SELECT 1 FROM images WHERE digest = ?", (digest,)).fetchone() is None:
                 if self.num_bytes + len(kept.content) > most_bytes:
@@ -160,10 +160,11 @@ class ReviewStore:
             number = database.execute(statement, tuple(row.values())).lastrowid
         return Review(**values, id=number or 0)
 
-    def reviews(self) -> list[Review]:
-        """All reviews, the oldest first."""
+    def reviews(self, image: str | None = None) -> list[Review]:
+        """All reviews, or those of an image by its digest, the oldest first."""
+        query = f"SELECT {', '.join(_COLUMNS)} FROM reviews WHERE ? IS NULL OR image = ? ORDER BY id"
         with closing(self._connect()) as database:
-            rows = database.execute(f"SELECT {', '.join(_COLUMNS)} FROM reviews ORDER BY id").fetchall()
+            rows = database.execute(query, (image, image)).fetchall()
         named = (dict(zip(_COLUMNS, row, strict=True)) for row in rows)
         return [
             Review(**{key: json.loads(cell) if key in _JSON else cell for key, cell in row.items()}) for row in named
@@ -180,6 +181,11 @@ class ReviewStore:
         for pragma in ("trusted_schema = OFF", "foreign_keys = ON", "synchronous = FULL"):
             database.execute(f"PRAGMA {pragma}")
         return database
+
+
+def digest_of(kept: KeptFile) -> str:
+    """What an image that is kept is called."""
+    return hashlib.sha256(kept.content).hexdigest()
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
-from parsecaps.prediction.predict import answers
+from parsecaps.prediction.predict import answer, answers_of_output
 from parsecaps.serve.batcher import Batcher
 from parsecaps.serve.documents import ExplainQuestion
 from parsecaps.serve.explaining import document, explain
@@ -31,6 +31,7 @@ from parsecaps.serve.metrics import ServeMetrics
 from parsecaps.serve.pictures import Picture, look, read, result, told, too_many
 from parsecaps.serve.problems import ProblemError, overloaded
 from parsecaps.serve.review_store import ReviewStore
+from parsecaps.serve.runtime import Network, choose_runtime
 from parsecaps.serve.settings import ServeConfig
 from parsecaps.serve.uploads import Spool, Upload, received_files
 
@@ -38,6 +39,8 @@ S = TypeVar("S")
 T = TypeVar("T")
 _TIDY_SECONDS = 5.0
 _READ_TOGETHER = 8  # files that a thread reads before it hands them over
+_IN_MEMORY = 16  # images of a request that are read at a time
+_BATCH_SIZES = {"torch": 16, "onnx": 4}  # of a batch's time per image, the larger is hardly better
 _FIRST_IMAGE = bytes.fromhex(  # a PNG of 2 x 2 pixels
     "89504e470d0a1a0a0000000d494844520000000200000002080000000057dd52f8"
     "0000000e49444154789c636c60606260000002920084f77ca3580000000049454e44ae426082"
@@ -57,17 +60,20 @@ class Service:
         self.explainer = Explainer.load(folder)
         if settings.risk is not None:
             self.bundle.calibration.threshold(settings.risk)
-        self._check()
+        self._check(partial(answer, self.bundle))
+        self.runtime = choose_runtime(self.bundle, settings.runtime)
         self.spool = Spool(settings.stored_bytes)
         self.num_requests = 0
         self.is_started = self.is_stopping = False
         on_gpu = self.bundle.device.type != "cpu"
+        chosen = settings.batch_size
+        self.batch_size = chosen if chosen != "auto" else _BATCH_SIZES[self.runtime.name]
         workers = settings.workers if settings.workers != "auto" else 1 if on_gpu else torch.get_num_threads()
         self.batcher: Batcher[Tensor, dict[str, Any]] = Batcher(
-            self._answer,
+            partial(self._answers, self.runtime.network),
             name="model",
             workers=workers,
-            batch_size=settings.batch_size,
+            batch_size=self.batch_size,
             gather_seconds=settings.gather_milliseconds / 1000,
             observe=self.metrics.count_batch,
         )
@@ -78,9 +84,9 @@ class Service:
         self.metrics.watch("queue_images", "Images that wait for the model.", lambda: self.batcher.num_waiting)
         self.metrics.watch("requests_at_a_time", "Requests that are being answered.", lambda: self.num_requests)
 
-    def _check(self) -> None:
+    def _check(self, network: Network) -> None:
         """Refuse a model that gives no answer to a black image."""
-        (said,) = self._answer([self._black_image()])
+        (said,) = self._answers(network, [self._black_image()])
         if error := said.get("error"):
             raise ValueError(f"{self.bundle.folder}: {error}")
 
@@ -96,7 +102,7 @@ class Service:
             batcher.start()
         uploads = [Upload(None, self.spool.new_path(), bytearray(_FIRST_IMAGE)) for _ in range(READERS)]
         await self.predict(uploads)
-        full = [self._black_image()] * self.settings.batch_size
+        full = [self._black_image()] * self.batch_size
         await asyncio.gather(*(self.batcher.submit(full) for _ in range(self.batcher.num_workers)))
         for upload in uploads:
             upload.remove()
@@ -149,6 +155,7 @@ class Service:
                 "threshold": None if risk is None else calibration.threshold(risk).probability,
                 "note": calibration.note,
             },
+            "runtime": {"name": self.runtime.name, "version": self.runtime.version, "note": self.runtime.note},
             "limits": self.settings.limits(),
             "review": self.reviews is not None,
         }
@@ -177,17 +184,24 @@ class Service:
             self.num_requests -= 1
 
     async def predict(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
-        """A result for each image of some files, in order; no more than a batch of them is in memory at a time."""
+        """A result for each image of some files, in order; no more than a few of them are in memory at a time."""
         results: list[dict[str, Any]] = []
         async for pictures in self._read_in_parts(uploads):
             levels = [picture.levels for picture in pictures if picture.levels is not None]
-            found = iter(await self.batcher.submit(levels) if levels else ())
+            found = iter(await self._in_batches(levels))
             for picture in pictures:
                 said = {"error": picture.error} if picture.levels is None else next(found)
                 results.append(result(picture, uploads, said))
         refused = sum(result["error"] is not None for result in results)
         self.metrics.count_images(len(results) - refused, refused)
         return results
+
+    async def _in_batches(self, levels: list[Tensor]) -> list[dict[str, Any]]:
+        """The answers to some images, by as many workers as there are batches of them."""
+        parts = [levels[start : start + self.batch_size] for start in range(0, len(levels), self.batch_size)]
+        if len(parts) == 1:
+            return await self.batcher.submit(parts[0])
+        return [said for part in await asyncio.gather(*map(self.batcher.submit, parts)) for said in part]
 
     async def explain(self, uploads: Sequence[Upload], how: ExplainQuestion) -> dict[str, Any]:
         """The document of all images of some files that can be explained, with a line for each that cannot."""
@@ -211,12 +225,12 @@ class Service:
         """What a function gives in the thread of explanations."""
         return await asyncio.get_running_loop().run_in_executor(self._explaining, function, *arguments)
 
-    def _answer(self, levels: list[Tensor]) -> list[dict[str, Any]]:
-        return answers(self.bundle, dequantise(torch.stack(levels)), self.settings.risk)
+    def _answers(self, network: Network, levels: list[Tensor]) -> list[dict[str, Any]]:
+        return answers_of_output(self.bundle, network(dequantise(torch.stack(levels))), self.settings.risk)
 
     async def _read_in_parts(self, uploads: Sequence[Upload]) -> AsyncIterator[list[Picture]]:
-        """The images of some files, read or with an error, at most a batch of them at a time."""
-        size, left = self.settings.batch_size, self.settings.images
+        """The images of some files, read or with an error, at most a few of them at a time."""
+        size, left = _IN_MEMORY, self.settings.images
         for start in range(0, len(uploads), size):
             numbers = range(start, min(start + size, len(uploads)))
             with self.batcher.expecting(len(numbers)):

@@ -1,6 +1,7 @@
 """The settings of a server: what it promises, how it batches, and the limits it keeps."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -12,15 +13,17 @@ _MEGABYTE = 10**6
 class ServeConfig(Section):
     """How to serve: see docs/serve.md for what each key means.
 
-    `workers` are threads that run the model; `auto` takes one for each core that torch would use. A worker waits
-    `gather_milliseconds` for images that are being read, up to `batch_size` of them.
+    `runtime` is what runs the model; `auto` is ONNX Runtime where that can, else PyTorch. `batch_size` is 16 for
+    PyTorch, 4 for ONNX Runtime. `workers` are threads that run the model; `auto` takes one for each core that torch
+    would use. A worker waits `gather_milliseconds` for images that are being read, up to `batch_size` of them.
     `examples` is how many unseen cases of the run the page offers, `review` the file that reviews are kept in.
     """
 
     risk: Risk | None = None
     device: Device = "auto"
+    runtime: Auto | Literal["torch", "onnx"] = "auto"
     workers: PositiveInt | Auto = "auto"
-    batch_size: PositiveInt = 16
+    batch_size: PositiveInt | Auto = "auto"
     gather_milliseconds: NonNegativeFloat = 10.0
     requests: PositiveInt = 64
     files: PositiveInt = 64

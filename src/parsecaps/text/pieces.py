@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from parsecaps.extras import require
 from parsecaps.text.lexicon import Lexicon
 
 if TYPE_CHECKING:
@@ -200,12 +201,8 @@ class Piece(NamedTuple):
 
 def blank_english() -> "Language":
     """The English tokenizer of spaCy, without any statistical model."""
-    try:
-        import spacy
-    except ModuleNotFoundError:
-        message = "spacy is not installed; run pip install 'parsecaps[text]'"
-        raise ModuleNotFoundError(message, name="spacy") from None
-    return spacy.blank("en")
+    language: Language = require("spacy").blank("en")
+    return language
 
 
 @lru_cache(maxsize=65536)

@@ -3,8 +3,8 @@
 from parsecaps.stopping import TerminatedError
 from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.loop import DivergedError
-from parsecaps.training.objective import Objective
-from parsecaps.training.terms import TERMS, Loss, Term, TermContext
+from parsecaps.training.objective import TERMS, Objective
+from parsecaps.training.terms import Loss, Term, TermContext
 
 __all__ = [
     "TERMS",

@@ -3,18 +3,21 @@
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
-from parsecaps.config import number
+from parsecaps.config import Config, number
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
-from parsecaps.data.cases import Split
-from parsecaps.models import MODELS, PretrainedModel
+from parsecaps.data.cases import Case, Split
+from parsecaps.data.masks import lesion_masks
+from parsecaps.models import CCNN, MODELS, PretrainedModel
 from parsecaps.processes import Processes
 from parsecaps.run import Run
 from parsecaps.training.choose import reconstructs
 from parsecaps.training.loop import TrainingStep
 from parsecaps.training.objective import Objective
-from parsecaps.training.terms import TermContext
+from parsecaps.training.prototype_terms import ImageReconstruction
+from parsecaps.training.terms import TermContext, loss_weight
 
 _CHUNK = 256  # images counted at a time
 _LEAST_STD = 1 / 255  # of images that are all alike
@@ -22,20 +25,29 @@ _LEAST_STD = 1 / 255  # of images that are all alike
 
 def build_model(run: Run) -> PretrainedModel:
     """The network with new weights, and the mean and standard deviation of the training pixels in it."""
-    section = run.config.model
-    model = MODELS[section.kind].from_preset(
+    model = build_network(run.config, len(run.data.classes))
+    model.standardise.use(*pixel_statistics(run.prepared.images, run.rows("train")))
+    if isinstance(model, CCNN):
+        model.start_classes(torch.from_numpy(usual_concepts([run.data.cases[i] for i in run.rows("train")], model)))
+    return model
+
+
+def build_network(config: Config, num_classes: int) -> PretrainedModel:
+    """The network of a configuration without `auto`, with new weights."""
+    section = config.model
+    kind, settings = MODELS[section.kind], dict(section.settings)
+    if "head" in kind.settings():
+        settings = {"head": section.head, **settings}
+    return kind.from_preset(
         section.preset,
         **{
-            "num_classes": len(run.data.classes),
+            "num_classes": num_classes,
             "num_concepts": section.num_concepts,
-            "in_channels": run.config.preparation.channels,
+            "in_channels": config.preparation.channels,
             "image_size": section.image_size,
-            "head": section.head,
-            **section.settings,
+            **settings,
         },
     )
-    model.standardise.use(*pixel_statistics(run.prepared.images, run.rows("train")))
-    return model
 
 
 def build_step(run: Run, model: PretrainedModel) -> TrainingStep:
@@ -48,7 +60,8 @@ def build_step(run: Run, model: PretrainedModel) -> TrainingStep:
         rare = concept_weights(np.array([case.concepts for case in cases]), training.concept_balance)
     sets = run.data.class_sets if run.data.members else None
     objective = Objective.build(TermContext(training, model, weights, rare, sets))
-    reconstruct = reconstructs(run.data, run.rows("train"), run.config)
+    wanted = ImageReconstruction.name in objective.terms
+    reconstruct = wanted or reconstructs(run.data, run.rows("train"), run.config)
     return TrainingStep(model, objective, reconstruct=reconstruct, compiled=training.compile)
 
 
@@ -59,6 +72,7 @@ def build_batches(run: Run, part: Split, processes: Processes) -> Batches | None
         return None
     assert training.batch_size != "auto"
     trains = part == "train"
+    wants_masks = loss_weight(training, MODELS[run.config.model.kind], "coherence")
     weights = None
     if trains and training.class_balance == "sampling":
         labels = [run.data.cases[i].label for i in rows]
@@ -75,9 +89,24 @@ def build_batches(run: Run, part: Split, processes: Processes) -> Batches | None
         augmentation=Augmentation(**chosen.model_dump()) if trains and chosen is not None else None,
         views=2 if trains and training.consistency_weight else 1,
         mixup=number(training.mixup) if trains else 0.0,
+        masks=lesion_masks(run.data, run.preparation, rows) if wants_masks else None,
         process=processes.rank,
         processes=processes.count,
     )
+
+
+def usual_concepts(cases: Sequence[Case], model: PretrainedModel) -> np.ndarray:
+    """Which concepts are more usual in a class than in the mean of the classes: (classes, concepts), 1 or 0."""
+    labels, concepts = np.array([case.label for case in cases]), np.array([case.concepts for case in cases])
+    known = ~np.isnan(concepts)
+    shares = np.full((model.num_classes, model.num_concepts), np.nan)
+    for label in range(model.num_classes):
+        own = labels == label
+        count = known[own].sum(0)
+        shares[label] = np.where(count > 0, np.nansum(concepts[own], 0) / np.maximum(count, 1), np.nan)
+    seen = ~np.isnan(shares)
+    mean = np.nansum(shares, 0) / np.maximum(seen.sum(0), 1)
+    return np.asarray(np.where(seen, shares > mean, False), dtype=np.float32)
 
 
 def class_weights(labels: Sequence[int], num_classes: int) -> list[float]:

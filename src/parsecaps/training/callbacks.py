@@ -20,11 +20,12 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Functions to call: `log` with a line of text, `reading` with images read and of how many, `progress` with both.
+    """Functions to call: `log` with a line of text, `reading` with images read and of how many, `progress` in an epoch.
 
-    Those that are left out do nothing.
+    `scoring` gets the images predicted and of how many. Those that are left out do nothing.
     """
 
     log: Callable[[str], None] = lambda line: None
     reading: Callable[[int, int], None] = lambda done, total: None
     progress: Callable[[Progress], None] = lambda progress: None
+    scoring: Callable[[int, int], None] = lambda done, total: None

@@ -43,7 +43,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """What a run wrote into its last checkpoint; that of another version is refused."""
     stored = read_tensors(path)
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
-        raise ValueError(f"{path} was written by another version of parsecaps; train again")
+        raise ValueError(f"{path} was written by another version of parsecaps; {_train_again(path)}")
     return stored
 
 
@@ -57,7 +57,7 @@ def read_position(stored: Mapping[str, Any], path: Path) -> Position:
     lacking = [name for row in position.history for name in needed - row.keys()]
     counts = min(position.epoch, position.batch, position.step)
     if lacking or counts < 0 or position.epoch != len(position.history) or (position.done and not position.epoch):
-        raise ValueError(f"{path}: its position and history do not fit together; train again")
+        raise ValueError(f"{path}: its position and history do not fit together; {_train_again(path)}")
     return position
 
 
@@ -81,10 +81,15 @@ def write_tensors(path: Path, content: Mapping[str, Any]) -> None:
 def read_tensors(path: Path) -> dict[str, Any]:
     """What `write_tensors` wrote; tensors and plain values only, no code is run."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; there is nothing to resume, train again")
+        raise FileNotFoundError(f"{path} is missing; there is nothing to resume; {_train_again(path)}")
     try:
         content: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:  # whatever a damaged file makes of the reader
         reason = " ".join(str(error).split())[:100]
-        raise ValueError(f"{path} cannot be read ({reason}); train again") from None
+        raise ValueError(f"{path} cannot be read ({reason}); {_train_again(path)}") from None
     return content
+
+
+def _train_again(path: Path) -> str:
+    """What to do about a checkpoint that is of no use."""
+    return f"train again with parsecaps train --config {path.parents[1] / 'config.yaml'}"

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from parsecaps.config import Config
+from parsecaps.config import Config, number
 from parsecaps.data.cases import DataSet
+from parsecaps.data.masks import has_masks
 from parsecaps.data.reading import read_image
 from parsecaps.data.split_file import Division
 from parsecaps.data.splits import rows_of
-from parsecaps.models import MODELS
+from parsecaps.models import MODELS, PretrainedModel
+from parsecaps.training.terms import loss_weight
 
 IMAGE_SIZES = (64, 96, 112, 128, 224)  # of `medical`; the grid of capsules is about the same for all
 FEW_IMAGES = 5000  # training images up to which the recipe for few is chosen
@@ -69,7 +71,8 @@ def choose(
     """
     train = rows_of(division, "train")
     if not train:
-        raise ValueError("no case is in the training part; check the split")
+        split = "" if config.data.split is None else f" --split {config.data.split}"
+        raise ValueError(f"no case is in the training part; see who is, with parsecaps data check {data.root}{split}")
     choosing = _Choosing(config)
     look = look_at(data, train)
     if trunk and config.model.preset == "auto":
@@ -125,7 +128,9 @@ def look_at(data: DataSet, rows: Sequence[int]) -> Look:
         sides.append(sorted(pixels.shape[:2]))
         coloured += has_colour(pixels)
     if not sides:
-        raise ValueError(f"none of {len(some)} images of {data.root} could be read; see parsecaps data check")
+        raise ValueError(
+            f"none of {len(some)} images of {data.root} could be read; run parsecaps data check {data.root}"
+        )
     shorter, longer = np.median(sides, axis=0).astype(int).tolist()
     return Look(shorter, longer, coloured, len(sides))
 
@@ -140,9 +145,12 @@ def has_colour(pixels: np.ndarray) -> bool:
 
 def reconstructs(data: DataSet, rows: Sequence[int], config: Config) -> bool:
     """Whether some image has no known concept, and so is to be reconstructed."""
-    if not config.model.num_concepts or not config.training.reconstruction_weight:
-        return False
-    if not MODELS[config.model.kind].has_capsules:
+    kind = MODELS[config.model.kind]
+    if (
+        not config.model.num_concepts
+        or not kind.has_capsules
+        or not loss_weight(config.training, kind, "reconstruction")
+    ):
         return False
     return any(np.isnan(data.cases[i].concepts).all() for i in rows)
 
@@ -163,7 +171,10 @@ def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int)
     model = choosing.config.model
     if model.kind not in MODELS:
         raise ValueError(f"model.kind is {model.kind!r}; choose one of {', '.join(MODELS)}")
-    presets = MODELS[model.kind].presets
+    kind = MODELS[model.kind]
+    presets = kind.presets
+    if model.head != "parallel" and "head" not in kind.settings():
+        raise ValueError(f"model.head is {model.head!r}, but {model.kind} has one way to its classes; leave it out")
     preparation = choosing.config.preparation
     whole = look.longer if preparation.square == "pad" else look.shorter  # of the square that an image becomes
     used = round(whole * preparation.centre)
@@ -181,8 +192,13 @@ def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int)
         size, why = max((each for each in sizes if each <= side), default=IMAGE_SIZES[0]), wide
         if few and side > LARGEST_OF_FEW:
             why = f"{wide}, and {images:,} training images teach no finer detail"
+        published = presets[preset].get("image_size", size)
+        if size > published:
+            size, why = published, f"{wide}; {model.kind} was published for {published}"
     else:
         size, why = presets[preset]["image_size"], f"that of {preset}"
+    if size > kind.largest_image:
+        size, why = kind.largest_image, f"{wide}, and {model.kind} has too many weights for more"
     choosing.pick("model.image_size", size, why)
     colour = f"{look.coloured} of {look.seen} images have colour"
     choosing.pick("preparation.channels", 3 if look.has_colour else 1, colour)
@@ -194,8 +210,15 @@ def _choose_concepts(choosing: _Choosing, data: DataSet) -> None:
     unnamed, why = UNNAMED_CONCEPTS, "the data name none; unnamed ones, for the reconstruction"
     if not MODELS[kind].has_capsules:
         unnamed, why = 0, f"the data name none, and {kind} does not reconstruct"
+    if not MODELS[kind].names_concepts:
+        named, unnamed, why = 0, 0, f"{kind} has no place for concepts"
     why = "those of the data" if named else why
     number = choosing.pick("model.num_concepts", named or unnamed, why)
+    if MODELS[kind].needs_concepts and not (named and number):
+        having, advice = "the data name none", "give data with concepts (docs/data.md), or another model.kind"
+        if named:
+            having, advice = "model.num_concepts is 0", f"leave it out to learn all {named}"
+        raise ValueError(f"model.kind is {kind}, which decides by concepts, but {having}; {advice}")
     if named and number not in (0, named):
         raise ValueError(f"model.num_concepts is {number}, but the data have {named}; give {named}, 0 or auto")
 
@@ -238,23 +261,45 @@ def _choose_recipe(choosing: _Choosing, data: DataSet, look: Look, images: int) 
 
 
 def _choose_losses(choosing: _Choosing, data: DataSet, train: Sequence[int]) -> None:
+    kind = MODELS[choosing.config.model.kind]
+    weights = {key: loss_weight(choosing.config.training, kind, name) for key, name in _open_weights(choosing.config)}
+    choosing.config = choosing.config.change("training", **weights)
+    if (wanted := choosing.config.training.coherence_weight) and not has_masks(data, train):
+        if "coherence_weight" not in weights:
+            given = f"training.coherence_weight is {wanted}, but the data have no masks of lesions"
+            raise ValueError(f"{given}; set it to 0, or give data with masks (docs/data.md)")
+        choosing.put("training.coherence_weight", 0.0, "the data have no masks of lesions")
     config = choosing.config
     num_concepts = config.model.num_concepts
     with_concepts = sum(not np.isnan(data.cases[i].concepts).all() for i in train) if data.concepts else 0
     losses = ["classification"]
+    if kind.needs_concepts and not with_concepts:
+        given = f"model.kind is {kind.__name__}, which decides by concepts, but no training image has a known one"
+        raise ValueError(f"{given}; label some, or give another model.kind")
+    if kind.losses is not PretrainedModel.losses:
+        why = f"as published with {kind.__name__}"
+        used = {name: number(getattr(config.training, f"{name}_weight")) for name in kind.losses}
+        choosing.choices.append(Choice("losses", ", ".join(f"{name} {w:g}" for name, w in used.items() if w), why))
+        return
     if with_concepts and num_concepts:
-        losses += ["presentation", "triplet"] if MODELS[config.model.kind].has_capsules else ["presentation"]
+        losses += ["presentation", "triplet"] if kind.has_capsules else ["presentation"]
     if reconstructs(data, train, config):
         losses.append("reconstruction")
     if num_concepts and config.training.diversity_weight and not data.concepts:
         losses.append("diversity")
     if weight := config.training.consistency_weight:
         if config.augmentation is None:
-            reason = "but with augmentation off all views of an image are the same; set it to 0"
-            raise ValueError(f"training.consistency_weight is {weight}, {reason}")
+            given = f"training.consistency_weight is {weight}"
+            raise ValueError(f"{given}, but with augmentation off all views of an image are the same; set it to 0")
         losses.append("consistency")
     why = f"{with_concepts:,} of {len(train):,} training images have concepts"
     choosing.choices.append(Choice("losses", ", ".join(losses), why))
+
+
+def _open_weights(config: Config) -> list[tuple[str, str]]:
+    """The settings of weights that are left to the model, each with the name of its term."""
+    given = config.training.model_dump()
+    return [(key, key.removesuffix("_weight")) for key in given if key.endswith("_weight") and given[key] == "auto"]
 
 
 def _choose_length(choosing: _Choosing, data: DataSet, division: Division, images: int, processes: int) -> None:

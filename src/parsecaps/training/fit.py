@@ -16,8 +16,10 @@ from parsecaps.prediction.bundle import Bundle, concept_names
 from parsecaps.processes import Processes, find_processes
 from parsecaps.run import Run
 from parsecaps.stopping import StopRequest, signals_ask, sigterm_raises
+from parsecaps.threads import Threads, choose_threads, using_threads
 from parsecaps.training.build import build_batches, build_model, build_step
 from parsecaps.training.callbacks import Callbacks
+from parsecaps.training.capsule_terms import ClassReconstruction
 from parsecaps.training.checkpoint import Position, load_weights, read_checkpoint, read_position
 from parsecaps.training.choose import Choice
 from parsecaps.training.folder import locked, new_run
@@ -31,7 +33,6 @@ from parsecaps.training.starting_weights import (
     read_starting_weights,
     take_weights,
 )
-from parsecaps.training.threads import choose_threads, using_threads
 
 
 def train_run(
@@ -51,7 +52,8 @@ def train_run(
     run has those it was started with.
     """
     if (config is None) == (resume is None):
-        raise ValueError("give train_run either a configuration or a run to resume")
+        given = "neither" if config is None else "both"
+        raise ValueError(f"{given} of config and resume are given; give train_run one of them")
     callbacks = callbacks or Callbacks()
     with sigterm_raises(), torch.random.fork_rng(devices=[]):
         if resume is not None:
@@ -67,11 +69,9 @@ def _start(config: Config, run_folder: str | Path | None, callbacks: Callbacks, 
     with new_run(run_folder, name, processes) as run, _stopping(run, processes) as stop:
         if not processes.by_torchrun and not processes.is_main:  # the first one has chosen
             threads = run.threads
-        if threads is None:
-            choice = choose_threads(processes.here)
-        else:
-            choice = Choice("threads", str(threads), "as in the first fold")
-        with using_threads(int(choice.value)):
+        chosen = choose_threads(processes.here) if threads is None else Threads(threads, "as in the first fold")
+        choice = Choice("threads", str(chosen.number), chosen.why)
+        with using_threads(chosen.number):
             start = start_run(run, config, processes, callbacks)
             callbacks.log(str(choice))
             # wrong settings show here, before there is a run
@@ -181,7 +181,8 @@ class _Training:
 
     def _train(self, position: Position) -> Position:
         model = self.step.model
-        idle = model.has_capsules and model.num_concepts > 0 and not self.step.reconstruct  # the decoder: no gradient
+        draws = self.step.reconstruct or ClassReconstruction.name in self.step.objective.terms
+        idle = getattr(model, "decoder", None) is not None and not draws  # the decoder gets no gradient
         schedule = Schedule.build(self.run.config)
         first_step, stop = position.step, self.stop
         with (

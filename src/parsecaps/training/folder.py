@@ -70,7 +70,9 @@ def _refuse_a_run(run: Run) -> None:
     folder = run.folder
     refuse_links(folder)
     if run.is_there or (run.checkpoint_folder.is_dir() and any(run.checkpoint_folder.iterdir())):
-        raise ValueError(f"{folder} holds a run already; choose another folder, or go on with --resume {folder}")
+        raise ValueError(
+            f"{folder} holds a run already; choose another folder, or go on with parsecaps train --resume {folder}"
+        )
     for path in (run.bundle_folder, run.split_file, run.data_file, run.about_file, run.history_file, run.scores_file):
         if path.exists():
             raise ValueError(f"{path} is there already, and not of this run; choose another folder")

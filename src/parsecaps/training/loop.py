@@ -171,6 +171,8 @@ class TrainingLoop:
             self._train_step(network, _to(batch, self.fabric.device))
             position.batch += 1
             self._after_step()
+        for term in self.step.objective.terms.values():
+            term.after_epoch(self.step.model, self.batches, position.epoch)
         rows = {"train": self.means.over_processes().values()}
         if self.validation is not None:
             rows["val"] = self._validate().over_processes().values()

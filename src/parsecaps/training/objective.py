@@ -7,8 +7,27 @@ import torch
 from torch import Tensor, distributed, nn
 
 from parsecaps.functional.losses import among_own
-from parsecaps.training.terms import TERMS, Classification, Loss, Term, TermContext
+from parsecaps.training.capsule_terms import ClassReconstruction, Margin
+from parsecaps.training.concept_map_terms import Coherence, Counter, Semantic, Uniqueness
+from parsecaps.training.concept_terms import ConceptCrossEntropy, IntervenedClassification
+from parsecaps.training.prototype_terms import Attribute, ImageReconstruction, Prototype
+from parsecaps.training.terms import (
+    Classification,
+    Consistency,
+    Diversity,
+    Loss,
+    Presentation,
+    Reconstruction,
+    Term,
+    TermContext,
+    Triplet,
+)
 from parsecaps.types import Batch, Output
+
+TERMS: list[type[Term]] = [Classification, Presentation, Triplet, Reconstruction, Diversity, Consistency]
+TERMS += [IntervenedClassification, ConceptCrossEntropy, Semantic, Counter, Uniqueness, Coherence]
+TERMS += [Margin, ClassReconstruction]
+TERMS += [Attribute, ImageReconstruction, Prototype]
 
 
 class Objective(nn.Module):
@@ -35,8 +54,8 @@ class Objective(nn.Module):
 
     @classmethod
     def build(cls, context: TermContext) -> "Objective":
-        """All known terms, as the settings want them."""
-        return cls([term.build(context) for term in TERMS])
+        """All terms that a training has, as the settings want them."""
+        return cls([term.build(context) for term in TERMS if term.applies(context)])
 
     @property
     def class_sets(self) -> Tensor | None:

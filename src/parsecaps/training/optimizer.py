@@ -1,16 +1,17 @@
-"""How weights learn: Muon or AdamW, with a linear warm-up and a cosine to zero."""
+"""How weights learn: Muon, AdamW or an older optimizer, with a linear warm-up, then a cosine to zero or steps."""
 
 import math
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from parsecaps.config import Config, OptimizerName
+from parsecaps.config import Config, OptimizerName, ScheduleName
 
 _MOMENTUM = 0.95
+_SGD_MOMENTUM, _RMSPROP_DECAY = 0.9, 0.9  # the usual ones, the second as in Keras, with which it was mostly used
 _AS_LARGE_AS_ADAM = 0.2  # the root mean square of a step of AdamW, so that both share one learning rate
 _SMALLEST = 8  # a map with fewer rows or columns has no directions worth balancing
 _TO_ONE = (3.4445, -4.7750, 2.0315)  # of the polynomial that drives singular values of (0, 1] to about 1 in five turns
@@ -20,6 +21,8 @@ _TO_ONE = (3.4445, -4.7750, 2.0315)  # of the polynomial that drives singular va
 class Schedule:
     """The optimizer and its learning rate: linear warm-up, then a cosine to zero; biases and scales are not decayed.
 
+    With `schedule="steps"` the rate is multiplied by `decay` every `decay_epochs`, counted from the first step and not
+    always whole, until it is `lowest_rate`. AdamW and Muon decay weights beside the step, the others in the gradient.
     Layers that were taken from other weights learn at `start_rate` times that rate, the `factor` of their groups.
     """
 
@@ -30,30 +33,31 @@ class Schedule:
     warm_up_epochs: int = 5
     max_grad_norm: float = 1.0
     start_rate: float = 1.0
+    schedule: ScheduleName = "cosine"
+    decay: float = 0.5
+    decay_epochs: float = 10.0
+    lowest_rate: float = 0.0
 
     @classmethod
     def build(cls, config: Config) -> "Schedule":
         """That of a configuration without `auto`."""
         training = config.training
         assert training.epochs != "auto"
-        return cls(
-            training.epochs,
-            training.optimizer,
-            training.learning_rate,
-            training.weight_decay,
-            training.warm_up_epochs,
-            training.max_grad_norm,
-            training.start_rate,
-        )
+        given = {field.name: getattr(training, field.name) for field in fields(cls)}
+        return cls(**given)
 
     def rate(self, step: int, steps_per_epoch: int) -> float:
         """The learning rate at a step of the run."""
         warm_up = max(1, min(self.warm_up_epochs, self.epochs // 4) * steps_per_epoch)
+        warm = min((step + 1) / warm_up, 1.0)
+        if self.schedule == "steps":
+            times = math.floor(step / (self.decay_epochs * steps_per_epoch) + 1e-9)  # not one too few by rounding
+            return warm * max(self.learning_rate * self.decay**times, min(self.lowest_rate, self.learning_rate))
         rest = max(1, self.epochs * steps_per_epoch - warm_up)
         cosine = 0.5 * (1 + math.cos(math.pi * max(0, step - warm_up) / rest))
-        return self.learning_rate * min((step + 1) / warm_up, 1.0) * cosine
+        return max(self.learning_rate * warm * cosine, min(self.lowest_rate, self.learning_rate) * warm)
 
-    def build_optimizer(self, module: nn.Module, taken: Collection[str] = ()) -> torch.optim.AdamW:
+    def build_optimizer(self, module: nn.Module, taken: Collection[str] = ()) -> torch.optim.Optimizer:
         """The optimizer of all weights of a module, of which those named were taken from other weights."""
         maps = list(linear_maps(module)) if self.optimizer == "muon" else []
         held = {id(weight) for weight in maps}
@@ -68,7 +72,17 @@ class Schedule:
         if taken and self.start_rate < 1:
             slow = {id(parameter) for name, parameter in module.named_parameters() if name in taken}
             groups = [part for group in groups for part in _in_two(group, slow, self.start_rate)]
-        return (Muon if maps else torch.optim.AdamW)(groups, lr=self.learning_rate, fused=True)
+        return self._optimizer(groups, orthogonal=bool(maps))
+
+    def _optimizer(self, groups: list[dict[str, Any]], orthogonal: bool) -> torch.optim.Optimizer:
+        rate = self.learning_rate
+        if self.optimizer == "sgd":
+            return torch.optim.SGD(groups, lr=rate, momentum=_SGD_MOMENTUM, fused=True)
+        if self.optimizer == "rmsprop":
+            return torch.optim.RMSprop(groups, lr=rate, alpha=_RMSPROP_DECAY)
+        if self.optimizer == "adam":
+            return torch.optim.Adam(groups, lr=rate, fused=True)
+        return (Muon if orthogonal else torch.optim.AdamW)(groups, lr=rate, fused=True)
 
 
 def _in_two(group: dict[str, Any], slow: Collection[int], factor: float) -> list[dict[str, Any]]:

@@ -8,22 +8,27 @@ from contextlib import contextmanager
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 from parsecaps.data.files import close_to_others
+from parsecaps.extras import is_installed
 from parsecaps.processes import Processes
 from parsecaps.run import Run
 
 
 @contextmanager
 def join_processes(run: Run, processes: Processes, *, first_step: int, idle_parameters: bool) -> Iterator[Fabric]:
-    """Fabric on the devices that are there, with TensorBoard's logs of the run from `first_step` on.
+    """Fabric on the devices that are there; where TensorBoard is, with its logs of the run from `first_step` on.
 
     `idle_parameters` says that some weights get no gradient (a decoder that is never asked). What Fabric and torch
     advise about other ways to use them is not shown; errors come through.
     """
     ddp = "ddp_find_unused_parameters_true" if idle_parameters else "ddp"
-    logger = TensorBoardLogger(run.folder, name=run.log_folder.name, version="", purge_step=first_step)
+    loggers: list[Logger] = []
+    if is_installed("tensorboard"):
+        board = TensorBoardLogger(run.folder, name=run.log_folder.name, version="", purge_step=first_step)
+        loggers.append(board)
     with _quiet():
         fabric = Fabric(
             accelerator="cuda" if torch.cuda.is_available() else "cpu",
@@ -31,11 +36,11 @@ def join_processes(run: Run, processes: Processes, *, first_step: int, idle_para
             num_nodes=processes.machines,
             strategy=ddp if processes.count > 1 else "auto",
             precision="bf16-mixed" if run.config.training.precision == "bf16" else "32-true",
-            loggers=logger,
+            loggers=loggers,
         )
         _launch(fabric)
-        if fabric.is_global_zero:
-            logger.experiment.flush()  # which makes the file
+        if fabric.is_global_zero and loggers:
+            board.experiment.flush()  # which makes the file
             close_to_others(run.log_folder)
         yield fabric
 

@@ -82,7 +82,7 @@ def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbac
             callbacks.log(f"{title}: {line}")
     if not check.safe:
         reasons = "; ".join(check.reasons)
-        raise ValueError(f"training would be unsafe: {reasons}; parsecaps data check {section.path} has more")
+        raise ValueError(f"training would be unsafe: {reasons}; see all of it with parsecaps data check {section.path}")
     for choice in choices:
         callbacks.log(str(choice))
     return Start(choices, check, weights)
@@ -143,7 +143,7 @@ def _learned(run: Run, weights: StartingWeights | None) -> np.ndarray:
 def _not_empty(data: DataSet, path: str) -> DataSet:
     if not len(data):
         listed = "".join(f"; {problem}" for problem in data.problems[:_SHOWN])
-        raise ValueError(f"{path} has no case that could be used{listed}")
+        raise ValueError(f"{path} has no case that could be used{listed}; run parsecaps data check {path}")
     return data
 
 

@@ -2,19 +2,20 @@
 
 A term says what its loss sums to over the images that count in it, and how many these are. Everything else (the total,
 several processes, history, logs, checkpoints) loops over the terms by name. To add a loss, write a `Term`, put it into
-`TERMS`, and give it a setting.
+`TERMS` (in `training.objective`), and give it a setting.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from parsecaps.config import TrainingSection, number
+from parsecaps.data.batches import Batches
 from parsecaps.functional import (
     class_loss,
     consistency_loss,
@@ -45,7 +46,8 @@ class Loss(NamedTuple):
 class TermContext:
     """What terms are built from: the settings, the model, and the weights of rare classes and concepts if wanted.
 
-    `class_sets` are the numbers of the data sets that the classes belong to, where there are several.
+    `class_sets` are the numbers of the data sets that the classes belong to, where there are several. `shared` are
+    parts that several terms have in common, made by the first that wants them.
     """
 
     training: TrainingSection
@@ -53,6 +55,17 @@ class TermContext:
     class_weights: Sequence[float] | None = None
     concept_weights: Sequence[Sequence[float]] | None = None
     class_sets: Sequence[int] | None = None
+    shared: dict[str, nn.Module] = field(default_factory=dict)
+
+    def weight(self, name: str) -> float:
+        """The weight of a term: as it is set, or as the model was published with."""
+        return loss_weight(self.training, type(self.model), name)
+
+
+def loss_weight(training: TrainingSection, model: type[PretrainedModel], name: str) -> float:
+    """The weight of a term in training a kind of model: as it is set, or as the model was published with."""
+    given = getattr(training, f"{name}_weight")
+    return model.losses.get(name, 0.0) if given == "auto" else float(given)
 
 
 class Term(nn.Module, ABC):
@@ -72,12 +85,23 @@ class Term(nn.Module, ABC):
         self.weight = weight
 
     @classmethod
+    def applies(cls, context: TermContext) -> bool:
+        """Whether a training has this term at all."""
+        return True
+
+    @classmethod
     @abstractmethod
     def build(cls, context: TermContext) -> Self:
         """The term as the settings want it."""
 
     @abstractmethod
     def forward(self, output: Output, batch: Batch) -> Loss: ...
+
+    def after_epoch(self, model: PretrainedModel, batches: Batches, epoch: int) -> None:
+        """What a term does to the model after an epoch, the first being 0, before it is validated and saved.
+
+        In every process, with the same result. What has to be known later is kept in buffers, so that a run can go on.
+        """
 
 
 class Classification(Term):
@@ -92,8 +116,9 @@ class Classification(Term):
         class_weights: Sequence[float] | None = None,
         label_smoothing: float = 0.0,
         class_sets: Sequence[int] | None = None,
+        weight: float = 1.0,
     ) -> None:
-        super().__init__()
+        super().__init__(weight)
         for i, weight in enumerate(class_weights or ()):
             if not 0 <= weight < math.inf:
                 raise ValueError(f"class_weights[{i}] is {weight}; give 0 (off) or a positive number")
@@ -102,24 +127,27 @@ class Classification(Term):
         if label_smoothing and class_sets is not None:
             raise ValueError(f"label_smoothing is {label_smoothing}, which several data sets cannot have; set it to 0")
         self.label_smoothing = label_smoothing
-        self.register_buffer("class_weights", _tensor(class_weights))
+        self.register_buffer("class_weights", to_tensor(class_weights))
         sets = None if class_sets is None else torch.tensor(class_sets)
         self.register_buffer("class_sets", sets, persistent=False)
 
     @classmethod
+    def applies(cls, context: TermContext) -> bool:
+        return not context.model.intervention_probability
+
+    @classmethod
     def build(cls, context: TermContext) -> Self:
-        return cls(context.class_weights, context.training.label_smoothing, context.class_sets)
+        smoothing, weight = context.training.label_smoothing, context.weight(cls.name)
+        return cls(context.class_weights, smoothing, context.class_sets, weight)
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         weights, num_classes = self.class_weights, output.logits.shape[-1]
         if weights is not None and len(weights) != num_classes:
             given = f"{len(weights)} class_weights for {num_classes} classes"
             raise ValueError(f"{given}; give {num_classes}, one per class")
-        mixture: dict[str, Any] = {}
-        if batch.mixed is not None:
-            mixture = {"other": batch.mixed.label, "share": batch.mixed.share}
-        mean = class_loss(output.logits, batch.label, weights, self.label_smoothing, sets=self.class_sets, **mixture)
-        return _sum_of(mean, class_weight(batch.label, weights, **mixture))
+        mixed = mixture(batch)
+        mean = class_loss(output.logits, batch.label, weights, self.label_smoothing, sets=self.class_sets, **mixed)
+        return sum_of(mean, class_weight(batch.label, weights, **mixed))
 
 
 class Presentation(Term):
@@ -130,17 +158,17 @@ class Presentation(Term):
 
     def __init__(self, weight: float, concept_weights: Sequence[Sequence[float]] | None = None) -> None:
         super().__init__(weight)
-        self.register_buffer("concept_weights", _tensor(concept_weights))
+        self.register_buffer("concept_weights", to_tensor(concept_weights))
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
-        return cls(context.training.presentation_weight, context.concept_weights)
+        return cls(context.weight(cls.name), context.concept_weights)
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         if output.presence is None:
-            return _nothing(output)
-        concepts = _concepts(output.presence, batch)
-        return _sum_of(presentation_loss(output.presence, concepts, weights=self.concept_weights), _described(concepts))
+            return nothing(output)
+        concepts = known_concepts(output.presence, batch)
+        return sum_of(presentation_loss(output.presence, concepts, weights=self.concept_weights), described(concepts))
 
 
 class Triplet(Term):
@@ -176,7 +204,7 @@ class Triplet(Term):
     def build(cls, context: TermContext) -> Self:
         model = context.model
         return cls(
-            context.training.triplet_weight,
+            context.weight(cls.name),
             num_concepts=model.num_concepts,
             concept_dim=model.config["concept_dim"] if model.has_capsules else None,
         )
@@ -184,15 +212,15 @@ class Triplet(Term):
     def forward(self, output: Output, batch: Batch) -> Loss:
         capsules = output.concept_capsules
         if capsules is None:
-            return _nothing(output)
+            return nothing(output)
         if tuple(capsules.shape[1:]) != self.shape:
             m, dim = capsules.shape[1:]
             given = f"{m} concept capsules of dimension {dim}, not {self.shape[0]} of {self.shape[1]}"
             raise ValueError(f"{given}; build the term with num_concepts={m}, concept_dim={dim}")
         assert self.phrases is not None
-        concepts = _concepts(capsules[:, :, 0], batch)
+        concepts = known_concepts(capsules[:, :, 0], batch)
         embedded, phrases = self.phrases(capsules)
-        return _sum_of(triplet_loss(embedded, phrases, concepts), _described(concepts))
+        return sum_of(triplet_loss(embedded, phrases, concepts), described(concepts))
 
 
 class Reconstruction(Term):
@@ -202,13 +230,13 @@ class Reconstruction(Term):
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
-        return cls(context.training.reconstruction_weight)
+        return cls(context.weight(cls.name))
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         if output.reconstruction is None or output.presence is None:
-            return _nothing(output)
-        undescribed = _concepts(output.presence, batch).isnan().all(1)
-        return _sum_of(reconstruction_loss(output.reconstruction, batch.image, undescribed), undescribed.sum().float())
+            return nothing(output)
+        undescribed = known_concepts(output.presence, batch).isnan().all(1)
+        return sum_of(reconstruction_loss(output.reconstruction, batch.image, undescribed), undescribed.sum().float())
 
 
 class Diversity(Term):
@@ -225,8 +253,8 @@ class Diversity(Term):
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         if not self.weight or output.presence is None or batch.concepts is not None:
-            return _nothing(output)
-        return _sum_of(diversity_loss(output.presence), _number(output, len(batch.label)))
+            return nothing(output)
+        return sum_of(diversity_loss(output.presence), _number(output, len(batch.label)))
 
 
 class Consistency(Term):
@@ -240,18 +268,22 @@ class Consistency(Term):
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         if not self.weight or batch.views == 1:
-            return _nothing(output)
-        return _sum_of(consistency_loss(output.logits, batch.views), _number(output, len(batch.label)))
+            return nothing(output)
+        return sum_of(consistency_loss(output.logits, batch.views), _number(output, len(batch.label)))
 
 
-TERMS: list[type[Term]] = [Classification, Presentation, Triplet, Reconstruction, Diversity, Consistency]
+def mixture(batch: Batch) -> dict[str, Any]:
+    """What the losses of classes want to know of images that were mixed."""
+    return {} if batch.mixed is None else {"other": batch.mixed.label, "share": batch.mixed.share}
 
 
-def _sum_of(mean: Tensor, images: Tensor) -> Loss:
+def sum_of(mean: Tensor, images: Tensor) -> Loss:
+    """The sum of a loss whose mean over so many images is known."""
     return Loss(mean * images, images)
 
 
-def _nothing(output: Output) -> Loss:
+def nothing(output: Output) -> Loss:
+    """The loss where no image counts."""
     return Loss(_number(output, 0), _number(output, 0))
 
 
@@ -259,7 +291,7 @@ def _number(output: Output, value: float) -> Tensor:
     return torch.full((), float(value), device=output.logits.device)
 
 
-def _concepts(presence: Tensor, batch: Batch) -> Tensor:
+def known_concepts(presence: Tensor, batch: Batch) -> Tensor:
     """The concept labels (B, m), all unknown where the data name none."""
     if batch.concepts is None:
         return torch.full(presence.shape, torch.nan, device=presence.device)
@@ -269,10 +301,11 @@ def _concepts(presence: Tensor, batch: Batch) -> Tensor:
     return batch.concepts
 
 
-def _described(concepts: Tensor) -> Tensor:
+def described(concepts: Tensor) -> Tensor:
     """How many images have a known concept."""
     return (~concepts.isnan()).any(1).sum().float()
 
 
-def _tensor(values: Sequence[float] | Sequence[Sequence[float]] | None) -> Tensor | None:
+def to_tensor(values: Sequence[float] | Sequence[Sequence[float]] | None) -> Tensor | None:
+    """Weights of classes or concepts as a buffer, where there are some."""
     return None if values is None else torch.tensor(values, dtype=torch.float32)

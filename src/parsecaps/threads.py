@@ -1,4 +1,4 @@
-"""How many threads a training computes with: as many as there are cores that nobody else uses at its start.
+"""How many threads torch computes with: as many as there are cores that nobody else uses at the start.
 
 More threads than free cores make a training many times slower, not a little: after each operation all of them wait for
 the one that has no core.
@@ -9,30 +9,39 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
-
-from parsecaps.training.choose import Choice
 
 _SAMPLE_SECONDS = 0.4
 _IDLE = (3, 4)  # columns of /proc/stat: doing nothing, and waiting for a disk
 
 
-def choose_threads(processes: int = 1) -> Choice:
+class Threads(NamedTuple):
+    """How many threads, and the reason for it."""
+
+    number: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"threads: {self.number} ({self.why})"
+
+
+def choose_threads(processes: int = 1) -> Threads:
     """The number for each of so many processes on this machine; that of `OMP_NUM_THREADS` where a user has set it.
 
     Never more than torch has by now, so `torch.set_num_threads` is heeded too.
     """
     most = torch.get_num_threads()
     if os.environ.get("OMP_NUM_THREADS"):
-        return Choice("threads", str(most), "OMP_NUM_THREADS says so")
+        return Threads(most, "OMP_NUM_THREADS says so")
     cores, quota = allowed_cores(), min(_quotas(Path("/")), default=None)
     busy = min(busy_cores(), cores)
     free = cores - busy if quota is None else min(cores - busy, quota)
     why = f"{busy:.1f} of {cores} cores are in use by others"
     why += "" if quota is None else f", and the control group allows {quota:g}"
     why += "" if processes == 1 else f"; {processes} processes share the rest"
-    return Choice("threads", str(max(1, min(most, round(free / processes)))), why)
+    return Threads(max(1, min(most, round(free / processes))), why)
 
 
 @contextmanager

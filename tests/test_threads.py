@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from parsecaps import threads
 from parsecaps.config import load_config
-from parsecaps.training import threads
+from parsecaps.threads import busy_cores, choose_threads, using_threads
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.fit import train_run
 from parsecaps.training.pace import Pace
-from parsecaps.training.threads import busy_cores, choose_threads, using_threads
 from tests.training.make import PHANTOM
 
 
@@ -45,7 +45,7 @@ def test_threads_are_the_free_cores(
 ) -> None:
     machine.setattr(threads, "busy_cores", lambda: busy)
     machine.setattr(threads, "_quotas", lambda root: quota)
-    assert choose_threads(processes).value == str(number)
+    assert choose_threads(processes).number == number
 
 
 def test_what_a_user_has_set_wins(machine: pytest.MonkeyPatch) -> None:

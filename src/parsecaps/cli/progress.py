@@ -1,0 +1,145 @@
+"""How far long work is, and with how many threads: a bar on a terminal, a line now and then in a log."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from parsecaps.cli.output import console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+    from parsecaps.training.callbacks import Callbacks, Progress
+
+LOG_SECONDS = 30.0  # between two lines about the same work in a log
+
+
+class Show(Protocol):
+    """Takes a stage of the work, how much of it is done and of how much (None: nobody knows), and more to say of it."""
+
+    def __call__(self, stage: str, done: int, total: int | None, state: str = "") -> None: ...
+
+
+class _LogLines:
+    """Lines for a log: one every `LOG_SECONDS`; with `ends`, also when a stage begins and when it ends."""
+
+    def __init__(self, *, ends: bool) -> None:
+        self.ends, self.begun, self.told = ends, dict[str, float](), time.monotonic()
+
+    def log(self, line: str) -> None:
+        self.told = time.monotonic()
+        print(line, file=sys.stderr, flush=True)
+
+    def show(self, stage: str, done: int, total: int | None, state: str = "") -> None:
+        now, is_new = time.monotonic(), stage not in self.begun
+        if is_new:
+            self.begun[stage] = now
+        is_end = self.ends and not is_new and done == total
+        if is_end or (self.ends and is_new) or now - self.told >= LOG_SECONDS:
+            took = f" in {now - self.begun[stage]:.0f} s" if is_end else ""
+            self.log(f"{stage}: {_count(done, total)}{took}{state and f'; {state}'}")
+
+
+class _ScreenBars:
+    """A bar for the stage that is at work; it goes away when the work is done."""
+
+    def __init__(self, bars: "Bars") -> None:
+        self.bars, self.stage = bars, ""
+        self.task: TaskID | None = None
+
+    def log(self, line: str) -> None:
+        self.bars.console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    def show(self, stage: str, done: int, total: int | None, state: str = "") -> None:
+        from rich.text import Text
+
+        if stage != self.stage or self.task is None:
+            if self.task is not None:
+                self.bars.remove_task(self.task)
+            self.stage, self.task = stage, self.bars.add_task("", words=Text(stage), state=Text(""))
+        self.bars.update(self.task, completed=done, total=total, state=Text(state or _count(done, total)))
+
+
+def _count(done: int, total: int | None) -> str:
+    return f"{done:,}" if total is None else f"{done:,} of {total:,}"
+
+
+@contextmanager
+def _shown(*, ends: bool = False, visible: bool = True) -> "Iterator[_ScreenBars | _LogLines]":
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task
+    from rich.text import Text
+
+    class Field(ProgressColumn):
+        """A text that is no markup, whatever is in it."""
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+            super().__init__()
+
+        def render(self, task: Task) -> Text:
+            text: Text = task.fields[self.name]
+            return text
+
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield _LogLines(ends=ends)
+        return
+    with Progress(
+        Field("words"), BarColumn(), Field("state"), console=out, transient=True, disable=not visible
+    ) as bars:
+        yield _ScreenBars(bars)
+
+
+@contextmanager
+def showing_stages(*, ends: bool = False, visible: bool = True) -> Iterator[Show]:
+    """What to tell how far the stages of some work are; with `ends`, a log has their beginnings and ends too.
+
+    Of several processes that work together, only one is `visible`.
+    """
+    with _shown(ends=ends, visible=visible) as place:
+        yield place.show if visible else lambda stage, done, total, state="": None
+
+
+@contextmanager
+def showing_training() -> "Iterator[Callbacks]":
+    """Tells how a training is doing: loss, accuracy, learning rate and time left."""
+    from parsecaps.training.callbacks import Callbacks
+
+    with _shown() as place:
+
+        def advance(now: "Progress") -> None:
+            place.show(f"epoch {now.epoch}/{now.epochs}", now.batch, now.batches, describe(now))
+
+        yield Callbacks(
+            log=place.log,
+            reading=lambda done, total: place.show("reading images", done, total),
+            progress=advance,
+            scoring=lambda done, total: place.show("predicting", done, total),
+        )
+
+
+def describe(now: "Progress") -> str:
+    """The numbers behind the bar."""
+    minutes, seconds = divmod(round(now.seconds_left), 60)
+    hours, minutes = divmod(minutes, 60)
+    return (
+        f"loss {now.loss:.4f}  accuracy {now.accuracy:.1%}  learning rate {now.learning_rate:.2e}  "
+        f"{hours}:{minutes:02}:{seconds:02} left"
+    )
+
+
+@contextmanager
+def free_threads(processes: int = 1) -> Iterator[None]:
+    """Compute with as many threads as there are free cores, and say so where these are fewer than torch would take."""
+    import torch
+
+    from parsecaps.threads import choose_threads, using_threads
+
+    chosen = choose_threads(processes)
+    if chosen.number < torch.get_num_threads():
+        console(stderr=True).print(str(chosen), highlight=False, soft_wrap=True)
+    with using_threads(chosen.number):
+        yield

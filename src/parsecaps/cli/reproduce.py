@@ -1,0 +1,113 @@
+"""`parsecaps reproduce`: a table or figure of the paper, measured again beside the published one."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parsecaps.cli.output import console, one_line_errors
+from parsecaps.cli.progress import showing_training
+
+if TYPE_CHECKING:
+    from parsecaps.reproduce.plan import Request
+
+
+@one_line_errors
+def reproduce(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A table or figure; --list names them.")] = None,
+    budget: Annotated[str, typer.Option(metavar="BUDGET", help="quick (minutes), hour, or full.")] = "quick",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="The data; may be repeated. Below PARSECAPS_DATA if left out."),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to; the same folder goes on.")] = Path(
+        "reproduced"
+    ),
+    models: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL", help="Only this one; may be repeated, any model of the package."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the trainings; the split stays.", min=0)] = 0,
+    epochs: Annotated[
+        int | None, typer.Option(help="For all models; those of the budget if left out.", min=1, max=10_000)
+    ] = None,
+    listing: Annotated[
+        bool, typer.Option("--list", help="What there is, what it needs, how long it takes here.")
+    ] = False,
+) -> None:
+    """Measure a table or figure of the paper again, on equal terms: our figure, the published one and the difference.
+
+    All models of a table train on the same patients, as long, and are tested on the same other patients, with 95 %
+    intervals and paired tests against ParseCaps. FOLDER then has NAME.json, NAME.md and NAME.png, written anew after
+    every model; `cells` keeps the models, each a run folder. Stopped by Ctrl-C or killed, the same command goes on
+    where it was. Started several times at once, the processes share the work out.
+
+    **Examples**
+
+    `parsecaps reproduce --list`
+
+    `parsecaps reproduce classification --data data/cemri --budget hour`
+
+    `parsecaps reproduce classification --data my-images --models ParseCaps --models ResNet18` (your own data)
+
+    `parsecaps reproduce leak --data data/cemri` (what a split that leaks is worth)
+
+    `parsecaps reproduce capsules` (nothing to train)
+
+    docs/reproduce.md says how to read the tables, and when not to trust them.
+    """
+    from parsecaps.reproduce.plan import BUDGETS, Request, nearest
+
+    if budget not in BUDGETS:
+        raise ValueError(f"--budget is {budget!r}; {nearest(budget, BUDGETS)}")
+    if listing:
+        _list(name, Request(budget, out, tuple(data or ()), tuple(models or ()), seed, epochs))
+        return
+    if name is None:
+        raise ValueError("there is no table to measure; give its NAME, parsecaps reproduce --list has them")
+    from parsecaps.report.reproduced import terminal_tables
+    from parsecaps.reproduce.run_table import reproduce as measure_again
+
+    with showing_training() as callbacks:
+        result = measure_again(
+            name,
+            budget=budget,
+            data=data or (),
+            out=out,
+            models=models or (),
+            seed=seed,
+            epochs=epochs,
+            callbacks=callbacks,
+        )
+    screen = console()
+    for table in terminal_tables(result):
+        screen.print(table)
+    for line in (*result.notes, *([f"missing: {', '.join(result.missing)}"] if result.missing else [])):
+        screen.print(line, highlight=False, soft_wrap=True)
+    for file in (f"{name}.md", f"{name}.json", result.picture):
+        if file:
+            screen.print(str(out / file), highlight=False, soft_wrap=True)
+    if any(row.status.startswith("failed") for section in result.sections for row in section.rows):
+        raise typer.Exit(1)
+
+
+def _list(name: str | None, request: "Request") -> None:
+    """Print what there is, what it needs, and how long it takes here."""
+    from parsecaps.report.terminal import add_row, plain_table
+    from parsecaps.reproduce.listing import list_tables
+    from parsecaps.reproduce.pace import machine
+
+    progress = console(stderr=True)
+
+    def log(line: str) -> None:
+        progress.print(line, highlight=False, soft_wrap=True)
+
+    table, needs = plain_table("", "NAME", "cells", "quick", "hour", "full"), list[str]()
+    for row in list_tables(name, request, log):
+        add_row(table, row.name, f"{row.cells:,}", *row.times)
+        needs.append(f"{row.name}: {row.title} ({row.paper}). Needs {row.needs}.")
+    screen = console()
+    screen.print(table)
+    for line in needs:
+        screen.print(line, highlight=False, soft_wrap=True)
+    screen.print(f"times are from a training step of each model, timed on {machine()}", highlight=False, soft_wrap=True)

@@ -1,0 +1,167 @@
+"""Attention routing (Choi, Seo, Im and Kang 2019): a gate over the types of children, without agreement or iteration.
+
+Capsules lie on square grids, several types at each place: (B, width * width * types, dim), position by position, row by
+row, and at a position type by type. So a map of them, channels last in memory, is the same numbers.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from einops import einsum, rearrange
+from torch import Tensor, nn
+
+from parsecaps.nn.capsules import CapsuleLayer
+from parsecaps.nn.couplings import Coupling
+from parsecaps.nn.heads import Axes
+from parsecaps.nn.routing import Messages, Way
+
+_DROPOUT = 0.5
+
+
+class AttentionPrimaryCaps(CapsuleLayer):
+    """Primary capsules: a convolution of stride 2 with ReLU, then for each type a linear map of its own and tanh.
+
+    Shapes:
+        - input: (B, in_channels, size, size)
+        - output: (B, width * width * types, dim), width = ceil(size / 2)
+    """
+
+    def __init__(self, *, in_channels: int, size: int, types: int, dim: int) -> None:
+        super().__init__()
+        self.types, self.width = types, -(-size // 2)
+        self.convolution = nn.Conv2d(in_channels, types * dim, 3, 2, padding=1)
+        self.activation = nn.Conv2d(types * dim, types * dim, 1, groups=types)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, features: Tensor) -> Tensor:
+        u = self.activation(self.convolution(features).relu())
+        capsules: Tensor = rearrange(u, "b (t d) h w -> b (h w t) d", t=self.types).tanh()
+        return capsules
+
+
+class AttentionConvCaps(CapsuleLayer):
+    """Capsules of the next grid: a 3 x 3 convolution for each pair of types, and a gate over the types of children.
+
+    For each type of parent and each place, a linear map of all votes gives the logits of a softmax over the children;
+    what it lets through is mapped linearly, and tanh. With a stride of 1 the input is added before the tanh.
+
+    Shapes:
+        - input: (B, width * width * types, in_dim)
+        - output: (B, out_width * out_width * types, dim), out_width = ceil(width / stride)
+        - couplings: (B * out_width * out_width, 1, types of parents, types of children)
+    """
+
+    def __init__(self, *, width: int, types: int, in_dim: int, dim: int, stride: int) -> None:
+        super().__init__()
+        if stride == 1 and in_dim != dim:
+            raise ValueError(f"a layer that keeps the grid keeps the dimension; {in_dim} and {dim} differ, give one")
+        self.types, self.grid, self.width, self.residual = types, width, -(-width // stride), stride == 1
+        self.dropout = nn.Dropout(_DROPOUT)
+        self.votes = nn.Conv2d(types * in_dim, types * types * dim, 3, stride, padding=1, groups=types)
+        self.votes.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.gate = AttentionGate(parents=types, children=types, dim=dim)
+
+    def forward(self, u: Tensor) -> Tensor:
+        grid = rearrange(self.dropout(u), "b (h w t) d -> b (t d) h w", h=self.grid, t=self.types)
+        votes = rearrange(self.votes(grid), "b (t k d) h w -> (b h w) k t d", t=self.types, k=self.types)
+        collected = self.gate.collect(votes, self.gate.coupled(votes))
+        parents = rearrange(self.gate.activate(collected), "(b h w) k d -> b (h w k) d", h=self.width, w=self.width)
+        return (parents + u if self.residual else parents).tanh()
+
+
+class AttentionClassCaps(CapsuleLayer):
+    """Class capsules: a kernel as large as the map for each pair of a type and a class, and a gate over the types.
+
+    A child of the gate is a type, with one vote for each class from all its places together; what each place added to
+    that vote is known, for it is a sum. `dropout` is that of the children in training.
+
+    Shapes:
+        - input: (B, width * width * types, in_dim)
+        - output: class capsules (B, classes, dim), of length below sqrt(dim)
+        - couplings: (B, 1, classes, types)
+    """
+
+    AXES: ClassVar[Axes] = {"weight": ("", "", "outputs", ""), "bias": ("", "outputs", "")}
+
+    def __init__(
+        self, *, width: int, types: int, in_dim: int, classes: int, dim: int, dropout: float = _DROPOUT
+    ) -> None:
+        super().__init__()
+        self.types, self.places = types, width**2
+        self.dropout = nn.Dropout(dropout)
+        fan = self.places * in_dim
+        self.weight = nn.Parameter(torch.empty(types, fan, classes, dim).uniform_(-1, 1) * math.sqrt(6 / (fan + dim)))
+        self.bias = nn.Parameter(torch.zeros(types, classes, dim))
+        self.gate = AttentionGate(parents=classes, children=types, dim=dim)
+        self.way = Way("attention", chooses=True)
+
+    def forward(self, u: Tensor) -> Tensor:
+        u = self.dropout(u)
+        by_type = rearrange(u, "b (p t) i -> t b (p i)", t=self.types)
+        votes = torch.baddbmm(self.bias.flatten(1).unsqueeze(1), by_type, self.weight.flatten(2))
+        votes = rearrange(votes, "t b (k d) -> b k t d", k=self.bias.shape[1])
+        c = self.gate.coupled(votes)
+        collected = self.way(self.gate.collect(votes, c), GatedPlaces(self, u, c))
+        return self.gate.activate(collected).tanh()
+
+
+class AttentionGate(nn.Module):
+    """The gate of a layer: for each parent, `c = softmax(A votes)` over its children, and a map of what it collected.
+
+    Shapes:
+        - votes: (B, parents, children, dim)
+    """
+
+    AXES: ClassVar[Axes] = {"attention": ("outputs", "", ""), "weight": ("outputs", "", ""), "bias": ("outputs", "")}
+
+    def __init__(self, *, parents: int, children: int, dim: int) -> None:
+        super().__init__()
+        entries = children * dim
+        bound, own = math.sqrt(6 / (entries + children)), math.sqrt(3 / dim)
+        self.attention = nn.Parameter(torch.empty(parents, entries, children).uniform_(-bound, bound))
+        self.weight = nn.Parameter(torch.empty(parents, dim, dim).uniform_(-own, own))
+        self.bias = nn.Parameter(torch.zeros(parents, dim))
+        self.coupling = Coupling(branch="attention", dim=-1, alpha=1.0)
+
+    def coupled(self, votes: Tensor) -> Tensor:
+        """How much of each child each parent takes: (B, parents, children)."""
+        logits = votes.flatten(2).transpose(0, 1) @ self.attention  # (parents, B, children)
+        c: Tensor = self.coupling(logits.transpose(0, 1).unsqueeze(1)).squeeze(1)
+        return c
+
+    def collect(self, votes: Tensor, c: Tensor) -> Tensor:
+        """The sum of what is taken: (B, parents, dim)."""
+        return (c.unsqueeze(2) @ votes).squeeze(2)
+
+    def activate(self, collected: Tensor) -> Tensor:
+        """The map of each parent, before the tanh: (B, parents, dim)."""
+        return (collected.transpose(0, 1) @ self.weight).transpose(0, 1) + self.bias
+
+
+@dataclass(frozen=True, eq=False)
+class GatedPlaces(Messages):
+    """What each capsule of the grid added to the vote of its type, times the coupling of the type; as (B, 1, K, n).
+
+    The bias of a type is shared out evenly over its places.
+
+    Shapes:
+        - u: (B, places * types, in_dim); c: (B, K, types)
+    """
+
+    layer: AttentionClassCaps
+    u: Tensor
+    c: Tensor
+
+    @property
+    def coupling(self) -> Tensor:
+        return self.c.repeat(1, 1, self.layer.places).unsqueeze(1)
+
+    def along(self, direction: Tensor) -> Tensor:
+        weight = rearrange(self.layer.weight, "t (p i) k d -> t p i k d", p=self.layer.places)
+        children = rearrange(self.u, "b (p t) i -> b p t i", t=self.layer.types)
+        asked = einsum(weight, direction, "t p i k d, b k d -> b k p t i")
+        said = einsum(asked, children, "b k p t i, b p t i -> b k p t")
+        shared = einsum(self.layer.bias, direction, "t k d, b k d -> b k t").unsqueeze(2) / self.layer.places
+        return self.coupling * (said + shared).flatten(2).unsqueeze(1)

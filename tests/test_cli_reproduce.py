@@ -1,0 +1,122 @@
+"""The reproduce command, as a user types it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from parsecaps.cli import app
+from parsecaps.models import MODELS
+from parsecaps.reproduce import pace
+from parsecaps.reproduce.tables import TABLES
+from tests.data.make import folder_of_pictures
+from tests.data.sources.layouts import write_mnist
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["reproduce", *(str(argument) for argument in arguments)])
+
+
+@pytest.fixture(autouse=True)
+def nothing_at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PARSECAPS_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_help_teaches() -> None:
+    text = " ".join(run("--help").stdout.split())
+    for words in ("parsecaps reproduce classification --data data/cemri --budget hour", "docs/reproduce.md"):
+        assert words in text
+
+
+def test_a_table_is_printed_and_written() -> None:
+    result = run("classification", "--data", "phantom:n=48,size=32", "--models", "PlainCNN", "--out", "out")
+    assert result.exit_code == 0, result.output
+    assert "accuracy, %" in result.stdout
+    assert result.stdout.splitlines()[-3:] == [
+        "out/classification.md",
+        "out/classification.json",
+        "out/classification.png",
+    ]
+    assert json.loads(Path("out/classification.json").read_text())["budget"] == "quick"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ([], "there is no table to measure; give its NAME"),
+        (["clasification"], "there is no table 'clasification'; did you mean 'classification'?"),
+        (["xyz"], "there is no table 'xyz'; choose one of classification, "),
+        (["leak", "--budget", "our"], "--budget is 'our'; did you mean 'hour'?"),
+        (["classification", "--models", "ParsCaps", "--data", "phantom"], "did you mean 'ParseCaps'?"),
+        (["classification"], "CE-MRI is not at hand: get it from https://doi.org/10.6084/m9.figshare.1512427"),
+        (["classification", "--data", "gone"], "gone is not there; give a folder"),
+        (["classification", "--data", "phantom", "--data", "phantom"], "takes one data set, and 2 were given"),
+        (["skin"], "Derm7pt is not at hand: get it from https://derm.cs.sfu.ca (a folder with meta/meta.csv"),
+        (["skin", "--data", "ph2:gone"], "PH2 is not at hand: get it from https://www.fc.up.pt/addi"),
+        (["losses"], "PH2 is not at hand"),
+        (["routing", "--models", "PlainCNN"], "PlainCNN is no routing; choose some of SAA, attention"),
+        (["affnist", "--data", "mnist:digits"], "affNIST is not at hand: get it from https://www.cs.toronto.edu"),
+        (["affnist", "--data", "phantom"], "affnist is about digits, not phantom; give MNIST and affNIST"),
+        (["skin", "--data", "pictures"], "pictures names no concepts, and the models are compared by them"),
+        (["concepts", "--data", "pictures"], "pictures names no concepts"),
+        (["discovery", "--data", "phantom:n=40,size=32"], "names its concepts, so there are none to discover"),
+        (
+            ["discovery", "--models", "PlainCNN"],
+            "PlainCNN has no concept capsules to discover; choose one of ParseCaps",
+        ),
+        (["reconstruction", "--data", "phantom:n=40,size=32"], "names its concepts, so nothing would be reconstructed"),
+    ],
+)
+def test_mistakes_cost_one_line_before_anything_is_trained(arguments: list[str], reason: str, tmp_path: Path) -> None:
+    folder_of_pictures(tmp_path / "pictures", per_class=6, side=32)
+    write_mnist(tmp_path / "digits", 20)
+    result = run(*arguments, "--out", "out")
+    assert result.exit_code == 2, result.output
+    assert reason in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.output
+    assert not list(Path().glob("out/cells/*/*/config.yaml"))
+
+
+def test_a_model_that_cannot_take_the_size_is_refused_before_any_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Picky(MODELS["PlainCNN"]):  # type: ignore[misc]
+        @classmethod
+        def from_preset(cls, preset: str, **changes: object) -> None:
+            raise ValueError(f"image_size is {changes['image_size']}, but Picky needs 50")
+
+    monkeypatch.setitem(MODELS, "Picky", Picky)
+    result = run("classification", "--data", "phantom:n=48,size=32", "--models", "PlainCNN", "--models", "Picky")
+    assert result.exit_code == 2
+    assert "Picky cannot be built for phantom: image_size is 32, but Picky needs 50" in result.stderr
+    assert not list(Path().rglob("config.yaml"))
+
+
+def test_the_list_has_every_table_with_a_time_that_was_measured_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "_time_step", lambda config, load: 1e-3)
+    every = run("--list", "--models", "ParseCaps").stdout
+    assert all(f"{name}: " in every for name in ("classification", "skin", "affnist", "discovery", "leak"))
+    result = run("classification", "--list", "--models", "PlainCNN")
+    assert result.exit_code == 0, result.output
+    row = next(line for line in result.stdout.splitlines() if "minutes" in line)
+    # 2,450 images, 300 epochs, 1 ms each and three tenths more
+    assert "16 minutes" in row
+    assert "figshare" in result.stdout
+    assert "timed on" in result.stdout
+    assert "timing a step of PlainCNN" in result.stderr
+    again = run("classification", "--list", "--models", "PlainCNN")
+    assert "timing" not in again.stderr
+
+
+def test_a_step_is_really_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PARSECAPS_CACHE", str(tmp_path / "cache"))
+    result = run("affnist", "--list", "--models", "PlainCNN")
+    assert result.exit_code == 0, result.output
+    [(key, (value, _))] = json.loads((tmp_path / "cache/training-steps.json").read_text()).items()
+    assert "PlainCNN" in key
+    assert 1e-6 < value < 1
+
+
+def test_all_tables_of_the_paper_are_there() -> None:
+    wanted = "classification skin capsules losses routing affnist redundancy concepts discovery reconstruction leak"
+    assert set(TABLES) == set(wanted.split())
