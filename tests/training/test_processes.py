@@ -54,7 +54,8 @@ def test_two_processes_reach_the_result_of_one(tmp_path: Path, monkeypatch: pyte
     assert one.origin is not None
     assert 0 < one.origin.taken < one.origin.parameters
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    run([*torchrun, str(SCRIPT), str(tmp_path / "two"), *settings], tmp_path)
+    output = run([*torchrun, str(SCRIPT), str(tmp_path / "two"), *settings], tmp_path)
+    assert output.count("the group has ended") == 2  # while it goes on, a process may abort as it leaves
     ours, theirs = (read_tensors(tmp_path / name / "checkpoints/last.pt") for name in ("one", "two"))
     assert theirs["position"]["step"] == ours["position"]["step"] > 4
     assert Run(tmp_path / "two").origin == one.origin

@@ -3,8 +3,10 @@
 python without_batch_statistics.py FOLDER SETTING...
 """
 
+import atexit
 import sys
 
+import torch.distributed
 from torch import nn
 
 from parsecaps.config import load_config
@@ -15,6 +17,11 @@ def image_norm(channels: int) -> nn.Module:
     return nn.GroupNorm(1, channels)
 
 
+def say_whether_the_group_has_ended() -> None:
+    print("the group goes on" if torch.distributed.is_initialized() else "the group has ended")
+
+
 if __name__ == "__main__":
+    atexit.register(say_whether_the_group_has_ended)  # the last to be called
     nn.BatchNorm2d = image_norm  # type: ignore[assignment,misc]
     train_run(load_config(None, sys.argv[2:]), run_folder=sys.argv[1])

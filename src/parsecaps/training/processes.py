@@ -1,5 +1,7 @@
 """The processes that train together, joined by Fabric."""
 
+import atexit
+import gc
 import logging
 import os
 import warnings
@@ -49,9 +51,18 @@ def _launch(fabric: Fabric) -> None:
     """Join the processes, without the number of threads that Fabric sets for them and for all that comes after."""
     threads, wanted = torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
     fabric.launch()
+    atexit.unregister(_end_group)
+    atexit.register(_end_group)
     torch.set_num_threads(threads)
     if wanted is None:
         os.environ.pop("OMP_NUM_THREADS", None)
+
+
+def _end_group() -> None:
+    """End the threads of the process group before Python ends: one that still lets go of a tensor would abort then."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        gc.collect()  # what is left of a wrapped model holds the group
+        torch.distributed.destroy_process_group()
 
 
 @contextmanager
