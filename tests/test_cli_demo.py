@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import parsecaps
 from parsecaps.cli import app
 from parsecaps.cli.demo import FOLDER
 from parsecaps.pipeline.demo import demo_config
@@ -31,6 +32,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert result.exit_code == 0, result.output
     assert f"open this first: {folder / 'index.html'}" in result.output
+    assert f"images to try it on: parsecaps explain {folder / 'run'} {folder / 'images'}" in result.output
     return folder
 
 
@@ -56,6 +58,22 @@ def test_everything_is_left_behind(demo: Path) -> None:
     for link in ("run/scores.html", "run/bundle/README.md"):
         assert f'href="{link}"' in text
         assert (demo / link).is_file()
+
+
+def test_the_images_are_the_cases_of_the_page(demo: Path, tmp_path: Path) -> None:
+    files = sorted((demo / "images").iterdir())
+    assert [path.name for path in files] == sorted(
+        f"{name}-{i}.png" for name in ("melanoma", "nevus") for i in range(1, 7)
+    )
+    model = parsecaps.load(demo / "run")
+    explained = [model.explain(path) for path in files]
+    shown = held_document(demo / "index.html").cases
+    assert sorted(each.probabilities["melanoma"] for each in explained) == pytest.approx(
+        sorted(each.probabilities["melanoma"] for each in shown), abs=1e-5
+    )
+    saved = held_document(parsecaps.save_page(explained, tmp_path / "page.html"))
+    assert [each.diagnosis for each in saved.cases] == [each.diagnosis for each in explained]
+    assert len(held_document(parsecaps.save_page(explained[0], tmp_path / "one.html")).cases) == 1
 
 
 def test_another_demo_takes_another_folder_and_a_refused_one_leaves_none(

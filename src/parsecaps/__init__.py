@@ -4,7 +4,7 @@
     scores = parsecaps.evaluate(run)
     model = parsecaps.load(run)
     model.predict("image.png")
-    model.explain("image.png")
+    parsecaps.save_page(model.explain("image.png"), "page.html")
 
 The names are imported when they are first used, so `import parsecaps` is quick.
 """
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from parsecaps.pipeline.pretrain import pretrain
     from parsecaps.pipeline.train import fit
     from parsecaps.prediction.bundle import Bundle
+    from parsecaps.report.case_page import save_page
     from parsecaps.run import Run
     from parsecaps.training.callbacks import Callbacks
 
@@ -43,6 +44,7 @@ __all__ = [
     "open_data",
     "pretrain",
     "record_couplings",
+    "save_page",
 ]
 
 _MODULES = {
@@ -61,6 +63,7 @@ _MODULES = {
     "open_data": "data.sources",
     "pretrain": "pipeline.pretrain",
     "record_couplings": "nn",
+    "save_page": "report.case_page",
 }
 
 

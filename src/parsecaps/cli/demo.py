@@ -50,8 +50,8 @@ def demo(
     """
     check_writable(json_file)
     from parsecaps.data.files import make_first_free, remove_empty
+    from parsecaps.pipeline.demo import IMAGES, demo_config
     from parsecaps.pipeline.demo import demo as run_demo
-    from parsecaps.pipeline.demo import demo_config
 
     chosen = demo_config(config, settings, quick=quick)
     made = [] if out else make_first_free(Path(f"{FOLDER}-{i}" if i > 1 else FOLDER) for i in count(1))
@@ -61,4 +61,9 @@ def demo(
     finally:
         remove_empty(made)  # where a wrong setting has left it so
     write_json(json_file, show_run(result.run))
-    console().print(f"open this first: {result.page}", highlight=False, soft_wrap=True)
+    screen, images = console(), result.page.parent / IMAGES
+    screen.print(f"open this first: {result.page}", highlight=False, soft_wrap=True)
+    if images.is_dir():
+        screen.print(
+            f"images to try it on: parsecaps explain {result.run.folder} {images}", highlight=False, soft_wrap=True
+        )

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from PIL import Image
+
 from parsecaps.config import Config, ExplainConfig, load_config
-from parsecaps.data.cases import first_of_patients
+from parsecaps.data.cases import DataSet, first_of_patients
 from parsecaps.data.files import write_text
 from parsecaps.explain.case_memory import remember_run
 from parsecaps.explain.explainer import Explainer
@@ -18,6 +20,7 @@ from parsecaps.training.callbacks import Callbacks
 
 RUN = "run"
 PAGE = "index.html"
+IMAGES = "images"
 _SHOWN = 12
 _KNOWN = 1500  # training cases to compare with: a quarter of them, for time
 
@@ -43,7 +46,10 @@ def demo_config(path: str | Path | None = None, overrides: list[str] | None = No
 
 
 def demo(config: Config, folder: str | Path, callbacks: Callbacks | None = None) -> Demo:
-    """Train and score in `folder/run`, and leave a page with unseen cases, `folder/index.html`."""
+    """Train and score in `folder/run`, and leave a page with unseen cases, `folder/index.html`.
+
+    The unseen cases are left as PNG files in `folder/images`, to try a command or a server on.
+    """
     folder, callbacks = Path(folder), callbacks or Callbacks()
     with sigterm_raises():
         run = fit(config, run_folder=folder / RUN, callbacks=callbacks)
@@ -62,6 +68,20 @@ def write_demo_page(run: Run, page: Path) -> Path:
         raise ValueError(f"the demonstration shows scores; {run.failure or 'add --set data.test=0.1'}")
     remember_run(run.folder, limit=_KNOWN)
     shown = run.data.subset(first_of_patients(run.data, run.rows("test"), _SHOWN))
+    _write_images(shown, page.parent / IMAGES)
     explained = explain_series(Explainer.load(run.folder), [shown], ExplainConfig(limit=_SHOWN))
     write_text(page, demo_page(run, run.scores, explained.cases, RUN))
     return page
+
+
+def _write_images(data: DataSet, folder: Path) -> None:
+    """Write drawn images as files that are called after their class; those of other data are files already."""
+    if data.draw is None:
+        return
+    folder.mkdir(exist_ok=True)
+    pixels = data.draw(range(len(data))).transpose(0, 2, 3, 1)  # (n, H, W, 3)
+    numbers = dict.fromkeys(data.classes, 0)
+    for case, image in zip(data.cases, pixels, strict=True):
+        name = data.classes[case.label]
+        numbers[name] += 1
+        Image.fromarray(image).save(folder / f"{name}-{numbers[name]}.png")

@@ -1,7 +1,7 @@
 """From results to tables, pictures and self-contained pages; the only room that knows HTML, SVG, Rich and base64."""
 
 from parsecaps.report.audit_page import audit_page
-from parsecaps.report.case_page import case_page
+from parsecaps.report.case_page import case_page, save_page
 from parsecaps.report.data_page import data_page
 from parsecaps.report.explanation_document import explanation_document
 from parsecaps.report.naming_page import naming_page
@@ -16,5 +16,6 @@ __all__ = [
     "explanation_document",
     "model_card",
     "naming_page",
+    "save_page",
     "scores_page",
 ]

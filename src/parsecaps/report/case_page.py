@@ -3,8 +3,10 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from parsecaps.data.files import write_text
 from parsecaps.explain.explanation import Explanation
 from parsecaps.metrics import Scores, find_metric
 from parsecaps.report.explanation_document import ExplanationDocument, explanation_document
@@ -17,6 +19,13 @@ def case_page(explanations: Sequence[Explanation], *, title: str = "Cases", erro
     """The whole page as HTML. All cases are of one model; `errors` are lines about images that could not be read."""
     document = explanation_document(explanations, title=title, errors=errors, pictures=True)
     return render("cases.html", title=title, **_content(document))
+
+
+def save_page(explanations: Explanation | Sequence[Explanation], path: str | Path, *, title: str = "Cases") -> Path:
+    """Write the page of one explanation or several to `path`: one file that needs no network."""
+    cases = [explanations] if isinstance(explanations, Explanation) else explanations
+    write_text(path, case_page(cases, title=title))
+    return Path(path)
 
 
 def demo_page(run: Run, scores: Scores, explanations: Sequence[Explanation], folder: str) -> str:
