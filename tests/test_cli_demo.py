@@ -39,7 +39,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_shipped_settings_are_those_that_are_run() -> None:
     assert demo_config().data.path == "phantom:n=7200,size=64"
     assert demo_config(None, ["training.epochs=1"]).training.epochs == 1
-    assert demo_config(quick=True).data.path == "phantom:n=1000,size=32"
+    assert demo_config(quick=True).data.path == "phantom:n=2000,size=32"
     with pytest.raises(ValueError, match=r"did you mean 'training\.epochs'"):
         demo_config(None, ["training.epoch=1"])
 

@@ -200,6 +200,19 @@ def test_the_best_epoch_is_balanced_then_of_least_loss() -> None:
     assert Position(history=[{"train_loss": 1.0}, {"train_loss": 2.0}]).best == 1
 
 
+@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+def test_a_bottleneck_learns_ten_times_as_fast(optimizer: Any) -> None:
+    model = ParseCaps.from_preset("tiny", num_classes=3, num_concepts=4, head="bottleneck")
+    taken = [name for name, _ in model.named_parameters() if name.startswith(("classes", "stem"))]
+    built = Schedule(epochs=2, optimizer=optimizer, start_rate=0.5).build_optimizer(model, taken)
+    rates = {id(p): group.get("factor", 1.0) for group in built.param_groups for p in group["params"]}
+    names = {name: rates.pop(id(weight)) for name, weight in model.named_parameters()}
+    assert not rates
+    assert {names["classes.weight"], names["classes.bias"]} == {5.0}  # taken, and so at half of that
+    others = {rate for name, rate in names.items() if not name.startswith(("classes", "stem"))}
+    assert others == {1.0}
+
+
 def test_the_schedule_warms_up_and_ends_at_zero() -> None:
     schedule = Schedule(epochs=20, warm_up_epochs=5)
     factors = [schedule.rate(step, 10) / schedule.learning_rate for step in range(200)]

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.config import Config, OptimizerName, ScheduleName
+from parsecaps.nn.heads import Bottleneck
 
 _MOMENTUM = 0.95
 _SGD_MOMENTUM, _RMSPROP_DECAY = 0.9, 0.9  # the usual ones, the second as in Keras, with which it was mostly used
 _AS_LARGE_AS_ADAM = 0.2  # the root mean square of a step of AdamW, so that both share one learning rate
+_PRESENCE_RATE = 10.0  # for weights of presences: these are below 1, so a sure diagnosis needs weights of about 10
 _SMALLEST = 8  # a map with fewer rows or columns has no directions worth balancing
 _TO_ONE = (3.4445, -4.7750, 2.0315)  # of the polynomial that drives singular values of (0, 1] to about 1 in five turns
 
@@ -23,7 +25,8 @@ class Schedule:
 
     With `schedule="steps"` the rate is multiplied by `decay` every `decay_epochs`, counted from the first step and not
     always whole, until it is `lowest_rate`. AdamW and Muon decay weights beside the step, the others in the gradient.
-    Layers that were taken from other weights learn at `start_rate` times that rate, the `factor` of their groups.
+    Layers that were taken from other weights learn at `start_rate` times that rate, the `factor` of their groups, and
+    a bottleneck at ten times that rate: at the rate of the rest, some hundred images would never make it sure.
     """
 
     epochs: int
@@ -72,6 +75,9 @@ class Schedule:
         if taken and self.start_rate < 1:
             slow = {id(parameter) for name, parameter in module.named_parameters() if name in taken}
             groups = [part for group in groups for part in _in_two(group, slow, self.start_rate)]
+        heads = [part for part in module.modules() if isinstance(part, Bottleneck) and part.scale == "presence"]
+        fast = {id(parameter) for head in heads for parameter in head.parameters()}
+        groups = [part for group in groups for part in _in_two(group, fast, _PRESENCE_RATE)]
         return self._optimizer(groups, orthogonal=bool(maps))
 
     def _optimizer(self, groups: list[dict[str, Any]], orthogonal: bool) -> torch.optim.Optimizer:
@@ -85,10 +91,10 @@ class Schedule:
         return (Muon if orthogonal else torch.optim.AdamW)(groups, lr=rate, fused=True)
 
 
-def _in_two(group: dict[str, Any], slow: Collection[int], factor: float) -> list[dict[str, Any]]:
-    """A group of weights as those that learn at the whole rate and those at a `factor` of it."""
-    whole, part = ([p for p in group["params"] if (id(p) in slow) == wanted] for wanted in (False, True))
-    both = [{**group, "params": whole}, {**group, "params": part, "factor": factor}]
+def _in_two(group: dict[str, Any], others: Collection[int], factor: float) -> list[dict[str, Any]]:
+    """A group of weights as those that learn at its own rate and the `others`, at a `factor` of it."""
+    own, changed = ([p for p in group["params"] if (id(p) in others) == wanted] for wanted in (False, True))
+    both = [{**group, "params": own}, {**group, "params": changed, "factor": factor * group.get("factor", 1.0)}]
     return [each for each in both if each["params"]]
 
 
