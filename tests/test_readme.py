@@ -1,26 +1,48 @@
-"""The Python in README.md runs as it stands."""
+"""The README: its Python runs as it stands on what the demonstration leaves, and prints what it says it prints."""
 
 import re
 from pathlib import Path
 
 import pytest
-from PIL import Image
+
+from parsecaps.pipeline.demo import demo, demo_config
+from tests.report.held_document import held_document
+from tests.test_cli_demo import SHORT
 
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert blocks
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    text = README.read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", text, re.DOTALL)
+    code, output = example
+    assert len(code.strip().splitlines()) <= 12
     monkeypatch.chdir(tmp_path)
-    Image.new("RGB", (90, 70), (200, 150, 120)).save("image.png")
-    names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, str(README), "exec"), names)
-    scores, run = names["scores"], names["run"]
-    assert scores == run.scores
-    assert scores["accuracy"].n == 40
-    assert (run.folder / "scores.html").is_file()
-    assert (tmp_path / "my-model" / "model.safetensors").is_file()
-    assert tuple(names["couplings"][0].coupling.shape) == (2, 4, 196, 784)
-    assert tuple(names["output"].presence.shape) == (2, 7)
+    demo(demo_config(None, list(SHORT)), "parsecaps-demo")
+    capsys.readouterr()
+    exec(compile(code, str(README), "exec"), {})
+    printed, shown = (
+        [_without_numbers(line) for line in each.splitlines()] for each in (capsys.readouterr().out, output)
+    )
+    assert printed[0].rpartition(":")[0] == shown[0].rpartition(":")[0]  # the same image, whatever is said of it
+    assert {line.split()[0] for line in printed[1:3]} == {line.split()[0] for line in shown[1:3]}
+    assert [line.partition(":")[0] for line in printed if "concepts:" in line or "seen:" in line] == [
+        "  concepts",
+        "  seen",
+    ]
+    assert len(printed) == len(shown)
+    assert len(held_document(tmp_path / "melanoma-6.html").cases) == 1
+
+
+def _without_numbers(line: str) -> str:
+    return re.sub(r"[0-9.]+%?", "0", line)
+
+
+def test_it_is_short_and_its_pictures_and_links_are_there() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.split()) < 1000
+    targets = re.findall(r"\]\(([^)#]+)", text)
+    assert len(targets) > 10
+    assert [
+        target for target in targets if not target.startswith("https://") and not (README.parent / target).exists()
+    ] == []

@@ -48,24 +48,9 @@ def check_answers(bundle: Bundle, folder: Path) -> None:
     assert np.ptp(got["logits"], axis=0).max() > 1e-4, "the answers differ between images"
 
 
-# what cannot be exported yet, and is refused: nothing wrong is ever kept
-REFUSED = {
-    "ARCapsNet": "aten.baddbmm.default, which cannot be exported",
-    "ThreeLayerCaps": "aten.baddbmm.default, which cannot be exported",
-    "GoogLeNet": "the exported file is wrong",
-    "SqueezeNet": "the exported file is wrong",
-}
-
-
-@pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in REFUSED])
+@pytest.mark.parametrize("kind", MODELS)
 def test_every_model(kind: str, tmp_path: Path) -> None:
     check_answers(make_bundle(kind), tmp_path)
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-def test_what_cannot_be_exported_is_refused(kind: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=REFUSED[kind]):
-        check_answers(make_bundle(kind), tmp_path)
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -122,6 +122,17 @@ def _addmm(b: GraphBuilder, o: Operation, bias: Value, x: Value, y: Value) -> Va
     return _on_rows(b, "Add", product, bias)
 
 
+@handles("baddbmm")
+def _baddbmm(
+    b: GraphBuilder, o: Operation, bias: Value, x: Value, y: Value, *, beta: float = 1, alpha: float = 1
+) -> Value:
+    scaled = [
+        part if factor == 1 else b.elementwise("Mul", [part, as_value(b, factor, part.dtype)], part.shape, part.dtype)
+        for part, factor in ((bias, beta), (b.matmul(x, y, o.shapes[0]), alpha))
+    ]
+    return b.elementwise("Add", scaled, o.shapes[0], o.dtypes[0])
+
+
 def _on_rows(b: GraphBuilder, kind: str, x: Value, row: Value) -> Value:
     """An operation of each row of `x` with one row, in the shape that `x` had before its rows were put together."""
     root = x.root if x.root is not None and x.root.shape[-1] == x.shape[-1] else x
@@ -249,9 +260,16 @@ def _max_pool(
     kernel: Sequence[int],
     stride: Sequence[int] = (),
     padding: Sequence[int] = (0, 0),
-    *others: Any,
+    dilation: Sequence[int] = (1, 1),
+    ceil_mode: bool = False,
 ) -> tuple[Value, ...]:
-    settings = {"kernel_shape": tuple(kernel), "strides": tuple(stride or kernel), "pads": (*padding, *padding)}
+    settings = {
+        "kernel_shape": tuple(kernel),
+        "strides": tuple(stride or kernel),
+        "pads": (*padding, *padding),
+        "dilations": tuple(dilation),
+        "ceil_mode": int(ceil_mode),
+    }
     return (of_node(b, o, "MaxPool", b.full(x).name, **settings),)
 
 
