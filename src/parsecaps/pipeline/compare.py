@@ -17,7 +17,7 @@ from parsecaps.run import Run
 
 Stages = Callable[[str, int, int], None]  # a stage of the work, how much of it is done, of all
 
-_SHOWN = "accuracy"
+_SHOWN, _MEAN = "accuracy", "mean of all"
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,7 +52,7 @@ class ComparedRuns:
 
     def __repr__(self) -> str:
         first, metric = next(iter(self.scores)), find_metric(_SHOWN)
-        width = max(map(len, self.scores))
+        width = max(map(len, [*self.scores, _MEAN]))
         lines = [f"{self.scores[first].counts}; {metric.title}:"]
         for name, scores in self.scores.items():
             line = f"  {name:<{width}}  {metric.with_interval(scores[_SHOWN])}"
@@ -62,7 +62,7 @@ class ComparedRuns:
                 line += f"; {metric.difference(found.difference)} ({interval}), {p_equals(found.p_value)}"
             lines.append(line)
         if self.ensemble is not None:
-            lines.append(f"  {'mean of all':<{width}}  {metric.with_interval(self.ensemble.scores[_SHOWN])}")
+            lines.append(f"  {_MEAN:<{width}}  {metric.with_interval(self.ensemble.scores[_SHOWN])}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
