@@ -1,7 +1,9 @@
-"""The pictures of the README: a page of explanations as it looks, and as it is used (needs Chromium).
+r"""The pictures of the README: a page of explanations as it looks, and as it is used (needs Chromium).
 
     parsecaps demo --out parsecaps-demo
-    parsecaps demo --out correctable --set model.head=bottleneck
+    parsecaps demo --out correctable --set model.head=bottleneck --set model.start=parsecaps-demo/run \
+        --set training.epochs=2 --set training.batch_size=16 --set training.learning_rate=0.01 \
+        --set training.start_rate=0.3
     python -m studies.readme_pictures parsecaps-demo/index.html correctable/index.html --out docs
 
 `explanation.jpg` has the parts of one case beside each other: the diagnosis, the map, the concepts and a parse tree.
@@ -19,7 +21,7 @@ from PIL import Image
 
 from parsecaps.machine import find_browser
 
-CASE = "000264"  # of the first page: a melanoma
+CASE = "000264"  # a melanoma
 CONCEPT = "irregular dots and globules"
 SIDE_BY_SIDE = """
 main, body { max-width: none !important; }
@@ -40,8 +42,8 @@ CURSOR = """
 () => {
   const cursor = document.createElement("div");
   cursor.id = "cursor";
-  cursor.innerHTML = '<svg width="22" height="30" viewBox="0 0 22 30"><path d="M2 2v21l5.5-5 3.6 8.6 3.8-1.6-3.6-8.4H19z" ' +
-    'fill="#111" stroke="#fff" stroke-width="1.6"/></svg>';
+  cursor.innerHTML = '<svg width="22" height="30" viewBox="0 0 22 30"><path fill="#111" stroke="#fff" ' +
+    'stroke-width="1.6" d="M2 2v21l5.5-5 3.6 8.6 3.8-1.6-3.6-8.4H19z"/></svg>';
   cursor.style = "position:fixed;z-index:99;left:0;top:0;pointer-events:none";
   document.body.append(cursor);
 }
@@ -63,14 +65,14 @@ def browser(width: int, height: int, scale: float) -> Iterator[Any]:
         opened.close()
 
 
-def picture(page: Path, out: Path) -> None:
+def picture(page: Path, out: Path, case_name: str = CASE, concept: str = CONCEPT) -> None:
     """Write the parts of one case beside each other."""
     with browser(1240, 900, 1.5) as tab:
         tab.goto(page.resolve().as_uri())
-        tab.locator(".index button", has_text=CASE).click()
+        tab.locator(".index button", has_text=case_name).click()
         case = tab.locator(".case:not(.closed)")
         tab.add_style_tag(content=SIDE_BY_SIDE)
-        case.locator(".target", has_text=CONCEPT).locator("input").check()
+        case.locator(".target", has=tab.get_by_text(concept, exact=True)).locator("input").check()
         case.locator(".levels button:has-text('Open all')").evaluate_all("all => all.forEach(b => b.click())")
         case.locator(".slider input").evaluate("e => { e.value = 100; e.dispatchEvent(new Event('input')); }")
         tab.mouse.move(0, 0)
@@ -132,18 +134,18 @@ class Film:
         first.save(out, save_all=True, append_images=others, duration=self.durations, loop=0, quality=62, method=6)
 
 
-def animation(page: Path, out: Path) -> None:
+def animation(page: Path, out: Path, case_name: str = CASE) -> None:
     """Write a film of a page being used; its model must decide by the concepts alone."""
     with browser(WIDTH, HEIGHT, 1) as tab:
         tab.goto(page.resolve().as_uri())
         film = Film(tab)
         tab.locator(".index").evaluate("e => e.closest('nav').scrollIntoView()")
         film.shoot(700)
-        film.click(tab.locator(".index button", has_text=CASE), 900)
+        film.click(tab.locator(".index button", has_text=case_name), 900)
         case = tab.locator(".case:not(.closed)")
         film.scroll_to(case.locator(".two"))
         seen = case.locator(".target:not(.unseen)")
-        for number in range(1, min(3, seen.count())):
+        for number in reversed(range(1, min(3, seen.count()))):  # the most present one last: it has a tree
             film.click(seen.nth(number), 900)
         reasons = case.locator(".reasons")
         film.scroll_to(reasons)
@@ -170,7 +172,7 @@ def main() -> None:
     """Make both."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("page", type=Path, help="index.html of parsecaps demo")
-    parser.add_argument("correctable", type=Path, help="the same of parsecaps demo --set model.head=bottleneck")
+    parser.add_argument("correctable", type=Path, help="the same of a model with the bottleneck head")
     parser.add_argument("--out", type=Path, default=Path("docs"), help="the folder to write to")
     arguments = parser.parse_args()
     for make, source, name in (
