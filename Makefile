@@ -14,10 +14,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint page clean
+.PHONY: help demo test lint page notebooks clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## run the demonstration
 	@$(BIN)/parsecaps demo
@@ -33,6 +33,9 @@ lint: $(STAMP) ## ruff (lint and format) and mypy
 page: $(STAMP) ## build the scripts of the pages and the schema of their document (needs npm)
 	cd page && npm ci --no-audit --no-fund && npm run check && npm run build
 	$(BIN)/python -m tests.report.make_schema
+
+notebooks: $(STAMP) ## run the notebooks of examples and keep what they show (some minutes)
+	$(BIN)/python -m examples.make_outputs
 
 clean: ## remove .venv, caches and build products
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

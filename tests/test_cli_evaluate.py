@@ -9,10 +9,12 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
+import parsecaps
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.preparation import dequantise
+from parsecaps.metrics import compare
 from parsecaps.pipeline.evaluate import Evaluation, evaluate_run
 from parsecaps.prediction.calibration import Calibration
 from parsecaps.prediction.predict import predict_cases
@@ -74,6 +76,26 @@ def test_two_runs_are_compared(runs: list[Path], tmp_path: Path) -> None:
     assert "McNemar" in result.stdout
     assert stored["ensemble"]["all_wrong"] == comparison["both_wrong"]
     assert "Ensemble of all 2" in page.read_text(encoding="utf-8")
+
+
+def test_the_same_comparison_from_python(runs: list[Path]) -> None:
+    compared = parsecaps.compare({"ours": Run(runs[0]), "theirs": runs[1]}, resamples=50)
+    first, second = (evaluated(path, 50) for path in runs)
+    assert compared.scores["theirs"] == second.scores
+    assert compared.comparisons["ours", "theirs"] == compare(first.predictions, second.predictions, resamples=50)
+    assert compared.ensemble is not None
+    lines = repr(compared).splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["ours", "theirs", "mean"]
+    assert "p = " in lines[2]
+    assert "Ensemble of all 2" in compared.page()
+    other = parsecaps.compare(runs, data="phantom:n=30,size=32,seed=3", resamples=20)
+    assert list(other.scores) == [str(path) for path in runs]
+    assert {scores.images for scores in other.scores.values()} == {30}
+    alone = parsecaps.compare([runs[0]], resamples=20)
+    assert not alone.comparisons
+    assert alone.ensemble is None
+    with pytest.raises(ValueError, match="the same run is given twice"):
+        parsecaps.compare([runs[0], Run(runs[0])])
 
 
 def test_other_data_are_matched_by_name(runs: list[Path], tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from parsecaps.explain.explainer import Explainer, load
     from parsecaps.models import ParseCaps, load_model
     from parsecaps.nn import record_couplings
+    from parsecaps.pipeline.compare import compare
     from parsecaps.pipeline.cross_validate import cross_validate
     from parsecaps.pipeline.evaluate import evaluate
     from parsecaps.pipeline.pretrain import pretrain
@@ -35,6 +36,7 @@ __all__ = [
     "Explainer",
     "ParseCaps",
     "Run",
+    "compare",
     "cross_validate",
     "evaluate",
     "fit",
@@ -54,6 +56,7 @@ _MODULES = {
     "Explainer": "explain.explainer",
     "ParseCaps": "models",
     "Run": "run",
+    "compare": "pipeline.compare",
     "cross_validate": "pipeline.cross_validate",
     "evaluate": "pipeline.evaluate",
     "fit": "pipeline.train",

@@ -71,6 +71,7 @@ def test_reasons_add_up_to_the_logits(known: Explainer) -> None:
     assert [each.seen for each in told.concepts] == reasons.reasoning.seen(reasons.presence).tolist()
     assert reasons.flip is not None
     after = reasons.reasoning.probabilities(reasons.reasoning.change(reasons.presence, reasons.flip.changes))
+    assert list(reasons.what_if(reasons.flip.changes).values()) == pytest.approx(after)
     assert reasons.reasoning.classes[int(after.argmax())] != told.diagnosis
     assert f"would be {reasons.flip.diagnosis} ({after.max():.1%}) if" in reasons.sentence()
     assert reasons.sentence() in repr(told)

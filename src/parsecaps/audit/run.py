@@ -188,7 +188,7 @@ def audit(
 
 
 def audit_model(
-    model: str | Path,
+    model: Run | str | Path,
     data: str | None = None,
     *,
     limit: int = LIMIT,
@@ -203,6 +203,7 @@ def audit_model(
     from parsecaps.training.choose import absolute  # brings the trainer, which a page about an audit does without
 
     _check_limit(limit)
+    model = model.folder if isinstance(model, Run) else model
     run, bundle = Run(model, reading=partial(progress, "reading images")), Bundle.load(model)
     own = run.is_there and (data is None or absolute(data) == run.config.data.path)
     if own and not run.rows("test"):

@@ -1,6 +1,5 @@
 """`parsecaps evaluate`: the scores of trained runs, and how they compare."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,9 +78,8 @@ def evaluate(
         raise ValueError("the same run is given twice; give each once")
     from parsecaps.config import EvaluateConfig, load_settings
     from parsecaps.data.files import refuse_links, write_text
-    from parsecaps.metrics import compare, ensemble
-    from parsecaps.pipeline.evaluate import evaluate_run, write_results
-    from parsecaps.report.scores_page import scores_page
+    from parsecaps.pipeline.compare import compare_runs
+    from parsecaps.pipeline.evaluate import write_results
     from parsecaps.run import Run
 
     refuse_links(runs[0])  # where the scores are written
@@ -89,28 +87,11 @@ def evaluate(
     values = {key: value for key, value in given.items() if value is not None}
     chosen = load_settings(EvaluateConfig, config, settings or [], values=values)
     with free_threads(), showing_stages() as show:
-        results = {}
-        for run in runs:
-            reading, scoring = partial(show, f"reading images for {run}"), partial(show, f"predicting as {run}")
-            results[str(run)] = evaluate_run(run, chosen, reading=reading, scoring=scoring)
-        first, *others = results
-        comparisons = {
-            (first, other): compare(results[first].predictions, results[other].predictions, resamples=chosen.resamples)
-            for other in others
-        }
-        members = [each.predictions for each in results.values()]
-        averaged = ensemble(members, resamples=chosen.resamples) if others else None
-    scores = {name: result.scores for name, result in results.items()}
-    stored = {
-        "runs": {name: each.as_dict() for name, each in scores.items()},
-        "comparisons": [
-            {"first": one, "second": other, **each.as_dict()} for (one, other), each in comparisons.items()
-        ],
-        "ensemble": averaged and averaged.as_dict(),
-    }
+        compared = compare_runs({str(run): run for run in runs}, chosen, show=show)
+    stored, first = compared.as_dict(), str(runs[0])
     own = Run(runs[0])
-    if not others and chosen.data is None and chosen.part in ("auto", "test") and chosen.views == 1:
-        write_results(own, results[first])
+    if len(runs) == 1 and chosen.data is None and chosen.part in ("auto", "test") and chosen.views == 1:
+        write_results(own, compared.evaluations[first])
         numbers, written = own.scores_file, own.page_file
     else:
         stem = _stem(chosen, len(runs))
@@ -118,9 +99,9 @@ def evaluate(
         write_json(numbers, stored)
     if page is not None or written != own.page_file:
         written = written if page is None else page
-        write_text(written, scores_page(scores, comparisons, averaged, title=f"Scores: {', '.join(scores)}"))
+        write_text(written, compared.page(title=f"Scores: {', '.join(compared.scores)}"))
     write_json(json_file, stored)
-    _show(scores, comparisons, averaged)
+    _show(compared.scores, compared.comparisons, compared.ensemble)
     console().print(f"scores: {numbers}\npage: {written}", highlight=False, soft_wrap=True)
 
 

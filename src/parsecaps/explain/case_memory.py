@@ -191,15 +191,16 @@ def training_cases(folder: str | Path) -> TrainingCases:
 
 
 def remember_run(
-    folder: str | Path, *, limit: int | None = None, progress: Progress = lambda done, total: None
+    run: Run | str | Path, *, limit: int | None = None, progress: Progress = lambda done, total: None
 ) -> CaseMemory:
-    """Remember the training cases of a finished run, and write the memory and its pictures into its `known_cases`.
+    """Remember the training cases of a finished run: the memory and its pictures go into its `known_cases`.
 
     With a `limit`, so many of them, spread over all. A model that routes also gets the batch statistics of its strict
     tree, from some of these cases, into its bundle; what version 0.1 had put there of the cases goes.
     """
-    refuse_links(folder)
-    cases, run = training_cases(folder), Run(folder)
+    run = run if isinstance(run, Run) else Run(run)
+    refuse_links(run.folder)
+    cases = training_cases(run.folder)
     if limit is not None and len(cases.rows) > limit:
         spread = np.linspace(0, len(cases.rows) - 1, limit).round().astype(int)
         cases = cases._replace(rows=[cases.rows[i] for i in spread])

@@ -1,5 +1,6 @@
 """What a model says of one image, with its reasons: all that a page, a file or a person needs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,11 @@ class Reasons:
     contributions: np.ndarray
     flip: Counterfactual | None
     of_model: bool = True
+
+    def what_if(self, changes: Mapping[str, bool]) -> dict[str, float]:
+        """The probability of each class with some concepts set to present (True) or absent (False), by name."""
+        changed = self.reasoning.change(self.presence, changes)
+        return dict(zip(self.reasoning.classes, self.reasoning.probabilities(changed).tolist(), strict=True))
 
     def sentence(self) -> str:
         """The counterfactual in words."""

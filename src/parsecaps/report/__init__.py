@@ -5,6 +5,7 @@ from parsecaps.report.case_page import case_page, save_page
 from parsecaps.report.data_page import data_page
 from parsecaps.report.explanation_document import explanation_document
 from parsecaps.report.naming_page import naming_page
+from parsecaps.report.pictures import overlay_picture
 from parsecaps.report.scores_page import model_card, scores_page
 from parsecaps.report.tree_drawing import draw_tree
 
@@ -16,6 +17,7 @@ __all__ = [
     "explanation_document",
     "model_card",
     "naming_page",
+    "overlay_picture",
     "save_page",
     "scores_page",
 ]
