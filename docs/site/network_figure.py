@@ -8,11 +8,11 @@ from pathlib import Path
 
 TARGET = Path(__file__).parents[1] / "assets" / "network.svg"
 STYLE = """
-svg.network { color: #222; font-family: system-ui, sans-serif; font-size: 15px; }
+svg.network { color: #222; font-family: system-ui, sans-serif; font-size: 19px; }
 @media (prefers-color-scheme: dark) { svg.network { color: #ddd; } }
 .network text { fill: currentColor; text-anchor: middle; }
 .network .name { font-weight: 600; }
-.network .small { font-size: 13px; opacity: .8; }
+.network .small { font-size: 17px; opacity: .8; }
 .network .line { stroke: currentColor; fill: none; stroke-width: 1.5; }
 .network .grid { stroke: currentColor; stroke-opacity: .35; fill: none; stroke-width: 1; }
 .network .box { stroke: currentColor; stroke-width: 1.5; fill: #12a594; fill-opacity: .16; }
@@ -104,25 +104,25 @@ def draw() -> str:
         '<path d="M0 0L10 5L0 10z" fill="currentColor"/></marker></defs>',
         lesion(10, MIDDLE - 50, 100),
         text(60, 266, "image", "name"),
-        text(60, 284, "224 x 224"),
+        text(60, 288, "224 x 224"),
         arrow(f"M112 {MIDDLE}h22"),
         *(
             f'<rect class="box" x="{138 + 16 * i}" y="{MIDDLE - 60 + 8 * i}" width="11" height="{120 - 16 * i}"/>'
             for i in range(4)
         ),
-        text(168, 276, "initial block", "name"),
-        text(168, 294, "4 convolutions"),
+        text(150, 92, "initial block", "name"),
+        text(150, 114, "4 convolutions"),
         arrow(f"M202 {MIDDLE}h20"),
     ]
     about = {
-        "primary": ("primary capsules", "28 x 28 = 784, of 8 numbers"),
-        "block 1": ("block 1, one cell", "196, of 16 numbers"),
-        "block 2": ("block 2, two", "49, of 36 numbers"),
-        "block 3": ("block 3, five", "16, of 64 numbers"),
+        "primary": ("primary capsules", "784 capsules of 8"),
+        "block 1": ("block 1, one cell", "196 of 16"),
+        "block 2": ("block 2, two", "49 of 36"),
+        "block 3": ("block 3, five", "16 of 64"),
     }
     for grid, (name, size) in about.items():
         left, side, _, _ = GRIDS[grid]
-        parts += [*lines_of(grid), text(left + side / 2, 300, name, "name"), text(left + side / 2, 319, size)]
+        parts += [*lines_of(grid), text(left + side / 2, 302, name, "name"), text(left + side / 2, 326, size)]
     parts += routes()
     parts += [
         text(
@@ -135,19 +135,19 @@ def draw() -> str:
         arrow("M884 205C910 220 915 258 946 268"),
         capsules(956, 74, 3),
         text(1020, 62, "FullyCaps", "name"),
-        text(1058, 98, "one capsule"),
-        text(1058, 115, "a class"),
+        text(1062, 94, "one for"),
+        text(1062, 115, "each class"),
         capsules(952, 246, 7),
         text(1020, 236, "concept layer", "name"),
         text(1020, 312, "length = presence"),
-        arrow("M1010 324v66"),
+        arrow("M1010 328v62"),
         '<rect class="box" x="954" y="396" width="112" height="26" rx="13"/>',
-        text(1010, 444, "global capsule", "name"),
-        text(1010, 462, "softmax over concepts"),
+        text(1010, 446, "global capsule", "name"),
+        text(1010, 468, "softmax over concepts"),
         arrow("M948 409h-60"),
         '<path class="box" d="M880 388v42l-170 34v-110z"/>',
         text(795, 444 + 44, "decoder", "name"),
-        text(795, 444 + 62, "4 deconvolutions"),
+        text(795, 444 + 66, "4 deconvolutions"),
         arrow("M704 409h-40"),
         lesion(560, 359, 100, ' opacity=".7"'),
         text(610, 480, "reconstruction", "name"),
