@@ -20,6 +20,7 @@ if str(ROOT) not in sys.path:
 
 from docs.site.reference import GENERATED, source_of  # noqa: E402
 
+PICTURES = {".png", ".jpg", ".svg"}
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 MARKER = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 SOURCE = re.compile(r"^<!-- source: ([\w.]+) -->$", re.MULTILINE)
@@ -27,15 +28,17 @@ DRAWING = re.compile(r"^!\[[^\]]*\]\((assets/\w+\.svg)\)$", re.MULTILINE)
 
 
 def from_elsewhere() -> dict[str, Path]:
-    """The pages that do not lie in docs: their name on the site, and their file."""
+    """The pages and pictures that do not lie in docs: their name on the site, and their file."""
     studies = sorted((ROOT / "studies").glob("*.md"), key=lambda path: (path.name != "README.md", path.name))
     named = {f"studies/{'index' if path.name == 'README.md' else path.stem}.md": path for path in studies}
+    pictures = [path for path in (ROOT / "studies").rglob("*") if path.suffix in PICTURES]
+    named |= {path.relative_to(ROOT).as_posix(): path for path in pictures}
     return {**named, "develop.md": ROOT / "CONTRIBUTING.md"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put every study into the navigation, before the last entry."""
-    pages: list[Any] = [name for name in from_elsewhere() if name.startswith("studies/")]
+    pages: list[Any] = [name for name in from_elsewhere() if name.startswith("studies/") and name.endswith(".md")]
     assert config.nav is not None
     config.nav.insert(-1, {"Studies": pages})
     return config
@@ -44,7 +47,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that do not lie in docs."""
     for name, path in from_elsewhere().items():
-        files.append(File.generated(config, name, content=path.read_text(encoding="utf-8")))
+        files.append(File.generated(config, name, content=path.read_bytes()))
     return files
 
 

