@@ -1,4 +1,4 @@
-"""The study behind the capsule cell: what each choice is worth on CE-MRI, by patient (`docs/study.md`).
+"""The study behind the capsule cell: what each choice is worth on CE-MRI, by patient (`studies/cell.md`).
 
     python -m studies.cell_study DATA/cemri --variant tree --protocol select --set training.epochs=20
 
@@ -38,7 +38,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "cnn": {"kind": "PlainCNN"},
     "resnet18": {"kind": "ResNet18"},
 }
-# those of docs/study.md; lines of `--set` may change them
+# those of studies/cell.md; lines of `--set` may change them
 SETTINGS = (
     "model.preset=medical",
     "model.image_size=112",

@@ -1,4 +1,4 @@
-"""What the leak check says of the protocol behind published figures on CE-MRI (`docs/data.md`).
+"""What the leak check says of the protocol behind published figures on CE-MRI (`studies/leaks.md`).
 
     python -m studies.independent_splits DATA/cemri
 

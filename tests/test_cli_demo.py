@@ -1,4 +1,4 @@
-"""The demonstration, as short as it can be; `docs/training.md` has what the whole one reaches."""
+"""The demonstration, as short as it can be; `studies/training_examples.md` has what the whole one reaches."""
 
 import json
 from pathlib import Path

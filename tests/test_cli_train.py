@@ -25,7 +25,7 @@ def test_help_teaches() -> None:
     result = run("train", "--help")
     assert result.exit_code == 0
     text = " ".join(result.stdout.split())
-    for words in ("parsecaps train phantom", "--resume my-run", "--set training.seed=1", "docs/training.md"):
+    for words in ("parsecaps train phantom", "--resume my-run", "--set training.seed=1", "docs/settings.md"):
         assert words in text
 
 

@@ -30,6 +30,7 @@ FLOW = [
         "threads",
         "stored",
         "types",
+        "settings",
         "config",
         "functional",
         "nn",
@@ -45,8 +46,8 @@ FLOW = [
 ]
 MAY_NOT_IMPORT = {unit: set(FLOW[i + 1 :]) for i, unit in enumerate(FLOW)}
 # The mathematics and the data stand alone, and `explain` works on any model through its output and a recorder.
-MAY_NOT_IMPORT["functional"] |= {"stored", "types", "config"}
-MAY_NOT_IMPORT["nn"] |= {"stored", "config"}
+MAY_NOT_IMPORT["functional"] |= {"stored", "types", "settings", "config"}
+MAY_NOT_IMPORT["nn"] |= {"stored", "settings", "config"}
 MAY_NOT_IMPORT["data"] |= {"functional", "nn", "models"}
 MAY_NOT_IMPORT["metrics"] |= {"functional", "nn", "models", "data", "text"}
 MAY_NOT_IMPORT["serve"] |= {"reproduce"}  # a server trains nothing

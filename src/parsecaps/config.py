@@ -1,8 +1,6 @@
-"""Every setting: plain values in sections, from a YAML file and from `key=value` on the command line.
+"""Settings from a YAML file and from `key=value` on the command line; `parsecaps.settings` has what there is.
 
-`Config` is for a training run; `EvaluateConfig`, `PredictConfig` and `ExplainConfig` are for what follows it. `auto`
-means that the value is chosen from the data (`training.choose`); the configuration that a run keeps has no `auto` left.
-An unknown key is an error that names the nearest one.
+The configuration that a run keeps has no `auto` left. An unknown key is an error that names the nearest one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,204 +8,59 @@ from contextlib import ExitStack
 from difflib import SequenceMatcher
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import ValidationError
 
+from parsecaps.settings import (
+    LARGEST_IMAGE,
+    SMALLEST_IMAGE,
+    AugmentationSection,
+    Auto,
+    Config,
+    DataSection,
+    Device,
+    EvaluateConfig,
+    ExplainConfig,
+    OptimizerName,
+    PredictConfig,
+    PreparationSection,
+    Risk,
+    ScheduleName,
+    Section,
+    TrainingSection,
+)
 from parsecaps.stored import parse_yaml, shown
+
+__all__ = [
+    "LARGEST_IMAGE",
+    "SMALLEST_IMAGE",
+    "AugmentationSection",
+    "Auto",
+    "Config",
+    "DataSection",
+    "Device",
+    "EvaluateConfig",
+    "ExplainConfig",
+    "OptimizerName",
+    "PredictConfig",
+    "PreparationSection",
+    "Risk",
+    "ScheduleName",
+    "Section",
+    "TrainingSection",
+    "known_keys",
+    "load_config",
+    "load_settings",
+    "number",
+    "shipped_configs",
+]
 
 S = TypeVar("S", bound="Section")
 _SHIPPED = files("parsecaps") / "configs"
 _OPEN = "model.settings"  # what lies below is the model's own business
-SMALLEST_IMAGE, LARGEST_IMAGE = 28, 4096  # pixels a side
 _LONGEST_KEY = 100  # characters of a key that an error shows
 _REMOVED = {"training.mask_weight": 0.0, "training.measure_weight": 0.0}  # since 0.1, and what they were if off
-
-Auto = Literal["auto"]
-Balance = Literal["none", "weights", "sampling"]
-Precision = Literal[32, "bf16"]
-OptimizerName = Literal["muon", "adamw", "adam", "sgd", "rmsprop"]
-ScheduleName = Literal["cosine", "steps"]
-Device = Literal["auto", "cpu", "cuda"]
-Risk = Annotated[float, Field(gt=0, lt=1)]
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
-LossWeight = Annotated[float, Field(ge=0)] | Auto  # auto: what the model was published with (`losses` of its class)
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Margins = tuple[Fraction, Fraction, Annotated[float, Field(ge=0)]]  # long enough, short enough, weight of the others
-ImageSize = Annotated[int, Field(ge=SMALLEST_IMAGE, le=LARGEST_IMAGE)]
-
-
-class Section(BaseModel):
-    """A group of settings; no other keys than these, and no change after it is made."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True, allow_inf_nan=False)
-
-
-class DataSection(Section):
-    """What to train on, and who trains, chooses and tests: see `parsecaps data check` and `parsecaps data split`.
-
-    With `folds`, every patient is tested once: that many runs are trained, or only the run number `fold`. `also` are
-    further data sets to learn from, each with classes of its own; `licences` are those of all, in their order.
-    """
-
-    path: str = ""
-    source: str | None = None
-    also: tuple[str, ...] = ()
-    licences: tuple[str, ...] = ()
-    split: str | None = None
-    test_fold: tuple[int, ...] = ()
-    test_part: Literal["val", "test"] | None = None
-    folds: int = Field(default=0, ge=0, le=1000)
-    fold: PositiveInt | None = None
-    val: float = Field(default=0.15, ge=0, lt=1)
-    test: float = Field(default=0.2, ge=0, lt=1)
-    seed: Seed = 0
-    skip_bad: bool = False
-    allow_leaks: bool = False
-
-
-class ModelSection(Section):
-    """The network: `kind` is one of `models.MODELS`, `settings` are any other arguments of it, as `dropout: 0.2`.
-
-    `start` is where its first weights come from: a run, a model folder, or the name of weights; new ones without.
-    """
-
-    kind: str = "ParseCaps"
-    start: str | None = None
-    preset: str = "auto"
-    image_size: ImageSize | Auto = "auto"
-    head: Literal["parallel", "bottleneck"] = "parallel"
-    num_concepts: Annotated[int, Field(ge=0, le=10_000)] | Auto = "auto"
-    settings: dict[str, Any] = {}
-
-
-class PreparationSection(Section):
-    """How an image becomes a square, as in `data.preparation.Preparation`; its size is the model's."""
-
-    channels: Literal[1, 3] | Auto = "auto"
-    square: Literal["pad", "crop", "stretch"] = "pad"
-    scaling: Literal["range", "percentile"] = "range"
-    centre: float = Field(default=1.0, gt=0, le=1)
-
-
-class AugmentationSection(Section):
-    """Random changes of the training images, as in `data.augment.Augmentation`; `augmentation: null` turns all off."""
-
-    flip: bool | Auto = "auto"
-    rotation: Annotated[float, Field(ge=0, le=360)] | Auto = "auto"
-    scale: float = Field(default=0.1, ge=0, lt=1)
-    shear: float = Field(default=0.05, ge=0, le=100)
-    shift: float = Field(default=0.03, ge=0, le=100)
-    padding: int = Field(default=0, ge=0, le=LARGEST_IMAGE)
-    gamma: float = Field(default=0.25, ge=0, le=100)
-    contrast: float = Field(default=0.15, ge=0, le=100)
-    brightness: float = Field(default=0.05, ge=0, le=100)
-    colour: Annotated[float, Field(ge=0, lt=1)] | Auto = "auto"
-    resampling: Literal["bilinear", "bicubic"] | Auto = "auto"
-
-
-class TrainingSection(Section):
-    """How to train. `batch_size` is that of all processes together; `patience`, `ema` and the weights are off at 0."""
-
-    epochs: PositiveInt | Auto = "auto"
-    batch_size: PositiveInt | Auto = "auto"
-    optimizer: OptimizerName = "muon"
-    learning_rate: float = Field(default=1.5e-3, gt=0)
-    start_rate: float = Field(default=1.0, ge=0, le=1)
-    weight_decay: float = Field(default=0.01, ge=0)
-    warm_up_epochs: NonNegativeInt = 5
-    schedule: ScheduleName = "cosine"
-    decay: float = Field(default=0.5, gt=0, le=1)
-    decay_epochs: float = Field(default=10.0, gt=0)
-    lowest_rate: float = Field(default=0.0, ge=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    mixup: Annotated[float, Field(ge=0)] | Auto = "auto"
-    classification_weight: LossWeight = "auto"
-    presentation_weight: LossWeight = "auto"
-    triplet_weight: LossWeight = "auto"
-    reconstruction_weight: LossWeight = "auto"
-    concept_cross_entropy_weight: LossWeight = "auto"
-    semantic_weight: LossWeight = "auto"
-    counter_weight: LossWeight = "auto"
-    uniqueness_weight: LossWeight = "auto"
-    coherence_weight: LossWeight = "auto"
-    margin_weight: LossWeight = "auto"
-    margins: Margins = (0.9, 0.1, 0.5)
-    class_reconstruction_weight: LossWeight = "auto"
-    attribute_weight: LossWeight = "auto"
-    image_reconstruction_weight: LossWeight = "auto"
-    prototype_weight: LossWeight = "auto"
-    prototype_warm_up: NonNegativeInt = 100
-    prototype_push: PositiveInt = 10
-    diversity_weight: float = Field(default=0.3, ge=0)
-    consistency_weight: Annotated[float, Field(ge=0)] | Auto = "auto"
-    class_balance: Balance | Auto = "auto"
-    concept_balance: float = Field(default=0.0, ge=0, le=1)
-    patience: NonNegativeInt | Auto = "auto"
-    keep: Literal["best", "last"] | Auto = "auto"
-    ema: Annotated[float, Field(ge=0, lt=1)] | Auto = "auto"
-    precision: Precision | Auto = "auto"
-    compile: bool = False
-    devices: int = Field(default=1, ge=1, le=64)
-    seed: Seed = 0
-    checkpoint_seconds: float = Field(default=60.0, ge=0)
-
-
-class Config(Section):
-    """All settings of a run."""
-
-    data: DataSection = DataSection()
-    model: ModelSection = ModelSection()
-    preparation: PreparationSection = PreparationSection()
-    augmentation: AugmentationSection | None = AugmentationSection()
-    training: TrainingSection = TrainingSection()
-
-    def to_yaml(self) -> str:
-        """The whole configuration as YAML; `load_config` reads it back."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-    def change(self, section: str, **values: Any) -> "Config":
-        """The same configuration with some values of a section changed, checked again."""
-        content = self.model_dump()
-        content[section] |= values
-        return Config.model_validate(content)
-
-
-class EvaluateConfig(Section):
-    """How to score runs: on a part of their own data (`auto`: test, or validation without one), or on other `data`.
-
-    `resamples` are those behind the intervals; at each of `risks`, prediction sets are measured. With several `views`
-    the answers to each image and to random changes of it, as in training, are averaged. `device` is a GPU where there
-    is one, if `auto`.
-    """
-
-    part: Literal["auto", "test", "val", "train"] = "auto"
-    data: str | None = None
-    resamples: NonNegativeInt = 1000
-    risks: tuple[Risk, ...] = (0.05, 0.1, 0.2)
-    views: PositiveInt = 1
-    device: Device = "auto"
-
-
-class PredictConfig(Section):
-    """How to predict: the risk at which to abstain, how many images the model sees at a time, and on which device."""
-
-    risk: Risk | None = None
-    batch_size: PositiveInt = 32
-    device: Device = "auto"
-
-
-class ExplainConfig(Section):
-    """How to explain: see docs/explain.md for what each key means."""
-
-    risk: Risk | None = None
-    method: Literal["routes", "grad-cam", "integrated-gradients", "occlusion"] = "routes"
-    trees: NonNegativeInt = 3
-    strict: bool = False
-    traversals: NonNegativeInt = 0
-    limit: PositiveInt = 100
 
 
 def number(value: float | Auto) -> float:

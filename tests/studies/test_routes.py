@@ -119,7 +119,7 @@ def test_settings_of_other_data_are_those_of_any_training(tmp_path: Path) -> Non
 
 
 def test_routes_carry_the_decision(tmp_path: Path) -> None:
-    """With a seed that was chosen for it: on these images the twin does as well with other seeds (docs/study.md)."""
+    """With a seed that was chosen for it: on these images the twin does as well with other seeds (studies/cell.md)."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

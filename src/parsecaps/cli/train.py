@@ -72,7 +72,7 @@ def train(
 
     `parsecaps train my-images --devices 2`
 
-    Ctrl-C and SIGTERM save and stop. Every setting is in docs/training.md, and in the `config.yaml` of any run.
+    Ctrl-C and SIGTERM save and stop. Every setting is in docs/settings.md, and in the `config.yaml` of any run.
     """
     check_writable(json_file)
     from parsecaps.config import load_config

@@ -28,7 +28,7 @@ class InitialBlock(nn.Module):
     The paper gives neither channels nor strides. Here the first convolutions halve the image, as many of them as bring
     the grid near `grid_width`, so that any image size leads to about the same number of primary capsules. An image that
     is halved only once is small, and its details are few pixels wide: there the second convolution halves, after the
-    first has looked at every pixel (`docs/study.md`). Where four are not enough (about 630 px for a grid of 28), the
+    first has looked at every pixel (`studies/cell.md`). Where four are not enough (about 630 px for a grid of 28), the
     image is first averaged down.
 
     Shapes:

@@ -329,7 +329,7 @@ def _query_norm(normalisation: Normalisation, dim: int) -> CapsuleBatchNorm | nn
     """The normalisation of queries, which starts with all parents asking for nearly the same.
 
     So a child is first chosen by what it holds, and what parents want of it comes to differ as they learn. Where
-    queries differ from the start, couplings are random choices, from which the network learns less (`docs/study.md`).
+    queries differ from the start, couplings are random choices, from which the network learns less (`studies/cell.md`).
     """
     norm = capsule_norm(normalisation, dim)
     nn.init.normal_(norm.bias)

@@ -4,7 +4,7 @@ Read are the words before and after a mention: its modifiers, and whether its pr
 
 Negation is decided by rules of our own rather than by negspaCy: NegEx denies everything before or after a cue up to the
 end of the sentence, so "network typical, streaks absent" loses its network, and "no irregular streaks" is the same as
-"no streaks". docs/concepts.md has the measured difference.
+"no streaks". studies/text_rules.md has the measured difference.
 """
 
 from collections.abc import Iterator, Sequence
