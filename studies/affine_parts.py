@@ -1,4 +1,4 @@
-"""Which kind of affine change costs a network that has only seen digits moved about (`docs/results.md`).
+"""Which kind of affine change costs a network that has only seen digits moved about (`studies/results.md`).
 
     python -m studies.affine_parts RUN [RUN...]
 

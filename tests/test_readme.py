@@ -14,7 +14,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     text = README.read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", text, re.DOTALL)
+    (example,) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
     code, output = example
     assert len(code.strip().splitlines()) <= 12
     monkeypatch.chdir(tmp_path)

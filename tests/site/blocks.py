@@ -23,7 +23,7 @@ from parsecaps.serve.settings import ServeConfig
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [*DOCS, *sorted((ROOT / "studies").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+PAGES = [*DOCS, *sorted((ROOT / "studies").glob("*.md")), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 LANGUAGES = {"sh", "console", "python", "text", "yaml", "json"}
 SETTINGS: dict[str, Any] = {
     **dict.fromkeys(("train", "demo", "pretrain"), Config),
