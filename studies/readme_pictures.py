@@ -22,6 +22,7 @@ from PIL import Image
 from parsecaps.machine import find_browser
 
 CASE = "000264"  # a melanoma
+DOUBTFUL = "000244"  # one that is less certain: a corrected concept changes the diagnosis
 CONCEPT = "irregular dots and globules"
 SIDE_BY_SIDE = """
 main, body { max-width: none !important; }
@@ -48,7 +49,7 @@ CURSOR = """
   document.body.append(cursor);
 }
 """
-WIDTH, HEIGHT = 880, 600
+WIDTH, HEIGHT = 880, 680
 
 
 @contextmanager
@@ -134,10 +135,11 @@ class Film:
         first.save(out, save_all=True, append_images=others, duration=self.durations, loop=0, quality=62, method=6)
 
 
-def animation(page: Path, out: Path, case_name: str = CASE) -> None:
+def animation(page: Path, out: Path, case_name: str = DOUBTFUL) -> None:
     """Write a film of a page being used; its model must decide by the concepts alone."""
     with browser(WIDTH, HEIGHT, 1) as tab:
         tab.goto(page.resolve().as_uri())
+        tab.add_style_tag(content=".tree svg { max-width: 480px !important; }")  # the whole tree is in the frame
         film = Film(tab)
         tab.locator(".index").evaluate("e => e.closest('nav').scrollIntoView()")
         film.shoot(700)
@@ -149,7 +151,8 @@ def animation(page: Path, out: Path, case_name: str = CASE) -> None:
             film.click(seen.nth(number), 900)
         reasons = case.locator(".reasons")
         film.scroll_to(reasons)
-        slider = reasons.locator("tbody input[type=range]").first
+        name = seen.nth(1).locator(".words > span").first.inner_text()
+        slider = reasons.get_by_label(f"Presence of {name}", exact=True)
         film.move(slider, across=float(slider.input_value()))
         film.shoot(400)
         start = float(slider.input_value())
@@ -161,9 +164,10 @@ def animation(page: Path, out: Path, case_name: str = CASE) -> None:
             film.move(slider, across=0.04 + 0.92 * value, steps=1)
         film.shoot(1400)
         tree = case.locator(".tree:not(.closed)")
+        tree.get_by_role("button", name="Close a level").evaluate("e => { while (!e.disabled) e.click(); }")
         film.scroll_to(tree)
-        opener = tree.get_by_role("button", name="Open all")
-        film.click(opener, 700)
+        for _ in range(3):
+            film.click(tree.get_by_role("button", name="Open the next level"), 250)
         film.click(tree.locator("circle[role=button]:visible").last, 1600)
     film.save(out)
 
