@@ -159,7 +159,8 @@ class TrainingSection(Section):
     start_rate: float = Field(default=1.0, ge=0, le=1)
     """Of the layers that come from other weights, as a share of `learning_rate`; 0 keeps them as they are."""
     weight_decay: float = Field(default=0.01, ge=0)
-    """Biases, scales and priors are not decayed. With `adam`, `sgd` and `rmsprop` it is a part of the gradient."""
+    """Biases, scales and priors are not decayed. With `adam`, `sgd` and `rmsprop` it is a part of the gradient; the
+    published recipes have 0."""
     warm_up_epochs: NonNegativeInt = 5
     """Linear, at most a quarter of the epochs; then the schedule, step by step."""
     schedule: ScheduleName = "cosine"

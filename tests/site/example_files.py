@@ -1,7 +1,8 @@
 """The files that the pages speak of, made small: `python -m tests.site.example_files FOLDER` makes all of them.
 
-`my-images` is a folder per class and `cases.csv` a manifest of the same drawn lesions, `my-run` and `other-run` are
-trained models (those of `tests/golden`), `study` holds two DICOM slices, `reports.csv` three reports.
+`my-images` is a folder per class and `cases.csv` a manifest of the same drawn lesions. `my-run`, `other-run` and the
+run in `parsecaps-demo` are trained models (those of `tests/golden`). `study` holds two DICOM slices,
+`reports.csv` three reports.
 """
 
 import csv
@@ -69,7 +70,7 @@ def study(folder: Path) -> None:
 
 def run(name: str) -> Callable[[Path], None]:
     """A trained model in a run folder."""
-    own = {"my-run": "bottleneck", "other-run": "parallel"}[name]
+    own = {"my-run": "bottleneck", "other-run": "parallel", "parsecaps-demo/run": "parallel"}[name]
     return lambda folder: shutil.copytree(GOLDEN / own, folder / name) and None
 
 
@@ -81,6 +82,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "study": study,
     "my-run": run("my-run"),
     "other-run": run("other-run"),
+    "parsecaps-demo": run("parsecaps-demo/run"),
 }
 
 

@@ -11,9 +11,12 @@ _MEGABYTE = 10**6
 
 
 class ServeConfig(Section):
-    """How to serve; docs/serve.md says more.
+    """How to serve: see docs/serve.md for what each key means.
 
-    A worker waits `gather_milliseconds` for images that are being read, up to `batch_size` of them.
+    `runtime` is what runs the model; `auto` is ONNX Runtime where that can, else PyTorch. `batch_size` is 16 for
+    PyTorch, 4 for ONNX Runtime. `workers` are threads that run the model; `auto` takes one for each core that torch
+    would use. A worker waits `gather_milliseconds` for images that are being read, up to `batch_size` of them.
+    `examples` is how many unseen cases of the run the page offers, `review` the file that reviews are kept in.
     """
 
     risk: Risk | None = None
@@ -25,7 +28,7 @@ class ServeConfig(Section):
     workers: PositiveInt | Auto = "auto"
     """Threads that run the model; auto is one for each core that torch would use (`OMP_NUM_THREADS` says how many)."""
     batch_size: PositiveInt | Auto = "auto"
-    """Images that a worker takes at a time; auto is 16 with PyTorch, 4 with ONNX Runtime, which gains little."""
+    """Images that a worker takes at a time; auto is fewer with ONNX Runtime, which gains little from large batches."""
     gather_milliseconds: NonNegativeFloat = 10.0
     """How long a worker waits for images of other requests. A lone client never waits."""
     requests: PositiveInt = 64
