@@ -1,4 +1,4 @@
-"""What each of the paper's parts is worth (its Tab. 5 and Sec. 4.5), on drawn lesions, by patient (`studies/results.md`).
+"""What each of the paper's parts is worth (its Tab. 5 and Sec. 4.5), on drawn lesions (`studies/results.md`).
 
     python -m studies.ablation --out runs/ablation
 

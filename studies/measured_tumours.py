@@ -1,4 +1,4 @@
-"""How far measures of the outlined tumour carry from patient to patient on CE-MRI, by their number (`studies/results.md`).
+"""How far measures of the outlined tumour carry from patient to patient on CE-MRI (`studies/results.md`).
 
     python -m studies.measured_tumours DATA/cemri --protocol select
 

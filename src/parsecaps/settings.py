@@ -187,6 +187,9 @@ class TrainingSection(Section):
     """Of the triplet loss (Eq. 3.2); 0.1 for ParseCaps."""
     reconstruction_weight: LossWeight = "auto"
     """Of the reconstruction loss; 0.0005 for ParseCaps. Images without any known concept are reconstructed."""
+    intervention_weight: LossWeight = "auto"
+    """Of the cross-entropy of the classes where the concepts are set right, for a bottleneck, so that a correction
+    mends a diagnosis; 1 for ParseCaps, FlatCaps and plain CNNs."""
     concept_cross_entropy_weight: LossWeight = "auto"
     """Of the binary cross-entropy of the known concepts: 1.12 for CBM, 1 for CEM, else 0."""
     semantic_weight: LossWeight = "auto"

@@ -24,11 +24,10 @@ from torch import Tensor, nn
 from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.metrics import THRESHOLD
 from parsecaps.nn.concept_heads import EmbeddingBottleneck
-from parsecaps.nn.heads import RATE, Bottleneck, Scale
+from parsecaps.nn.heads import MARGINS, RATE, Bottleneck, Scale
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.types import Output
 
-MARGINS = (0.1, 0.9)  # absent, present: of the presentation loss
 _TRUTH = (0.0, 1.0)
 _ENDS = (5, 95)  # percentiles
 _LEAST = 1e-7  # from 0 and 1: presences beyond have no finite value behind them

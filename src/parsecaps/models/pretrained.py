@@ -92,6 +92,7 @@ class PretrainedModel(nn.Module, ABC):
         "presentation": 0.5,
         "triplet": 0.1,
         "reconstruction": 0.0005,
+        "intervention": 1.0,
     }
 
     intervention_probability: float = 0.0

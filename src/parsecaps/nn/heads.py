@@ -19,6 +19,7 @@ from parsecaps.functional import squash
 
 Axes = dict[str, tuple[str, ...]]
 Scale = Literal["presence", "logit", "activation"]  # of the numbers that a bottleneck adds up
+MARGINS = (0.1, 0.9)  # the presence of an absent and of a present concept that training aims at (Sec. 3.3.1)
 RATE = math.atanh(0.5) / math.atanh(0.7)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, distributed, nn
 from parsecaps.functional.losses import among_own
 from parsecaps.training.capsule_terms import ClassReconstruction, Margin
 from parsecaps.training.concept_map_terms import Coherence, Counter, Semantic, Uniqueness
-from parsecaps.training.concept_terms import ConceptCrossEntropy, IntervenedClassification
+from parsecaps.training.concept_terms import ConceptCrossEntropy, IntervenedClassification, Intervention
 from parsecaps.training.prototype_terms import Attribute, ImageReconstruction, Prototype
 from parsecaps.training.terms import (
     Classification,
@@ -25,7 +25,7 @@ from parsecaps.training.terms import (
 from parsecaps.types import Batch, Output
 
 TERMS: list[type[Term]] = [Classification, Presentation, Triplet, Reconstruction, Diversity, Consistency]
-TERMS += [IntervenedClassification, ConceptCrossEntropy, Semantic, Counter, Uniqueness, Coherence]
+TERMS += [IntervenedClassification, Intervention, ConceptCrossEntropy, Semantic, Counter, Uniqueness, Coherence]
 TERMS += [Margin, ClassReconstruction]
 TERMS += [Attribute, ImageReconstruction, Prototype]
 
@@ -37,7 +37,8 @@ class Objective(nn.Module):
     reconstruction loss, if the model was asked to reconstruct; one with a known label counts in the classification
     loss. Each loss is a mean over the images that count in it, so a batch in which all have concepts gives the paper's
     loss with concepts, and one in which none has gives its loss without. What is unknown, or what the model does not
-    give, costs 0. Deviations: the paper calls two weights `eta`, here each has a name; `Diversity` and `Consistency`.
+    give, costs 0. Deviations: the paper calls two weights `eta`, here each has a name; `Diversity`,
+    `Consistency` and `Intervention`.
     Terms may have parameters, which are trained along with the model's.
 
     >>> from parsecaps.training.terms import Classification
