@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.site.reference import settings_page
 from parsecaps.config import (
     AugmentationSection,
     Config,
@@ -117,10 +118,11 @@ def test_a_wrong_file_is_one_line(text: str, words: str, tmp_path: Path) -> None
         load_config(tmp_path / "gone.yaml")
 
 
-def test_the_page_about_training_names_every_key() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "training.md").read_text(encoding="utf-8")
-    missing = [key for key in known_keys() if "." in key and f"`{key.partition('.')[2]}`" not in page]
-    assert missing == []
+def test_the_page_of_settings_names_every_key_and_every_shipped_configuration() -> None:
+    tables = settings_page()
+    assert [key for key in known_keys() if "." in key and f"| `{key}` |" not in tables] == []
+    page = (Path(__file__).parent.parent / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert [name for name in shipped_configs() if f"`{name}`" not in page] == []
 
 
 @pytest.mark.parametrize("name", shipped_configs())
