@@ -1,10 +1,7 @@
-r"""The pictures of the README: a page of explanations as it looks, and as it is used (needs Chromium).
+"""The pictures of the README: a page of explanations as it looks, and as it is used (needs Chromium).
 
     parsecaps demo --out parsecaps-demo
-    parsecaps demo --out correctable --set model.head=bottleneck --set model.start=parsecaps-demo/run \
-        --set training.epochs=2 --set training.batch_size=16 --set training.learning_rate=0.01 \
-        --set training.start_rate=0.3
-    python -m studies.readme_pictures parsecaps-demo/index.html correctable/index.html --out docs
+    python -m studies.readme_pictures parsecaps-demo/index.html --out docs
 
 `explanation.jpg` has the parts of one case beside each other: the diagnosis, the map, the concepts and a parse tree.
 `explanation.webp` is a short animation: choose a case, look at maps, correct a concept, open the parse tree.
@@ -176,14 +173,10 @@ def main() -> None:
     """Make both."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("page", type=Path, help="index.html of parsecaps demo")
-    parser.add_argument("correctable", type=Path, help="the same of a model with the bottleneck head")
     parser.add_argument("--out", type=Path, default=Path("docs"), help="the folder to write to")
     arguments = parser.parse_args()
-    for make, source, name in (
-        (picture, arguments.page, "explanation.jpg"),
-        (animation, arguments.correctable, "explanation.webp"),
-    ):
-        make(source, arguments.out / name)
+    for make, name in ((picture, "explanation.jpg"), (animation, "explanation.webp")):
+        make(arguments.page, arguments.out / name)
         print(f"{arguments.out / name}: {(arguments.out / name).stat().st_size:,} bytes")
 
 
