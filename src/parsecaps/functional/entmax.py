@@ -7,8 +7,9 @@ Sec. 3.2.2, Eq. (a_entmax) of the paper. Deviation: the paper prints
 How it is solved. With ``y = x - max(x)`` and ``a = alpha - 1``, let ``F(tau)`` be the sum of
 ``max(a y - tau, 0) ** (1 / a)``; ``tau`` is right when ``F`` is 1. ``F ** a`` is convex and decreasing, so
 that Newton's method started left of the root stays left of it and needs no bracket. The largest entry alone
-gives one such start, ``tau >= -1``, and Jensen's inequality another, ``tau >= mean(a y) - n ** -a``. The
-gradients come from the output alone, by implicit differentiation.
+gives one such start, ``tau >= -1``, and Jensen's inequality another, ``tau >= mean(a y) - n ** -a``, which holds
+for any n of the entries: of many, the largest of each eight. A few numbers are sorted, as below. The gradients come
+from the output alone, by implicit differentiation.
 
 In a graph that is exported every step is some nodes. There `tau` for alpha 1.5 and 2 is found exactly by sorting
 (Peters et al. 2019); where a runtime sorts slowly, for many numbers at alpha 1.5, by as few steps as they may need.
@@ -24,10 +25,11 @@ from torch.autograd.function import once_differentiable
 
 from parsecaps.functional.exporting import is_exporting
 
-_BLOCK = 2**18  # entries per thread that a CPU works on at a time: all passes over them stay in the cache
+_BLOCK = 2**19  # entries per thread that a CPU works on at a time: all passes over them stay in the cache
 _EAGER_STEPS = 64  # a bound only: the loop ends when every row of the block has converged
 _FIXED_STEPS = 18  # where nothing ends the loop early; usual rows need 3 to 7, 4096 entries made to be slow 18
 _FIXED_STEPS_15 = 10  # the same at alpha = 1.5, where the slowest rows known need 6
+_FEW = 2**9  # numbers that are sorted sooner than Newton's steps are made one by one
 _MOST_SORTED = 2**11  # numbers of an image; from there on ONNX Runtime is faster with Newton's steps
 _STEPS_NEAR_1 = 6  # where the logarithm of F is nearly a straight line
 _MANY, _GROUP = 128, 8  # from so many entries on, the largest of each so many give the start
@@ -72,7 +74,7 @@ def entmax(x: Tensor, alpha: float | Tensor = 1.5, dim: int = -1) -> Tensor:
     elif alpha not in (1, 1.5, 2) and not is_exporting():
         alpha = torch.tensor(alpha, dtype=_working_dtype(x), device=x.device)
     if not torch.is_grad_enabled() and not _at_once(x):
-        return _forward(x, alpha if isinstance(alpha, Tensor) else None, 0.0 if isinstance(alpha, Tensor) else alpha, dim)
+        return _forward(x, alpha, 0.0, dim) if isinstance(alpha, Tensor) else _forward(x, None, alpha, dim)
     p: Tensor = _Entmax.apply(x, alpha, dim)  # type: ignore[no-untyped-call]
     return p
 
@@ -103,7 +105,8 @@ def _forward(x: Tensor, tensor: Tensor | None, number: float, dim: int) -> Tenso
     rows, alpha_rows = _fold(x, dim), _fold_alpha(alpha, x, dim)
     p_rows = torch.empty_like(rows, memory_format=torch.contiguous_format)
     for block in _blocks(rows):
-        p_rows[block] = _solve(rows[block], _pick(alpha_rows, block), 1)
+        p_block = p_rows[block]
+        p_block.copy_(_solve(rows[block], _pick(alpha_rows, block), 1, p_block))  # nothing is copied if it is the same
     return p_rows.view(x.shape)
 
 
@@ -148,22 +151,23 @@ def _(p: Tensor, grad: Tensor, tensor: Tensor | None, number: float, dim: int, l
     return torch.empty_like(p, memory_format=torch.contiguous_format), grad_alpha
 
 
-def _solve(x: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
-    """The probabilities, in the working dtype; every argument as in `entmax`."""
+def _solve(x: Tensor, alpha: float | Tensor, dim: int, room: Tensor | None = None) -> Tensor:
+    """The probabilities, in the working dtype, in `room` if that is possible; every other argument as in `entmax`."""
     x = x.to(_working_dtype(x))
     finfo = torch.finfo(x.dtype)
-    y = x - _largest(x, dim).clamp(min=finfo.min)  # finite, for -inf minus -inf is NaN
+    largest = _largest(x, dim).clamp(min=finfo.min)  # finite, for -inf minus -inf is NaN
+    y = x - largest if room is None or room.dtype != x.dtype else torch.sub(x, largest, out=room)
     if isinstance(alpha, Tensor):
         p = _solve_any(y, alpha, dim)
     elif alpha == 1:
         p = y.exp_()
-    elif is_exporting() and alpha - 1 >= _SMALLEST_POWER:
-        return _solve_for_export(y, alpha, dim)
-    elif is_exporting():
+    elif alpha - 1 < _SMALLEST_POWER:  # in an exported graph; elsewhere such an alpha is a tensor
         p = _solve_any(y, torch.tensor(alpha, dtype=y.dtype), dim, _STEPS_NEAR_1)
+    elif is_exporting() or (y.numel() <= _FEW and not _at_once(y)):
+        return _solve_at_once(y, alpha, dim)
     else:
         p = _solve_power(y, alpha, dim)
-    return p.div_(p.sum(dim, keepdim=True).clamp_(min=finfo.tiny))
+    return p.mul_(p.sum(dim, keepdim=True).clamp_(min=finfo.tiny).reciprocal_())
 
 
 def _solve_power(y: Tensor, alpha: float, dim: int) -> Tensor:
@@ -199,7 +203,7 @@ def _start(y: Tensor, alpha: float, dim: int) -> Tensor:
     return y.mean(dim, keepdim=True).sub_(n**-a / a).clamp_(min=-1 / a)
 
 
-def _solve_for_export(y: Tensor, alpha: float, dim: int) -> Tensor:
+def _solve_at_once(y: Tensor, alpha: float, dim: int) -> Tensor:
     """As `_solve_power`, for any number, as few operations that change nothing in place.
 
     With z = 1 + a y, where tau is in [0, 1].
