@@ -199,7 +199,7 @@ def _start(y: Tensor, alpha: float, dim: int) -> Tensor:
     n, a = y.shape[dim], alpha - 1
     if n >= _MANY and not _at_once(y):
         n //= _GROUP
-        y = y.narrow(dim, 0, n * _GROUP).unflatten(dim, (_GROUP, n)).amax(dim)
+        y = y.narrow(dim, 0, n * _GROUP).view(*y.shape[:dim], _GROUP, n, *y.shape[dim + 1 :]).amax(dim)
     return y.mean(dim, keepdim=True).sub_(n**-a / a).clamp_(min=-1 / a)
 
 

@@ -29,7 +29,7 @@ def squash(s: Tensor, form: SquashForm = "exponential", dim: int = -1) -> Tensor
     """
     x = s.to(torch.promote_types(s.dtype, torch.float32))
     if check_form(form) == "quadratic" and not is_exporting():
-        length = torch.linalg.vector_norm(x, 2, dim, keepdim=True)
+        length: Tensor = torch.linalg.vector_norm(x, 2, dim, keepdim=True)
         return (x * (length / (length.square() + 1))).to(s.dtype)
     square = x.square().sum(dim, keepdim=True)
     # never 0, where the square root has no slope; a sum with so small a number would be left out of exported graphs
