@@ -7,9 +7,8 @@ Sec. 3.2.2, Eq. (a_entmax) of the paper. Deviation: the paper prints
 How it is solved. With ``y = x - max(x)`` and ``a = alpha - 1``, let ``F(tau)`` be the sum of
 ``max(a y - tau, 0) ** (1 / a)``; ``tau`` is right when ``F`` is 1. ``F ** a`` is convex and decreasing, so
 that Newton's method started left of the root stays left of it and needs no bracket. The largest entry alone
-gives one such start, ``tau >= -1``, and Jensen's inequality another, ``tau >= mean(a y) - n ** -a``, which holds
-for any n of the entries: of many, the largest of each eight. A few numbers are sorted, as below. The gradients come
-from the output alone, by implicit differentiation.
+gives one such start, ``tau >= -1``, and Jensen's inequality another, ``tau >= mean(a y) - n ** -a``. The
+gradients come from the output alone, by implicit differentiation.
 
 In a graph that is exported every step is some nodes. There `tau` for alpha 1.5 and 2 is found exactly by sorting
 (Peters et al. 2019); where a runtime sorts slowly, for many numbers at alpha 1.5, by as few steps as they may need.
@@ -25,14 +24,12 @@ from torch.autograd.function import once_differentiable
 
 from parsecaps.functional.exporting import is_exporting
 
-_BLOCK = 2**19  # entries per thread that a CPU works on at a time: all passes over them stay in the cache
+_BLOCK = 2**18  # entries per thread that a CPU works on at a time: all passes over them stay in the cache
 _EAGER_STEPS = 64  # a bound only: the loop ends when every row of the block has converged
 _FIXED_STEPS = 18  # where nothing ends the loop early; usual rows need 3 to 7, 4096 entries made to be slow 18
 _FIXED_STEPS_15 = 10  # the same at alpha = 1.5, where the slowest rows known need 6
-_FEW = 2**9  # numbers that are sorted sooner than Newton's steps are made one by one
 _MOST_SORTED = 2**11  # numbers of an image; from there on ONNX Runtime is faster with Newton's steps
 _STEPS_NEAR_1 = 6  # where the logarithm of F is nearly a straight line
-_MANY, _GROUP = 128, 8  # from so many entries on, the largest of each so many give the start
 _SMALLEST_POWER = 0.05  # of a, below which 1 + a y keeps too few digits of y
 _SMALLEST_A = 1e-12  # stands for alpha = 1 where a is a divisor; changes nothing above rounding
 
@@ -73,8 +70,6 @@ def entmax(x: Tensor, alpha: float | Tensor = 1.5, dim: int = -1) -> Tensor:
         raise ValueError(f"alpha is {alpha}; choose a number from 1 (softmax) to 2 (sparsemax)")
     elif alpha not in (1, 1.5, 2) and not is_exporting():
         alpha = torch.tensor(alpha, dtype=_working_dtype(x), device=x.device)
-    if not torch.is_grad_enabled() and not _at_once(x):
-        return _forward(x, alpha, 0.0, dim) if isinstance(alpha, Tensor) else _forward(x, None, alpha, dim)
     p: Tensor = _Entmax.apply(x, alpha, dim)  # type: ignore[no-untyped-call]
     return p
 
@@ -100,13 +95,12 @@ class _Entmax(torch.autograd.Function):
 def _forward(x: Tensor, tensor: Tensor | None, number: float, dim: int) -> Tensor:
     """The probabilities; alpha is `tensor`, or `number` where there is none."""
     alpha = number if tensor is None else tensor
-    if _at_once(x) or (x.is_contiguous() and 0 < x.numel() <= _block_size()):
+    if _at_once(x):
         return _solve(x, alpha, dim).to(x.dtype)
     rows, alpha_rows = _fold(x, dim), _fold_alpha(alpha, x, dim)
     p_rows = torch.empty_like(rows, memory_format=torch.contiguous_format)
     for block in _blocks(rows):
-        p_block = p_rows[block]
-        p_block.copy_(_solve(rows[block], _pick(alpha_rows, block), 1, p_block))  # nothing is copied if it is the same
+        p_rows[block] = _solve(rows[block], _pick(alpha_rows, block), 1)
     return p_rows.view(x.shape)
 
 
@@ -116,7 +110,7 @@ def _backward(
     """The gradients of x and of alpha, the latter empty where it is not learned."""
     alpha = number if tensor is None else tensor
     grad_alpha: Tensor | None = None
-    if _at_once(p) or (p.is_contiguous() and grad.is_contiguous() and 0 < p.numel() <= _block_size()):
+    if _at_once(p):
         grad_x, grad_alpha = _gradients(p, grad, alpha, dim, learned)
         grad_x = grad_x.to(p.dtype)
     else:
@@ -151,23 +145,22 @@ def _(p: Tensor, grad: Tensor, tensor: Tensor | None, number: float, dim: int, l
     return torch.empty_like(p, memory_format=torch.contiguous_format), grad_alpha
 
 
-def _solve(x: Tensor, alpha: float | Tensor, dim: int, room: Tensor | None = None) -> Tensor:
-    """The probabilities, in the working dtype, in `room` if that is possible; every other argument as in `entmax`."""
+def _solve(x: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
+    """The probabilities, in the working dtype; every argument as in `entmax`."""
     x = x.to(_working_dtype(x))
     finfo = torch.finfo(x.dtype)
-    largest = _largest(x, dim).clamp(min=finfo.min)  # finite, for -inf minus -inf is NaN
-    y = x - largest if room is None or room.dtype != x.dtype else torch.sub(x, largest, out=room)
+    y = x - _largest(x, dim).clamp(min=finfo.min)  # finite, for -inf minus -inf is NaN
     if isinstance(alpha, Tensor):
         p = _solve_any(y, alpha, dim)
     elif alpha == 1:
         p = y.exp_()
-    elif alpha - 1 < _SMALLEST_POWER:  # in an exported graph; elsewhere such an alpha is a tensor
+    elif is_exporting() and alpha - 1 >= _SMALLEST_POWER:
+        return _solve_for_export(y, alpha, dim)
+    elif is_exporting():
         p = _solve_any(y, torch.tensor(alpha, dtype=y.dtype), dim, _STEPS_NEAR_1)
-    elif is_exporting() or (y.numel() <= _FEW and not _at_once(y)):
-        return _solve_at_once(y, alpha, dim)
     else:
         p = _solve_power(y, alpha, dim)
-    return p.mul_(p.sum(dim, keepdim=True).clamp_(min=finfo.tiny).reciprocal_())
+    return p.div_(p.sum(dim, keepdim=True).clamp_(min=finfo.tiny))
 
 
 def _solve_power(y: Tensor, alpha: float, dim: int) -> Tensor:
@@ -175,35 +168,26 @@ def _solve_power(y: Tensor, alpha: float, dim: int) -> Tensor:
 
     w = max(y - tau / a, 0) is updated in place as tau grows, so that nothing else is kept.
     """
-    n, eps, at_once = y.shape[dim], torch.finfo(y.dtype).eps, _at_once(y)
-    # a last step of this size leaves at most 8 eps: n times itself at alpha = 2, n times its square at 1.5
-    enough = 8 * eps / n if alpha == 2 else math.sqrt(8 * eps / n)
-    w, zero = y.sub_(_start(y, alpha, dim)).relu_(), y.new_zeros(())
-    for _ in range(_EAGER_STEPS if not at_once else _FIXED_STEPS if alpha == 2 else _FIXED_STEPS_15):
+    n, a, finfo = y.shape[dim], alpha - 1, torch.finfo(y.dtype)
+    # the last step may start from this: at alpha = 1.5 it leaves at most n / 4 of the square
+    enough = 8 * finfo.eps if alpha == 2 else 2 * math.sqrt(8 * finfo.eps / n)
+    start = y.mean(dim, keepdim=True).sub_(n**-a / a).clamp_(min=-1 / a)
+    w = y.sub_(start).relu_()
+    for _ in range(_steps(w, _FIXED_STEPS if alpha == 2 else _FIXED_STEPS_15)):
         if alpha == 2:
-            step_back = 1 - w.sum(dim, keepdim=True)
-            step_back.div_(w.sign().sum(dim, keepdim=True))
+            slope, excess = w.sign().sum(dim, keepdim=True), w.sum(dim, keepdim=True).sub_(1)
         else:
-            length = torch.linalg.vector_norm(w, 2, dim, keepdim=True)
-            step_back = length.mul(2).addcmul_(length, length, value=-1).div_(w.sum(dim, keepdim=True))
-        # a step to the left would be rounding, and revive zeros; a row of nothing but -inf has no step (0 / 0)
-        step_back = torch.fmin(step_back, zero)
-        w.add_(step_back).relu_()
-        if not at_once and step_back.amin().item() >= -enough:
+            slope, excess = w.sum(dim, keepdim=True), (w * w).sum(dim, keepdim=True)
+            excess.sub_(excess.sqrt(), alpha=2)
+        last = _none_above(excess, enough)
+        step = excess.div_(slope.clamp_(min=finfo.tiny))
+        w.sub_(step.clamp_(min=0)).relu_()  # a step back would be rounding, and revive zeros
+        if last:
             break
     return w if alpha == 2 else w.mul_(w)
 
 
-def _start(y: Tensor, alpha: float, dim: int) -> Tensor:
-    """A number left of tau / a: Jensen's for all entries or, where they are many, for the largest of each few."""
-    n, a = y.shape[dim], alpha - 1
-    if n >= _MANY and not _at_once(y):
-        n //= _GROUP
-        y = y.narrow(dim, 0, n * _GROUP).view(*y.shape[:dim], _GROUP, n, *y.shape[dim + 1 :]).amax(dim)
-    return y.mean(dim, keepdim=True).sub_(n**-a / a).clamp_(min=-1 / a)
-
-
-def _solve_at_once(y: Tensor, alpha: float, dim: int) -> Tensor:
+def _solve_for_export(y: Tensor, alpha: float, dim: int) -> Tensor:
     """As `_solve_power`, for any number, as few operations that change nothing in place.
 
     With z = 1 + a y, where tau is in [0, 1].
@@ -295,7 +279,7 @@ def _gradients(p: Tensor, grad: Tensor, alpha: float | Tensor, dim: int, learned
         s = p.clamp(min=tiny) ** (2 - alpha) * p.sign()
     grad_x = s * grad
     mean = grad_x.sum(dim, keepdim=True) / s.sum(dim, keepdim=True).clamp_(min=tiny)
-    grad_x.addcmul_(s, mean, value=-1)
+    grad_x = torch.addcmul(grad_x, s, mean, value=-1)
     if not learned:
         return grad_x, None
     return grad_x, _alpha_slope(p, log_p, s, a).mul_(grad - mean).sum(dim, keepdim=True)
@@ -363,16 +347,12 @@ def _pick(alpha: float | Tensor, block: _Block) -> float | Tensor:
     return alpha[block] if isinstance(alpha, Tensor) else alpha
 
 
-def _block_size() -> int:
-    return _BLOCK * torch.get_num_threads()
-
-
 def _blocks(rows: Tensor) -> Iterator[_Block]:
     """Cut (outer, n, inner) into blocks that each fit the cache; an empty tensor has none."""
     if rows.numel() == 0:
         return
     outer, n, inner = rows.shape
-    size = _block_size()
+    size = _BLOCK * torch.get_num_threads()
     width = min(inner, max(1, size // n))
     height = max(1, size // (n * width))
     for top in range(0, outer, height):
