@@ -28,10 +28,13 @@ def squash(s: Tensor, form: SquashForm = "exponential", dim: int = -1) -> Tensor
     tensor([0.0000, 0.0010])
     """
     x = s.to(torch.promote_types(s.dtype, torch.float32))
+    if check_form(form) == "quadratic" and not is_exporting():
+        length: Tensor = torch.linalg.vector_norm(x, 2, dim, keepdim=True)
+        return (x * (length / (length.square() + 1))).to(s.dtype)
     square = x.square().sum(dim, keepdim=True)
     # never 0, where the square root has no slope; a sum with so small a number would be left out of exported graphs
     length = torch.sqrt(square.clamp(min=torch.finfo(x.dtype).tiny))
-    if check_form(form) == "quadratic":
+    if form == "quadratic":
         scale = length / (1 + square)
     elif is_exporting():  # few runtimes have expm1, and exp(x) - 1 loses its digits near 0; tanh does not
         half = torch.tanh(length / 2)

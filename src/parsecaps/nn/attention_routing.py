@@ -99,9 +99,10 @@ class AttentionClassCaps(CapsuleLayer):
 
     def forward(self, u: Tensor) -> Tensor:
         u = self.dropout(u)
-        by_type = rearrange(u, "b (p t) i -> t b (p i)", t=self.types)
+        by_place = u.reshape(len(u), self.places, self.types, u.shape[2])
+        by_type = by_place.permute(2, 0, 1, 3).flatten(2)  # (types, B, places * in_dim)
         votes = torch.baddbmm(self.bias.flatten(1).unsqueeze(1), by_type, self.weight.flatten(2))
-        votes = rearrange(votes, "t b (k d) -> b k t d", k=self.bias.shape[1])
+        votes = votes.view(*votes.shape[:2], *self.bias.shape[1:]).permute(1, 2, 0, 3)  # (B, K, types, d)
         c = self.gate.coupled(votes)
         collected = self.way(self.gate.collect(votes, c), GatedPlaces(self, u, c))
         return self.gate.activate(collected).tanh()

@@ -22,6 +22,7 @@ from parsecaps.training.choose import LARGEST_DIGIT
 from parsecaps.training.loop import TrainingStep
 from parsecaps.training.objective import Objective
 from parsecaps.training.optimizer import Schedule
+from parsecaps.training.prototype_terms import ImageReconstruction
 from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch
 
@@ -131,7 +132,9 @@ def _time_step(config: Config, load: Load) -> float:
             torch.randint(2, (_BATCH, int(concepts))).float() if concepts else None,
         )
         training: TrainingSection = config.training
-        step = TrainingStep(model, Objective.build(TermContext(training, model)), reconstruct=False, compiled=False)
+        objective = Objective.build(TermContext(training, model))
+        drawn = ImageReconstruction.name in objective.terms
+        step = TrainingStep(model, objective, reconstruct=drawn, compiled=False)
         optimizer = Schedule.build(config).build_optimizer(step)
 
         def once() -> None:

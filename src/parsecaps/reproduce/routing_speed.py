@@ -218,9 +218,9 @@ def _images(network: ThreeLayerCaps, batch_size: int) -> Tensor:
 
 def _task(module: nn.Module, given: Tensor, phase: Phase) -> Task:
     """A call of a module; a routing alone passes gradients on to its children, as it does in a network."""
+    module.train(phase != "forward")
 
     def forward() -> None:
-        module.eval()
         with torch.inference_mode():
             module(given)
 
@@ -233,7 +233,6 @@ def _task(module: nn.Module, given: Tensor, phase: Phase) -> Task:
     label = torch.arange(len(given)) % _CLASSES
 
     def step() -> None:
-        module.train()
         given.grad = None
         for weight in weights:
             weight.grad = None
