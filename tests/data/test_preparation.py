@@ -188,9 +188,7 @@ def test_large_images_are_the_same_in_parts(
 
 
 @pytest.mark.parametrize("shape", [(9000, 2), (2, 9000)])
-def test_a_long_strip_is_never_larger_in_between(
-    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
-) -> None:
+def test_a_long_strip_is_never_larger_in_between(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]) -> None:
     raw = RawImage(smooth(*shape, 1)[:, :, 0], EIGHT_BIT)
     preparation = Preparation(size=32, square="stretch")
     whole = preparation.levels(raw)
