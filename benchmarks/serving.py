@@ -41,7 +41,9 @@ _BATCH_SIZES = (8, 16, 32, 64)
 _SIDE = 256  # pixels of the JPEG files that are sent
 _FILES = 16
 _START_SECONDS = 120.0
+_BARE_SECONDS, _ONE_SECONDS = 24.0, 20.0  # at most, for the bare model (before and after) and for one client
 _SAMPLES = 50  # of memory
+_RATIOS = ("share", "torch_share", "processor_share", "growth", "slowest")
 
 Log = Callable[[str], None]
 
@@ -101,14 +103,24 @@ class Serving:
     memory_after: int
 
     @property
+    def same(self) -> BareModel:
+        """The bare model in the runtime that the server answered by."""
+        return self.exported if self.exported is not None and self.runtime.startswith("ONNX") else self.bare
+
+    @property
     def share(self) -> float:
-        """Of the bare model's throughput."""
+        """Of the throughput of the bare model in the same runtime."""
+        return self.many.images_per_second / self.same.images_per_second
+
+    @property
+    def torch_share(self) -> float:
+        """Of the throughput of the bare model in PyTorch."""
         return self.many.images_per_second / self.bare.images_per_second
 
     @property
     def processor_share(self) -> float:
-        """Of the bare model's throughput, by the processor's time: what would arrive if nothing else ran."""
-        return self.bare.processor / max(self.many.server + self.many.client, 1e-9)
+        """The same as `share` by the processor's time: what would arrive if nothing else ran."""
+        return self.same.processor / max(self.many.server + self.many.client, 1e-9)
 
     @property
     def growth(self) -> float:
@@ -124,7 +136,7 @@ class Serving:
         """Each number with its bar, and whether it is met."""
         errors = self.one.errors + self.many.errors
         return [
-            ("of the bare model's throughput", f"{self.share:.0%}", "at least 80 %", self.share >= 0.8),
+            ("of the bare model in the same runtime", f"{self.share:.0%}", "at least 80 %", self.share >= 0.8),
             ("errors", f"{errors:,}", "none", errors == 0),
             ("growth of memory", f"{self.growth:.1%}", "below 5 %", self.growth < 0.05),
             ("p99 beside one client's p50", f"{self.slowest:.1f} x", "below 10 x", self.slowest < 10),
@@ -132,7 +144,7 @@ class Serving:
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, for JSON."""
-        ratios = {name: getattr(self, name) for name in ("share", "processor_share", "growth", "slowest")}
+        ratios = {name: getattr(self, name) for name in _RATIOS}
         return {**asdict(self), **ratios, "p99_by_latency": self.many.p99 / self.latency}
 
     def lines(self) -> list[str]:
@@ -144,8 +156,9 @@ class Serving:
             f"bare model in PyTorch, one image: {1000 * self.latency:.1f} ms; p99 under load is "
             f"{many.p99 / self.latency:.1f} x that",
             f"served by {self.runtime}: {1000 * many.server:.2f} ms of the processor an image, and "
-            f"{1000 * many.client:.2f} ms for the client: {self.processor_share:.0%} of the bare model's throughput "
-            "would arrive if nothing else ran",
+            f"{1000 * many.client:.2f} ms for the client: {self.processor_share:.0%} of the bare model in the same "
+            "runtime would arrive if nothing else ran",
+            f"served: {self.torch_share:.0%} of the bare model in PyTorch",
         ]
 
 
@@ -165,12 +178,13 @@ def measure_serving(
         bundle = Bundle.load(folder)
         networks = _networks(bundle)
         log("the bare model")
-        first = {name: bare_model(bundle, seconds / 3, networks[name]) for name in networks}
+        bare_seconds = min(seconds / 3, _BARE_SECONDS)
+        first = {name: bare_model(bundle, bare_seconds, networks[name]) for name in networks}
         latency = bare_latency(bundle)
         with _server(folder, settings) as (process, port):
             runtime = _served_by(port)
             log("one client")
-            one = _watched_load(process, port, 1, seconds / 5)
+            one = _watched_load(process, port, 1, min(seconds / 5, _ONE_SECONDS))
             log(f"{clients} clients")
             memory: list[int] = []
             over = threading.Event()
@@ -180,7 +194,7 @@ def measure_serving(
             over.set()
             watch.join()
         log("the bare model")
-        last = {name: bare_model(bundle, seconds / 3, networks[name]) for name in networks}
+        last = {name: bare_model(bundle, bare_seconds, networks[name]) for name in networks}
         latency = min(latency, bare_latency(bundle))
     bare = {name: max(first[name], last[name], key=lambda each: each.images_per_second) for name in networks}
     fifth = len(memory) // 5

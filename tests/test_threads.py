@@ -8,7 +8,7 @@ import torch
 
 from parsecaps import threads
 from parsecaps.config import load_config
-from parsecaps.threads import busy_cores, choose_threads, using_threads
+from parsecaps.threads import busy_cores, choose_threads, most_threads, using_threads
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.fit import train_run
 from parsecaps.training.pace import Pace
@@ -112,3 +112,12 @@ def test_a_run_says_that_its_steps_are_slow(tmp_path: Path, monkeypatch: pytest.
     told = [line for line in lines if line.startswith("a step takes 15 times as long as at first (1.5 s, not 0.1 s)")]
     assert len(told) == 1
     assert "the machine is busy, and this run has" in told[0]
+
+
+def test_a_server_takes_cores_that_are_busy_now(machine: pytest.MonkeyPatch) -> None:
+    machine.setattr(threads, "busy_cores", lambda: 8.0)
+    assert most_threads() == 8
+    machine.setattr(threads, "_quotas", lambda root: [2.0, 4.0])
+    assert most_threads() == 2
+    machine.setenv("OMP_NUM_THREADS", "8")
+    assert most_threads() == 8

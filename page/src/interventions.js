@@ -54,7 +54,7 @@ class Interventions {
     this.sum = this.numberRow("data-sum", "sum");
     this.chance = this.numberRow("data-chance", "probability");
     this.whatIf = element("span", { class: "what-if", role: "status" });
-    this.reset = element("button", { type: "button", class: "reset", disabled: true }, "As seen");
+    this.reset = element("button", { type: "button", class: "reset", disabled: true }, "Back to what the model saw");
     this.reset.addEventListener("click", () => {
       this.settings.fill("");
       this.addUp();

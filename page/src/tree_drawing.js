@@ -22,6 +22,13 @@ export function drawTree(tree, picture) {
   const title = newId(), description = newId();
   const frame = { x: image.x, y: image.y, width: IMAGE, height: IMAGE };
   const href = pictureAddress(picture);
+  const ground = drawn(
+    "g",
+    { class: "ground" },
+    href && drawn("image", { ...frame, href, preserveAspectRatio: "none" }),
+    drawn("rect", { class: "frame", ...frame }),
+    ...tree.nodes.filter((node) => node.level === 0).flatMap((node) => place(tree, node, point(node.id), image)),
+  );
   const svg = drawn(
     "svg",
     { class: "pt", viewBox: `0 0 ${WIDTH} ${height}`, role: "group", "aria-labelledby": `${title} ${description}` },
@@ -32,9 +39,7 @@ export function drawTree(tree, picture) {
     ...tree.nodes.map((node) => route(node, point(node.parent), point(node.id), strongest)),
     ...[...rows].map(([level, y]) => 
       drawn("text", { class: "faint", x: MARGIN, y: y + 4, "data-level": level }, names.get(level))),
-    href && drawn("image", { ...frame, href, preserveAspectRatio: "none" }),
-    drawn("rect", { class: "frame", ...frame }),
-    ...tree.nodes.filter((node) => node.level === 0).flatMap((node) => place(tree, node, point(node.id), image)),
+    ground,
     drawn("circle", { class: "capsule", cx: point("root").x, cy: TOP, r: 11 }),
     ...circles.map(({ circle }) => circle),
   );
@@ -42,8 +47,8 @@ export function drawTree(tree, picture) {
 
   /** @param {Box | null} region */
   function mark(region) {
-    svg.querySelector(".region")?.remove();
-    if (region) svg.append(drawn("rect", { class: "region", ...boxAt(region, scale, image) }));
+    ground.querySelector(".region")?.remove();
+    if (region) ground.append(drawn("rect", { class: "region", ...boxAt(region, scale, image) }));
   }
 
   return { svg, circles, mark };

@@ -27,6 +27,7 @@ export function levelControl(tree, svg, onClose) {
     const lowest = levels[open - 1];
     for (const part of svg.querySelectorAll("[data-level]"))
       part.classList.toggle("beyond", Number(part.getAttribute("data-level")) < lowest);
+    svg.style.setProperty("--closed", String(levels.length - open)); // the image moves up into their room
     next.disabled = all.disabled = open === levels.length;
     fewer.disabled = open === 1;
     status.textContent = `${open} of ${levels.length} levels open, down to ${names.get(lowest)}`;

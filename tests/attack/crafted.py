@@ -164,7 +164,7 @@ def _png() -> dict[str, bytes]:
     }
 
 
-def _page(next_page: int, **tags: tuple[int, int, int]) -> bytes:
+def tiff_page(next_page: int, **tags: tuple[int, int, int]) -> bytes:
     """A TIFF page of 8 x 8 grey pixels at offset 8; a tag `t258` is its type, how many values, and the value."""
     entries = {256: (3, 1, 8), 257: (3, 1, 8), 258: (3, 1, 8), 259: (3, 1, 1), 262: (3, 1, 1)}
     entries |= {273: (4, 1, 8), 277: (3, 1, 1), 278: (4, 1, 8), 279: (4, 1, 64)}
@@ -179,24 +179,24 @@ def tiff(*pages: bytes) -> bytes:
 
 
 def _tiff() -> dict[str, bytes]:
-    length = len(_page(0))
+    length = len(tiff_page(0))
     empty = b"".join(struct.pack("<HI", 0, 72 + 6 * (i + 1)) for i in range(100_000))
     sides = {"t256": (4, 1, _BELOW), "t257": (4, 1, _BELOW)}
     return {
-        "400 pages.tif": tiff(*(_page(72 + length * (i + 1) if i < 399 else 0) for i in range(400))),
-        "next page is itself.tif": tiff(_page(72)),
-        "pages in a loop.tif": tiff(_page(72 + length), _page(72)),
+        "400 pages.tif": tiff(*(tiff_page(72 + length * (i + 1) if i < 399 else 0) for i in range(400))),
+        "next page is itself.tif": tiff(tiff_page(72)),
+        "pages in a loop.tif": tiff(tiff_page(72 + length), tiff_page(72)),
         "100000 empty pages.tif": struct.pack("<2sHI", b"II", 42, 72) + bytes(64) + empty + bytes(6),
-        "wild strips.tif": tiff(_page(0, t273=(4, 1, 0xFFFFFFF0), t279=(4, 1, 0x7FFFFFFF))),
-        "strips without end.tif": tiff(_page(0, t273=(4, 0xFFFFFFFF, 8), t279=(4, 0xFFFFFFFF, 8))),
-        "strip of itself.tif": tiff(_page(0, t273=(4, 1, 72))),
-        "large sides.tif": tiff(_page(0, t256=(4, 1, 2**31), t257=(4, 1, 2**31))),
-        "above the limit.tif": tiff(_page(0, t256=(4, 1, _ABOVE), t257=(4, 1, _ABOVE))),
-        "below the limit.tif": tiff(_page(0, **sides, t278=(4, 1, _BELOW))),
-        "lzw below the limit.tif": tiff(_page(0, **sides, t259=(3, 1, 5))),
-        "1000 samples.tif": tiff(_page(0, t277=(3, 1, 1000))),
-        "200 bits.tif": tiff(_page(0, t258=(3, 1, 200))),
-        "unknown compression.tif": tiff(_page(0, t259=(3, 1, 34892))),
+        "wild strips.tif": tiff(tiff_page(0, t273=(4, 1, 0xFFFFFFF0), t279=(4, 1, 0x7FFFFFFF))),
+        "strips without end.tif": tiff(tiff_page(0, t273=(4, 0xFFFFFFFF, 8), t279=(4, 0xFFFFFFFF, 8))),
+        "strip of itself.tif": tiff(tiff_page(0, t273=(4, 1, 72))),
+        "large sides.tif": tiff(tiff_page(0, t256=(4, 1, 2**31), t257=(4, 1, 2**31))),
+        "above the limit.tif": tiff(tiff_page(0, t256=(4, 1, _ABOVE), t257=(4, 1, _ABOVE))),
+        "below the limit.tif": tiff(tiff_page(0, **sides, t278=(4, 1, _BELOW))),
+        "lzw below the limit.tif": tiff(tiff_page(0, **sides, t259=(3, 1, 5))),
+        "1000 samples.tif": tiff(tiff_page(0, t277=(3, 1, 1000))),
+        "200 bits.tif": tiff(tiff_page(0, t258=(3, 1, 200))),
+        "unknown compression.tif": tiff(tiff_page(0, t259=(3, 1, 34892))),
         "page beyond the end.tif": struct.pack("<2sHI", b"II", 42, 0xFFFFFFF0),
         "big tiff of 2^60 tags.tif": struct.pack("<2sHHHQQ", b"II", 43, 8, 0, 16, 2**60),
     }
@@ -291,7 +291,7 @@ def _png_bomb(side: int, depth: int, colour: int, bytes_per_pixel: int, path: Pa
 def _tiff_bomb(side: int, path: Path) -> None:
     packed = zlib_bomb(b"", side * side)
     sizes = {"t256": (4, 1, side), "t257": (4, 1, side), "t278": (4, 1, side), "t259": (3, 1, 8)}
-    page = _page(0, **sizes, t273=(4, 1, 72 + len(_page(0))), t279=(4, 1, len(packed)))
+    page = tiff_page(0, **sizes, t273=(4, 1, 72 + len(tiff_page(0))), t279=(4, 1, len(packed)))
     path.write_bytes(tiff(page) + packed)
 
 

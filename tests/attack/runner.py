@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.attack.commands import MODEL, Memory, Place
 from tests.attack.crafted import Crafted, crafted_files
 from tests.attack.crafted_dicom import crafted_dicom
+from tests.attack.crafted_double import crafted_double
 from tests.attack.mutated import good_files, mutate
 from tests.attack.odd_names import write_no_files, write_no_images, write_odd_names
 from tests.attack.rows import judge
@@ -116,7 +117,7 @@ class FileAttack:
     def crafted(self, at_a_time: int = _CRAFTED_AT_A_TIME) -> None:
         """Files that lie, a few of a kind at a time."""
         by_kind: dict[str, list[Crafted]] = {}
-        for each in (*crafted_files(), *crafted_dicom()):
+        for each in (*crafted_files(), *crafted_dicom(), *crafted_double()):
             by_kind.setdefault(each.kind, []).append(each)
         for kind, files in by_kind.items():
             for i in range(0, len(files), at_a_time):

@@ -12,6 +12,7 @@ import pytest
 from tests.attack.commands import Kill, Memory, Outcome, Place, changes, one_line, snapshot
 from tests.attack.crafted import SECRET_START, Crafted, crafted_files, zlib_bomb
 from tests.attack.crafted_dicom import crafted_dicom
+from tests.attack.crafted_double import crafted_double
 from tests.attack.kills import killed_badly
 from tests.attack.model_folders import attack_models
 from tests.attack.mutated import OPERATORS, good_files, mutate
@@ -60,13 +61,13 @@ def report(tmp_path: Path) -> Report:
 
 
 def test_quick_attack_with_files(place: Place, report: Report) -> None:
-    chosen = [each for each in (*crafted_files(), *crafted_dicom()) if is_quick(each)]
+    chosen = [each for each in (*crafted_files(), *crafted_dicom(), *crafted_double()) if is_quick(each)]
     FileAttack(place, report).together(chosen, mutated=150)
     assert report.clean, "\n".join(report.lines())
 
 
 def test_quick_attack_on_a_server(place: Place, report: Report) -> None:
-    chosen = [each for each in (*crafted_files(), *crafted_dicom()) if is_quick(each)]
+    chosen = [each for each in (*crafted_files(), *crafted_dicom(), *crafted_double()) if is_quick(each)]
     with ServedAttack(place, report) as served:
         served.together(chosen[::4], mutated=60)
     assert report.clean, "\n".join(report.lines())
@@ -105,7 +106,7 @@ def test_a_mutated_file_is_the_same_for_its_number(tmp_path: Path) -> None:
 
 
 def test_crafted_files_are_written_and_small(tmp_path: Path) -> None:
-    every = [*crafted_files(), *crafted_dicom()]
+    every = [*crafted_files(), *crafted_dicom(), *crafted_double()]
     assert len({each.name for each in every}) == len(every) > 130
     for each in every:
         each.write(tmp_path / each.name)

@@ -43,6 +43,10 @@ def test_bars() -> None:
     good = Serving(bare, bare, 0.1, "PyTorch", load(clients=1, p50=0.06), load(), 10**9, 10**9)
     assert good.share == pytest.approx(0.9)
     assert [met for *_, met in good.bars()] == [True] * 4
+    exported = BareModel(200.0, 32, 2, 1, 0.01)
+    by_onnx = Serving(bare, exported, 0.1, "ONNX Runtime 1", load(clients=1, p50=0.06), load(), 10**9, 10**9)
+    assert (by_onnx.share, by_onnx.torch_share) == pytest.approx((0.45, 0.9))
+    assert "served: 90% of the bare model in PyTorch" in by_onnx.lines()
     bad = Serving(bare, None, 0.1, "PyTorch", load(clients=1, p50=0.04), load(answers=700, errors=1), 10**9, 11 * 10**8)
     assert [met for *_, met in bad.bars()] == [False] * 4
     assert bad.as_dict()["growth"] == pytest.approx(0.1)

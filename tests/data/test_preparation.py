@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.nn import functional as F
 
-from parsecaps.data.preparation import Preparation, Square, dequantise, quantise
+from parsecaps.data.preparation import Preparation, Square, _percentile, dequantise, quantise
 from parsecaps.data.raw_image import RawImage
 from parsecaps.data.reading import read_image, read_mask
 from tests.data.image_files import colour, grey
@@ -171,6 +171,47 @@ def test_any_shape(height: int, width: int, size: int, square: Any) -> None:
     assert image.shape == (1, size, size)
     assert 0 <= float(image.min()) <= float(image.max()) <= 1
     assert preparation.to_original(image[0], (height, width + 1)).shape == (height, width + 1)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.float32])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("scaling", "full_range"), [("range", EIGHT_BIT), ("range", None), ("percentile", EIGHT_BIT)])
+def test_large_images_are_the_same_in_parts(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, channels: int, scaling: Any, full_range: Any
+) -> None:
+    pixels = smooth(301, 222, channels).squeeze().astype(kind)
+    preparation = Preparation(size=56, channels=3, square="stretch", scaling=scaling)
+    whole = preparation.levels(RawImage(pixels, full_range))
+    for at_once in (1, 5_000, 222 * 100):
+        monkeypatch.setattr("parsecaps.data.preparation._AT_ONCE", at_once)
+        assert torch.equal(preparation.levels(RawImage(pixels, full_range)), whole)
+
+
+@pytest.mark.parametrize("shape", [(9000, 2), (2, 9000)])
+def test_a_long_strip_is_never_larger_in_between(monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]) -> None:
+    raw = RawImage(smooth(*shape, 1)[:, :, 0], EIGHT_BIT)
+    preparation = Preparation(size=32, square="stretch")
+    whole = preparation.levels(raw)
+    monkeypatch.setattr("parsecaps.data.preparation._AT_ONCE", 1000)
+    sizes: list[int] = []
+    inner = F.interpolate
+
+    def interpolate(planes: torch.Tensor, *arguments: Any, **options: Any) -> torch.Tensor:
+        found = inner(planes, *arguments, **options)
+        sizes.extend([planes.numel(), found.numel()])
+        return found
+
+    monkeypatch.setattr("parsecaps.data.preparation.F.interpolate", interpolate)
+    assert (preparation.levels(raw).int() - whole.int()).abs().max() <= 1
+    assert max(sizes) <= 9000  # a row, or a column
+
+
+def test_large_percentiles_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr("parsecaps.data.preparation._AT_ONCE", 100)
+    for size in (101, 250, 1000, 4321):
+        for values in (rng.normal(size=size), rng.integers(0, 9, size), rng.integers(0, 65536, size, np.uint16)):
+            assert _percentile(values, 99.5) == pytest.approx(np.percentile(values, 99.5), rel=1e-12)
 
 
 def test_a_map_of_another_size_is_refused() -> None:

@@ -32,5 +32,5 @@ def intervene(tab: Any, settings: dict[str, str]) -> list[float]:
     for concept, setting in settings.items():
         case.get_by_label(f"Set {concept} to", exact=True).select_option(setting)
     chances = json.loads(case.locator(".what-if").get_attribute("data-probabilities"))
-    case.get_by_role("button", name="As seen").click()
+    case.get_by_role("button", name="Back to what the model saw").click()
     return [float(each) for each in chances]

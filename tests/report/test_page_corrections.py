@@ -116,12 +116,19 @@ def test_a_tree_is_open_and_closes_level_by_level(tab: Any, told: list[Explanati
     def shown() -> int:
         return int(figure.locator("circle[role=button]:visible").count())
 
+    def room() -> float:
+        """Between the image and the lowest node that is shown."""
+        lowest = figure.locator("circle[role=button]:visible").last.bounding_box()
+        return float(figure.locator("rect.frame").bounding_box()["y"] - lowest["y"] - lowest["height"] / 2)
+
     counts = [sum(node.level >= level for node in tree.nodes) for level in levels]
     assert max(Counter(node.level for node in tree.nodes).values()) <= 12
     assert shown() == counts[-1]
+    usual = room()
     for count in counts[-2::-1]:
         figure.get_by_text("Close a level").click()
         assert shown() == count
+        assert room() == pytest.approx(usual, abs=2)
     assert figure.get_by_text("Close a level").is_disabled()
     for count in counts[1:]:
         figure.get_by_text("Open the next level").click()

@@ -8,7 +8,6 @@ import typer
 
 from parsecaps.cli.demo import FOLDER
 from parsecaps.cli.output import ConfigFile, DeviceName, Settings, console, one_line_errors
-from parsecaps.cli.progress import free_threads
 
 _TOKEN = "PARSECAPS_TOKEN"
 
@@ -82,8 +81,7 @@ def serve(
     folder = _demo_model() if model is None else model
     with listen(host, port) as listening:
         screen = console()
-        with free_threads():  # as many workers as there are free cores, unless their number is set
-            service = Service(folder, chosen)
+        service = Service(folder, chosen)
 
         def say(address: str) -> None:
             screen.print(f"{folder} at {address}", highlight=False, soft_wrap=True)

@@ -4,9 +4,10 @@ Training, prediction and serving prepare an image by the same numbers and the sa
 result lies on the 256 levels of a byte, so an image from a cache and one prepared on the spot are the same bit for bit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -23,6 +24,7 @@ Square = Literal["pad", "crop", "stretch"]
 Scaling = Literal["range", "percentile"]
 _BRIGHTEST = 99.5
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
+_AT_ONCE = 2**24  # pixels of a large image that are worked on at a time: copies of all of it would not fit in memory
 
 
 class _Box(NamedTuple):
@@ -105,8 +107,9 @@ class Preparation:
             part = _resized(torch.from_numpy(planes).permute(2, 0, 1), target)
         else:
             low, span = self._low_and_span(raw)
-            scaled = (_scaled(planes[:, :, c], low, span) for c in range(planes.shape[2]))
-            part = quantise(torch.cat([_resized(plane[None], target) for plane in scaled]))
+            scale = partial(_scaled, low=low, span=span)
+            each = (planes[None, :, :, c] for c in range(planes.shape[2]))
+            part = quantise(torch.cat([_resized(plane, target, scale) for plane in each]))
         if len(part) > self.channels:
             part = quantise(torch.einsum("chw,c->hw", dequantise(part), torch.tensor(_LUMA)))[None]
         image = part.new_zeros(self.channels, self.size, self.size)
@@ -146,7 +149,7 @@ class Preparation:
         if self.scaling == "range" and raw.full_range is not None:
             low, high = raw.full_range
         else:
-            low, high = float(raw.pixels.min()), float(np.percentile(raw.pixels, _BRIGHTEST))
+            low, high = float(raw.pixels.min()), _percentile(raw.pixels, _BRIGHTEST)
             if raw.pixels.dtype.kind != "f":
                 high = max(high, low + 1)  # one grey level
         return low, high - low
@@ -167,15 +170,47 @@ def dequantise(levels: Tensor) -> Tensor:
     return torch.div(levels, 255)
 
 
-def _scaled(plane: NDArray[Any], low: float, span: float) -> Tensor:
-    """A plane (h, w) with `low` at 0 and `low + span` at 1; without a span all that is above `low` is white."""
-    values = torch.from_numpy(plane.astype(np.float32))
+def _scaled(planes: NDArray[Any], low: float, span: float) -> Tensor:
+    """Planes with `low` at 0 and `low + span` at 1; without a span all that is above `low` is white."""
+    values = torch.from_numpy(planes.astype(np.float32))
     if span <= 0:
         return (values > low).float()
     return values.sub_(low).div_(span).clamp_(0, 1)
 
 
-def _resized(planes: Tensor, box: _Box) -> Tensor:
-    """Planes (c, h, w) at the size of the box."""
-    size = (box.height, box.width)
-    return F.interpolate(planes[None], size, mode="bilinear", antialias=True, align_corners=False)[0]
+def _percentile(pixels: NDArray[Any], percent: float) -> float:
+    """So many percent of the pixels are darker; of a large image only the brighter ones are kept, not a copy."""
+    values = pixels.reshape(-1)
+    if values.size <= _AT_ONCE:
+        return float(np.percentile(values, percent))
+    place = percent / 100 * (values.size - 1)
+    kept, brighter = values.size - int(place), values[:0]
+    for start in range(0, values.size, _AT_ONCE):
+        brighter = np.concatenate([brighter, values[start : start + _AT_ONCE]])
+        if brighter.size > kept:
+            brighter = np.partition(brighter, brighter.size - kept)[-kept:]
+    low, high = np.partition(brighter, (0, 1))[:2].astype(float)
+    return float(low + (high - low) * (place - int(place)))
+
+
+def _resized(planes: Any, box: _Box, scale: Callable[[Any], Tensor] = lambda planes: planes) -> Tensor:
+    """Planes (c, h, w), of torch or of numpy with a `scale` that makes a tensor of them, at the size of the box.
+
+    A large image is narrowed some rows at a time, and then shortened: the same numbers bit for bit, as torch goes the
+    same way. One that has to become wider is shortened first, or it would be larger still in between.
+    """
+    channels, height, width = planes.shape
+    if channels * height * width <= _AT_ONCE:
+        return _interpolated(scale(planes), box.height, box.width)
+    if width < box.width and height > box.height:
+        turned = _Box(box.left, box.top, box.width, box.height)
+        return _resized(planes.swapaxes(1, 2), turned, scale).swapaxes(1, 2)
+    rows = max(1, _AT_ONCE // (channels * width))
+    parts = (planes[:, start : start + rows] for start in range(0, height, rows))
+    narrow = torch.cat([_interpolated(scale(part), part.shape[1], box.width) for part in parts], 1)
+    return _interpolated(narrow, box.height, box.width)
+
+
+def _interpolated(planes: Tensor, height: int, width: int) -> Tensor:
+    """Planes (c, h, w) at this size."""
+    return F.interpolate(planes[None], (height, width), mode="bilinear", antialias=True, align_corners=False)[0]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parsecaps.data.reading import read_image
+from parsecaps.data.reading import prepare_image
 from parsecaps.explain.attribution import MAP_METHODS, ROUTES, check_method
 from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.case_memory import (
@@ -116,11 +116,11 @@ class Explainer:
         traversals: int = 0,
     ) -> Explanation:
         """Explain an image file; regions of the parse trees are also given in its own pixels."""
-        raw = read_image(path, frame)
-        height, width = raw.pixels.shape[:2]
+        prepare = self.bundle.preparation.prepare
+        image, (height, width) = prepare_image(path, frame, lambda raw: (prepare(raw), raw.pixels.shape[:2]))
         source = ImageFile(Path(path), frame)
         return self.explain(
-            self.bundle.preparation.prepare(raw),
+            image,
             name=source.name,
             risk=risk,
             method=method,

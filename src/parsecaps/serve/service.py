@@ -34,13 +34,14 @@ from parsecaps.serve.review_store import ReviewStore
 from parsecaps.serve.runtime import Network, choose_runtime
 from parsecaps.serve.settings import ServeConfig
 from parsecaps.serve.uploads import Spool, Upload, received_files
+from parsecaps.threads import most_threads
 
 S = TypeVar("S")
 T = TypeVar("T")
 _TIDY_SECONDS = 5.0
 _READ_TOGETHER = 8  # files that a thread reads before it hands them over
 _IN_MEMORY = 16  # images of a request that are read at a time
-_BATCH_SIZES = {"torch": 16, "onnx": 4}  # of a batch's time per image, the larger is hardly better
+_BATCH_SIZES = {"torch": 16, "onnx": 8}  # of a batch's time per image, the larger is hardly better
 _FIRST_IMAGE = bytes.fromhex(  # a PNG of 2 x 2 pixels
     "89504e470d0a1a0a0000000d494844520000000200000002080000000057dd52f8"
     "0000000e49444154789c636c60606260000002920084f77ca3580000000049454e44ae426082"
@@ -68,7 +69,7 @@ class Service:
         on_gpu = self.bundle.device.type != "cpu"
         chosen = settings.batch_size
         self.batch_size = chosen if chosen != "auto" else _BATCH_SIZES[self.runtime.name]
-        workers = settings.workers if settings.workers != "auto" else 1 if on_gpu else torch.get_num_threads()
+        workers = settings.workers if settings.workers != "auto" else 1 if on_gpu else most_threads()
         self.batcher: Batcher[Tensor, dict[str, Any]] = Batcher(
             partial(self._answers, self.runtime.network),
             name="model",
