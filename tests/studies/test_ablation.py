@@ -16,7 +16,7 @@ def small(config: Config) -> Config:
 
 @pytest.mark.parametrize("variant", ablation.VARIANTS)
 def test_each_variant_differs_from_the_shipped_one_and_builds(variant: str) -> None:
-    shipped = load_config("demo")
+    shipped = ablation.shipped()
     config = ablation.changed(shipped, variant)
     assert (config == shipped) == (variant == "as_shipped")
     kind = MODELS[config.model.kind]

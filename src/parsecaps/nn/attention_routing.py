@@ -99,7 +99,7 @@ class AttentionClassCaps(CapsuleLayer):
 
     def forward(self, u: Tensor) -> Tensor:
         u = self.dropout(u)
-        by_place = u.reshape(len(u), self.places, self.types, u.shape[2])
+        by_place = u.reshape(u.shape[0], self.places, self.types, u.shape[2])
         by_type = by_place.permute(2, 0, 1, 3).flatten(2)  # (types, B, places * in_dim)
         votes = torch.baddbmm(self.bias.flatten(1).unsqueeze(1), by_type, self.weight.flatten(2))
         votes = votes.view(*votes.shape[:2], *self.bias.shape[1:]).permute(1, 2, 0, 3)  # (B, K, types, d)

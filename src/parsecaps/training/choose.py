@@ -174,7 +174,7 @@ def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int)
     kind = MODELS[model.kind]
     presets = kind.presets
     if model.head != "parallel" and "head" not in kind.settings():
-        raise ValueError(f"model.head is {model.head!r}, but {model.kind} has one way to its classes; leave it out")
+        raise ValueError(f"model.head is {model.head!r}, but {model.kind} has one way to its classes; set model.head=parallel")
     preparation = choosing.config.preparation
     whole = look.longer if preparation.square == "pad" else look.shorter  # of the square that an image becomes
     used = round(whole * preparation.centre)
