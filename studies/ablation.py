@@ -4,7 +4,7 @@
 
 Every variant is the demonstration with the parallel head and one thing changed: many images, each seen a few times, so
 that a part that only slows learning down shows as much as one that limits it. One line of JSON per training, with the
-scores of the test patients; no choice is made by them. A variant whose run folder is there already is not trained again.
+scores of the test patients; no choice is made by them. A variant that has a run folder is not trained again.
 """
 
 import argparse

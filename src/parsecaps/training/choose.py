@@ -174,7 +174,8 @@ def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int)
     kind = MODELS[model.kind]
     presets = kind.presets
     if model.head != "parallel" and "head" not in kind.settings():
-        raise ValueError(f"model.head is {model.head!r}, but {model.kind} has one way to its classes; set model.head=parallel")
+        given = f"model.head is {model.head!r}, but {model.kind} has one way to its classes"
+        raise ValueError(f"{given}; set model.head=parallel")
     preparation = choosing.config.preparation
     whole = look.longer if preparation.square == "pad" else look.shorter  # of the square that an image becomes
     used = round(whole * preparation.centre)
@@ -283,6 +284,8 @@ def _choose_losses(choosing: _Choosing, data: DataSet, train: Sequence[int]) -> 
         return
     if with_concepts and num_concepts:
         losses += ["presentation", "triplet"] if kind.has_capsules else ["presentation"]
+        if config.model.head == "bottleneck" and config.training.intervention_weight:
+            losses.append("intervention")
     if reconstructs(data, train, config):
         losses.append("reconstruction")
     if num_concepts and config.training.diversity_weight and not data.concepts:
