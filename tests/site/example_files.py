@@ -70,8 +70,17 @@ def study(folder: Path) -> None:
 
 def run(name: str) -> Callable[[Path], None]:
     """A trained model in a run folder."""
-    own = {"my-run": "bottleneck", "other-run": "parallel", "parsecaps-demo/run": "parallel"}[name]
+    own = {"my-run": "bottleneck", "other-run": "parallel", "parsecaps-demo/run": "bottleneck"}[name]
     return lambda folder: shutil.copytree(GOLDEN / own, folder / name) and None
+
+
+def demo(folder: Path) -> None:
+    """What the demonstration leaves, with a model of the golden runs and one image."""
+    run("parsecaps-demo/run")(folder)
+    images = folder / "parsecaps-demo" / "images"
+    images.mkdir()
+    image(images)
+    (images / "image.png").rename(images / "melanoma-6.png")
 
 
 MAKERS: dict[str, Callable[[Path], None]] = {
@@ -82,7 +91,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "study": study,
     "my-run": run("my-run"),
     "other-run": run("other-run"),
-    "parsecaps-demo": run("parsecaps-demo/run"),
+    "parsecaps-demo": demo,
 }
 
 

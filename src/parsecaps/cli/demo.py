@@ -37,7 +37,7 @@ def demo(
 
     The page has the scores, and unseen cases with their maps, parse trees and the most similar training cases.
 
-    Takes two to three minutes on two cores, with `--quick` half a minute. The lesions, their seven concepts and the
+    Takes three to four minutes on two cores, with `--quick` half a minute. The lesions, their seven concepts and the
     diagnosis are drawn by rule (docs/phantom.md), so nothing has to be downloaded and everything about them is known.
 
     **Examples**
