@@ -167,11 +167,14 @@ def test_a_pasted_image_is_answered(opened: Any, server: Running) -> None:
 
 
 def test_a_review_by_mouse_and_by_keyboard(opened: Any, reviewing: Running) -> None:
-    opened.route("**/api/model", lambda route: None)  # until the server says so, nothing is promised
-    opened.goto(reviewing.address)
-    assert not opened.locator("#drop").get_by_text("no image is kept").is_visible()
+    held: list[Any] = []
+    opened.route("**/api/model", lambda route: held.append(route))  # a plain method will not do
+    with opened.expect_request("**/api/model"):
+        opened.goto(reviewing.address)
+    assert not opened.locator("#drop").get_by_text("no image is kept").is_visible()  # not until the server says so
+    _until(lambda: opened.evaluate("1") and held)
+    held[0].continue_()
     opened.unroute("**/api/model")
-    opened.goto(reviewing.address)
     opened.locator("#drop").get_by_text("Those that you review are kept").wait_for()
     assert not opened.locator("#drop").get_by_text("no image is kept").is_visible()
     choose(opened, NEVUS, MELANOMA)
