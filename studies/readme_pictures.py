@@ -1,9 +1,10 @@
-"""The pictures of the README: a page of explanations as it looks, and as it is used (needs Chromium).
+"""The pictures of the README and the site: a page of explanations as it looks, and as it is used (needs Chromium).
 
     parsecaps demo --out parsecaps-demo
     python -m studies.readme_pictures parsecaps-demo/index.html --out docs
 
 `explanation.jpg` has the parts of one case beside each other: the diagnosis, the map, the concepts and a parse tree.
+`pictures/parse_tree.jpg` is the parse tree of the diagnosis alone.
 `explanation.webp` is a short animation: choose a case, look at maps, correct a concept, open the parse tree.
 """
 
@@ -78,6 +79,17 @@ def picture(page: Path, out: Path, case_name: str = CASE, concept: str = CONCEPT
     shown.convert("RGB").save(out, quality=88, optimize=True)
 
 
+def parse_tree(page: Path, out: Path, case_name: str = CASE) -> None:
+    """Write the tree of the diagnosis, with every level open."""
+    with browser(900, 900, 1.2) as tab:
+        tab.goto(page.resolve().as_uri())
+        tab.locator(".index button", has_text=case_name).click()
+        tree = tab.locator(".case:not(.closed) .tree:not(.closed)")
+        tree.get_by_role("button", name="Open all").evaluate("e => e.click()")
+        shown = Image.open(io.BytesIO(tree.locator("svg").screenshot()))
+    shown.convert("RGB").save(out, quality=88, optimize=True)
+
+
 class Film:
     """Frames of a page with a cursor drawn into it, and how long each is shown, in milliseconds."""
 
@@ -129,7 +141,7 @@ class Film:
     def save(self, out: Path) -> None:
         """Write the animation."""
         first, *others = self.frames
-        first.save(out, save_all=True, append_images=others, duration=self.durations, loop=0, quality=62, method=6)
+        first.save(out, save_all=True, append_images=others, duration=self.durations, loop=0, quality=56, method=6)
 
 
 def animation(page: Path, out: Path, case_name: str = DOUBTFUL) -> None:
@@ -170,12 +182,14 @@ def animation(page: Path, out: Path, case_name: str = DOUBTFUL) -> None:
 
 
 def main() -> None:
-    """Make both."""
+    """Make all three."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("page", type=Path, help="index.html of parsecaps demo")
     parser.add_argument("--out", type=Path, default=Path("docs"), help="the folder to write to")
     arguments = parser.parse_args()
-    for make, name in ((picture, "explanation.jpg"), (animation, "explanation.webp")):
+    makers = ((picture, "explanation.jpg"), (parse_tree, "pictures/parse_tree.jpg"), (animation, "explanation.webp"))
+    for make, name in makers:
+        (arguments.out / name).parent.mkdir(parents=True, exist_ok=True)
         make(arguments.page, arguments.out / name)
         print(f"{arguments.out / name}: {(arguments.out / name).stat().st_size:,} bytes")
 
