@@ -1,10 +1,12 @@
 """The pictures of the README and the site: a page of explanations as it looks, and as it is used (needs Chromium).
 
     parsecaps demo --out parsecaps-demo
-    python -m studies.readme_pictures parsecaps-demo/index.html --out docs
+    parsecaps serve parsecaps-demo/run --port 8000 &
+    python -m studies.readme_pictures parsecaps-demo/index.html --app http://127.0.0.1:8000 --out docs
 
 `explanation.jpg` has the parts of one case beside each other: the diagnosis, the map, the concepts and a parse tree.
 `pictures/parse_tree.jpg` is the parse tree of the diagnosis alone.
+`app.jpg` is the page of the server with five images, one of them with a corrected concept.
 `explanation.webp` is a short animation: choose a case, look at maps, correct a concept, open the parse tree.
 """
 
@@ -22,6 +24,7 @@ from parsecaps.machine import find_browser
 CASE = "000264"  # a melanoma
 DOUBTFUL = "000244"  # one that is less certain: a corrected concept changes the diagnosis
 CONCEPT = "irregular dots and globules"
+CORRECTED = "atypical pigment network"
 SIDE_BY_SIDE = """
 main, body { max-width: none !important; }
 .case:not(.closed) { display: grid; grid-template-columns: 706px 434px; gap: 12px; width: 1176px; padding: 12px;
@@ -88,6 +91,24 @@ def parse_tree(page: Path, out: Path, case_name: str = CASE) -> None:
         tree.get_by_role("button", name="Open all").evaluate("e => e.click()")
         shown = Image.open(io.BytesIO(tree.locator("svg").screenshot()))
     shown.convert("RGB").save(out, quality=88, optimize=True)
+
+
+def app(address: str, images: Path, out: Path, concept: str = CORRECTED) -> None:
+    """Write the page of a server that has been given images, a concept of the first of them corrected."""
+    with browser(980, 900, 1) as tab:
+        tab.goto(address)
+        tab.locator("#files").set_input_files(sorted(map(str, images.glob("melanoma-*.png")))[:5])
+        tab.get_by_text("5 images, the most").wait_for()
+        case = tab.locator(".case:visible")
+        case.locator(".reasons").get_by_label(f"Presence of {concept}", exact=True).evaluate(
+            "e => { e.value = 0; e.dispatchEvent(new Event('input', { bubbles: true })); }"
+        )
+        end = case.locator(".reasons").bounding_box()
+        height = round(end["y"] + end["height"] + 12)
+        tab.set_viewport_size({"width": 980, "height": height})
+        tab.wait_for_timeout(500)
+        shown = Image.open(io.BytesIO(tab.screenshot()))
+    shown.convert("RGB").save(out, quality=80, optimize=True)
 
 
 class Film:
@@ -182,9 +203,10 @@ def animation(page: Path, out: Path, case_name: str = DOUBTFUL) -> None:
 
 
 def main() -> None:
-    """Make all three."""
+    """Make all of them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("page", type=Path, help="index.html of parsecaps demo")
+    parser.add_argument("--app", metavar="ADDRESS", help="a server of the same model: make app.jpg, too")
     parser.add_argument("--out", type=Path, default=Path("docs"), help="the folder to write to")
     arguments = parser.parse_args()
     makers = ((picture, "explanation.jpg"), (parse_tree, "pictures/parse_tree.jpg"), (animation, "explanation.webp"))
@@ -192,6 +214,8 @@ def main() -> None:
         (arguments.out / name).parent.mkdir(parents=True, exist_ok=True)
         make(arguments.page, arguments.out / name)
         print(f"{arguments.out / name}: {(arguments.out / name).stat().st_size:,} bytes")
+    if arguments.app:
+        app(arguments.app, arguments.page.parent / "images", arguments.out / "app.jpg")
 
 
 if __name__ == "__main__":
