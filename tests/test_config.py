@@ -118,6 +118,16 @@ def test_a_wrong_file_is_one_line(text: str, words: str, tmp_path: Path) -> None
         load_config(tmp_path / "gone.yaml")
 
 
+def test_a_key_of_a_section_that_is_off_says_how_to_turn_it_on(tmp_path: Path) -> None:
+    path = tmp_path / "off.yaml"
+    path.write_text("augmentation: null\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"augmentation is off \(null\) in the file; .*: --set augmentation=\{\}$"):
+        load_config(path, ["augmentation.colour=0.1"])
+    on = load_config(path, ["augmentation={}", "augmentation.colour=0.1"]).augmentation
+    assert on is not None
+    assert on.colour == 0.1
+
+
 def test_the_page_of_settings_names_every_key_and_every_shipped_configuration() -> None:
     tables = settings_page()
     assert [key for key in known_keys() if "." in key and f"| `{key}` |" not in tables] == []

@@ -222,6 +222,8 @@ def _value(text: str, place: str) -> Any:
 def _put(content: dict[str, Any], path: Sequence[str], value: Any, place: str) -> None:
     for name in path[:-1]:
         below = content.setdefault(name, {})
+        if below is None:
+            raise ValueError(f"{place}: {name} is off (null) in the file; turn it on first: --set {name}={{}}")
         if not isinstance(below, dict):
             raise ValueError(f"{place}: {name} is {shown(below)} in the file, not a section; leave one of the two out")
         content = below

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 import hashlib
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -108,6 +109,8 @@ class Service:
         for upload in uploads:
             upload.remove()
         self._tidying = asyncio.create_task(_give_memory_back())
+        gc.collect()
+        gc.freeze()  # else Python walks over all of torch every few seconds, and 32 clients wait twice as long for it
         self.is_started = True
 
     async def stop(self) -> None:
@@ -118,6 +121,7 @@ class Service:
             await asyncio.to_thread(batcher.stop)
         self._explaining.shutdown(wait=False, cancel_futures=True)
         self.spool.close()
+        gc.unfreeze()
 
     @property
     def is_ready(self) -> bool:
