@@ -69,6 +69,27 @@ def test_depthwise_filters_priors_and_small_heads_are_no_linear_maps() -> None:
     assert sum("routing.sparse.value" in name for name in names) == 8
 
 
+@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+def test_biases_scales_and_priors_are_not_decayed_whatever_their_shape(optimizer: OptimizerName) -> None:
+    model = ParseCaps.from_preset("medical", num_classes=3, num_concepts=2, image_size=64)
+    names = {id(weight): name.rpartition(".")[2] for name, weight in model.named_parameters()}
+    decayed: dict[bool, set[str]] = {True: set(), False: set()}
+    for group in Schedule(epochs=1, optimizer=optimizer).build_optimizer(model).param_groups:
+        for weight in group["params"]:
+            name, flat = names[id(weight)], weight.dim() < 2
+            decayed[group["weight_decay"] > 0].add(f"{name} (one number each)" if flat and name == "weight" else name)
+    assert decayed[True] == {"weight", "to_global", "over_dim", "over_capsules"}
+    assert decayed[False] == {
+        "bias",
+        "weight (one number each)",  # of normalisations
+        "prior",
+        "spot",
+        "log_sharpness",
+        "temperature",
+        "scale",
+    }
+
+
 def test_the_momentum_is_a_part_of_the_state() -> None:
     """A resumed run reads it from the checkpoint: `test_resume.py` compares the last bit of such runs."""
     whole, first, second = (nn.Linear(8, 8) for _ in range(3))

@@ -21,7 +21,7 @@ EFFICIENT_PRESETS: dict[str, dict[str, Any]] = {
 
 _LARGE = 48  # from this size on the first convolution halves the image
 _SLOPE = 0.3  # of LeakyReLU, Keras' default
-_INSTANCE_EPSILON = 1e-3  # that of the layer they took
+_EPSILON = 1e-3  # of both normalisations, Keras' default
 
 
 class EfficientCapsNet(ClassCapsuleModel):
@@ -110,5 +110,5 @@ class WholeMapCaps(CapsuleLayer):
 def _activation_and_norm(channels: int, large: bool) -> list[nn.Module]:
     if large:
         # groups of one channel are instance normalisation, whose own layer cannot take an empty batch
-        return [nn.LeakyReLU(_SLOPE), nn.GroupNorm(channels, channels, eps=_INSTANCE_EPSILON)]
-    return [nn.ReLU(), nn.BatchNorm2d(channels)]
+        return [nn.LeakyReLU(_SLOPE), nn.GroupNorm(channels, channels, eps=_EPSILON)]
+    return [nn.ReLU(), nn.BatchNorm2d(channels, eps=_EPSILON)]

@@ -14,6 +14,7 @@ from parsecaps.nn.heads import Bottleneck
 _MOMENTUM = 0.95
 _SGD_MOMENTUM, _RMSPROP_DECAY = 0.9, 0.9  # the usual ones, the second as in Keras, with which it was mostly used
 _AS_LARGE_AS_ADAM = 0.2  # the root mean square of a step of AdamW, so that both share one learning rate
+_UNDECAYED = frozenset({"bias", "prior", "spot"})  # last part of a name; also all that has fewer than two dimensions
 _PRESENCE_RATE = 10.0  # for weights of presences: these are below 1, so a sure diagnosis needs weights of about 10
 _SMALLEST = 8  # a map with fewer rows or columns has no directions worth balancing
 _TO_ONE = (3.4445, -4.7750, 2.0315)  # of the polynomial that drives singular values of (0, 1] to about 1 in five turns
@@ -21,7 +22,9 @@ _TO_ONE = (3.4445, -4.7750, 2.0315)  # of the polynomial that drives singular va
 
 @dataclass(frozen=True)
 class Schedule:
-    """The optimizer and its learning rate: linear warm-up, then a cosine to zero; biases and scales are not decayed.
+    """The optimizer and its learning rate: linear warm-up, then a cosine to zero.
+
+    Biases, scales and the priors of couplings are not decayed, whatever their number of dimensions.
 
     With `schedule="steps"` the rate is multiplied by `decay` every `decay_epochs`, counted from the first step and not
     always whole, until it is `lowest_rate`. AdamW and Muon decay weights beside the step, the others in the gradient.
@@ -64,10 +67,10 @@ class Schedule:
         """The optimizer of all weights of a module, of which those named were taken from other weights."""
         maps = list(linear_maps(module)) if self.optimizer == "muon" else []
         held = {id(weight) for weight in maps}
-        others = [weight for weight in module.parameters() if id(weight) not in held]
+        others = [(name, weight) for name, weight in module.named_parameters() if id(weight) not in held]
         groups: list[dict[str, Any]] = [
-            {"params": [p for p in others if p.dim() >= 2], "weight_decay": self.weight_decay},
-            {"params": [p for p in others if p.dim() < 2], "weight_decay": 0.0},
+            {"params": [p for name, p in others if is_decayed(name, p)], "weight_decay": self.weight_decay},
+            {"params": [p for name, p in others if not is_decayed(name, p)], "weight_decay": 0.0},
         ]
         if maps:
             groups = [{**group, "orthogonal": False} for group in groups]
@@ -89,6 +92,15 @@ class Schedule:
         if self.optimizer == "adam":
             return torch.optim.Adam(groups, lr=rate, fused=True)
         return (Muon if orthogonal else torch.optim.AdamW)(groups, lr=rate, fused=True)
+
+
+def is_decayed(name: str, parameter: Tensor) -> bool:
+    """Whether weight decay acts on a parameter.
+
+    >>> is_decayed("classes.readout.over_dim", torch.ones(8, 4)), is_decayed("classes.readout.bias", torch.ones(2, 4))
+    (True, False)
+    """
+    return parameter.dim() >= 2 and name.rpartition(".")[2] not in _UNDECAYED
 
 
 def _in_two(group: dict[str, Any], others: Collection[int], factor: float) -> list[dict[str, Any]]:
