@@ -11,6 +11,7 @@ from PIL import Image
 from parsecaps.prediction.predictions import Predictions
 from parsecaps.reproduce import TABLES, reproduce, routing
 from parsecaps.reproduce.leak import BY_PATIENT, TWICE, divisions, over_patients
+from parsecaps.reproduce.optimizers import validate
 from parsecaps.reproduce.plan import Request
 from parsecaps.reproduce.timing import Effort
 from parsecaps.run import Run
@@ -42,8 +43,10 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_models_are_compared_on_the_same_cases(compared: Path) -> None:
     cells = compared / "cells/classification-quick"
-    runs = [Run(cells / name) for name in ("PlainCNN", "ParseCaps")]
-    assert runs[0].about["split_hash"] == runs[1].about["split_hash"]
+    names = [f"{model}-{optimizer}" for model in ("PlainCNN", "ParseCaps") for optimizer in ("muon", "usual")]
+    runs = [Run(cells / name) for name in names]
+    assert [run.config.training.optimizer for run in runs] == ["muon", "adamw", "muon", "adamw"]
+    assert len({run.about["split_hash"] for run in runs}) == 1
     before = {run.folder: run.scores_file.stat().st_mtime_ns for run in runs}
     result = reproduce(
         "classification", data=[PHANTOM], models=["ParseCaps", "PlainCNN"], out=compared, callbacks=QUIET
@@ -51,7 +54,12 @@ def test_models_are_compared_on_the_same_cases(compared: Path) -> None:
     assert {run.folder: run.scores_file.stat().st_mtime_ns for run in runs} == before  # nothing is trained again
     stored = look(compared, "classification")
     rows = {row["name"]: row for row in stored["sections"][0]["rows"]}
-    for name, run in zip(("PlainCNN", "ParseCaps"), runs, strict=True):
+    for name, two in (("PlainCNN", runs[:2]), ("ParseCaps", runs[2:])):
+        losses = [validate(run.rows("val"), run)["nll"] for run in two]
+        assert losses[0] != losses[1]
+        run = two[int(np.argmin(losses))]  # the better one on validation, whatever the test part says
+        assert rows[name]["trained"]["validation log loss"] == f"muon {losses[0]:.3f}, usual {losses[1]:.3f}"
+        assert rows[name]["trained"]["optimizer"].startswith(run.config.training.optimizer)
         ours, scored = rows[name]["figures"]["accuracy"], run.scores["accuracy"]
         assert (ours["value"], ours["low"]) == (100 * scored.value, 100 * scored.low)
         assert rows[name]["trained"]["epochs"] == "2, last kept"
@@ -68,7 +76,7 @@ def test_models_are_compared_on_the_same_cases(compared: Path) -> None:
 
 
 def test_runs_on_other_cases_are_refused(compared: Path) -> None:
-    run = Run(compared / "cells/classification-quick/PlainCNN")
+    run = Run(compared / "cells/classification-quick/PlainCNN-muon")
     about = run.about
     run.write_json(run.about_file, about | {"split_hash": "0" * 12})
     try:

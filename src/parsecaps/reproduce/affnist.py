@@ -17,10 +17,11 @@ from parsecaps.prediction.predict import predict_cases
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.report.reproduced_pictures import draw_intervals
 from parsecaps.reproduce.needs import AFFNIST, MNIST, find
+from parsecaps.reproduce.optimizers import BOTH, PREDICTIONS
 from parsecaps.reproduce.plan import Cell, Column, Load, Log, Measured, Request, Scale, Table, Work, choose_columns
 from parsecaps.reproduce.protocol import Cases, share_cases
 from parsecaps.reproduce.published import published
-from parsecaps.reproduce.trained import PREDICTIONS, REFERENCE, Protocol, paired, status_of, trained_with
+from parsecaps.reproduce.trained import REFERENCE, TWO_OPTIMIZERS, Protocol, paired, status_of, trained_with
 from parsecaps.run import Run
 
 CANVAS = 40  # pixels a side
@@ -40,6 +41,7 @@ PROTOCOL = Protocol(
         "hour": Scale(None, CANVAS, test=10_000),
         "full": Scale(100, CANVAS),
     },
+    optimizers=BOTH,
     batch=128,
 )
 _VERSIONS = {"quick": 1, "hour": 1, "full": 32}  # of each test digit, where they are made here
@@ -118,7 +120,10 @@ class AffineDigits(Work):
             self.table.title,
             self.table.paper,
             self.request.budget,
-            ["Equal for all: digits, moves, batches of 128, epochs, averaged weights; the last epoch is kept."],
+            [
+                "Equal for all: digits, moves, batches of 128, epochs, averaged weights; the last epoch is kept.",
+                TWO_OPTIMIZERS,
+            ],
             [Section(tested, measures, rows, about, REFERENCE if tests else "")],
             notes=notes,
             remarks=[f"{printed.source}.", *printed.remarks],

@@ -3,6 +3,7 @@
 from parsecaps.metrics import Scores
 from parsecaps.report.reproduced import Figure, Measure
 from parsecaps.reproduce.needs import CEMRI
+from parsecaps.reproduce.optimizers import BOTH
 from parsecaps.reproduce.plan import Column, Load, Log, Request, Scale, Table, choose_columns
 from parsecaps.reproduce.protocol import Cases
 from parsecaps.reproduce.published import Published, published
@@ -44,6 +45,7 @@ PROTOCOL = Protocol(
         "hour": Scale(None, 72),
         "full": Scale(300, 112),
     },
+    optimizers=BOTH,
 )
 OVERALL = (
     Measure("accuracy", "accuracy"),

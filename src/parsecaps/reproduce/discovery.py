@@ -70,9 +70,7 @@ class Discovered(Table):
         grid = PROTOCOL.cells(request, columns, [cases], log, measure=_measure)
         runs = [grid[cases.name, column.name] for column in columns]
         folders = [request.out / "cells" / cell.name for cell in runs]
-        look = Cell(
-            f"{PROTOCOL.folder(request).name}/look", partial(_look, folders), after=tuple(cell.name for cell in runs)
-        )
+        look = Cell(f"{PROTOCOL.folder(request).name}/look", partial(_look, folders), after=tuple(runs))
         return Prototypes(self, request, columns, cases, runs, look)
 
     def loads(self, request: Request) -> list[Load]:

@@ -15,7 +15,6 @@ from parsecaps.config import Config, TrainingSection
 from parsecaps.data.cache import cache_folder
 from parsecaps.data.files import make_private_folder, write_text
 from parsecaps.reproduce.plan import Load, Log
-from parsecaps.reproduce.protocol import recipe
 from parsecaps.threads import allowed_cores
 from parsecaps.training.build import build_network
 from parsecaps.training.choose import LARGEST_DIGIT
@@ -101,7 +100,7 @@ def _config(load: Load) -> Config:
     size = min(load.size, MODELS[column.kind].largest_image)
     preset = column.preset or ("digits" if size <= LARGEST_DIGIT else "medical")
     concepts = load.concepts if MODELS[column.kind].names_concepts else 0
-    training: dict[str, Any] = {**recipe(column), "epochs": 1, **column.training}
+    training: dict[str, Any] = {"epochs": 1, **column.training}
     return (
         Config()
         .change(

@@ -56,14 +56,14 @@ class Cell:
 
     `name` is its folder below `cells`, with the protocol it belongs to. What `measure` gives of the trained run (or of
     its folder, without a training) is kept there. Cells with the same `cases` must have trained on the same split. It
-    waits for the cells named in `after`.
+    needs the cells in `after`, which are finished first.
     """
 
     name: str
     measure: Callable[[Run], Measured]
     config: Config | None = None
     cases: str = ""
-    after: tuple[str, ...] = ()
+    after: tuple["Cell", ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,14 @@ class Work(ABC):
     """A table that is ready to be filled: its cells, and what they make together."""
 
     cells: Sequence[Cell]
+
+    @property
+    def all_cells(self) -> list[Cell]:
+        """The cells, each preceded by those it needs."""
+        found: dict[str, Cell] = {}
+        for cell in self.cells:
+            found |= {each.name: each for each in (*cell.after, cell)}
+        return list(found.values())
 
     @abstractmethod
     def result(self, measured: Mapping[str, Measured], failed: Mapping[str, str]) -> Reproduced:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from parsecaps.config import Config, load_config, shipped_configs
+from parsecaps.config import Config
 from parsecaps.data.cases import DataSet, Split
 from parsecaps.data.files import make_private_folder, plain_name, write_text
 from parsecaps.data.split_file import Division, write_split
@@ -22,12 +22,6 @@ from parsecaps.training.choose import LARGEST_DIGIT, absolute, look_at
 
 BATCH = 16  # images of a step, for all models
 CEMRI_FOLD = 3  # that is tested, of the author's five
-_OF_A_RECIPE = (  # what a model takes from its own published recipe; all else is the same for all
-    *("optimizer", "learning_rate", "weight_decay", "warm_up_epochs", "schedule", "decay", "decay_epochs"),
-    *("max_grad_norm", "lowest_rate"),
-)
-_OURS = ("ParseCaps", "FlatCaps", "PlainCNN")  # which learn as the package chooses
-_USUAL = {"optimizer": "adamw", "learning_rate": 1e-3}  # what most would take
 # what is switched off for all: it was chosen for ParseCaps, and some losses of others have no use for it
 _PLAIN = {"mixup": 0.0, "consistency_weight": 0.0, "diversity_weight": 0.0}
 
@@ -58,8 +52,8 @@ class Cases:
             rows = self.rows(part)
             return f"{len(rows):,} images of {len({self.data.cases[row].patient for row in rows}):,} patients"
 
-        chosen = f", {len(self.rows('val')):,} images set the temperature" if self.rows("val") else ""
-        return f"{self.name}: {counted('train')} train{chosen}, {counted('test')} test"
+        validated = f", {counted('val')} validate" if self.rows("val") else ""
+        return f"{self.name}: {counted('train')} train{validated}, {counted('test')} test"
 
 
 def share_cases(
@@ -76,7 +70,7 @@ def share_cases(
     if division is None:
         folds = {case.fold for case in data.cases}
         chosen: dict[str, Any] = {"test_fold": (CEMRI_FOLD,)} if CEMRI_FOLD in folds and len(folds) > 1 else {}
-        divided = divide(data, val=0.05, test=0.2, seed=0, **chosen).division
+        divided = divide(data, val=0.15, test=0.2, seed=0, **chosen).division
         division = thin(data, divided, {"train": scale.train, "test": scale.test, "val": scale.test})
     make_private_folder(folder)
     file = (folder / f"split-{name}.csv").resolve()
@@ -143,13 +137,13 @@ def configure(
     column: Column,
     cases: Cases,
     *,
+    optimizer: Mapping[str, Any],
     epochs: int,
     seed: int,
     concepts: bool = False,
     batch: int = BATCH,
-    published: bool = False,
 ) -> Config:
-    """The settings of a model on these cases: those of all, its own losses, and an optimizer (`recipe`)."""
+    """The settings of a model on these cases: those of all, its own losses, and an optimizer."""
     if column.kind not in MODELS:
         raise ValueError(f"there is no model {column.kind!r}; {nearest(column.kind, list(MODELS))}")
     kind = MODELS[column.kind]
@@ -182,7 +176,7 @@ def configure(
             "training",
             **{
                 **_PLAIN,
-                **recipe(column, epochs, batch, published=published),
+                **optimizer,
                 "epochs": epochs,
                 "batch_size": batch,
                 "seed": seed,
@@ -192,30 +186,6 @@ def configure(
         )
     )
     return config.change("training", **column.training)
-
-
-def recipe(column: Column, epochs: int = 1, batch: int = BATCH, *, published: bool = False) -> dict[str, Any]:
-    """How a model learns: as the package chooses for its own, by AdamW for rivals, or as rivals were `published`.
-
-    A published recipe is the optimizer and schedule of a shipped configuration. It is made for hundreds of epochs, and
-    often for weights from ImageNet: in a few epochs from nothing a model would hardly learn by it. Its learning rate
-    was meant for batches of another size: it is scaled by the square root of the ratio, for SGD by the ratio. Steps of
-    the schedule come as often in our epochs as they did in its own.
-    """
-    if column.kind in _OURS:
-        return {}
-    named = {name.replace("-", ""): name for name in shipped_configs()}
-    name = column.recipe or named.get(column.kind.lower(), "")
-    if not published or not name:
-        return dict(_USUAL)
-    section = load_config(name).training
-    found = {key: getattr(section, key) for key in _OF_A_RECIPE if key in section.model_fields_set}
-    if "learning_rate" in found and section.batch_size != "auto":
-        ratio = batch / section.batch_size
-        found["learning_rate"] *= ratio if section.optimizer == "sgd" else ratio**0.5
-    if "decay_epochs" in found and section.epochs != "auto":
-        found["decay_epochs"] *= epochs / section.epochs
-    return found
 
 
 def check_builds(columns: Sequence[Column], configs: Sequence[Config], cases: Cases) -> None:

@@ -19,7 +19,7 @@ from parsecaps.reproduce.classification import COLUMNS, PROTOCOL
 from parsecaps.reproduce.needs import CEMRI
 from parsecaps.reproduce.plan import Cell, Column, Load, Log, Measured, Request, Table, Work, choose_columns
 from parsecaps.reproduce.protocol import Cases
-from parsecaps.reproduce.trained import EQUAL, one_set, status_of, trained_with, usual_notes
+from parsecaps.reproduce.trained import EQUAL, TWO_OPTIMIZERS, one_set, status_of, trained_with, usual_notes
 from parsecaps.run import Run
 
 IMAGES = 64
@@ -86,7 +86,7 @@ class Similarities(Work):
             self.table.title,
             self.table.paper,
             self.request.budget,
-            [*EQUAL, "The trainings are those of `parsecaps reproduce classification`."],
+            [*EQUAL, TWO_OPTIMIZERS, "The trainings are those of `parsecaps reproduce classification`."],
             [Section("Mean similarity", MEASURES, rows, self.on.describe())],
             notes=[
                 *usual_notes(self.request, [self.on])[:1],

@@ -31,6 +31,7 @@ COLUMNS = tuple(
 PROTOCOL = Protocol(
     "routing",
     {"quick": Scale(1, 28, train=3000, test=1000), "hour": Scale(None, 28), "full": Scale(100, 28)},
+    optimizers=("usual",),
     batch=128,
 )
 _EFFORTS = {"quick": QUICK, "hour": Effort(), "full": Effort(rounds=10, seconds=20.0)}

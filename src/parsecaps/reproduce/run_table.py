@@ -55,16 +55,16 @@ def _finish(work: Work, store: CellStore, request: Request, callbacks: Callbacks
     result = write_table(work, store, request, failed)
     while True:
         tried = False
-        for number, cell in enumerate(work.cells, 1):
-            if store.kept(cell) is not None or cell.name in failed or not _ready(cell, work, store):
+        for number, cell in enumerate(work.all_cells, 1):
+            if store.kept(cell) is not None or cell.name in failed or not _ready(cell, store):
                 continue
             with store.taken(cell) as mine:
                 if not mine or store.kept(cell) is not None:
                     continue
                 tried = True
-                callbacks.log(f"cell {number} of {len(work.cells)}: {cell.name}")
+                callbacks.log(f"cell {number} of {len(work.all_cells)}: {cell.name}")
                 try:
-                    store.finish(cell, work.cells, callbacks)
+                    store.finish(cell, work.all_cells, callbacks)
                 except KeyboardInterrupt as stopped:
                     raise type(stopped)(f"stopped in {cell.name}; go on with the same command") from None
                 except Exception as error:  # of any kind: the other cells can still be done
@@ -73,23 +73,23 @@ def _finish(work: Work, store: CellStore, request: Request, callbacks: Callbacks
             result = write_table(work, store, request, failed)
         if not tried:
             break
-    left = [cell for cell in work.cells if store.kept(cell) is None and cell.name not in failed]
-    others = [cell.name for cell in left if not set(cell.after) & set(failed)]
+    left = [cell for cell in work.all_cells if store.kept(cell) is None and cell.name not in failed]
+    others = [cell.name for cell in left if not {each.name for each in cell.after} & set(failed)]
     if others:
         callbacks.log(f"other processes are at {', '.join(others)}; whoever is last writes the whole table")
     return result
 
 
-def _ready(cell: Cell, work: Work, store: CellStore) -> bool:
-    """Whether all that a cell waits for is finished."""
-    return all(store.kept(each) is not None for each in work.cells if each.name in cell.after)
+def _ready(cell: Cell, store: CellStore) -> bool:
+    """Whether all that a cell needs is finished."""
+    return all(store.kept(each) is not None for each in cell.after)
 
 
 def write_table(work: Work, store: CellStore, request: Request, failed: dict[str, str]) -> Reproduced:
     """Write the table and its picture as far as they are there, one process at a time."""
     make_private_folder(request.out)
     with FileLock(request.out / f".{store.table}.lock", mode=0o600):
-        measured = store.measured(work.cells)
+        measured = store.measured(work.all_cells)
         result = replace(work.result(measured, failed), machine=machine())
         if measured:
             picture = request.out / f"{store.table}.png"

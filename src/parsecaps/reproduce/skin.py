@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from parsecaps.metrics import Scores
 from parsecaps.report.reproduced import Figure, Measure
 from parsecaps.reproduce.needs import DERM7PT, PH2, PH2D7, Need, choose_data
+from parsecaps.reproduce.optimizers import BOTH
 from parsecaps.reproduce.plan import Column, Load, Log, Request, Scale, Table, choose_columns
 from parsecaps.reproduce.protocol import Cases, share_cases
 from parsecaps.reproduce.published import published
@@ -32,6 +33,7 @@ PROTOCOL = Protocol(
     "skin",
     {"quick": Scale(2, 72, train=200, test=150), "hour": Scale(None, 72), "full": Scale(300, 112)},
     concepts=True,
+    optimizers=BOTH,
 )
 MEASURES = (
     Measure("accuracy", "accuracy"),

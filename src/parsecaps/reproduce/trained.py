@@ -15,6 +15,7 @@ from parsecaps.prediction.predictions import Predictions
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.report.reproduced_pictures import draw_intervals
 from parsecaps.reproduce.needs import Need, choose_data
+from parsecaps.reproduce.optimizers import PREDICTIONS, measure_best, optimizers
 from parsecaps.reproduce.pace import duration, epochs_in_an_hour
 from parsecaps.reproduce.plan import Cell, Column, Load, Log, Measured, Request, Scale, Table, Work
 from parsecaps.reproduce.protocol import BATCH, Cases, check_builds, configure, settle, settled, share_cases
@@ -22,7 +23,6 @@ from parsecaps.reproduce.published import Published
 from parsecaps.run import Run
 
 REFERENCE = "ParseCaps"
-PREDICTIONS = "predictions.npz"
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,14 @@ class Protocol:
     """Equal terms of several models: a name, by which cells are kept, and how much at which budget.
 
     Tables of the same protocol share their trainings. `most` epochs are those of the paper, in full. `concepts` says
-    whether models learn the concepts of the data.
+    whether models learn the concepts of the data. With two `optimizers`, each model is trained by both, and the
+    validation part chooses between the two runs; variants of one network share one.
     """
 
     name: str
     scales: Mapping[str, Scale]
     concepts: bool = False
+    optimizers: Sequence[str] = ("muon",)
     batch: int = BATCH
 
     def scale(self, request: Request) -> Scale:
@@ -64,18 +66,35 @@ class Protocol:
         """A cell for each column on each set, by the names of both; epochs are settled, and all models can be built."""
         built = [column for column in columns if column.kind]
         for cases in sets:  # before epochs are timed: what cannot be built cannot be timed
-            first = [change(self._config(column, cases, 1, request)) for column in built]
+            first = [change(self._configs(column, cases, 1, request)[self.optimizers[0]]) for column in built]
             check_builds(built, first, cases)
         epochs = self._epochs(request, built, sets, log)
         found = {}
         for cases in sets:
             for column in built:
-                config = change(self._config(column, cases, epochs, request))
                 own = re.sub(r"\W+", "-", column.name).strip("-")
                 name = f"{self.folder(request).name}/{own if len(sets) == 1 else f'{cases.name}-{own}'}"
                 how = partial(measure or _keep_test, cases)
-                found[cases.name, column.name] = Cell(name, how, config, str(cases.split_file))
+                configs = {key: change(each) for key, each in self._configs(column, cases, epochs, request).items()}
+                found[cases.name, column.name] = self._cell(request, cases, name, configs, how)
         return found
+
+    def _cell(
+        self,
+        request: Request,
+        cases: Cases,
+        name: str,
+        configs: Mapping[str, Config],
+        measure: Callable[[Run], Measured],
+    ) -> Cell:
+        """One training that is measured, or one for each optimizer, of which the best is measured."""
+        if len(configs) == 1:
+            [config] = configs.values()
+            return Cell(name, measure, config, str(cases.split_file))
+        trials = {key: Cell(f"{name}-{key}", _nothing, each, str(cases.split_file)) for key, each in configs.items()}
+        folders = {key: request.out / "cells" / each.name for key, each in trials.items()}
+        best = partial(measure_best, measure, cases.rows("val"), folders)
+        return Cell(name, best, after=tuple(trials.values()))
 
     def loads(self, request: Request, columns: Sequence[Column], needs: Sequence[Need]) -> list[Load]:
         """What training these columns on data of the usual size takes."""
@@ -93,18 +112,25 @@ class Protocol:
             for need in needs
             for column in columns
             if column.kind
+            for _ in self.optimizers
         ]
 
-    def _config(self, column: Column, cases: Cases, epochs: int, request: Request) -> Config:
-        return configure(
-            column,
-            cases,
-            epochs=epochs,
-            seed=request.seed,
-            concepts=self.concepts,
-            batch=self.batch,
-            published=request.budget == "full",
-        )
+    def _configs(self, column: Column, cases: Cases, epochs: int, request: Request) -> dict[str, Config]:
+        """The configuration of a model by the name of its optimizer."""
+        published = request.budget == "full"
+        known = optimizers(column, epochs=epochs, batch=self.batch, published=published)
+        return {
+            name: configure(
+                column,
+                cases,
+                optimizer=known[name],
+                epochs=epochs,
+                seed=request.seed,
+                concepts=self.concepts,
+                batch=self.batch,
+            )
+            for name in self.optimizers
+        }
 
     def _epochs(self, request: Request, columns: Sequence[Column], sets: Sequence[Cases], log: Log) -> int:
         """Those of the budget, or as many as fit into an hour here, once settled for all processes."""
@@ -124,6 +150,7 @@ class Protocol:
                 )
                 for cases in sets
                 for column in columns
+                for _ in self.optimizers
             ]
             epochs = epochs_in_an_hour(loads, self.most, log)
             log(f"{epochs} epochs for each, so that all take about an hour here")
@@ -140,6 +167,11 @@ def one_set(protocol: Protocol, request: Request, needs: Sequence[Need], table: 
 
 def _keep_test(cases: Cases, run: Run) -> Measured:
     return keep_scores(run, cases.rows("test"))
+
+
+def _nothing(run: Run) -> Measured:
+    """What is kept of a trial, which is measured only if it is the best."""
+    return {}
 
 
 def keep_scores(run: Run, rows: Sequence[int]) -> Measured:
@@ -248,12 +280,15 @@ def model_rows(
     return rows
 
 
+TWO_OPTIMIZERS = (
+    "Each model is trained twice: by Muon at 0.0015, and by AdamW at 0.001 or, in the full budget, by its published "
+    "recipe. The run with the lower log loss on the validation patients stands in the table."
+)
 Figures = Callable[[Cases, Column, Scores | None], Mapping[str, Figure]]
 EQUAL = (
     "By patient, the same cases for all models, one seed; 95 % intervals and tests are over patients.",
-    "Equal for all: images, augmentation, batches, epochs, averaged weights; the last epoch is kept, so that nothing "
-    "is chosen by the test part. Each has its published loss; rivals learn by AdamW, in the full budget by their "
-    "published recipe.",
+    "Equal for all: images, augmentation, batches, epochs, averaged weights; the last epoch is kept. Each model has "
+    "its published loss.",
 )
 
 
@@ -302,7 +337,7 @@ class TrainedModels(Work):
             self.table.title,
             self.table.paper,
             self.request.budget,
-            EQUAL,
+            [*EQUAL, *([TWO_OPTIMIZERS] if any(cell.after for cell in self.cells) else [])],
             sections,
             notes=[*usual_notes(self.request, self.sets), *self.notes],
             remarks=[f"{printed.source}.", *printed.remarks] if printed.rows else [],
