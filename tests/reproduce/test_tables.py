@@ -154,7 +154,7 @@ def test_digits_are_tested_changed_and_unchanged(tmp_path: Path) -> None:
     assert row["figures"]["affnist"]["published"] == 66.0
     assert stored["sections"][0]["title"] == "affNIST-like"
     assert stored["notes"][0].startswith("affNIST-like, made from MNIST; not the original affNIST")
-    config = Run(tmp_path / "out/cells/affnist-quick/PlainCNN").config
+    config = Run(tmp_path / "out/cells/affnist-quick/PlainCNN-muon").config
     assert config.augmentation.padding == 6
     assert config.augmentation.rotation == 0
     assert config.training.batch_size <= 128

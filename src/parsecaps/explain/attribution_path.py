@@ -1,17 +1,22 @@
 """Attribution along a path: from a picture with nothing in it to this one, every route credited with what it brought.
 
-The primary capsules go in small steps from those of a neutral image to those of the image, and every cell chooses
-anew at each step. As the message of a child to a parent changes, the presence changes by the gradient times that
-change. Summed over the steps these add up, in each cell, to the whole difference between the two presences, with what
-each child was chosen for and what it then said both on its account. With the couplings kept as they were, the choices
-would count for nothing, and concepts that are told apart by them would not be found.
+The primary capsules move from those of a neutral image to those of the image, and every cell chooses anew at each point
+of the way. As the message of a child to a parent changes, the presence changes by the gradient times that change. The
+integral over the path is, in each cell, the whole difference between the two presences, with what each child was chosen
+for and what it then said both on its account. With the couplings kept as they were, the choices would count for
+nothing, and concepts that are told apart by them would not be found.
+
+The integral is taken by panels of three points, through which gradients and messages are parabolas. Panels are short
+where the outputs bend (`place_panels`). What the shares of a target leave of its change is its residual: it is known,
+and where it exceeds `TOLERANCE` a path with more panels takes over.
 """
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from einops import rearrange
+from einops import einsum, rearrange
 from torch import Tensor
 
 from parsecaps.explain.trace import Target, Trace, neutral_image
@@ -19,12 +24,19 @@ from parsecaps.functional.exporting import is_exporting
 from parsecaps.nn.heads import Bottleneck
 from parsecaps.nn.recorder import record_stages
 
-STEPS = 8
+PANELS = 12
+TOLERANCE = 0.02  # of a target's change
+_SMALL_CHANGE = 0.5  # a change below this counts as this
+_REFINEMENTS = 3  # each doubles the panels
+_SCAN = 33  # points at which the outputs are looked at to place the panels
+_EVEN = 0.02  # of the panels' density is the same everywhere
+# the integral of l_j times the derivative of l_k over one panel, for the parabolas l through its three points
+_PANEL = ((-1 / 2, 2 / 3, -1 / 6), (-2 / 3, 0.0, 2 / 3), (1 / 6, -2 / 3, 1 / 2))
 
 
 @dataclass(frozen=True, eq=False)
 class LeafAttribution:
-    """What each primary capsule brought to one target; sums to `after - before` but for the size of the steps.
+    """What each primary capsule brought to one target; sums to `after - before` up to the residual.
 
     Shapes:
         - relevance: (B, n_1)
@@ -39,55 +51,76 @@ class LeafAttribution:
 
 
 class AttributionPath:
-    """The path of one trace: run once, with a graph, and read by maps and trees for any number of targets.
+    """The path of one trace, read by maps and trees for any number of targets.
 
-    The points of the path lie one after the other in one batch: ((steps + 1) * B, ...).
+    Its points lie one after the other in one batch, (points * B, ...), and were run once, with a graph.
     """
 
-    def __init__(self, trace: Trace, steps: int = STEPS) -> None:
-        self.trace, self.points = trace, steps + 1
+    def __init__(self, trace: Trace, panels: int = PANELS, refinements: int = _REFINEMENTS) -> None:
+        self.trace, self.panels = trace, panels
+        self.points = 2 * panels + 1
+        self.refinements = 0 if is_exporting() else refinements  # an exported graph is the same for all images
         with torch.no_grad():
-            start = trace.leaves(neutral_image(trace.image))
-            parts = torch.linspace(0, 1, self.points, dtype=start.dtype, device=start.device).view(-1, 1, 1, 1)
-            leaves = (start + parts * (trace.layers[0] - start)).flatten(0, 1)
+            self.start = trace.leaves(neutral_image(trace.image))
+            self.parts = place_panels(self._scan(), panels)  # (points, B)
+            leaves = self._at(self.parts)
         self.leaves = leaves.requires_grad_()
         with torch.enable_grad(), record_stages(trace.tower) as cells:
             self.values = trace.read_out(trace.tower(self.leaves))
         self.cells = tuple(cells)
         self._gradients: dict[Target, tuple[Tensor, ...]] = {}
 
+    @cached_property
+    def finer(self) -> "AttributionPath":
+        """The same path with twice as many panels."""
+        return AttributionPath(self.trace, 2 * self.panels, self.refinements - 1)
+
     def leaf_attribution(self, target: Target) -> LeafAttribution:
         """What each primary capsule brought."""
-        gradient = self._by_point(self.gradients(target)[0])  # (points, B, n, d)
-        direction = (gradient[1:] + gradient[:-1]).mean(0) / 2
-        leaves, values = (self._by_point(x) for x in (self.leaves, self._value(target)))
+        path = self._fine_enough(target)
+        gradient, leaves = path._by_point(path._gradients[target][0]), path._by_point(path.leaves)
+        direction = einsum(path.integral.mT @ path.parts, gradient, "s b, s b n d -> b n d")
         relevance = (direction * (leaves[-1] - leaves[0])).sum(-1)
+        values = path._by_point(path._value(target))
         return LeafAttribution(relevance, direction, values[0], values[-1])
 
     @torch.no_grad()
     def route_relevance(self, target: Target) -> tuple[tuple[Tensor, ...], ...]:
         """What each child brought to each parent, for each cell by its ways, in the form that the messages are kept in.
 
-        The sum over the steps of `g (m_s+1 - m_s)`, with g the mean of the gradients at both points, is written as one
-        sum over the points: each message is measured once, along the difference of the g before and behind it.
+        The integral of the gradient times the change of a message is a double sum over the points, in which each
+        message is measured once, along the gradients that it meets.
         """
-        return self.relevance_by(self.gradients(target))
+        path = self._fine_enough(target)
+        return path.relevance_by(path._gradients[target])
 
     def relevance_by(self, gradients: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], ...]:
-        """`route_relevance` of the target whose `gradients` these are."""
+        """`route_relevance` of the target whose `gradients` these are, on this path."""
         remaining = iter(gradients[1:])
-        found = []
-        for cell in self.cells:
-            ways = []
-            for way in cell.ways:
-                gradient = self._by_point(next(remaining))
-                between = (gradient[1:] + gradient[:-1]) / 2
-                nothing = torch.zeros_like(between[:1])
-                direction = torch.cat([nothing, between]) - torch.cat([between, nothing])
-                along = way.messages.along(direction.flatten(0, 1))
-                ways.append(self._by_point(along).sum(0))
-            found.append(tuple(ways))
-        return tuple(found)
+        return tuple(
+            tuple(
+                self._by_point(way.messages.along(self._met(next(remaining)).flatten(0, 1))).sum(0) for way in cell.ways
+            )
+            for cell in self.cells
+        )
+
+    @torch.no_grad()
+    def residual(self, target: Target) -> Tensor:
+        """What the shares of the worst layer miss of the change of a target, as a part of that change: (B,).
+
+        A change below 0.5 counts as 0.5: two hundredths of it is 0.01.
+        """
+        path = self._fine_enough(target)
+        return path.residual_by(path._gradients[target], path._by_point(path._value(target)))
+
+    def residual_by(self, gradients: Sequence[Tensor], values: Tensor) -> Tensor:
+        """`residual` of the target with these `gradients` and `values` (points, B), on this path."""
+        change = values[-1] - values[0]
+        layers = [[self.leaves], *([way.total for way in cell.ways] for cell in self.cells)]
+        remaining = iter(gradients)
+        sums = [sum((self._met(next(remaining)) * self._by_point(x)).sum((0, 2, 3)) for x in layer) for layer in layers]
+        missed = (torch.stack([each for each in sums if isinstance(each, Tensor)]) - change).abs().amax(0)
+        return missed / change.abs().clamp_min(_SMALL_CHANGE)
 
     def gradients(self, target: Target) -> tuple[Tensor, ...]:
         """The gradients of a target at the leaves and at the sum of each way of each cell, at all points."""
@@ -98,6 +131,7 @@ class AttributionPath:
         """Find the gradients of several targets at once, which costs less than one target after the other.
 
         Where concepts alone decide, those of a class are a weighted sum of those of the concepts, if these are found.
+        Targets whose residual is too large here are found on the finer path too.
         """
         wanted = [target for target in dict.fromkeys(targets) if target not in self._gradients]
         found = {*self._gradients, *wanted}
@@ -107,6 +141,21 @@ class AttributionPath:
         for target, weights in sums.items():
             parts = [[weight * g for g in self._gradients[concept]] for concept, weight in weights.items()]
             self._gradients[target] = tuple(torch.stack(each).sum(0) for each in zip(*parts, strict=True))
+        if rough := [target for target in targets if not self._suffices(target)]:
+            self.finer.find_gradients(rough)
+
+    def _fine_enough(self, target: Target) -> "AttributionPath":
+        """The coarsest path on which the shares of a target add up, or the finest."""
+        self.find_gradients([target])
+        return self if self._suffices(target) else self.finer._fine_enough(target)
+
+    @torch.no_grad()
+    def _suffices(self, target: Target) -> bool:
+        """Whether the shares of a target whose gradients are found add up, or there is no finer path."""
+        if not self.refinements:
+            return True
+        values = self._by_point(self._value(target))
+        return bool((self.residual_by(self._gradients[target], values) <= TOLERANCE).all())
 
     def _backward(self, targets: Sequence[Target]) -> list[tuple[Tensor, ...]]:
         """One backward pass for all targets down to the first cell, whose windows are large: there one for each."""
@@ -131,6 +180,29 @@ class AttributionPath:
         concepts = {Target("concepts", j): weight for j, weight in enumerate(weights)}
         return concepts if all(concept in found for concept in concepts) else None
 
+    @cached_property
+    def integral(self) -> Tensor:
+        """(points, points): the integral of `g dx` is the sum over j and k of `integral[j, k] g_j x_k`."""
+        matrix = torch.zeros(self.points, self.points, dtype=torch.float64)
+        for first in range(0, self.points - 1, 2):
+            matrix[first : first + 3, first : first + 3] += torch.tensor(_PANEL, dtype=torch.float64)
+        return matrix.to(self.leaves)
+
+    def _met(self, gradient: Tensor) -> Tensor:
+        """The gradients that what passes at each point meets: (points * B, ...) -> (points, B, ...)."""
+        return torch.tensordot(self.integral.mT, self._by_point(gradient), 1)
+
+    def _scan(self) -> Tensor:
+        """All presences and logits at points of equal distances, as parts of what may be missed: (points, B, values)."""
+        even = torch.linspace(0, 1, _SCAN, dtype=self.start.dtype, device=self.start.device)
+        found = self.trace.read_out(self.trace.tower(self._at(even.unsqueeze(1))))
+        values = rearrange(torch.cat(list(found.values()), 1), "(s b) v -> s b v", s=_SCAN)
+        return values / (TOLERANCE * (values[-1] - values[0]).abs().clamp_min(_SMALL_CHANGE))
+
+    def _at(self, parts: Tensor) -> Tensor:
+        """The leaves at these parts (S, B or 1) of the path: (S * B, n_1, d_1)."""
+        return (self.start + parts[..., None, None] * (self.trace.layers[0] - self.start)).flatten(0, 1)
+
     def _value(self, target: Target) -> Tensor:
         """The presence or logit at all points: (points * B,)."""
         if target.about not in self.values:
@@ -143,6 +215,33 @@ class AttributionPath:
 
     def _by_point(self, x: Tensor) -> Tensor:
         return rearrange(x.detach(), "(s b) ... -> s b ...", s=self.points)
+
+
+def place_panels(values: Tensor, panels: int) -> Tensor:
+    """Ends and middles of panels on [0, 1], shorter where values bend.
+
+    The density is the square root of the second difference: so panels miss about the same, where a third derivative
+    jumps or a choice sets in. Between the points that were looked at, the share of panels grows linearly.
+
+    Shapes:
+        - values: (S, B, V) at points of equal distances
+        - output: (2 * panels + 1, B), from 0 to 1
+
+    >>> place_panels(torch.zeros(5, 1, 1), 2).flatten()
+    tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
+    """
+    intervals = len(values) - 1
+    bend = (values[2:] - 2 * values[1:-1] + values[:-2]).abs().amax(-1)  # (S - 2, B), at inner points
+    bend = torch.cat([bend[:1], bend, bend[-1:]])
+    bend = (bend[1:] + bend[:-1]) / 2  # of intervals
+    density = (bend + _EVEN * bend.mean(0) + 1e-6).sqrt()
+    reached = (density.cumsum(0) / density.sum(0)).unsqueeze(0)  # (1, S - 1, B), at the ends of the intervals
+    gained = density / density.sum(0)
+    wanted = torch.linspace(0, 1, panels + 1).to(values)[1:-1, None, None]
+    inner = ((wanted - reached + gained) / gained).clamp(0, 1).sum(1) / intervals  # (panels - 1, B)
+    ends = torch.cat([torch.zeros_like(gained[:1]), inner, torch.ones_like(gained[:1])])
+    middles = (ends[1:] + ends[:-1]) / 2
+    return torch.cat([torch.stack([ends[:-1], middles], 1).flatten(0, 1), ends[-1:]])
 
 
 def _gradients_at(inputs: Sequence[Tensor], outputs: Tensor, each: Tensor) -> tuple[Tensor, ...]:
