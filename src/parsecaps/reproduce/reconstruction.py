@@ -10,6 +10,7 @@ from torch import Tensor
 
 from parsecaps.data.files import write_binary
 from parsecaps.metrics import Score, means
+from parsecaps.metrics.bootstrap import POSITIVE
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.prediction.predictions import group_numbers
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
@@ -147,7 +148,7 @@ def _measure(cases: Cases, run: Run) -> Measured:
         batch, drawn = _draw(model, np.array(run.prepared.images[rows[start : start + 32]]))
         errors.append((drawn - batch).square().mean((1, 2, 3)).double().numpy())
     group = group_numbers([run.data.cases[row].patient for row in rows])
-    [error] = means(np.concatenate(errors)[:, None], group, resamples=1000, seed=0).scores()
+    [error] = means(np.concatenate(errors)[:, None], group, bounds=POSITIVE, resamples=1000, seed=0).scores()
     pictures = _draw(model, image)[1].clamp(0, 1).mul(255).round().byte().numpy()
     with write_binary(run.folder / _PICTURES, private=True) as file:
         np.savez_compressed(file, image=image, drawn=pictures)
