@@ -109,6 +109,14 @@ def test_the_mean_over_columns_and_the_ratio(values: np.ndarray) -> None:
     assert ratio.bounds == POSITIVE
 
 
+def test_a_mean_over_columns_has_the_patients_of_all_of_them() -> None:
+    values = np.full((12, 2), np.nan)
+    values[:6, 0], values[6:, 1] = np.arange(6) / 6, np.arange(6) / 6
+    found = means(values, np.arange(12), resamples=60)
+    assert found.patients.tolist() == [6, 6]
+    assert (found.mean().low, found.mean().high) == interval(found.value.mean(), found.draws.mean(0), 12)
+
+
 def test_a_mean_over_nothing_has_no_score() -> None:
     values = np.full((4, 2), np.nan)
     values[:2, 1] = 0.25

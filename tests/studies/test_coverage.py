@@ -20,3 +20,5 @@ def test_a_truth_that_intervals_hold_and_a_table(capsys: pytest.CaptureFixture[s
     main(["--patients", "8", "--trials", "2", "--resamples", "20"])
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("  accuracy") for line in lines) == 2
+    main(["--sets", "--patients", "20", "--trials", "2"])
+    assert "20 patients, sets with the class: nothing fitted 9" in capsys.readouterr().out

@@ -159,13 +159,14 @@ class Means:
 
     Shapes:
         - value: (K,), NaN where no case counts; draws: (K, R)
-        - n, patients: (K,), the cases that count, and how many patients these are of
+        - n, patients: (K,), the cases that count, and how many patients these are of; `all_patients` of any column
     """
 
     value: np.ndarray
     draws: np.ndarray
     n: np.ndarray
     patients: np.ndarray
+    all_patients: int
     bounds: Bounds
 
     def scores(self) -> list[Score]:
@@ -178,15 +179,14 @@ class Means:
         there = ~np.isnan(self.value)
         if not there.any():
             return Score(None, None, None, 0)
-        draws, patients = mean_of_defined(self.draws[there]), self.patients[there].max()
-        n = int(self.n[there].sum())
-        return Score.of(self.value[there].mean(), draws, n, patients=patients, bounds=self.bounds)
+        draws, n = mean_of_defined(self.draws[there]), int(self.n[there].sum())
+        return Score.of(self.value[there].mean(), draws, n, patients=self.all_patients, bounds=self.bounds)
 
     def over(self, other: "Means") -> "Means":
         """The ratio of these shares to others of the same cases; NaN where the other is 0."""
         with np.errstate(divide="ignore", invalid="ignore"):
             value, draws = self.value / other.value, self.draws / other.draws
-        return Means(_finite(value), _finite(draws), self.n, self.patients, POSITIVE)
+        return Means(_finite(value), _finite(draws), self.n, self.patients, self.all_patients, POSITIVE)
 
 
 def means(
@@ -215,6 +215,7 @@ def means(
         draws=np.concatenate(blocks, axis=1) if blocks else np.empty((values.shape[1], 0)),
         n=known.sum(0),
         patients=np.array([count_patients(group, column) for column in known.T], dtype=np.int64),
+        all_patients=count_patients(group, known.any(1)),
         bounds=bounds,
     )
 

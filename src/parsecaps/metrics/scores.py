@@ -26,7 +26,7 @@ _RENAMED = {"steadiness": "consistency"}  # scores of version 0.1
 class SetScores:
     """What prediction sets do at one risk, over images with known labels: the scores of the part `sets` of `METRICS`.
 
-    The promise is a coverage of at least `1 - risk`. `notes` say why every image abstains, where it does.
+    The aim is a coverage of at least `1 - risk`. `notes` say why every image abstains, where it does.
     """
 
     risk: float
