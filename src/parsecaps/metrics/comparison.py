@@ -186,7 +186,7 @@ def paired_differences(
             b,
             np.concatenate(blocks) if blocks else np.empty(0),
             cases[0].patients(metric.counted(cases[0])),
-            bounds=(-metric.bounds[1], metric.bounds[1]),
+            bounds=(metric.bounds[0] - metric.bounds[1], metric.bounds[1] - metric.bounds[0]),
             means=metric.means(cases[0]),
         )
     return found
