@@ -65,6 +65,12 @@ def test_an_interval_stays_within_its_bounds_and_has_its_value(bounds: tuple[flo
             assert value - 1e-12 <= high <= bounds[1]
 
 
+def test_a_score_beyond_its_bounds_is_refused_unless_it_is_rounding() -> None:
+    assert interval(1 + 1e-7, np.full(9, 1 + 1e-7), 5) == interval(1.0, np.ones(9), 5)
+    with pytest.raises(ValueError, match=r"a score of -0\.2 is not from 0 to 1; give the bounds that it has"):
+        interval(-0.2, np.linspace(-0.3, 0, 9), 5)
+
+
 def test_all_right_leaves_room_for_doubt() -> None:
     for patients in (2, 5, 50):
         exact = stats.binomtest(patients, patients).proportion_ci(0.95, "exact")

@@ -16,8 +16,9 @@ from scipy.stats import t as student_t
 Bounds = tuple[float, float]  # the lowest and the highest value of a score
 SHARE, SIGNED_SHARE, POSITIVE = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf)
 FEW_PATIENTS = 50  # below, some intervals hold the truth less often than they say (`studies.coverage`)
-_NORMAL = 1.96  # what Student's t tends to with many patients
+_NORMAL = 1.96  # Student's t with many patients
 _LARGEST = 700.0  # exponent
+_ROUNDING = 1e-5  # by which a score of float32 may be beyond its bounds
 _CELLS = 1_000_000  # of a block of weights: 8 MB, whatever the number of cases
 
 
@@ -74,20 +75,18 @@ def interval(
     >>> round(low, 3), high
     (0.832, 1.0)
     """
-    defined, freedom = (
-        resampled[~np.isnan(resampled)].round(12),
-        patients - means,
-    )  # equal scores may differ in last bits
+    defined = resampled[~np.isnan(resampled)].round(12)  # equal scores may differ in their last bits
+    freedom = patients - means
     if len(defined) < 2 or freedom < 1:
         return None
     low, high = bounds
-    rounded = round(float(value), 12)
-    if not low <= rounded <= high:
+    rounded = min(max(round(float(value), 12), low), high)
+    if abs(value - rounded) > _ROUNDING:
         raise ValueError(f"a score of {value:g} is not from {low:g} to {high:g}; give the bounds that it has")
     widened = math.sqrt(patients / freedom) * float(student_t.ppf(0.975, freedom))
     reach = widened * float(defined.std(ddof=1))
     if noise is not None:
-        ends = value - widened / _NORMAL * float(np.percentile(noise, 97.5)), value + reach
+        ends = value - widened / _NORMAL * float(np.nanpercentile(noise, 97.5)), value + reach
     elif low < 0 or (rounded == 0 and math.isinf(high)):
         ends = value - reach, value + reach
     elif math.isinf(high):
