@@ -15,6 +15,7 @@ from parsecaps.config import EvaluateConfig
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.preparation import dequantise
 from parsecaps.metrics import compare
+from parsecaps.models.summary import count_parameters
 from parsecaps.pipeline.evaluate import Evaluation, evaluate_run
 from parsecaps.prediction.calibration import Calibration
 from parsecaps.prediction.predict import predict_cases
@@ -55,7 +56,10 @@ def test_scores_of_one_run(runs: list[Path]) -> None:
     assert "50 bootstrap resamples" in page
     (ten,) = [each for each in scores["sets"] if each["risk"] == 0.1]
     assert f"{100 * ten['coverage']['value']:.1f} %" in page.partition("Prediction sets")[2]
-    assert "95 % intervals: the middle of 50 " in (runs[0] / "bundle/README.md").read_text(encoding="utf-8")
+    card = (runs[0] / "bundle/README.md").read_text(encoding="utf-8")
+    assert "95 % intervals: Student's t with the standard error from 50 bootstrap resamples" in card
+    assert f"| parameters | {count_parameters(Run(runs[0]).bundle.model)} |" in card
+    assert "in the decoder) |" in card
 
 
 def test_the_test_part_is_the_runs_own(runs: list[Path]) -> None:

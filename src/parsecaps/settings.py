@@ -298,7 +298,7 @@ class PredictConfig(Section):
     """How to predict: the risk at which to abstain, how many images the model sees at a time, and on which device."""
 
     risk: Risk | None = None
-    """Abstain so that at most this share of the prediction sets leaves out the truth."""
+    """Abstain so that about this share of the prediction sets at most leaves out the truth."""
     batch_size: PositiveInt = 32
     """Images that the model sees at a time."""
     device: Device = "auto"
@@ -309,7 +309,7 @@ class ExplainConfig(Section):
     """How to explain; docs/explain.md says more."""
 
     risk: Risk | None = None
-    """Abstain so that at most this share of the prediction sets leaves out the truth."""
+    """Abstain so that about this share of the prediction sets at most leaves out the truth."""
     method: Literal["routes", "grad-cam", "integrated-gradients", "occlusion"] = "routes"
     """How maps are made."""
     trees: NonNegativeInt = 3

@@ -153,7 +153,7 @@ def test_concepts_and_redundancy(whole: tuple[Bundle, Audit], data: DataSet, pre
     assert found.concepts.explained is not None
     assert found.concepts.explained.r2 > 0.95  # a bottleneck is linear in its concepts
     assert found.redundancy[0].layer == "primary"
-    assert (found.cases, found.mapped, found.notes) == (16, 6, [])
+    assert (found.cases, found.mapped, found.notes) == (16, 6, ["few patients: 3; intervals may be too narrow"])
 
 
 def test_the_same_arguments_give_the_same_numbers(data: DataSet, prepared: PreparedImages) -> None:
@@ -249,6 +249,7 @@ def test_a_model_without_concepts_says_what_is_missing(data: DataSet, prepared: 
     assert found.concepts is None
     assert found.strict is None
     assert found.notes == [
+        "few patients: 2; intervals may be too narrow",
         "the model has no concepts: nothing is said about them",
         "the data have no masks: whether maps point at the right place cannot be said",
         "no routes were cut: none are known of this PlainCNN",
@@ -264,7 +265,7 @@ def test_a_lesion_is_what_the_diagnosis_is_about(data: DataSet, prepared: Prepar
     assert located is not None
     assert [target.name for target in located.targets] == ["diagnosis"]
     assert located.mass.value == 1
-    assert "the training cases are not at hand" in found.notes[1]
+    assert "the training cases are not at hand" in found.notes[2]
 
 
 @pytest.mark.parametrize(("changes", "reason"), [({"rows": []}, "no cases to audit on"), ({"limit": 0}, "limit is 0")])

@@ -1,8 +1,13 @@
 """Intervals the slow way: every resample scored as a data set of its own."""
 
-import numpy as np
+from collections.abc import Sequence
 
-from parsecaps.metrics import Scores, score
+import numpy as np
+import pytest
+
+from parsecaps.metrics import Metric, Score, Scores, score
+from parsecaps.metrics.bootstrap import interval
+from parsecaps.metrics.metric import Cases
 from parsecaps.prediction.predictions import Predictions
 
 
@@ -16,3 +21,16 @@ def resampled_copies(predictions: Predictions, resamples: int, seed: int) -> lis
         rows = [row for patient in drawn for row in np.flatnonzero(group == patient)]
         copies.append(score(predictions.subset(rows), resamples=0))
     return copies
+
+
+def assert_interval_of_copies(
+    score: Score, metric: Metric, cases: Cases, copies: Sequence[float | None], column: int = 0
+) -> None:
+    """The interval of a score is that which follows from its values in copies."""
+    masks = [mask if mask.ndim == 1 else mask[:, column] for mask in metric.counted(cases)]
+    patients = min(len(np.unique(cases.group[cases.rows][mask])) for mask in masks)
+    assert score.value is not None
+    wanted = interval(
+        score.value, np.array(copies, dtype=float), patients, bounds=metric.bounds, means=metric.means(cases)
+    )
+    assert (score.low, score.high) == pytest.approx(wanted, abs=1e-6), metric.title

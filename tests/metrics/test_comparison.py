@@ -4,8 +4,11 @@ from math import comb
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 
-from parsecaps.metrics import Comparison, compare, ensemble, paired_differences, score
+from parsecaps.metrics import Comparison, Difference, compare, ensemble, paired_differences, score
 from parsecaps.metrics.comparison import COMPARED, mcnemar
 from parsecaps.prediction.predictions import Predictions
 from tests.metrics.make import make_predictions
@@ -56,9 +59,24 @@ def test_intervals_are_those_of_paired_copies() -> None:
             drawn[key].append((b[key].value or 0) - (a[key].value or 0))
     for key, values in drawn.items():
         each = found.differences[key]
-        assert (each.low, each.high) == pytest.approx(np.percentile(values, (2.5, 97.5)), abs=1e-6)
-        fewer = min(np.sum(np.array(values) <= 1e-7), np.sum(np.array(values) >= -1e-7))
-        assert each.p_value == pytest.approx(min(1, 2 * (1 + fewer) / 41))
+        classes = 1 if key == "accuracy" else 3
+        error, freedom = np.std(values, ddof=1) * np.sqrt(20 / (20 - classes)), 20 - classes
+        assert each.difference is not None
+        wanted = each.difference + error * stats.t.ppf([0.025, 0.975], freedom)
+        assert (each.low, each.high) == pytest.approx(wanted, abs=1e-6)
+        p_value = 2 * stats.t.sf(abs(each.difference) / error, freedom)
+        assert each.p_value == pytest.approx(max(2 / 41, p_value), abs=1e-6)
+
+
+@given(st.floats(-0.5, 0.5), st.floats(0, 0.3), st.integers(2, 60), st.integers(0, 99))
+def test_p_value_and_interval_agree(difference: float, spread: float, patients: int, seed: int) -> None:
+    drawn = difference + spread * np.random.default_rng(seed).normal(size=200)
+    found = Difference.of(0.5, 0.5 + difference, drawn, patients)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.p_value is not None
+    assert (found.p_value < 0.05) == (not found.low <= 0 <= found.high)
+    assert found.low - 1e-9 <= difference <= found.high + 1e-9
 
 
 def test_a_worse_model_is_found_and_an_equal_one_is_not() -> None:
@@ -130,7 +148,9 @@ def test_a_score_of_concepts_is_compared_too() -> None:
             drawn[key].append((b[key].value or 0) - (a[key].value or 0))
     for key, each in found.items():
         assert each.second == score(second, resamples=0)[key].value
-        assert (each.low, each.high) == pytest.approx(np.percentile(drawn[key], (2.5, 97.5)), abs=1e-6)
+        reach = np.std(drawn[key], ddof=1) * np.sqrt(30 / 29) * stats.t.ppf(0.975, 29)
+        assert each.difference is not None
+        assert (each.low, each.high) == pytest.approx((each.difference - reach, each.difference + reach), abs=1e-6)
 
 
 def others(first: Predictions, number: int) -> list[Predictions]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score
 
-from parsecaps.metrics import Weighted, score
+from parsecaps.metrics import METRICS, Weighted, find_metric, score
 from parsecaps.metrics.classification import auroc, f1
 from parsecaps.metrics.concepts import (
     Attributes,
@@ -17,7 +17,7 @@ from parsecaps.metrics.concepts import (
     over_attributes,
 )
 from parsecaps.prediction.predictions import Predictions
-from tests.metrics.copies import resampled_copies
+from tests.metrics.copies import assert_interval_of_copies, resampled_copies
 from tests.metrics.make import make_predictions
 
 NAMES = ("colour=red", "colour=blue", "colour=green", "round", "size=big", "size=small")
@@ -84,12 +84,14 @@ def test_an_interval_is_that_of_copies() -> None:
     predictions = made()
     scores = score(predictions, resamples=40, seed=3)
     copies = resampled_copies(predictions, 40, seed=3)
+    cases = Attributes.of(predictions)
+    assert cases is not None
     for key in ("mean_attribute_f1", "mean_attribute_accuracy"):
-        found = [copy[key].value for copy in copies]
-        assert (scores[key].low, scores[key].high) == pytest.approx(np.percentile(found, (2.5, 97.5)), abs=1e-6)
+        assert_interval_of_copies(scores[key], find_metric(key), cases, [copy[key].value for copy in copies])
     found = [copy.by_attribute["colour"]["attribute_f1"].value for copy in copies]
-    colour = scores.by_attribute["colour"]["attribute_f1"]
-    assert (colour.low, colour.high) == pytest.approx(np.percentile(found, (2.5, 97.5)), abs=1e-6)
+    (metric,) = (metric for metric in METRICS if (metric.part, metric.name) == ("by_attribute", "attribute_f1"))
+    column = cases.names.index("colour")
+    assert_interval_of_copies(scores.by_attribute["colour"]["attribute_f1"], metric, cases, found, column)
 
 
 def test_a_value_that_does_not_occur_takes_no_part() -> None:

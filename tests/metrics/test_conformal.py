@@ -6,8 +6,10 @@ import pytest
 
 from parsecaps.metrics import METRICS, Sets, score_sets
 from parsecaps.metrics.bootstrap import resampled_weights
+from parsecaps.metrics.conformal import LabelledSets
 from parsecaps.metrics.scores import SetScores
 from parsecaps.prediction.conformal import ConformalQuantiles, prediction_sets
+from tests.metrics.copies import assert_interval_of_copies
 from tests.metrics.make import make_predictions
 
 KEYS = ("coverage", "answered", "accuracy_answered", "mean_size")
@@ -32,6 +34,8 @@ def test_values_and_intervals_are_those_of_copied_cases() -> None:
     threshold = quantiles.threshold(0.2)
     inside = prediction_sets(predictions.probabilities(), threshold.probability)
     (found,) = score_sets(predictions, {0.2: Sets(inside, ["a note"])}, resamples=40, seed=3)
+    rows = np.flatnonzero(predictions.label >= 0)
+    cases = LabelledSets(inside[rows], predictions.label[rows]).of_patients(predictions.groups(), rows)
     once = by_hand(inside, predictions.label)
     drawn: dict[str, list[float]] = {key: [] for key in KEYS}
     for weights in resampled_weights(predictions.groups(), 40, 3):
@@ -42,7 +46,8 @@ def test_values_and_intervals_are_those_of_copied_cases() -> None:
     for key in KEYS:
         score = found[key]
         assert score.value == pytest.approx(once[key])
-        assert (score.low, score.high) == pytest.approx(tuple(np.percentile(drawn[key], (2.5, 97.5))))
+        (metric,) = (metric for metric in METRICS if (metric.part, metric.name) == ("sets", key))
+        assert_interval_of_copies(score, metric, cases, drawn[key])
     assert found["coverage"].n == (predictions.label >= 0).sum()
     labelled = predictions.label >= 0
     assert found["accuracy_answered"].n == (inside[labelled].sum(1) == 1).sum()

@@ -4,11 +4,13 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from parsecaps.metrics import FoldScores, Score, Scores, score
+from parsecaps.metrics import METRICS, FoldScores, Score, Scores, find_metric, score
+from parsecaps.metrics.bootstrap import FEW_PATIENTS
 from parsecaps.metrics.scores import over_folds
 from parsecaps.prediction.predictions import Predictions
-from tests.metrics.copies import resampled_copies
+from tests.metrics.copies import assert_interval_of_copies, resampled_copies
 from tests.metrics.make import make_predictions
 
 
@@ -36,13 +38,16 @@ def test_a_score_is_that_of_the_cases_and_its_interval_that_of_copies() -> None:
     scores = score(predictions, resamples=40, seed=3)
     copies = resampled_copies(predictions, 40, seed=3)
     for key, each in scores.single.items():
-        values = np.array([copy[key].value for copy in copies], dtype=float)
-        assert (each.low, each.high) == pytest.approx(np.nanpercentile(values, (2.5, 97.5)), abs=1e-6), key
-    for name, by_key in {**scores.by_class, **scores.by_concept}.items():
-        for key, each in by_key.items():
-            found = [{**copy.by_class, **copy.by_concept}[name][key].value for copy in copies]
-            values = np.array(found, dtype=float)
-            assert (each.low, each.high) == pytest.approx(np.nanpercentile(values, (2.5, 97.5)), abs=1e-6), (name, key)
+        metric = find_metric(key)
+        if metric.noise is None and (cases := metric.cases.of(predictions)) is not None:
+            assert_interval_of_copies(each, metric, cases, [copy[key].value for copy in copies])
+    for part in ("by_class", "by_concept"):
+        for i, (name, by_key) in enumerate(getattr(scores, part).items()):
+            for key, each in by_key.items():
+                (metric,) = (metric for metric in METRICS if (metric.part, metric.name) == (part, key))
+                cases = metric.cases.of(predictions)
+                assert cases is not None
+                assert_interval_of_copies(each, metric, cases, [getattr(c, part)[name][key].value for c in copies], i)
 
 
 def test_values_by_hand() -> None:
@@ -89,9 +94,10 @@ def test_auroc_has_an_interval_if_positives_and_negatives_are_of_several_patient
 
 
 def test_the_interval_of_an_accuracy_is_that_of_the_binomial() -> None:
-    interval = score(right_and_wrong(80, 20), resamples=4000)["accuracy"]
-    assert interval.value == 0.8
-    assert (interval.low, interval.high) == pytest.approx((0.72, 0.88), abs=0.011)
+    found = score(right_and_wrong(80, 20), resamples=4000)["accuracy"]
+    wilson = stats.binomtest(80, 100).proportion_ci(0.95, "wilson")
+    assert found.value == 0.8
+    assert (found.low, found.high) == pytest.approx((wilson.low, wilson.high), abs=0.006)
 
 
 def test_images_of_a_patient_go_together() -> None:
@@ -203,9 +209,18 @@ def test_one_patient_gives_no_interval() -> None:
     assert any("of one patient" in note for note in scores.notes)
 
 
+def test_few_patients_are_a_note() -> None:
+    few, enough = (right_and_wrong(count - 5, 5) for count in (FEW_PATIENTS - 1, FEW_PATIENTS))
+    assert f"few patients: {FEW_PATIENTS - 1}; intervals may be too narrow" in score(few, resamples=5).notes
+    assert not any("few patients" in note for note in score(enough, resamples=5).notes)
+    many = replace(enough, patient=[str(i // 2) for i in range(len(enough))])
+    assert any("few patients" in note for note in score(many, resamples=5).notes)
+
+
 def test_no_mistake_is_not_certainty() -> None:
     scores = score(right_and_wrong(30, 0), resamples=20)
-    assert (scores["accuracy"].low, scores["accuracy"].high) == (1, 1)
+    exact = stats.binomtest(30, 30).proportion_ci(0.95, "exact")
+    assert (scores["accuracy"].low, scores["accuracy"].high) == (pytest.approx(exact.low), 1)
     assert any("up to 9.5 % of patients" in note for note in scores.notes)  # 0.95 = 1 - 0.05, 0.905^30 = 0.05
     assert not any("no mistake" in note for note in score(right_and_wrong(30, 1), resamples=5).notes)
 

@@ -13,6 +13,7 @@ from sklearn.metrics import matthews_corrcoef
 from parsecaps.config import Config, load_settings
 from parsecaps.data.preparation import Preparation
 from parsecaps.metrics import METRICS, Metric, Scores, Sets, Weighted, find_metric, score, score_sets
+from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.metrics.classification import Classification, answers, positives, true_positives
 from parsecaps.metrics.concepts import Concepts
 from parsecaps.metrics.conformal import LabelledSets
@@ -20,7 +21,7 @@ from parsecaps.models import ParseCaps
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.scores_page import model_card, scores_page
 from parsecaps.report.terminal_scores import score_tables, short_table
-from tests.metrics.copies import resampled_copies
+from tests.metrics.copies import assert_interval_of_copies, resampled_copies
 from tests.metrics.make import make_predictions
 
 
@@ -40,7 +41,9 @@ def empty(cases: Weighted) -> np.ndarray:
 
 
 ROWS = [
-    Metric("overall", "correlation", "Matthews' correlation", Classification, correlation, short="MCC"),
+    Metric(
+        "overall", "correlation", "Matthews' correlation", Classification, correlation, short="MCC", bounds=SIGNED_SHARE
+    ),
     Metric("by_class", "prevalence", "class prevalence", Classification, prevalence, share=True),
     Metric("by_concept", "prevalence", "concept prevalence", Concepts, prevalence, share=True),
     Metric("sets", "empty", "empty sets", LabelledSets, empty, share=True),
@@ -67,7 +70,7 @@ def test_its_value_and_interval_are_there(scores: Scores) -> None:
     wanted = matthews_corrcoef(predictions.label[known], predictions.logits.argmax(1)[known])
     assert scores["correlation"].value == pytest.approx(wanted)
     values = [copy["correlation"].value for copy in resampled_copies(predictions, 40, seed=3)]
-    assert (scores["correlation"].low, scores["correlation"].high) == pytest.approx(np.percentile(values, (2.5, 97.5)))
+    assert_interval_of_copies(scores["correlation"], ROWS[0], Classification.of(predictions), values)
     shares = [scores.by_class[name]["prevalence"].value for name in scores.classes]
     assert shares == pytest.approx([(predictions.label[known] == k).mean() for k in range(3)])
     assert scores.by_concept["concept 0"]["prevalence"].value is not None

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.models import PretrainedModel, load_model
+from parsecaps.models.summary import count_parameters
 from parsecaps.nn import Coupling, record_couplings, replace_couplings
 from parsecaps.types import Output
 
@@ -83,6 +84,16 @@ class ModelContract:
         dead = [name for name, grad in gradients.items() if grad.abs().max() < 1e-9]
         expected = [name for name in gradients if name.endswith(self.cancelled)]
         assert dead == expected, f"gradient is zero for {dead}, expected for {expected}"
+
+    def test_parameters_that_predict_are_counted_apart_from_the_decoder(self) -> None:
+        model = self.build().eval()
+        parts = [part.sum() for part in model(self.images(model)) if part is not None]
+        gradients = torch.autograd.grad(sum(parts), list(model.parameters()), allow_unused=True)
+        used = sum(p.numel() for p, grad in zip(model.parameters(), gradients, strict=True) if grad is not None)
+        found = count_parameters(model)
+        assert found.predicting == used
+        assert sum(found) == sum(p.numel() for p in model.parameters())
+        assert (found.decoder > 0) == decodes(model)
 
     def test_evaluation_is_deterministic(self) -> None:
         model = self.build().eval()

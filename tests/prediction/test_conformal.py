@@ -1,10 +1,15 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
+import parsecaps
+from parsecaps.prediction.calibration import fit_temperature
 from parsecaps.prediction.conformal import ConformalQuantiles, prediction_sets
+from studies.coverage import set_coverage
 
 
 def abstain(sets: np.ndarray) -> np.ndarray:
@@ -38,6 +43,35 @@ def test_a_new_patient_is_covered_as_promised(images: int, risk: float) -> None:
         covered.append(held[one_each].mean())
     slack = 4 * np.std(covered) / np.sqrt(len(covered))
     assert 1 - risk - slack <= np.mean(covered) <= 1 - risk + 1.5 / 61 + slack
+
+
+@given(seed=st.integers(0, 10**6), patients=st.integers(10, 40), risk=st.sampled_from([0.1, 0.25]))
+def test_with_two_classes_the_temperature_of_the_same_patients_changes_no_set(
+    seed: int, patients: int, risk: float
+) -> None:
+    random = np.random.default_rng(seed)
+    logits, new = (random.normal(scale=3, size=(count, 2)) for count in (patients, 50))
+    label = np.where(random.random(patients) < 0.8, logits.argmax(1), 1 - logits.argmax(1))
+    temperature = fit_temperature(logits, label).temperature
+    sets = []
+    for each in (1.0, temperature):
+        threshold = ConformalQuantiles.fit(softmax(logits / each, axis=1), label).threshold(risk)
+        sets.append(prediction_sets(softmax(new / each, axis=1), threshold.probability - 1e-12))
+    assert (sets[0] == sets[1]).all()
+
+
+def test_temperature_and_epoch_of_the_same_patients_cost_little() -> None:
+    alone, temperature, epoch = set_coverage(20, 2.0, trials=80)
+    assert 0.9 < temperature == pytest.approx(alone, abs=0.005)
+    assert 0.9 < epoch < alone
+
+
+@pytest.mark.parametrize("text", ["report/templates/scores.html", "report/templates/model_card.md"])
+def test_what_is_shown_says_that_the_risk_is_kept_approximately(text: str) -> None:
+    shown = (Path(parsecaps.__file__).parent / text).read_text(encoding="utf-8")
+    about = shown[shown.index("Prediction sets") :][:600]
+    assert "may choose the epoch" in about
+    assert "not exactly" in about or "approximately" in about
 
 
 @given(

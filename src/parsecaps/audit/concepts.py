@@ -22,7 +22,7 @@ from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.intervention import ConceptReasoning, Head, concept_reasoning, find_bottleneck, with_typical
 from parsecaps.metrics import Score
-from parsecaps.metrics.bootstrap import percentile_interval, resampled_weights
+from parsecaps.metrics.bootstrap import interval, resampled_weights
 from parsecaps.metrics.scores import score
 from parsecaps.nn.concept_heads import EmbeddingBottleneck
 from parsecaps.prediction.bundle import Bundle
@@ -149,8 +149,9 @@ def intervention_curve(
         weights.T @ right / weights.sum(0)[:, None] for weights in resampled_weights(some.groups(), resamples, seed)
     ]
     drawn = np.concatenate(blocks) if blocks else np.empty((0, right.shape[1]))
-    intervals = [percentile_interval(column) for column in drawn.T]
-    return InterventionCurve(order, right.mean(0).tolist(), intervals, len(some))
+    patients, accuracy = len(np.unique(some.groups())), right.mean(0).tolist()
+    intervals = [interval(value, column, patients) for value, column in zip(accuracy, drawn.T, strict=True)]
+    return InterventionCurve(order, accuracy, intervals, len(some))
 
 
 def _right(

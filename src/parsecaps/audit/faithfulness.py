@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from parsecaps.audit.cases import Values
 from parsecaps.metrics import Score, means
+from parsecaps.metrics.bootstrap import SHARE, SIGNED_SHARE
 
 GRID = 8  # squares along a side
 STEPS = 16
@@ -166,16 +167,12 @@ def summarise_curves(
 ) -> Faithfulness:
     """Mean curves and areas over all pairs, with 95 % intervals over patients (`group`: (P,))."""
     areas = CurveMeasures(*(area(curves) for curves in measured))
-    columns = np.stack(
-        [
-            areas.deletion,
-            areas.insertion,
-            areas.random_deletion - areas.deletion,
-            areas.insertion - areas.random_insertion,
-        ],
-        axis=1,
-    )
-    scores = means(columns, group, resamples=resamples, seed=seed).scores()
+    gains = areas.random_deletion - areas.deletion, areas.insertion - areas.random_insertion
+    scores = [
+        score
+        for columns, bounds in (((areas.deletion, areas.insertion), SHARE), (gains, SIGNED_SHARE))
+        for score in means(np.stack(columns, axis=1), group, bounds=bounds, resamples=resamples, seed=seed).scores()
+    ]
     curves = [each.mean(0).tolist() for each in measured]
     return Faithfulness(np.linspace(0, 1, measured.deletion.shape[1]).tolist(), *curves, *scores)
 

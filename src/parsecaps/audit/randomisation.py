@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.metrics import Score, means
+from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.nn.decoder import Decoder
 
 Maps = Callable[[nn.Module], Tensor]  # a model -> the maps of P pairs of a case and a target (P, H, W)
@@ -88,7 +89,8 @@ def summarise_cascade(
 ) -> Randomised:
     """Means over all pairs, with 95 % intervals over patients (`group`: (P,))."""
     spearman, ssim = (
-        means(each, group, resamples=resamples, seed=seed).scores() for each in (measured.spearman, measured.ssim)
+        means(each, group, bounds=SIGNED_SHARE, resamples=resamples, seed=seed).scores()
+        for each in (measured.spearman, measured.ssim)
     )
     return Randomised(measured.stages, spearman, ssim)
 

@@ -20,6 +20,7 @@ from parsecaps.audit.cases import About, Cases, Progress, Values
 from parsecaps.explain.attribution import Target
 from parsecaps.explain.trace import has_class_routes, has_tree
 from parsecaps.metrics import Score, means
+from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.nn.couplings import Coupling, Rule, record_couplings, replace_couplings
 from parsecaps.nn.primary import InitialBlock, PrimaryCaps
 
@@ -219,7 +220,8 @@ def summarise_cuts(
     """Means over all pairs, with 95 % intervals over patients (`group`: (P,))."""
     measured = CutMeasures(*(np.concatenate(each) for each in zip(*parts, strict=True)))
     gains = [(rival - measured.shown)[:, 1:].mean(1) for rival in (measured.random, measured.strongest)]
-    gain, on_strongest = means(np.stack(gains, axis=1), group, resamples=resamples, seed=seed).scores()
+    over_pairs = means(np.stack(gains, axis=1), group, bounds=SIGNED_SHARE, resamples=resamples, seed=seed)
+    gain, on_strongest = over_pairs.scores()
     shown, random, strongest = (each.mean(0).tolist() for each in measured)
     return RouteAblation([0.0, *shares], shown, random, strongest, gain, on_strongest)
 

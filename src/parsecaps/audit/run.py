@@ -22,6 +22,7 @@ from parsecaps.explain.attribution import route_relevance
 from parsecaps.explain.strict_tree import Paired, StrictCost, load_statistics, strict_network
 from parsecaps.explain.trace import has_tree
 from parsecaps.metrics import compare, paired_differences, score
+from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
@@ -164,6 +165,7 @@ def audit(
     progress("redundancy", 0, 1)
     redundancy = capsule_similarity(bundle.model, (image for _, image in cases.first(REDUNDANCY_CASES).batches()))
     progress("redundancy", 1, 1)
+    notes = [*few_patients(len(np.unique(cases.group))), *notes]
     if masks.concepts is None and masks.lesion is None:
         notes.append("the data have no masks: whether maps point at the right place cannot be said")
     if not ablations:

@@ -53,7 +53,7 @@ def explain(
         typer.Option(help="How maps are made: routes (if left out), grad-cam, integrated-gradients or occlusion."),
     ] = None,
     risk: Annotated[
-        float | None, typer.Option(help="Abstain so that at most this share of the sets leaves out the truth.")
+        float | None, typer.Option(help="Abstain so that about this share of the sets at most leaves out the truth.")
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Explain the strict network, in which each capsule has a single parent.")

@@ -26,7 +26,7 @@ def predict(
     inputs: Annotated[list[str], typer.Argument(metavar="FILES", help="Images, DICOM files, folders, or manifests.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="A .csv or .jsonl file; what it has already is kept.")],
     risk: Annotated[
-        float | None, typer.Option(help="Abstain so that at most this share of the sets leaves out the truth.")
+        float | None, typer.Option(help="Abstain so that about this share of the sets at most leaves out the truth.")
     ] = None,
     patients: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A .csv file with one row for each patient, too.")

@@ -32,7 +32,7 @@ def serve(
         ),
     ] = None,
     risk: Annotated[
-        float | None, typer.Option(help="Abstain so that at most this share of the sets leaves out the truth.")
+        float | None, typer.Option(help="Abstain so that about this share of the sets at most leaves out the truth.")
     ] = None,
     review: Annotated[
         Path | None,

@@ -56,7 +56,7 @@ class Explainer:
 
     The statistics of its strict tree are read from the folder of the bundle, its training cases and what the strict
     tree costs from the run around it, when they are first needed and where they are there. With a `risk`, as in 0.1, it
-    abstains so that at most this share of the sets leaves out the truth.
+    abstains so that about this share of the sets at most leaves out the truth.
     """
 
     bundle: Bundle

@@ -16,6 +16,7 @@ from parsecaps.explain.trace import describe_routes, has_tree
 from parsecaps.export.checking import check_onnx
 from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.onnx import metadata, write_onnx
+from parsecaps.models.summary import count_parameters
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.web_page import web_page
 
@@ -95,7 +96,7 @@ def _facts(bundle: Bundle) -> list[tuple[str, str]]:
     preparation = bundle.preparation
     colour = "colour" if preparation.channels == 3 else "grey"
     facts = [
-        ("network", f"{type(bundle.model).__name__}, {sum(p.numel() for p in bundle.model.parameters()):,} parameters"),
+        ("network", f"{type(bundle.model).__name__}, {count_parameters(bundle.model)} parameters"),
         ("sees", f"images of {preparation.size} x {preparation.size} pixels in {colour}"),
         ("classes", ", ".join(bundle.classes)),
     ]

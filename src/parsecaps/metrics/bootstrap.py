@@ -1,15 +1,24 @@
-"""The bootstrap over patients: which cases a resample holds, the interval that its scores span, and means with it.
+"""The bootstrap over patients: which cases a resample holds, the interval that follows from it, and means with it.
 
 A resample is a column of counts: how often each case is in it. Metrics that know weights are then computed for many
 resamples at once, and nothing is copied.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy.special import expit, logit
+from scipy.stats import t as student_t
 
-PERCENTILES = (2.5, 97.5)  # of a 95 % interval
+Bounds = tuple[float, float]  # the lowest and the highest value of a score
+SHARE, SIGNED_SHARE, POSITIVE = (0.0, 1.0), (-1.0, 1.0), (0.0, math.inf)
+FEW_PATIENTS = 50  # below, some intervals hold the truth less often than they say (`studies.coverage`)
+_NORMAL = 1.96  # Student's t with many patients
+_LARGEST = 700.0  # exponent
+_ROUNDING = 1e-5  # by which a score of float32 may be beyond its bounds
 _CELLS = 1_000_000  # of a block of weights: 8 MB, whatever the number of cases
 
 
@@ -17,8 +26,8 @@ _CELLS = 1_000_000  # of a block of weights: 8 MB, whatever the number of cases
 class Score:
     """A score with its 95 % interval, None where not defined, and `n`, the images that it is computed from.
 
-    There is no interval without at least two patients (positive and negative ones each, for AUROC): one alone cannot
-    show how patients differ.
+    There is no interval without at least two patients (positive and negative ones each, for AUROC), or one more than
+    classes for a mean over classes: one alone cannot show how patients differ.
     """
 
     value: float | None
@@ -27,16 +36,70 @@ class Score:
     n: int
 
     @classmethod
-    def of(cls, value: float, resampled: np.ndarray, n: int, *, several: bool) -> "Score":
-        """From a value and those of R resamples, NaN where undefined; `several` patients are behind it, or one.
+    def of(cls, value: float, resampled: np.ndarray, n: int, *, patients: int, **how: Any) -> "Score":
+        """From a value and those of R resamples, NaN where undefined; `how` are further arguments of `interval`.
 
-        >>> Score.of(0.5, np.array([*range(101), np.nan]), 12, several=True)
-        Score(value=0.5, low=2.5, high=97.5, n=12)
+        >>> score = Score.of(0.5, np.linspace(0.4, 0.6, 101), 12, patients=12)
+        >>> round(score.low, 2), round(score.high, 2), score.n
+        (0.37, 0.63, 12)
         """
         if np.isnan(value):
             return cls(None, None, None, n)
-        low, high = (percentile_interval(resampled) if several else None) or (None, None)
+        low, high = interval(value, resampled, patients, **how) or (None, None)
         return cls(float(value), low, high, n)
+
+
+def interval(
+    value: float,
+    resampled: np.ndarray,
+    patients: int,
+    *,
+    bounds: Bounds = SHARE,
+    means: int = 1,
+    noise: np.ndarray | None = None,
+) -> tuple[float, float] | None:
+    """The 95 % interval of a score: Student's t, with the standard error that the resamples give.
+
+    The middle 95 % of the resamples would be too narrow with few patients, and would miss high scores more often than
+    low ones (`studies.coverage` compares both). A score that cannot be below 0 is put on the log scale, or on the logit
+    scale if it has an upper bound too. `means` is the number of means that it is the mean of, such as one for each
+    class: each takes a degree of freedom. Where everything is right or everything wrong, resamples do not vary; the
+    interval is then that of Clopper and Pearson for as many patients.
+
+    A distance such as ECE lies too high in resamples, as their noise can only add to it. `noise` is by how much each
+    resample can have changed it; the lower end is then the value less the 97.5th percentile of that.
+
+    None without two values or a degree of freedom.
+
+    >>> low, high = interval(1.0, np.ones(100), 20) or (0, 0)
+    >>> round(low, 3), high
+    (0.832, 1.0)
+    """
+    defined = resampled[~np.isnan(resampled)].round(12)  # equal scores may differ in their last bits
+    freedom = patients - means
+    if len(defined) < 2 or freedom < 1:
+        return None
+    low, high = bounds
+    rounded = min(max(round(float(value), 12), low), high)
+    if abs(value - rounded) > _ROUNDING:
+        raise ValueError(f"a score of {value:g} is not from {low:g} to {high:g}; give the bounds that it has")
+    widened = math.sqrt(patients / freedom) * float(student_t.ppf(0.975, freedom))
+    reach = widened * float(defined.std(ddof=1))
+    if noise is not None:
+        ends = value - widened / _NORMAL * float(np.nanpercentile(noise, 97.5)), value + reach
+    elif low < 0 or (rounded == 0 and math.isinf(high)):
+        ends = value - reach, value + reach
+    elif math.isinf(high):
+        factor = math.exp(min(reach / value, _LARGEST))
+        ends = value / factor, value * factor
+    elif rounded in bounds:
+        end = high * 0.025 ** (1 / patients)
+        ends = (end, high) if rounded else (0.0, high - end)
+    else:
+        share = value / high
+        middle, step = logit(share), reach / high / (share * (1 - share))
+        ends = high * float(expit(middle - step)), high * float(expit(middle + step))
+    return max(low, ends[0]), min(high, ends[1])
 
 
 def resampled_weights(group: np.ndarray, resamples: int, seed: int) -> Iterator[np.ndarray]:
@@ -60,27 +123,22 @@ def resampled_weights(group: np.ndarray, resamples: int, seed: int) -> Iterator[
         yield counts.T.astype(np.float64)[group]
 
 
-def percentile_interval(values: np.ndarray) -> tuple[float, float] | None:
-    """The middle 95 % of the values that are defined, or None if none is.
+def count_patients(group: np.ndarray, mask: np.ndarray) -> int:
+    """How many patients the cases of a mask come from.
 
-    >>> percentile_interval(np.array([*range(101), np.nan]))
-    (2.5, 97.5)
+    >>> count_patients(np.array([0, 0, 1]), np.array([True, True, False]))
+    1
     """
-    defined = values[~np.isnan(values)]
-    if not len(defined):
-        return None
-    low, high = np.percentile(defined, PERCENTILES)
-    return float(low), float(high)
+    return len(np.unique(group[mask]))
 
 
-def several_patients(group: np.ndarray, mask: np.ndarray) -> bool:
-    """Whether the cases of a mask come from at least two patients: one alone shows nothing of how patients differ.
+def few_patients(count: int) -> list[str]:
+    """A note for those who read the intervals of a few patients.
 
-    >>> several_patients(np.array([0, 0, 1]), np.array([True, True, False]))
-    False
+    >>> few_patients(20), few_patients(50)
+    (['few patients: 20; intervals may be too narrow'], [])
     """
-    found = group[mask]
-    return bool(len(found)) and bool((found != found[0]).any())
+    return [f"few patients: {count}; intervals may be too narrow"] if 1 < count < FEW_PATIENTS else []
 
 
 def divide(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
@@ -100,38 +158,43 @@ class Means:
 
     Shapes:
         - value: (K,), NaN where no case counts; draws: (K, R)
-        - n: (K,), the cases that count; several: (K,) bool, whether these are of more than one patient
+        - n, patients: (K,), the cases that count, and how many patients these are of; `all_patients` of any column
     """
 
     value: np.ndarray
     draws: np.ndarray
     n: np.ndarray
-    several: np.ndarray
+    patients: np.ndarray
+    all_patients: int
+    bounds: Bounds
 
     def scores(self) -> list[Score]:
         """One for each column."""
-        each = zip(self.value, self.draws, self.n, self.several, strict=True)
-        return [Score.of(value, draws, int(n), several=bool(several)) for value, draws, n, several in each]
+        each = zip(self.value, self.draws, self.n, self.patients, strict=True)
+        return [Score.of(value, draws, int(n), patients=who, bounds=self.bounds) for value, draws, n, who in each]
 
     def mean(self) -> Score:
         """The mean over the columns that are defined; `n` counts a case as often as it is in a column."""
         there = ~np.isnan(self.value)
         if not there.any():
             return Score(None, None, None, 0)
-        draws, several = mean_of_defined(self.draws[there]), bool(self.several[there].any())
-        return Score.of(self.value[there].mean(), draws, int(self.n[there].sum()), several=several)
+        draws, n = mean_of_defined(self.draws[there]), int(self.n[there].sum())
+        return Score.of(self.value[there].mean(), draws, n, patients=self.all_patients, bounds=self.bounds)
 
     def over(self, other: "Means") -> "Means":
-        """The ratio of these means to others of the same cases; NaN where the other is 0."""
+        """The ratio of these shares to others of the same cases; NaN where the other is 0."""
         with np.errstate(divide="ignore", invalid="ignore"):
             value, draws = self.value / other.value, self.draws / other.draws
-        return Means(_finite(value), _finite(draws), self.n, self.several)
+        return Means(_finite(value), _finite(draws), self.n, self.patients, self.all_patients, POSITIVE)
 
 
-def means(values: np.ndarray, group: np.ndarray, *, resamples: int = 1000, seed: int = 0) -> Means:
+def means(
+    values: np.ndarray, group: np.ndarray, *, bounds: Bounds = SHARE, resamples: int = 1000, seed: int = 0
+) -> Means:
     """The mean of each column over the cases that are not NaN in it: for whatever is measured case by case.
 
-    Two calls with the same patients and seed resample alike, so their draws can be compared.
+    No value lies outside of `bounds`. Two calls with the same patients and seed resample alike, so their draws can be
+    compared.
 
     Shapes:
         - values: (N, K), NaN = takes no part; group: (N,) the number of each case's patient
@@ -150,7 +213,9 @@ def means(values: np.ndarray, group: np.ndarray, *, resamples: int = 1000, seed:
         value=divide(filled.sum(0), known.sum(0)),
         draws=np.concatenate(blocks, axis=1) if blocks else np.empty((values.shape[1], 0)),
         n=known.sum(0),
-        several=np.array([several_patients(group, column) for column in known.T], dtype=bool),
+        patients=np.array([count_patients(group, column) for column in known.T], dtype=np.int64),
+        all_patients=count_patients(group, known.any(1)),
+        bounds=bounds,
     )
 
 

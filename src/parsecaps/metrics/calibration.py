@@ -31,10 +31,19 @@ def ece(cases: Weighted) -> np.ndarray:
     >>> ece(Weighted(Classification(np.log([[0.9, 0.1], [0.9, 0.1]]), np.array([0, 1])))).round(3)
     array([0.4])
     """
+    return np.asarray(np.abs(cases.of(_excess)).sum(0))
+
+
+def ece_noise(cases: Weighted) -> np.ndarray:
+    """How far resampling moves the bins from those of the cases themselves, which no ECE can move more: (R,)."""
+    return np.asarray(np.abs(cases.of(_excess) - _excess(Weighted(cases.cases))).sum(0))
+
+
+def _excess(cases: Weighted) -> np.ndarray:
+    """By how much confidence exceeds accuracy in each bin, as shares of all cases: (15, R)."""
     confidence, right = cases.cases.probabilities.max(1), cases.cases.named == cases.cases.label
     in_bin = bin_of(confidence)[:, None] == np.arange(NUM_BINS)
-    excess = cases.sum(in_bin * (confidence - right)[:, None])
-    return divide(np.abs(excess).sum(0), cases.weights.sum(0))
+    return divide(cases.sum(in_bin * (confidence - right)[:, None]), cases.weights.sum(0))
 
 
 def brier(cases: Weighted) -> np.ndarray:

@@ -167,6 +167,11 @@ def macro(metric: Callable[[Weighted], np.ndarray]) -> Callable[[Weighted], np.n
     return mean
 
 
+def count_classes(cases: Classification) -> int:
+    """How many classes occur, of which a mean over classes has one mean each."""
+    return int(cases.positive.any(0).sum())
+
+
 def positives(cases: Weighted) -> np.ndarray:
     """How many images are positive: (C, R)."""
     return cases.sum(cases.cases.positive)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest
+from scipy.stats import t as student_t
 
-from parsecaps.metrics.bootstrap import Score, percentile_interval
+from parsecaps.metrics.bootstrap import SIGNED_SHARE, Bounds, Score, interval
 from parsecaps.metrics.metric import Weighted, compute, resample
 from parsecaps.metrics.patients import PatientErrors, patient_errors
 from parsecaps.metrics.scores import score
@@ -24,8 +25,8 @@ _SHOWN = 5  # cases that an error names
 class Difference:
     """A score of both models and `second - first`, with its 95 % interval and the p-value of no difference.
 
-    All over the same resamples of patients. None where a score is not defined, and no interval or p-value with one
-    patient only.
+    All over the same resamples of patients. None where a score is not defined, and no interval or p-value without
+    several patients.
     """
 
     first: float | None
@@ -34,6 +35,30 @@ class Difference:
     low: float | None
     high: float | None
     p_value: float | None
+
+    @classmethod
+    def of(
+        cls,
+        first: float,
+        second: float,
+        resampled: np.ndarray,
+        patients: int,
+        *,
+        bounds: Bounds = SIGNED_SHARE,
+        means: int = 1,
+    ) -> "Difference":
+        """Of two scores, and their differences in resamples of the patients: (R,), NaN where undefined."""
+        if np.isnan(first) or np.isnan(second):
+            return cls(None, None, None, None, None, None)
+        difference = second - first
+        found = interval(difference, resampled, patients, bounds=bounds, means=means)
+        if found is None:
+            return cls(first, second, difference, None, None, None)
+        defined, freedom = resampled[~np.isnan(resampled)].round(12), patients - means
+        error = np.sqrt(patients / freedom) * defined.std(ddof=1)
+        away = abs(round(difference, 12))
+        p_value = 2 * float(student_t.sf(away / error, freedom)) if error else float(not away)
+        return cls(first, second, difference, *found, max(p_value, 2 / (1 + len(defined))))
 
 
 @dataclass(frozen=True)
@@ -96,8 +121,8 @@ class Ensemble:
 def compare(first: Predictions, second: Predictions, *, resamples: int = 1000, seed: int = 0) -> Comparison:
     """Compare two models on the same cases, matched by name; those with unknown labels are left out.
 
-    The p-value of a difference is twice the share of resamples on the less frequent side of zero, with one more
-    counted on it, so that it is never 0: 2 / (resamples + 1) is the least. It agrees with the interval.
+    The p-value of a difference is that of Student's t, as is its interval, so both agree: below 0.05 where 0 is
+    outside. 2 / (resamples + 1) is the least.
     """
     second = match(first, second)
     first, second = (each.subset(np.flatnonzero(first.label >= 0)) for each in (first, second))
@@ -155,9 +180,15 @@ def paired_differences(
     found = {}
     for i, metric in enumerate(metrics):
         a, b = (float(each[i][0, 0]) for each in values)
-        several = cases[0].several_patients(metric.counted(cases[0]))
-        blocks = [(pair[1][i] - pair[0][i])[0] for pair in drawn] if several else []
-        found[metric.name] = _difference(a, b, np.concatenate(blocks) if blocks else np.empty(0))
+        blocks = [(pair[1][i] - pair[0][i])[0] for pair in drawn]
+        found[metric.name] = Difference.of(
+            a,
+            b,
+            np.concatenate(blocks) if blocks else np.empty(0),
+            cases[0].patients(metric.counted(cases[0])),
+            bounds=(metric.bounds[0] - metric.bounds[1], metric.bounds[1] - metric.bounds[0]),
+            means=metric.means(cases[0]),
+        )
     return found
 
 
@@ -197,16 +228,3 @@ def _named(names: list[str]) -> str:
     listed = ", ".join(names[:_SHOWN])
     more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
     return f"{listed}{more} {'is' if len(names) == 1 else 'are'}"
-
-
-def _difference(first: float, second: float, drawn: np.ndarray) -> Difference:
-    """Two scores of the same cases, with their differences in resamples of the patients: (R,), NaN where undefined."""
-    if np.isnan(first) or np.isnan(second):
-        return Difference(None, None, None, None, None, None)
-    drawn = drawn[~np.isnan(drawn)].round(12)  # equal scores may differ in their last bits
-    interval = percentile_interval(drawn)
-    if interval is None:
-        return Difference(first, second, second - first, None, None, None)
-    below, above = int((drawn <= 0).sum()), int((drawn >= 0).sum())
-    p_value = min(1.0, 2 * (1 + min(below, above)) / (1 + len(drawn)))
-    return Difference(first, second, second - first, *interval, p_value)

@@ -1,4 +1,4 @@
-"""What prediction sets do on cases that did not calibrate them: whether they keep their promise, and what it costs."""
+"""What prediction sets do on cases that did not calibrate them: whether they keep the risk, and what it costs."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class LabelledSets(Cases):
 
 
 def coverage(cases: Weighted) -> np.ndarray:
-    """The share of sets that hold the truth, at least 1 - risk by promise: (R,).
+    """The share of sets that hold the truth, which should be 1 - risk at least: (R,).
 
     >>> coverage(Weighted(LabelledSets(np.array([[1, 0], [1, 1], [1, 0]]) == 1, np.array([0, 1, 1]))))
     array([0.66666667])

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
-from parsecaps.metrics.bootstrap import Score, divide, resampled_weights, several_patients
+from parsecaps.metrics.bootstrap import SHARE, Bounds, Score, count_patients, divide, resampled_weights
 from parsecaps.prediction.predictions import Predictions
 
 UNDEFINED = "-"
@@ -42,10 +42,10 @@ class Cases:
         """The cases behind a single number: (N,) bool."""
         return np.ones(len(self), dtype=bool)
 
-    def several_patients(self, masks: Sequence[np.ndarray]) -> bool:
-        """Whether the cases of each mask (N,) come from several patients."""
+    def patients(self, masks: Sequence[np.ndarray]) -> int:
+        """How many patients the cases of a mask (N,) come from: of several masks, those of the fewest."""
         patient = self.group[self.rows]
-        return all(several_patients(patient, mask) for mask in masks)
+        return min(count_patients(patient, mask) for mask in masks)
 
 
 class Weighted:
@@ -87,8 +87,9 @@ class Metric:
 
     `part` and `name` are its keys in scores.json. `function` gives (R,), or (C, R) for each class, concept or attribute
     of the cases, NaN where not defined; `cases` is what it is given. `counted` gives the masks of the cases that it is
-    computed from, (N,) or (N, C): the first counts its `n`, and there is an interval if each of them has several
-    patients. A `share` is written in per cent. Metrics with a `short` title are the main ones, shown first.
+    computed from, (N,) or (N, C): the first counts its `n`, and the one of the fewest patients decides how wide the
+    interval is. `bounds`, `means` and `noise` are for `bootstrap.interval`. A `share` is written in per cent. Metrics
+    with a `short` title are the main ones, shown first.
     """
 
     part: Part
@@ -100,6 +101,9 @@ class Metric:
     share: bool = False
     lower_is_better: bool = False
     short: str = ""
+    bounds: Bounds = SHARE
+    means: Callable[[Any], int] = lambda cases: 1
+    noise: Callable[[Weighted], np.ndarray] | None = None
 
     def number(self, value: float | None) -> str:
         """A share in per cent, everything else with three digits."""
@@ -136,21 +140,28 @@ class Metric:
 
 def measure(cases: Cases, metrics: Sequence[Metric], *, resamples: int, seed: int) -> dict[Metric, list[Score]]:
     """The scores of each metric, one for each class, concept or attribute, or one alone; all by the same resamples."""
-    functions = [metric.function for metric in metrics]
+    functions = [function for metric in metrics for function in (metric.function, metric.noise) if function is not None]
     values = compute(Weighted(cases), functions)
     blocks = [compute(each, functions) for each in resample(cases, resamples, seed)]
+    drawn = {
+        function: np.concatenate([block[i] for block in blocks], axis=1) if blocks else np.empty((len(values[i]), 0))
+        for i, function in enumerate(functions)
+    }
     found = {}
-    for i, metric in enumerate(metrics):
-        masks = metric.counted(cases)
-        columns = [[mask if mask.ndim == 1 else mask[:, c] for mask in masks] for c in range(len(values[i]))]
+    for metric in metrics:
+        masks, value = metric.counted(cases), values[functions.index(metric.function)]
+        columns = [[mask if mask.ndim == 1 else mask[:, c] for mask in masks] for c in range(len(value))]
         found[metric] = [
             Score.of(
-                value[0],
-                np.concatenate([block[i][c] for block in blocks]) if blocks else np.empty(0),
+                value[c, 0],
+                drawn[metric.function][c],
                 int(columns[c][0].sum()),
-                several=cases.several_patients(columns[c]),
+                patients=cases.patients(columns[c]),
+                bounds=metric.bounds,
+                means=metric.means(cases),
+                noise=None if metric.noise is None else drawn[metric.noise][0],
             )
-            for c, value in enumerate(values[i])
+            for c in range(len(value))
         ]
     return found
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parsecaps.metrics.bootstrap import Score
+from parsecaps.metrics.bootstrap import Score, few_patients
 from parsecaps.metrics.calibration import ReliabilityBin, reliability_bins
 from parsecaps.metrics.classification import Classification, confusion_matrix, roc_curve
 from parsecaps.metrics.concepts import Attributes, Concepts
@@ -26,7 +26,7 @@ _RENAMED = {"steadiness": "consistency"}  # scores of version 0.1
 class SetScores:
     """What prediction sets do at one risk, over images with known labels: the scores of the part `sets` of `METRICS`.
 
-    The promise is a coverage of at least `1 - risk`. `notes` say why every image abstains, where it does.
+    The aim is a coverage of at least `1 - risk`. `notes` say why every image abstains, where it does.
     """
 
     risk: float
@@ -219,9 +219,9 @@ class Scores:
 def score(predictions: Predictions, *, temperature: float = 1.0, resamples: int = 1000, seed: int = 0) -> Scores:
     """Score predictions, after dividing their logits by `temperature`.
 
-    Intervals are the middle 95 % of `resamples` bootstrap resamples of the patients, all images of a patient going
-    together; images are resampled where there are no patients. Unknown labels and concepts are left out. Without
-    resamples there are no intervals.
+    Intervals come from `resamples` bootstrap resamples of the patients, all images of a patient going together
+    (`bootstrap.interval`); images are resampled where there are no patients. Unknown labels and concepts are left out.
+    Without resamples there are no intervals.
     """
     predictions = predictions.tempered(temperature)
     labelled = Classification.of(predictions)
@@ -318,10 +318,10 @@ def _notes(predictions: Predictions) -> list[str]:
     patients = len(np.unique(predictions.groups()[known]))
     if patients == 1:
         notes.append("all labelled images are of one patient: there are no intervals")
+    notes += few_patients(patients)
     if known.any() and (predictions.logits[known].argmax(1) == label).all():
         notes.append(
-            f"no mistake in {int(known.sum()):,} images of {patients:,} patients: resampling cannot show how uncertain "
-            f"that is; with 95 % confidence up to {100 * (1 - 0.05 ** (1 / patients)):.1f} % of patients may still "
-            "have one"
+            f"no mistake in {int(known.sum()):,} images of {patients:,} patients: with 95 % confidence up to "
+            f"{100 * (1 - 0.05 ** (1 / patients)):.1f} % of patients may still have one"
         )
     return notes

@@ -3,11 +3,13 @@
 A new metric is a function and a row here; it may also be appended from outside.
 """
 
-from parsecaps.metrics.calibration import brier, ece, nll
+from parsecaps.metrics.bootstrap import POSITIVE
+from parsecaps.metrics.calibration import brier, ece, ece_noise, nll
 from parsecaps.metrics.classification import (
     Classification,
     accuracy,
     auroc,
+    count_classes,
     f1,
     macro,
     precision,
@@ -31,19 +33,24 @@ from parsecaps.metrics.patients import OtherViews, PatientAnswers, consistency, 
 METRICS: list[Metric] = [
     Metric("overall", "accuracy", "accuracy", Classification, accuracy, share=True, short="accuracy"),
     Metric("overall", "balanced_accuracy", "balanced accuracy", Classification, macro(recall), share=True,
-           short="balanced\naccuracy"),
+           means=count_classes, short="balanced\naccuracy"),
     Metric("overall", "patient_accuracy", "patients, all images read together", PatientAnswers, patient_accuracy,
            counted=lambda cases: [cases.first], share=True, short="by\npatient"),
     Metric("overall", "pooled_accuracy", "images, by the patient's answer", PatientAnswers, pooled_accuracy,
            share=True),
-    Metric("overall", "macro_precision", "precision, macro", Classification, macro(precision), share=True),
-    Metric("overall", "macro_recall", "recall, macro", Classification, macro(recall), share=True),
-    Metric("overall", "macro_f1", "F1, macro", Classification, macro(f1)),
-    Metric("overall", "macro_specificity", "specificity, macro", Classification, macro(specificity), share=True),
-    Metric("overall", "macro_auroc", "AUROC, macro", Classification, macro(auroc), short="AUROC\nmacro"),
-    Metric("overall", "ece", "calibration error (ECE)", Classification, ece, lower_is_better=True, short="ECE"),
-    Metric("overall", "brier", "Brier score", Classification, brier, lower_is_better=True),
-    Metric("overall", "nll", "NLL", Classification, nll, lower_is_better=True),
+    Metric("overall", "macro_precision", "precision, macro", Classification, macro(precision), share=True,
+           means=count_classes),
+    Metric("overall", "macro_recall", "recall, macro", Classification, macro(recall), share=True,
+           means=count_classes),
+    Metric("overall", "macro_f1", "F1, macro", Classification, macro(f1), means=count_classes),
+    Metric("overall", "macro_specificity", "specificity, macro", Classification, macro(specificity), share=True,
+           means=count_classes),
+    Metric("overall", "macro_auroc", "AUROC, macro", Classification, macro(auroc), means=count_classes,
+           short="AUROC\nmacro"),
+    Metric("overall", "ece", "calibration error (ECE)", Classification, ece, noise=ece_noise,
+           lower_is_better=True, short="ECE"),
+    Metric("overall", "brier", "Brier score", Classification, brier, bounds=(0.0, 2.0), lower_is_better=True),
+    Metric("overall", "nll", "NLL", Classification, nll, bounds=POSITIVE, lower_is_better=True),
     Metric("overall", "consistency", "same answer to changed views", OtherViews, consistency, share=True),
     Metric("by_class", "precision", "precision", Classification, precision,
            counted=lambda cases: [cases.answered], share=True),
@@ -60,9 +67,9 @@ METRICS: list[Metric] = [
     Metric("concepts", "mean_attribute_accuracy", "attribute accuracy, mean", Attributes,
            over_attributes(attribute_accuracy), share=True),
     Metric("concepts", "explanation_error_l2", "explanation error (L2)", Concepts, explanation_error_l2,
-           lower_is_better=True, short="L2\nerror"),
+           bounds=POSITIVE, lower_is_better=True, short="L2\nerror"),
     Metric("concepts", "explanation_error_l2_squared", "explanation error (L2, squared)", Concepts,
-           explanation_error_l2_squared, lower_is_better=True),
+           explanation_error_l2_squared, bounds=POSITIVE, lower_is_better=True),
     Metric("by_concept", "auroc", "AUROC", Concepts, auroc,
            counted=lambda cases: [cases.known, cases.positive, cases.negative]),
     Metric("by_concept", "f1", "F1", Concepts, f1, counted=lambda cases: [cases.known]),
@@ -73,7 +80,7 @@ METRICS: list[Metric] = [
     Metric("sets", "answered", "answered", LabelledSets, answered, share=True),
     Metric("sets", "accuracy_answered", "right if answered", LabelledSets, accuracy_answered,
            counted=lambda cases: [cases.single], share=True),
-    Metric("sets", "mean_size", "classes in a set", LabelledSets, mean_size, lower_is_better=True),
+    Metric("sets", "mean_size", "classes in a set", LabelledSets, mean_size, bounds=POSITIVE, lower_is_better=True),
 ]
 # fmt: on
 

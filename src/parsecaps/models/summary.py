@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,28 @@ def summarize(model: PretrainedModel) -> list[LayerRow]:
     if len(lean) < len(rows):
         return [*rows, _total(TOTAL_WITHOUT_DECODER, lean), _total(TOTAL, rows)]
     return [*rows, _total(TOTAL, rows)]
+
+
+class ParameterCount(NamedTuple):
+    """The parameters that predictions use, and those of the decoder, which serve training and its own pictures alone.
+
+    >>> from parsecaps.models import EfficientCapsNet
+    >>> print(count_parameters(EfficientCapsNet.from_preset("digits", num_classes=10)))
+    161,824 (+ 1,411,344 in the decoder)
+    """
+
+    predicting: int
+    decoder: int
+
+    def __str__(self) -> str:
+        return f"{self.predicting:,}" + (f" (+ {self.decoder:,} in the decoder)" if self.decoder else "")
+
+
+def count_parameters(model: nn.Module) -> ParameterCount:
+    """Count the trained numbers of a model."""
+    decoder = getattr(model, "decoder", None)
+    drawing = 0 if decoder is None else sum(weight.numel() for weight in decoder.parameters())
+    return ParameterCount(sum(weight.numel() for weight in model.parameters()) - drawing, drawing)
 
 
 def count_flops(model: PretrainedModel) -> int:

@@ -161,13 +161,13 @@ def _evaluate_folds(run: Run, settings: EvaluateConfig, scoring: Reading) -> Eva
         FoldScores(name, part.scores.images, part.scores.patients, part.scores.temperature, part.scores.single)
         for name, part in zip(names, parts, strict=True)
     ]
-    notes = _join_notes(names, [part.scores.notes for part in parts])
+    of_folds = [[note for note in part.scores.notes if not note.startswith("few patients")] for part in parts]
     scores = replace(
         scores,
         cases=f"test parts of {len(folds)} folds, pooled",
         sets=score_sets(predictions, sets, resamples=settings.resamples),
         folds=listed,
-        notes=[*scores.notes, *notes],
+        notes=[*scores.notes, *_join_notes(names, of_folds)],  # the interval is that of all folds
     )
     return Evaluation(predictions, sets, scores)
 

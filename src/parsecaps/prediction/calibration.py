@@ -1,7 +1,7 @@
 """What validation patients teach about a trained model: its temperature, and how sure it must be to rule a class out.
 
-Both are fitted once, after training, and kept beside the weights in `calibration.json`. The file has numbers alone: no
-name, no patient.
+Both are fitted once, after training, on the same patients, and kept beside the weights in `calibration.json`. The file
+has numbers alone: no name, no patient.
 """
 
 import json

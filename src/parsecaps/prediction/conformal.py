@@ -1,14 +1,20 @@
 """Split conformal prediction sets: with a chosen risk, which classes cannot be ruled out, and when to abstain.
 
-Calibrated on validation cases, never on those that trained. If validation and future patients are exchangeable, the
-set of a new image holds its class with a probability of at least 1 - risk, whatever the model: on average over
-patients, not for each kind of patient, and not among the answered images alone (`metrics.conformal` measures those).
+Calibrated on validation cases, never on those that trained. If validation and future patients are exchangeable, and
+the validation patients decided nothing else about the model, the set of a new image holds its class with a probability
+of at least 1 - risk, whatever the model: on average over patients, not for each kind of patient, and not among the
+answered images alone (`metrics.conformal` measures those).
+
+In this package the same patients also fit the temperature and may choose the epoch, so the risk is kept approximately.
+With two classes the temperature changes no set, with more hardly any; the choice among many epochs costs little
+(`studies.coverage --sets` measures both). To split the validation patients would make the statement exact and
+the sets larger, since each half would be few.
 
 Images of one patient are alike, so images are not exchangeable; patients are. A calibration that counted forty slices
 of one patient as forty cases would be surer than it may. To keep one image of each patient would be right but throw
 most away, and depend on the draw. Here each patient has one vote, shared equally by its images, and one more vote
 stands for the patient to come (Lee, Barber and Willett 2023, "Distribution-free inference with hierarchical data"):
-the guarantee is exact for an image drawn from a new patient. With one image per patient it is the usual method.
+the guarantee is then for an image drawn from a new patient. With one image per patient it is the usual method.
 """
 
 import math
@@ -71,7 +77,7 @@ class ConformalQuantiles:
         return cls(tuple(of_truth[order].tolist()), tuple(votes.tolist()), len(size))
 
     def threshold(self, risk: float) -> ConformalThreshold:
-        """The highest threshold that keeps the promise."""
+        """The highest threshold that keeps the risk."""
         if not 0 < risk < 1:
             raise ValueError(f"risk is {risk}; give a share between 0 and 1, such as 0.05")
         needed = (1 - risk) * (self.patients + 1) - 1e-9
@@ -86,7 +92,7 @@ class ConformalQuantiles:
 def prediction_sets(probabilities: np.ndarray, threshold: float) -> np.ndarray:
     """The classes of each image that cannot be ruled out: (N, K) -> (N, K) bool.
 
-    The most probable class is always among them, which can only add to the promise. Without it, a model that is wrong
+    The most probable class is always among them, which can only add to the coverage. Without it, a model that is wrong
     more seldom than the risk allows would leave sets empty, and abstain the more often the higher the risk.
 
     >>> prediction_sets(np.array([[0.9, 0.1], [0.6, 0.4]]), 0.3)

@@ -9,6 +9,7 @@ from parsecaps.data.splits import describe_unused
 from parsecaps.metrics import METRICS, Comparison, Ensemble, Scores, find_metric
 from parsecaps.metrics.metric import UNDEFINED
 from parsecaps.metrics.patients import PatientErrors
+from parsecaps.models.summary import count_parameters
 from parsecaps.prediction.bundle import Bundle, is_unnamed
 from parsecaps.report.pages import render
 from parsecaps.report.published_card import data_name
@@ -102,7 +103,7 @@ def model_card(
         "model_card.md",
         bundle=bundle,
         named=[name for name in bundle.concepts if not is_unnamed(name)],
-        parameters=sum(weights.numel() for weights in bundle.model.parameters()),
+        parameters=count_parameters(bundle.model),
         config=config,
         about=about,
         origin=describe_start(about),

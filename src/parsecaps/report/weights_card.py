@@ -6,6 +6,7 @@ from typing import Any
 
 from parsecaps.config import Config
 from parsecaps.metrics.scores import Scores
+from parsecaps.models.summary import count_parameters
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.pages import render
 from parsecaps.report.scores_page import describe_start
@@ -46,5 +47,5 @@ def weights_card(bundle: Bundle, config: Config, about: Mapping[str, Any], sourc
         origin=describe_start(about),
         sources=sources,
         columns=_COLUMNS,
-        parameters=sum(weights.numel() for weights in bundle.model.parameters()),
+        parameters=count_parameters(bundle.model),
     )

@@ -8,12 +8,11 @@ from typing import Any
 
 from parsecaps.models import MODELS
 from parsecaps.models.pretrained import PretrainedModel
-from parsecaps.models.summary import summarize
+from parsecaps.models.summary import count_parameters, summarize
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.report.reproduced_pictures import draw_layers
 from parsecaps.reproduce.plan import Cell, Column, Load, Log, Measured, Request, Table, Work, choose_columns, nearest
 from parsecaps.reproduce.published import published
-from parsecaps.reproduce.trained import count_parameters
 from parsecaps.run import Run
 
 COLUMNS = (
@@ -77,7 +76,7 @@ class CountedCapsules(Work):
                 rows.append(Row(layer["layer"], figures))
             if kept is None:
                 rows = [Row(column.name, {}, failed.get(self.by_column[column.name].name, "missing"))]
-            about = "" if kept is None else f"{kept['parameters']:,} parameters, images of {kept['size']} px"
+            about = "" if kept is None else f"{kept['parameters']} parameters, images of {kept['size']} px"
             about += "" if theirs or not _printed(column.name) else _as_printed(column.name)
             sections.append(Section(column.name, measures, rows, about))
         return Reproduced(
@@ -115,8 +114,7 @@ def _count(column: Column, run: Run) -> Measured:
     classes = 10 if column.preset == "digits" else 3
     preset = column.preset or "medical"
     model = MODELS[column.kind].from_preset(preset, num_classes=classes, num_concepts=0, **column.settings)
-    parameters = count_parameters(model)
-    return {"layers": capsule_layers(model), "parameters": parameters, "size": model.image_size}
+    return {"layers": capsule_layers(model), "parameters": str(count_parameters(model)), "size": model.image_size}
 
 
 def capsule_layers(model: PretrainedModel) -> list[dict[str, Any]]:

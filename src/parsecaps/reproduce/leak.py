@@ -15,7 +15,7 @@ from parsecaps.data.cases import DataSet
 from parsecaps.data.split_file import Division
 from parsecaps.data.splits import hold_out
 from parsecaps.metrics import Difference, Score, Weighted, means
-from parsecaps.metrics.bootstrap import percentile_interval, resampled_weights
+from parsecaps.metrics.bootstrap import resampled_weights
 from parsecaps.prediction.predictions import Predictions, group_numbers
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.report.reproduced_pictures import draw_intervals
@@ -218,14 +218,9 @@ def over_patients(first: Predictions, second: Predictions, *, resamples: int = 1
 
     drawn = [accuracies(block) for block in resampled_weights(group, resamples, seed)]
     differences = np.concatenate([b - a for a, b in drawn]) if drawn else np.empty(0)
-    differences = differences[~np.isnan(differences)].round(12)
     a, b = (float(each[0]) for each in accuracies(np.ones((len(values), 1))))
-    interval = percentile_interval(differences)
-    if interval is None:
-        return scaled(Difference(a, b, b - a, None, None, None), 100)
-    below, above = int((differences <= 0).sum()), int((differences >= 0).sum())
-    p_value = min(1.0, 2 * (1 + min(below, above)) / (1 + len(differences)))
-    return scaled(Difference(a, b, b - a, *interval, p_value), 100)
+    patients = min(len(set(each.patient)) for each in (first, second))
+    return scaled(Difference.of(a, b, differences, patients), 100)
 
 
 def _universe(data: DataSet, most: int | None) -> list[int]:

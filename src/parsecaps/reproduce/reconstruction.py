@@ -10,7 +10,9 @@ from torch import Tensor
 
 from parsecaps.data.files import write_binary
 from parsecaps.metrics import Score, means
+from parsecaps.metrics.bootstrap import POSITIVE
 from parsecaps.models.pretrained import PretrainedModel
+from parsecaps.models.summary import count_parameters
 from parsecaps.prediction.predictions import group_numbers
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.report.reproduced_grids import Panel, draw_panels
@@ -21,7 +23,6 @@ from parsecaps.reproduce.published import Published, published
 from parsecaps.reproduce.trained import (
     EQUAL,
     Protocol,
-    count_parameters,
     keep_scores,
     one_set,
     paired,
@@ -46,7 +47,7 @@ PROTOCOL = Protocol(
 MEASURES = (
     Measure("accuracy", "accuracy"),
     Measure("error", "squared error of a pixel", 4, "", lower_is_better=True),
-    Measure("parameters", "parameters", 0, "", intervals=False),
+    Measure("parameters", "parameters, with the decoder", 0, "", intervals=False),
 )
 _PICTURES, _SHOWN = "drawn.npz", 8
 
@@ -136,7 +137,7 @@ def _measure(cases: Cases, run: Run) -> Measured:
     """Scores, and the squared error of the decoder's pictures where there is a decoder."""
     kept = dict(keep_scores(run, cases.rows("test")))
     model = run.bundle.model
-    kept |= {"parameters": count_parameters(model), "error": None}
+    kept |= {"parameters": sum(count_parameters(model)), "error": None}
     if getattr(model, "decoder", None) is None:
         return kept
     rows = [row for row in cases.rows("test") if row in set(run.prepared.good)]
@@ -147,7 +148,7 @@ def _measure(cases: Cases, run: Run) -> Measured:
         batch, drawn = _draw(model, np.array(run.prepared.images[rows[start : start + 32]]))
         errors.append((drawn - batch).square().mean((1, 2, 3)).double().numpy())
     group = group_numbers([run.data.cases[row].patient for row in rows])
-    [error] = means(np.concatenate(errors)[:, None], group, resamples=1000, seed=0).scores()
+    [error] = means(np.concatenate(errors)[:, None], group, bounds=POSITIVE, resamples=1000, seed=0).scores()
     pictures = _draw(model, image)[1].clamp(0, 1).mul(255).round().byte().numpy()
     with write_binary(run.folder / _PICTURES, private=True) as file:
         np.savez_compressed(file, image=image, drawn=pictures)

@@ -12,6 +12,7 @@ import torch
 
 from parsecaps.audit.redundancy import NUM_BINS, capsule_similarity
 from parsecaps.metrics import Score, means
+from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.prediction.predictions import group_numbers
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.report.reproduced_pictures import draw_curves_of
@@ -129,7 +130,8 @@ def _measure(cases: Cases, run: Run) -> Measured:
     names = list(by_layer)
     kept = {}
     for key, name in ((_PRIMARY, names[0]), (_TOP, names[-1])):
-        [overall] = means(np.array([[value] for value, _ in by_layer[name]]), group, resamples=1000, seed=0).scores()
+        cosines = np.array([[value] for value, _ in by_layer[name]])
+        [overall] = means(cosines, group, bounds=SIGNED_SHARE, resamples=1000, seed=0).scores()
         share = np.mean([each for _, each in by_layer[name]], axis=0).tolist()
         kept[key] = {
             "layer": name,

@@ -9,7 +9,7 @@ from pathlib import Path
 from parsecaps.config import Config
 from parsecaps.metrics import Difference, Scores, paired_differences, score
 from parsecaps.metrics.comparison import match
-from parsecaps.models.pretrained import PretrainedModel
+from parsecaps.models.summary import count_parameters
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
@@ -188,7 +188,7 @@ def trained_with(run: Run) -> dict[str, str]:
     training = config.training
     losses = next((c.removeprefix("losses: ") for c in about["choices"] if c.startswith("losses: ")), "")
     return {
-        "parameters": f"{count_parameters(run.bundle.model):,}",
+        "parameters": str(count_parameters(run.bundle.model)),
         "image size": f"{config.model.image_size} px",
         "epochs": f"{about['epochs']}, {training.keep} kept",
         "losses": losses.partition(" (")[0],
@@ -198,11 +198,6 @@ def trained_with(run: Run) -> dict[str, str]:
         "seed": f"{training.seed}",
         "time": duration(about["seconds"]) if about["seconds"] >= 60 else f"{about['seconds']:.0f} seconds",
     }
-
-
-def count_parameters(model: PretrainedModel) -> int:
-    """All that is trained, the decoder included."""
-    return sum(weight.numel() for weight in model.parameters())
 
 
 def scores_of(measured: Measured | None) -> Scores | None:
