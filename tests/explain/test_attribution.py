@@ -68,7 +68,7 @@ class TestARoutingFromOutside:
             torch.testing.assert_close(maps[:, i].sum((1, 2)), wanted)
 
     def test_its_routes_add_up(self, model: ParseCaps) -> None:
-        path = AttributionPath(trace(model, random_image(model)), steps=64)
+        path = AttributionPath(trace(model, random_image(model)), panels=32)
         leaves = path.leaf_attribution(TARGETS[1])
         for cell, by_way in zip(path.cells, path.route_relevance(TARGETS[1]), strict=True):
             sums = [way.messages.dense(kept).sum((1, 2, 3)) for way, kept in zip(cell.ways, by_way, strict=True)]

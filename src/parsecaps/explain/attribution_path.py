@@ -79,7 +79,7 @@ class AttributionPath:
         """What each primary capsule brought."""
         path = self._fine_enough(target)
         gradient, leaves = path._by_point(path._gradients[target][0]), path._by_point(path.leaves)
-        direction = einsum(path.integral.mT @ path.parts, gradient, "s b, s b n d -> b n d")
+        direction = einsum(path.integral @ path.parts, gradient, "s b, s b n d -> b n d")
         relevance = (direction * (leaves[-1] - leaves[0])).sum(-1)
         values = path._by_point(path._value(target))
         return LeafAttribution(relevance, direction, values[0], values[-1])
