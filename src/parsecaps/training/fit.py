@@ -205,6 +205,8 @@ class _Training:
         """Write the history, the result, and the best weights as a bundle."""
         run, data, model = self.run, self.run.data, self.step.model.cpu()
         load_weights(model, run.best_checkpoint(position.best + 1))
+        for term in self.step.objective.terms.values():
+            term.after_training(model, self.batches)
         forget_all_but(run, position.best + 1)
         write_history(run, position.history)
         row = position.history[position.best]
