@@ -82,7 +82,7 @@ def test_another_demo_takes_another_folder_and_a_refused_one_leaves_none(
     monkeypatch.chdir(tmp_path)
     used: list[Path] = []
 
-    def stopped(config: object, folder: Path, callbacks: object) -> None:
+    def stopped(config: object, folder: Path, callbacks: object, device: str) -> None:
         used.append(folder)
         (folder / "run").touch()
         raise TerminatedError("stopped in epoch 1")

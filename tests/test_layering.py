@@ -6,6 +6,7 @@ cannot be imported. Imports inside functions and under TYPE_CHECKING count like 
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -127,6 +128,13 @@ def test_package_keeps_the_rules() -> None:
     assert SOURCE.name == PACKAGE
     assert list(SOURCE.rglob("*.py"))
     assert violations(SOURCE) == []
+
+
+def test_contributing_has_the_rooms_in_this_order() -> None:
+    text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text("utf-8")
+    (table,) = re.findall(r"^\| room \|.*\n\|.*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    rooms = [name for row in table.splitlines() for name in re.findall(r"`(\w+)(?:\.py|/)`", row.split("|")[1])]
+    assert rooms == [*FLOW, "cli"]
 
 
 OFFENCES = {

@@ -9,6 +9,7 @@
 The names are imported when they are first used, so `import parsecaps` is quick.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from parsecaps.report.case_page import save_page
     from parsecaps.run import Run
     from parsecaps.training.callbacks import Callbacks
+
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime reads it once, as it is loaded
 
 __version__ = "0.2.0"
 __all__ = [

@@ -159,8 +159,8 @@ class TrainingSection(Section):
     start_rate: float = Field(default=1.0, ge=0, le=1)
     """Of the layers that come from other weights, as a share of `learning_rate`; 0 keeps them as they are."""
     weight_decay: float = Field(default=0.01, ge=0)
-    """Biases, scales and priors are not decayed. With `adam`, `sgd` and `rmsprop` it is a part of the gradient; the
-    published recipes have 0."""
+    """Biases, scales, priors and prototypes are not decayed. With `adam`, `sgd` and `rmsprop` it is a part of the
+    gradient."""
     warm_up_epochs: NonNegativeInt = 5
     """Linear, at most a quarter of the epochs; then the schedule, step by step."""
     schedule: ScheduleName = "cosine"
@@ -302,7 +302,7 @@ class PredictConfig(Section):
     batch_size: PositiveInt = 32
     """Images that the model sees at a time."""
     device: Device = "auto"
-    """Auto is a GPU where there is one."""
+    """Auto is a GPU where there is one; `--device` sets it too."""
 
 
 class ExplainConfig(Section):
@@ -320,3 +320,5 @@ class ExplainConfig(Section):
     """How many numbers of the global capsule move before the decoder."""
     limit: PositiveInt = 100
     """Images at most; of a data set, spread over all of it."""
+    device: Device = "auto"
+    """Auto is a GPU where there is one; `--device` sets it too."""

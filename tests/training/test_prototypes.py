@@ -181,6 +181,23 @@ def test_prototypes_become_training_cases_and_a_stopped_run_goes_on_with_them(
     assert min(costs[1:]) > 0
 
 
+@pytest.mark.parametrize("settings", [["training.ema=0.9"], ["training.keep=best"]])
+def test_the_prototypes_of_the_kept_model_are_the_capsules_of_their_cases(settings: list[str], tmp_path: Path) -> None:
+    """Though its weights are averages, or of an epoch after which no prototype was replaced."""
+    settings = [*TRAINING, "training.prototype_push=3", *settings]
+    run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
+    model = run.bundle.model
+    assert isinstance(model, ProtoCaps)
+    vectors, case = model.prototypes.weight, model.prototypes.case
+    assert (case >= 0).any()
+    assert set(case[case >= 0].tolist()) <= set(run.rows("train"))
+    images = torch.from_numpy(np.array(run.prepared.images)).float() / 255
+    with torch.no_grad():
+        capsules = model.attribute_capsules(images)
+    for grade, k in (case >= 0).nonzero():
+        torch.testing.assert_close(vectors[grade, k], capsules[case[grade, k], grade // 2], rtol=1e-4, atol=1e-5)
+
+
 def test_two_processes_get_the_same_prototypes_as_one(tmp_path: Path) -> None:
     one = train_run(load_config(None, TRAINING), run_folder=tmp_path / "one")
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -196,6 +196,7 @@ def audit_model(
     limit: int = LIMIT,
     resamples: int = 1000,
     seed: int = 0,
+    device: str = "auto",
     progress: StageProgress = lambda stage, done, total: None,
 ) -> Audit:
     """Audit the model of a run on the test part of its own data, or on all cases of other `data`.
@@ -206,7 +207,7 @@ def audit_model(
 
     _check_limit(limit)
     model = model.folder if isinstance(model, Run) else model
-    run, bundle = Run(model, reading=partial(progress, "reading images")), Bundle.load(model)
+    run, bundle = Run(model, reading=partial(progress, "reading images")), Bundle.load(model, device)
     own = run.is_there and (data is None or absolute(data) == run.config.data.path)
     if own and not run.rows("test"):
         raise ValueError(f"{model} has no test part to audit on; give other data")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import DeviceName, JsonFile, check_writable, console, one_line_errors, write_json
 from parsecaps.cli.progress import free_threads, showing_stages
 
 
@@ -25,6 +25,7 @@ def audit(
     ] = None,
     limit: Annotated[int, typer.Option(help="How many cases, drawn at random, get maps.")] = 200,
     resamples: Annotated[int, typer.Option(help="Resamples of the patients behind the intervals.")] = 1000,
+    device: DeviceName = None,
     json_file: JsonFile = None,
 ) -> None:
     """Measure a model's explanations: do maps point at the right place, do decisions rest on what they show?
@@ -53,7 +54,7 @@ def audit(
     folder = out or (run.folder if (run := run_of_bundle(model)) else model)
     refuse_links(folder)
     with free_threads(), showing_stages(ends=True) as progress:
-        found = audit_model(model, data, limit=limit, resamples=resamples, progress=progress)
+        found = audit_model(model, data, limit=limit, resamples=resamples, device=device or "auto", progress=progress)
     folder.mkdir(parents=True, exist_ok=True)
     page, stored = folder / "audit.html", folder / "audit.json"
     write_text(page, audit_page(found, title=f"How far can the explanations of {model.name} be trusted?"))

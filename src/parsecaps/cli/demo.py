@@ -8,6 +8,7 @@ import typer
 
 from parsecaps.cli.output import (
     ConfigFile,
+    DeviceName,
     JsonFile,
     Settings,
     check_writable,
@@ -29,6 +30,7 @@ def demo(
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer and smaller lesions: half a minute, and worse scores.")
     ] = False,
+    device: DeviceName = None,
     config: ConfigFile = None,
     settings: Settings = None,
     json_file: JsonFile = None,
@@ -57,7 +59,7 @@ def demo(
     made = [] if out else make_first_free(Path(f"{FOLDER}-{i}" if i > 1 else FOLDER) for i in count(1))
     try:
         with showing_training() as callbacks:
-            result = run_demo(chosen, out or made[-1], callbacks)
+            result = run_demo(chosen, out or made[-1], callbacks, device or "auto")
     finally:
         remove_empty(made)  # where a wrong setting has left it so
     write_json(json_file, show_run(result.run))

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from parsecaps.cli.explain import ModelFolder
-from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import DeviceName, JsonFile, check_writable, console, one_line_errors, write_json
 from parsecaps.cli.progress import free_threads, showing_stages
 
 
@@ -20,6 +20,7 @@ def discover(
         Path | None,
         typer.Option(metavar="HTML", help="Where to write the naming sheet; RUN/concepts.html if left out."),
     ] = None,
+    device: DeviceName = None,
     json_file: JsonFile = None,
 ) -> None:
     """Show the concepts that a run found without labels, and make a sheet on which a clinician names them.
@@ -46,7 +47,7 @@ def discover(
     from parsecaps.report.terminal import discovery_lines, discovery_table
 
     with free_threads(), showing_stages(ends=True) as progress:
-        found = discover_run(run, others or (), progress=progress)
+        found = discover_run(run, others or (), device=device or "auto", progress=progress)
         progress("naming sheet", 0, 1)
         write_text(sheet, naming_sheet(found))
         progress("naming sheet", 1, 1)

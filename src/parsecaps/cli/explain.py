@@ -9,6 +9,7 @@ import typer
 
 from parsecaps.cli.output import (
     ConfigFile,
+    DeviceName,
     JsonFile,
     Settings,
     check_writable,
@@ -62,6 +63,7 @@ def explain(
         int | None,
         typer.Option(help="Draw what the decoder makes of so many numbers of the global capsule as they move."),
     ] = None,
+    device: DeviceName = None,
     config: ConfigFile = None,
     settings: Settings = None,
     json_file: JsonFile = None,
@@ -89,7 +91,7 @@ def explain(
     `parsecaps explain runs/cases-1 study --dicom study-explained`
 
     A YAML file and `--set` have the keys `risk`, `method`, `strict`, `traversals`, `trees` (how many parse trees an
-    image gets) and `limit`.
+    image gets), `limit` and `device`.
     """
     if out is not None and not out.is_dir() and out.suffix not in {".html", ".htm"}:
         raise ValueError(f"--out is {out}; give a page, such as {out}.html, or --files {out} for a folder of pictures")
@@ -106,14 +108,15 @@ def explain(
     from parsecaps.report.explanation_files import write_explanation
     from parsecaps.report.terminal import explanation_summary
 
-    given = {"method": method, "risk": risk, "strict": strict or None, "traversals": traversals, "limit": limit}
+    given = {"method": method, "risk": risk, "strict": strict or None, "traversals": traversals}
+    given |= {"limit": limit, "device": device}
     values = {key: value for key, value in given.items() if value is not None}
     chosen = load_settings(ExplainConfig, config, settings or [], values=values)
     if files is not None:
         files.mkdir(parents=True, exist_ok=True)
     screen, errors = console(), console(stderr=True)
     with nullcontext() if dicom is None else dicom_folder(dicom):
-        explainer = Explainer.load(model, risk=chosen.risk)
+        explainer = Explainer.load(model, risk=chosen.risk, device=chosen.device)
         with free_threads(), showing_stages() as show:
             progress = partial(show, "explaining")
             explained = explain_series(explainer, inputs or [], chosen, run=model, progress=progress)
@@ -148,6 +151,7 @@ def removed_report() -> None:
 @one_line_errors
 def remember(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run of parsecaps train.")],
+    device: DeviceName = None,
 ) -> None:
     """Keep training cases of a run beside its model, so that explanations can show similar ones.
 
@@ -162,7 +166,8 @@ def remember(
     from parsecaps.run import Run
 
     with free_threads(), showing_stages() as show:
-        memory = remember_run(run, progress=partial(show, "looking at the training cases"))
+        progress = partial(show, "looking at the training cases")
+        memory = remember_run(run, device=device or "auto", progress=progress)
     own = Run(run)
     warning = f"it holds pictures and patient ids: do not give it away with the model, which is in {own.bundle_folder}"
     place = own.known_cases_folder

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import ConfigFile, Settings, check_writable, console, one_line_errors
+from parsecaps.cli.output import ConfigFile, DeviceName, Settings, check_writable, console, one_line_errors
 from parsecaps.cli.progress import showing_training
 
 
@@ -25,6 +25,7 @@ def pretrain(
     devices: Annotated[
         int | None, typer.Option(help="Processes on this machine, each with a GPU where there are some.")
     ] = None,
+    device: DeviceName = None,
 ) -> None:
     """Learn a trunk from one or more data sets, for other trainings to start from.
 
@@ -54,7 +55,7 @@ def pretrain(
     chosen = pretraining_config(data, licences=licences or (), base=base)
     chosen = chosen if start is None else chosen.change("model", start=start)
     with showing_training() as callbacks:
-        run = fit(chosen, run_folder=out, callbacks=callbacks)
+        run = fit(chosen, run_folder=out, callbacks=callbacks, device=device or "auto")
     if run.is_main:
         lines = [
             f"weights: {run.folder}",

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import (
+    ConfigFile,
+    DeviceName,
+    JsonFile,
+    Settings,
+    check_writable,
+    console,
+    one_line_errors,
+    write_json,
+)
 from parsecaps.cli.progress import showing_training
 
 if TYPE_CHECKING:
@@ -36,6 +45,7 @@ def train(
     devices: Annotated[
         int | None, typer.Option(help="Processes on this machine, each with a GPU where there are some.")
     ] = None,
+    device: DeviceName = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad files and rows out, and say so.")] = False,
     allow_leaks: Annotated[
         bool, typer.Option("--allow-leaks", help="Train although parts leak; the warning stays in the run.")
@@ -81,7 +91,8 @@ def train(
         others = (data, config, settings, out, start, folds, devices, skip_bad or None, allow_leaks or None)
         if any(each is not None for each in others):
             raise ValueError(
-                f"--resume goes on with a run as it was started; give --json at most: parsecaps train --resume {resume}"
+                "--resume goes on with a run as it was started; give --device and --json at most: "
+                f"parsecaps train --resume {resume}"
             )
         chosen = None
     else:
@@ -94,10 +105,10 @@ def train(
         chosen = load_config(config, [*(settings or []), *more])
         if not chosen.data.path:
             raise ValueError("there is nothing to train on; give DATA, as in parsecaps train phantom")
-    _train(chosen, out, resume, json_file)
+    _train(chosen, out, resume, device or "auto", json_file)
 
 
-def _train(chosen: "Config | None", out: Path | None, resume: Path | None, json_file: Path | None) -> None:
+def _train(chosen: "Config | None", out: Path | None, resume: Path | None, device: str, json_file: Path | None) -> None:
     from parsecaps.pipeline.cross_validate import cross_validate  # torch and Lightning, some seconds
     from parsecaps.pipeline.train import fit
     from parsecaps.run import Run
@@ -106,9 +117,9 @@ def _train(chosen: "Config | None", out: Path | None, resume: Path | None, json_
     several = data.folds > 0 and data.fold is None
     with showing_training() as callbacks:
         if several:
-            folds = cross_validate(chosen, run_folder=out, resume=resume, callbacks=callbacks)
+            folds = cross_validate(chosen, run_folder=out, resume=resume, callbacks=callbacks, device=device)
         else:
-            run = fit(chosen, run_folder=out, resume=resume, callbacks=callbacks)
+            run = fit(chosen, run_folder=out, resume=resume, callbacks=callbacks, device=device)
     if several:
         write_json(json_file, _show_folds(folds))
     elif run.is_main:

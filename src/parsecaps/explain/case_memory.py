@@ -183,15 +183,20 @@ class TrainingCases(NamedTuple):
     rows: list[int]
 
 
-def training_cases(folder: str | Path) -> TrainingCases:
+def training_cases(folder: str | Path, device: str = "cpu") -> TrainingCases:
     """Those of a finished run whose images can be read, in the order of the data set."""
-    run = Run(folder)
+    run = Run(folder, device=device)
+    data, bundle = run.data, run.bundle
     good = set(run.prepared.good)
-    return TrainingCases(run.bundle, run.data, run.prepared, [row for row in run.rows("train") if row in good])
+    return TrainingCases(bundle, data, run.prepared, [row for row in run.rows("train") if row in good])
 
 
 def remember_run(
-    run: Run | str | Path, *, limit: int | None = None, progress: Progress = lambda done, total: None
+    run: Run | str | Path,
+    *,
+    limit: int | None = None,
+    device: str = "auto",
+    progress: Progress = lambda done, total: None,
 ) -> CaseMemory:
     """Remember the training cases of a finished run: the memory and its pictures go into its `known_cases`.
 
@@ -200,7 +205,7 @@ def remember_run(
     """
     run = run if isinstance(run, Run) else Run(run)
     refuse_links(run.folder)
-    cases = training_cases(run.folder)
+    cases = training_cases(run.folder, device)
     if limit is not None and len(cases.rows) > limit:
         spread = np.linspace(0, len(cases.rows) - 1, limit).round().astype(int)
         cases = cases._replace(rows=[cases.rows[i] for i in spread])
@@ -213,7 +218,8 @@ def remember_run(
     if any(isinstance(module, Coupling) for module in model.modules()):
         some = np.linspace(0, len(rows) - 1, min(STATISTICS_CASES, len(rows))).round().astype(int)
         batches = Batches(cases.data, cases.prepared, [rows[i] for i in some], batch_size=64).epoch(0)
-        save_statistics(run.bundle_folder, strict_statistics(model, (each.image for each in batches)), memory.model)
+        images = (each.image.to(cases.bundle.device) for each in batches)
+        save_statistics(run.bundle_folder, strict_statistics(model, images), memory.model)
     return replace(memory, temperature=cases.bundle.calibration.temperature)
 
 

@@ -33,7 +33,7 @@ from parsecaps.explain.trace import Target, Trace, describe_routes, has_class_ro
 from parsecaps.explain.traversal import TraversalStrip, traversal_strips
 from parsecaps.metrics import THRESHOLD
 from parsecaps.nn.concept_heads import EmbeddingBottleneck
-from parsecaps.prediction.bundle import Bundle, find_bundle
+from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import Prediction, answer, each_image, of_output, predict_files
 from parsecaps.run import Run
@@ -63,9 +63,9 @@ class Explainer:
     risk: float | None = None
 
     @classmethod
-    def load(cls, folder: str | Path, *, risk: float | None = None) -> "Explainer":
+    def load(cls, folder: str | Path, *, risk: float | None = None, device: str = "auto") -> "Explainer":
         """The explainer of a run's folder, or of a saved model's; files of another model beside it are refused."""
-        explainer = cls(Bundle.load(folder), risk)
+        explainer = cls(Bundle.load(folder, device), risk)
         if risk is not None:
             explainer.bundle.calibration.threshold(risk)
         explainer.memory, explainer.cost  # noqa: B018 (read now, so that an error comes before the first image)
@@ -334,10 +334,11 @@ def calibration_notes(bundle: Bundle, risk: float | None = None) -> list[str]:
     return [note for note in notes if note]
 
 
-def load(run: Run | str | Path) -> Explainer:
+def load(run: Run | str | Path, device: str = "auto") -> Explainer:
     """The model of a run or its folder, of a saved model's folder, or on the hub, ready to predict and explain.
 
     On the Hugging Face hub it is called `hf://owner/name@revision`; without a revision, the newest is meant.
+    `device` is auto (a GPU where there is one), cpu or cuda.
     """
     folder = run.folder if isinstance(run, Run) else run
-    return Explainer(Bundle.load(find_bundle(folder)))
+    return Explainer(Bundle.load(folder, device))

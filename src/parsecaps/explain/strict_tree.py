@@ -93,7 +93,8 @@ def strict_statistics(model: nn.Module, images: Iterable[Tensor]) -> dict[str, T
         with replace_couplings(model, strict_tree):
             for batch in images:
                 model(batch)
-        return {f"{name}.{key}": getattr(norm, key).clone() for name, norm in norms.items() for key in _KEPT}
+        names = ((name, key) for name in norms for key in _KEPT)
+        return {f"{name}.{key}": getattr(norms[name], key).to("cpu", copy=True) for name, key in names}
     finally:
         for norm, (momentum, state) in before.items():
             norm.momentum = momentum

@@ -11,7 +11,7 @@ from parsecaps.nn.heads import Bottleneck
 from parsecaps.types import Output
 
 Mode = Literal["joint", "sequential", "independent"]
-Passed = Literal["auto", "presence", "logit"]
+Passed = Literal["auto", "presence", "logit"]  # auto: models saved when joint ones passed presences on
 
 
 class CBM(ConceptModel):
@@ -19,8 +19,8 @@ class CBM(ConceptModel):
 
     How the second learns is the `mode`: "joint", with the first; "sequential", from the concepts as the first gives
     them, without a gradient back; "independent", from the true concepts, and from those that the first gives only where
-    the truth is unknown. What it reads is `passes`: the "presence" of a concept or its "logit", which by default it
-    does where it learns sequentially, as published.
+    the truth is unknown. What it reads is `passes`: the "logit" of a concept or its "presence", which is the default
+    where it learns independently; in both as published.
 
     Deviations: both layers learn at the same time in every mode; one after the other as published would be two
     trainings. The loss of the concepts is their mean, not a hundredth of their sum: its weight of 1.12 is what the
@@ -48,19 +48,22 @@ class CBM(ConceptModel):
         backbone: str = "ResNet34",
         backbone_preset: str = "medical",
         mode: Mode = "joint",
-        passes: Passed = "auto",
+        passes: Passed | None = None,
     ) -> None:
         config: dict[str, Any] = {n: value for n, value in locals().items() if n not in ("self", "__class__")}
-        for name, value, known in (("mode", mode, get_args(Mode)), ("passes", passes, get_args(Passed))):
+        if passes is None:
+            passes = "presence" if mode == "independent" else "logit"
+        elif passes == "auto":
+            passes = "logit" if mode == "sequential" else "presence"
+        for name, value, known in (("mode", mode, get_args(Mode)), ("passes", passes, ("presence", "logit"))):
             if value not in known:
                 raise ValueError(f"{name} is {value!r}; choose one of {', '.join(known)}")
         if mode == "independent" and passes == "logit":
             raise ValueError("passes is 'logit', but true concepts have no logits to learn from; give 'presence'")
-        super().__init__(config)
-        scale = ("logit" if mode == "sequential" else "presence") if passes == "auto" else passes
+        super().__init__({**config, "passes": passes})
         self.mode, self.intervention_probability = mode, float(mode == "independent")
         self.concepts = ConceptLogits(in_dim=self.backbone.num_features, num_concepts=num_concepts)
-        self.classes = Bottleneck(num_concepts=num_concepts, num_classes=num_classes, scale=scale)
+        self.classes = Bottleneck(num_concepts=num_concepts, num_classes=num_classes, scale=passes)
 
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
         self.refuse_reconstruction(reconstruct)

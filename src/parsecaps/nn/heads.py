@@ -62,7 +62,7 @@ class CapsuleReadout(nn.Module):
 class FullyCaps(nn.Module):
     """Class capsules, and logits as their lengths times a learned scale.
 
-    A length is below 1, too flat for cross-entropy as it is; hence the scale (SPEC of the losses, Sec. 3.3).
+    A length is below 1, too flat for cross-entropy; hence the scale (deviation, `docs/paper.md`).
 
     Shapes:
         - input: (B, in_capsules, in_dim)

@@ -47,13 +47,12 @@ class Prototypes(nn.Module):
 
     @torch.no_grad()
     def replace(self, found: Tensor, capsules: Tensor, case: Tensor) -> None:
-        """Put capsules in the place of vectors, where some were found.
+        """Put capsules in the place of vectors where some were found; any other vector is of no case from now on.
 
         Shapes:
             - found: (m, most grades, per_grade), False outside of `valid`; capsules: the same, and dim
             - case: as found, int64
         """
-        which, k = found.any(-1), found[found.any(-1)]
-        place = self.place[which]
-        self.weight[place] = torch.where(k.unsqueeze(-1), capsules[which].to(self.weight), self.weight[place])
-        self.case[place] = torch.where(k, case[which], self.case[place])
+        found, capsules, case = found[self.valid], capsules[self.valid], case[self.valid]
+        self.weight.copy_(torch.where(found.unsqueeze(-1), capsules, self.weight))
+        self.case.copy_(torch.where(found, case, NO_CASE))

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from parsecaps.config import Config
+from parsecaps.config import Config, EvaluateConfig, load_settings
 from parsecaps.data.files import plain_name, refuse_links
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import fold_divisions
@@ -32,6 +32,7 @@ def cross_validate(
     run_folder: str | Path | None = None,
     resume: str | Path | None = None,
     callbacks: Callbacks | None = None,
+    device: str = "auto",
 ) -> Run:
     """Train and score a run for each fold, `fold-1` and so on below `run_folder`; then score all of them together.
 
@@ -51,7 +52,7 @@ def cross_validate(
         if not run.folds:
             raise ValueError(f"{run.folder} is no cross-validation; resume it with fit")
         with sigterm_raises(), locked(run):
-            return _train_folds(run, callbacks)
+            return _train_folds(run, callbacks, device)
     chosen = settled(config, settings, start)
     wanted = FOLDS if folds is None else folds
     if folds is not None or not chosen.data.folds:
@@ -60,21 +61,23 @@ def cross_validate(
     if chosen.model.start is not None:
         chosen = chosen.change("model", start=absolute(chosen.model.start))
     with sigterm_raises(), _begun(chosen, run_folder, callbacks) as run:
-        return _train_folds(run, callbacks)
+        return _train_folds(run, callbacks, device)
 
 
-def _train_folds(run: Run, callbacks: Callbacks) -> Run:
+def _train_folds(run: Run, callbacks: Callbacks, device: str) -> Run:
     number = len(run.folds)
     finished = all(map(_is_finished, run.folds)) and run.scores_file.is_file()
     for i in range(number):
-        _train_fold(run, i + 1, callbacks)
+        _train_fold(run, i + 1, callbacks, device)
     if finished:
         callbacks.log(f"all {number} folds of {run.folder} have their scores; nothing is left to do")
         return run
     callbacks.log(f"scoring {number} folds together")
     try:
         with using_threads(run.fold(1).threads):
-            write_results(run, evaluate_run(run.folder, reading=callbacks.reading, scoring=callbacks.scoring))
+            settings = load_settings(EvaluateConfig, values={"device": device})
+            found = evaluate_run(run.folder, settings, reading=callbacks.reading, scoring=callbacks.scoring)
+            write_results(run, found)
     except KeyboardInterrupt as stopped:
         words = f"stopped while scoring {number} folds; go on with parsecaps train --resume {run.folder}"
         raise type(stopped)(words) from None
@@ -108,18 +111,18 @@ def _begun(config: Config, run_folder: str | Path | None, callbacks: Callbacks) 
             raise
 
 
-def _train_fold(run: Run, number: int, callbacks: Callbacks) -> None:
+def _train_fold(run: Run, number: int, callbacks: Callbacks, device: str) -> None:
     fold, of = run.fold(number), run.config.data.folds
     if _is_finished(fold):
         return
     callbacks.log(f"fold {number} of {of}")
     try:
         if fold.is_there:
-            fit_run(None, resume=fold.folder, callbacks=callbacks)
+            fit_run(None, resume=fold.folder, callbacks=callbacks, device=device)
         else:
             config, first = run.config.change("data", fold=number), run.fold(1)
             threads = first.threads if first.is_there else None  # the same for all, so that a stop changes nothing
-            fit_run(config, run_folder=fold.folder, callbacks=callbacks, threads=threads)
+            fit_run(config, run_folder=fold.folder, callbacks=callbacks, threads=threads, device=device)
     except KeyboardInterrupt as stopped:
         words = f"stopped in fold {number} of {of}; go on with parsecaps train --resume {run.folder}"
         raise type(stopped)(words) from None

@@ -45,31 +45,31 @@ def demo_config(path: str | Path | None = None, overrides: list[str] | None = No
     return load_config(shipped if path is None else path, overrides or [])
 
 
-def demo(config: Config, folder: str | Path, callbacks: Callbacks | None = None) -> Demo:
+def demo(config: Config, folder: str | Path, callbacks: Callbacks | None = None, device: str = "auto") -> Demo:
     """Train and score in `folder/run`, and leave a page with unseen cases, `folder/index.html`.
 
     The unseen cases are left as PNG files in `folder/images`, to try a command or a server on.
     """
     folder, callbacks = Path(folder), callbacks or Callbacks()
     with sigterm_raises():
-        run = fit(config, run_folder=folder / RUN, callbacks=callbacks)
+        run = fit(config, run_folder=folder / RUN, callbacks=callbacks, device=device)
         callbacks.log("keeping the training cases to compare with, and explaining unseen ones")
         try:
             with using_threads(run.threads):
-                return Demo(run, write_demo_page(run, folder / PAGE))
+                return Demo(run, write_demo_page(run, folder / PAGE, device))
         except KeyboardInterrupt as stopped:
             words = f"stopped before the page was written; parsecaps explain {run.folder} makes one of the run"
             raise type(stopped)(words) from None
 
 
-def write_demo_page(run: Run, page: Path) -> Path:
+def write_demo_page(run: Run, page: Path, device: str = "auto") -> Path:
     """Explain some cases of the test part beside the training cases, and write the page."""
     if run.scores is None:
         raise ValueError(f"the demonstration shows scores; {run.failure or 'add --set data.test=0.1'}")
-    remember_run(run.folder, limit=_KNOWN)
+    remember_run(run.folder, limit=_KNOWN, device=device)
     shown = run.data.subset(first_of_patients(run.data, run.rows("test"), _SHOWN))
     _write_images(shown, page.parent / IMAGES)
-    explained = explain_series(Explainer.load(run.folder), [shown], ExplainConfig(limit=_SHOWN))
+    explained = explain_series(Explainer.load(run.folder, device=device), [shown], ExplainConfig(limit=_SHOWN))
     write_text(page, demo_page(run, run.scores, explained.cases, RUN))
     return page
 

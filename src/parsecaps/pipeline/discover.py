@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +34,11 @@ StageProgress = Callable[[str, int, int], None]  # a stage, how much of it is do
 
 
 def discover_run(
-    run: str | Path, others: Sequence[str | Path] = (), *, progress: StageProgress = lambda stage, done, total: None
+    run: str | Path,
+    others: Sequence[str | Path] = (),
+    *,
+    device: str = "auto",
+    progress: StageProgress = lambda stage, done, total: None,
 ) -> Discovery:
     """Look at the concepts of a run without concept labels through its training cases.
 
@@ -45,16 +49,16 @@ def discover_run(
     run = Path(run)
     refuse_links(run)
     check_unlabelled(run)
-    cases = training_cases(run)
+    cases = training_cases(run, device)
     bundles, digests = dict[Path, Bundle](), {weights_digest(cases.bundle.model): run}
     for other in map(Path, others):
         check_unlabelled(other)
         _check_same_data(run, other)
-        bundles[other] = Bundle.load(other)
+        bundles[other] = Bundle.load(other, device)
         if (digest := weights_digest(bundles[other].model)) in digests:
             raise ValueError(f"{other} has the same model as {digests[digest]}; give runs of other seeds")
         digests[digest] = other
-    memory, remembered = _memory(run, cases, progress)
+    memory, remembered = _memory(run, cases, device, progress)
     maps, masks = _maps(cases), _masks(cases)
     progress("prototypes", 0, 1)
     concepts = discover_concepts(memory, maps=maps, masks=masks)
@@ -94,14 +98,14 @@ def _check_same_data(run: Path, other: Path) -> None:
         raise ValueError(f"{other} was trained on {theirs.path}, not on {own.path}; give runs on the same data")
 
 
-def _memory(run: Path, cases: TrainingCases, progress: StageProgress) -> tuple[CaseMemory, bool]:
+def _memory(run: Path, cases: TrainingCases, device: str, progress: StageProgress) -> tuple[CaseMemory, bool]:
     """The memory of a run where it fits the model and the cases, else a new one."""
     place = find_known_cases(Run(run).bundle_folder)
     with suppress(FileNotFoundError, ValueError):  # it is of another model, or damaged
         memory = None if place is None else CaseMemory.load(place, cases.bundle)
         if memory and place and len(memory) == len(cases.rows) and (place / THUMBNAILS_FILE).is_file():
             return memory, False
-    return remember_run(run, progress=lambda done, total: progress("training cases", done, total)), True
+    return remember_run(run, device=device, progress=partial(progress, "training cases")), True
 
 
 def _look(bundle: Bundle, cases: TrainingCases, stage: str, progress: StageProgress) -> CaseMemory:
@@ -120,8 +124,8 @@ def _maps(cases: TrainingCases) -> Maps:
     @cache
     def of_images(rows: tuple[int, ...], concept: int) -> np.ndarray:
         images = torch.from_numpy(cases.prepared.images[[cases.rows[row] for row in rows]]).float() / 255
-        maps = attribution_maps(model, images, [Target("concepts", concept)], method)
-        return np.asarray(maps[:, 0].detach().float().numpy())
+        maps = attribution_maps(model, images.to(cases.bundle.device), [Target("concepts", concept)], method)
+        return np.asarray(maps[:, 0].detach().float().cpu().numpy())
 
     return lambda rows, concept: of_images(tuple(rows), concept)
 

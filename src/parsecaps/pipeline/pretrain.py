@@ -20,6 +20,7 @@ def pretrain(
     licences: Sequence[str] = (),
     run_folder: str | Path | None = None,
     callbacks: Callbacks | None = None,
+    device: str = "auto",
 ) -> Run:
     """Train one network on all these data sets, each with classes and concepts of its own.
 
@@ -28,7 +29,8 @@ def pretrain(
     `bundle` is a model like any other, to be named as `model.start` of another training; its card names every source
     with its licence (`licences`, in the order of the data), its size, and what was learned. `fit` resumes such a run.
     """
-    return fit(pretraining_config(data, settings, licences), run_folder=run_folder, callbacks=callbacks)
+    config = pretraining_config(data, settings, licences)
+    return fit(config, run_folder=run_folder, callbacks=callbacks, device=device)
 
 
 def pretraining_config(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from parsecaps.config import Config, load_settings
+from parsecaps.config import Config, EvaluateConfig, load_settings
 from parsecaps.pipeline.evaluate import calibrate_run, evaluate_run, write_card, write_results
 from parsecaps.pipeline.weights_card import write_weights_card
 from parsecaps.report.pages import draw_curves
@@ -26,6 +26,7 @@ def fit(
     run_folder: str | Path | None = None,
     resume: str | Path | None = None,
     callbacks: Callbacks | None = None,
+    device: str = "auto",
 ) -> Run:
     """Train on a data set, or as a configuration says, and score the chosen model; or `resume` a run.
 
@@ -34,13 +35,13 @@ def fit(
     below `runs` if left out; it then holds the model in `bundle`, `scores.json` and `scores.html`. What happens is
     printed; `callbacks=Callbacks()` keeps it quiet. A run that was stopped goes on as if it had not been; one that
     lacks only its scores gets them. Where scoring fails, the model is there all the same, and `failure` of the run says
-    why.
+    why. `device` is auto (a GPU where there is one), cpu or cuda; a run may be resumed on another one.
     """
     callbacks = callbacks or Callbacks(log=print)
     if resume is not None and (config is not None or settings or start is not None or run_folder is not None):
         raise ValueError("a run is resumed as it was started; give resume alone")
     chosen = settled(config, settings, start) if resume is None else None
-    return fit_run(chosen, run_folder=run_folder, resume=resume, callbacks=callbacks)
+    return fit_run(chosen, run_folder=run_folder, resume=resume, callbacks=callbacks, device=device)
 
 
 def fit_or_resume(config: Config, folder: str | Path, callbacks: Callbacks | None = None) -> Run:
@@ -68,17 +69,20 @@ def fit_run(
     resume: str | Path | None = None,
     callbacks: Callbacks,
     threads: int | None = None,
+    device: str = "auto",
 ) -> Run:
     """`fit` of settings that are settled, with so many threads; None chooses."""
     finished = resume is not None and Run(resume).is_trained and Run(resume).scores_file.is_file()
     with sigterm_raises():
-        run = train_run(config, run_folder=run_folder, resume=resume, callbacks=callbacks, threads=threads)
+        run = train_run(
+            config, run_folder=run_folder, resume=resume, callbacks=callbacks, threads=threads, device=device
+        )
         if finished:
             callbacks.log("it has its scores; nothing is left to do")
         elif run.is_main:
             run.remove_unfinished()
             with using_threads(run.threads):
-                run.failure = _score(run, callbacks)
+                run.failure = _score(run, callbacks, device)
     return run
 
 
@@ -93,7 +97,7 @@ def settled(
     return chosen if start is None else chosen.change("model", start=str(start))
 
 
-def _score(run: Run, callbacks: Callbacks) -> str:
+def _score(run: Run, callbacks: Callbacks, device: str) -> str:
     """Draw the curves, calibrate and score the chosen model, and say what went wrong; in any case the model stays."""
     again = f"the model is in {run.bundle_folder}; score it with parsecaps train --resume {run.folder}"
     try:
@@ -107,8 +111,10 @@ def _score(run: Run, callbacks: Callbacks) -> str:
             callbacks.log("not scored: there is neither a test nor a validation part")
             return ""
         callbacks.log(f"scoring the {'test' if counts['test'] else 'validation'} part")
-        calibrate_run(Run(run.folder, reading=callbacks.reading))
-        write_results(run, evaluate_run(run.folder, reading=callbacks.reading, scoring=callbacks.scoring))
+        calibrate_run(Run(run.folder, device=device, reading=callbacks.reading))
+        settings = load_settings(EvaluateConfig, values={"device": device})
+        found = evaluate_run(run.folder, settings, reading=callbacks.reading, scoring=callbacks.scoring)
+        write_results(run, found)
     except KeyboardInterrupt as stopped:
         raise type(stopped)(f"stopped while scoring; {again}") from None
     except Exception as error:  # of any kind: days of training may lie behind it

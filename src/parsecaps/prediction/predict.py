@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import log_softmax, logsumexp
 from torch import Generator, Tensor
 
 from parsecaps.data.augment import Augmentation
@@ -154,7 +155,7 @@ def of_output(bundle: Bundle, output: Output, names: Sequence[str] | None = None
 
 
 def each_image(bundle: Bundle, predictions: Predictions, risk: float | None = None) -> list[dict[str, Any]]:
-    """What is by_view of each image, calibrated: the fields of a `Prediction`, but for whose it is."""
+    """Calibrated results per image: the fields of a `Prediction` without the image's name and patient."""
     probabilities = predictions.probabilities(bundle.calibration.temperature)
     sets = None if risk is None else prediction_sets(probabilities, bundle.calibration.threshold(risk).probability)
     answers = []
@@ -199,7 +200,8 @@ def read_prepared(bundle: Bundle, file: ImageFile) -> Tensor | str:
 
 def _mean_logits(views: Sequence[Predictions]) -> np.ndarray:
     """The logits of the mean probabilities over several views: (B, K)."""
-    return np.asarray(np.log(np.mean([view.probabilities() for view in views], axis=0)))
+    each = log_softmax([view.logits for view in views], axis=2)  # finite even where a probability rounds to 0
+    return np.asarray(logsumexp(each, axis=0) - np.log(len(views)))
 
 
 def _labels(bundle: Bundle, data: DataSet, rows: Sequence[int]) -> np.ndarray:

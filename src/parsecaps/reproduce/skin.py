@@ -20,6 +20,9 @@ COLUMNS = (
     Column("CoherentCNN", "CoherentCNN", settings=_BACKBONE),
     Column("CCNN", "CCNN", settings=_BACKBONE),
     Column("CBM", "CBM", settings=_BACKBONE, note="joint"),
+    Column(
+        "CBM, presences", "CBM", settings={**_BACKBONE, "passes": "presence"}, note="joint, by presences, not logits"
+    ),
     Column("CBM, sequential", "CBM", settings={**_BACKBONE, "mode": "sequential"}),
     Column("CBM, independent", "CBM", settings={**_BACKBONE, "mode": "independent"}),
     Column("CEM", "CEM", settings=_BACKBONE),

@@ -59,7 +59,7 @@ class Service:
         self.settings, self.metrics = settings, ServeMetrics()
         self.reviews = None if settings.review is None else ReviewStore(settings.review)
         self.bundle = Bundle.load(folder, settings.device)
-        self.explainer = Explainer.load(folder)
+        self.explainer = Explainer.load(folder, device=settings.device)
         if settings.risk is not None:
             self.bundle.calibration.threshold(settings.risk)
         self._check(partial(answer, self.bundle))

@@ -63,6 +63,7 @@ def choose(
     *,
     processes: int = 1,
     trunk: Mapping[str, Any] | None = None,
+    on_gpu: bool = False,
 ) -> tuple[Config, list[Choice]]:
     """The configuration with no `auto` left, and what was chosen and why.
 
@@ -81,6 +82,8 @@ def choose(
     _choose_recipe(choosing, data, look, len(train))
     _choose_losses(choosing, data, train)
     _choose_length(choosing, data, division, len(train), processes)
+    bf16 = on_gpu and torch.cuda.is_bf16_supported()
+    choosing.pick("training.precision", "bf16" if bf16 else 32, "what the device does well")
     return choosing.config, choosing.choices
 
 
@@ -306,7 +309,7 @@ def _open_weights(config: Config) -> list[tuple[str, str]]:
 
 
 def _choose_length(choosing: _Choosing, data: DataSet, division: Division, images: int, processes: int) -> None:
-    """Epochs, batches, patience, the balance of the classes, and the precision."""
+    """Epochs, batches, patience, and the balance of the classes."""
     count, few = f"{images:,} training images", _is_few(choosing.config, images)
     epochs = choosing.pick("training.epochs", _epochs(images, few), count)
     batch_size = choosing.pick("training.batch_size", 16 if images < 10_000 else 64, count)
@@ -323,8 +326,6 @@ def _choose_length(choosing: _Choosing, data: DataSet, division: Division, image
     can_wait = max(10, epochs // 2) if "val" in division and choosing.config.training.keep == "best" else 0
     reason = "epochs without a better validation" if can_wait else "validation does not choose the epoch"
     choosing.pick("training.patience", can_wait, reason)
-    bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-    choosing.pick("training.precision", "bf16" if bf16 else 32, "what the device does well")
 
 
 def _epochs(images: int, few: bool) -> int:

@@ -12,7 +12,7 @@ import torch
 from parsecaps.config import Config
 from parsecaps.data.files import close_to_others, plain_name, refuse_links
 from parsecaps.models.pretrained import within_weights
-from parsecaps.prediction.bundle import Bundle, concept_names
+from parsecaps.prediction.bundle import Bundle, concept_names, find_device
 from parsecaps.processes import Processes, find_processes
 from parsecaps.run import Run
 from parsecaps.stopping import StopRequest, signals_ask, sigterm_raises
@@ -42,6 +42,7 @@ def train_run(
     resume: str | Path | None = None,
     callbacks: Callbacks | None = None,
     threads: int | None = None,
+    device: str = "auto",
 ) -> Run:
     """Train as a configuration says; or `resume` a run.
 
@@ -49,20 +50,22 @@ def train_run(
     run ends with the same weights as one that was never stopped, bit for bit on a CPU. Ctrl-C saves and raises
     `KeyboardInterrupt`, SIGTERM saves and raises `TerminatedError`; a loss that is not finite raises `DivergedError`.
     With several processes only the first one writes and reports. `threads` is chosen where it is not given; a resumed
-    run has those it was started with.
+    run has those it was started with. `device` is auto (a GPU where there is one), cpu or cuda.
     """
     if (config is None) == (resume is None):
         given = "neither" if config is None else "both"
         raise ValueError(f"{given} of config and resume are given; give train_run one of them")
-    callbacks = callbacks or Callbacks()
+    callbacks, place = callbacks or Callbacks(), find_device(device)
     with sigterm_raises(), torch.random.fork_rng(devices=[]):
         if resume is not None:
-            return _resume(Run(resume), callbacks)
+            return _resume(Run(resume), callbacks, place)
         assert config is not None
-        return _start(config, run_folder, callbacks, threads)
+        return _start(config, run_folder, callbacks, threads, place)
 
 
-def _start(config: Config, run_folder: str | Path | None, callbacks: Callbacks, threads: int | None) -> Run:
+def _start(
+    config: Config, run_folder: str | Path | None, callbacks: Callbacks, threads: int | None, device: torch.device
+) -> Run:
     processes = find_processes(config.training.devices)
     callbacks = callbacks if processes.is_main else Callbacks()
     name = plain_name(config.data.path) or "run"
@@ -72,16 +75,17 @@ def _start(config: Config, run_folder: str | Path | None, callbacks: Callbacks, 
         chosen = choose_threads(processes.here) if threads is None else Threads(threads, "as in the first fold")
         choice = Choice("threads", str(chosen.number), chosen.why)
         with using_threads(chosen.number):
-            start = start_run(run, config, processes, callbacks)
+            start = start_run(run, config, processes, callbacks, device)
             callbacks.log(str(choice))
             # wrong settings show here, before there is a run
-            training = _Training(run, processes, callbacks, stop, start.weights)
+            training = _Training(run, processes, callbacks, stop, device, start.weights)
             if processes.is_main:
-                write_start(run, start._replace(choices=[*start.choices, choice]), processes, training.origin)
+                start = start._replace(choices=[*start.choices, choice])
+                write_start(run, start, processes, training.origin, device)
             return training.finish()
 
 
-def _resume(run: Run, callbacks: Callbacks) -> Run:
+def _resume(run: Run, callbacks: Callbacks, device: torch.device) -> Run:
     refuse_links(run.folder)
     processes = find_processes(run.config.training.devices)
     callbacks = callbacks if processes.is_main else Callbacks()
@@ -95,7 +99,7 @@ def _resume(run: Run, callbacks: Callbacks) -> Run:
         if processes.is_main:
             run.remove_unfinished()
         reopen_run(run, callbacks)
-        return _rebuilt(run, processes, callbacks, stop).finish()
+        return _rebuilt(run, processes, callbacks, stop, device).finish()
 
 
 @contextmanager
@@ -117,13 +121,15 @@ def _stopping(run: Run, processes: Processes) -> Iterator[StopRequest]:
         raise type(stopped)(words) from None
 
 
-def _rebuilt(run: Run, processes: Processes, callbacks: Callbacks, stop: StopRequest) -> "_Training":
+def _rebuilt(
+    run: Run, processes: Processes, callbacks: Callbacks, stop: StopRequest, device: torch.device
+) -> "_Training":
     """The parts of a run that is resumed; settings that do not fit it, or its checkpoint by far, are refused."""
     last = run.last_checkpoint
     weights = None if last.is_file() else _weights_again(run)
     try:
         with within_weights(last.stat().st_size // 4) if last.is_file() else nullcontext():
-            return _Training(run, processes, callbacks, stop, weights)
+            return _Training(run, processes, callbacks, stop, device, weights)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{run.config_file} does not fit the run ({reason}); restore it as the run wrote it") from None
@@ -149,9 +155,11 @@ class _Training:
         processes: Processes,
         callbacks: Callbacks,
         stop: StopRequest,
+        device: torch.device,
         weights: StartingWeights | None,
     ) -> None:
         self.run, self.processes, self.callbacks, self.stop = run, processes, callbacks, stop
+        self.device = device
         run.is_main = processes.is_main
         batches = build_batches(run, "train", processes)
         assert batches is not None
@@ -187,7 +195,9 @@ class _Training:
         first_step, stop = position.step, self.stop
         with (
             signals_ask(stop),
-            join_processes(self.run, self.processes, first_step=first_step, idle_parameters=idle) as fabric,
+            join_processes(
+                self.run, self.processes, self.device, first_step=first_step, idle_parameters=idle
+            ) as fabric,
         ):
             parts = self.step, schedule, self.batches, self.validation
             loop = TrainingLoop(fabric, self.run, *parts, self.callbacks, stop)
@@ -205,6 +215,8 @@ class _Training:
         """Write the history, the result, and the best weights as a bundle."""
         run, data, model = self.run, self.run.data, self.step.model.cpu()
         load_weights(model, run.best_checkpoint(position.best + 1))
+        for term in self.step.objective.terms.values():
+            term.after_training(model, self.batches)
         forget_all_but(run, position.best + 1)
         write_history(run, position.history)
         row = position.history[position.best]

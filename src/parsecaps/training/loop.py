@@ -32,14 +32,16 @@ from parsecaps.training.pace import Pace
 from parsecaps.training.terms import Loss
 from parsecaps.types import Batch, Output
 
-_DIVERGED = 100.0  # times the first loss
+_DIVERGED = 100.0  # times the usual loss
+_LEAST_LOSS = 1.0  # a usual loss below counts as this: few hard images may cost a hundred times as much
+_RECENT_LOSSES = 20
 _REPORT_SECONDS = 0.5  # between two reports of progress
 _LOG_STEPS = 50  # between two points in TensorBoard
 _AGREE_STEPS = 10  # between two talks of several processes, and two looks at a GPU
 
 
 class DivergedError(ValueError):
-    """The loss is not a number any more, or far larger than it was."""
+    """The loss is not finite, or far above what it was."""
 
 
 class StoppedError(Exception):
@@ -99,6 +101,28 @@ class MovingAverage:
         self.model.load_state_dict(state["weights"])
 
 
+class LossWatch(nn.Module):
+    """Tells which losses are not finite or far above the usual one: the lowest median of recent losses so far.
+
+    A loss of exactly 0 is left out: nothing counted in its batch. All stays on the device, so that no step waits.
+    """
+
+    recent: Tensor
+    usual: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("recent", torch.zeros(_RECENT_LOSSES))
+        self.register_buffer("usual", torch.tensor(torch.inf))
+
+    def add(self, step: int, loss: Tensor) -> Tensor:
+        """Whether the loss of a step, of shape (), is wrong."""
+        wrong = ~loss.isfinite() | (loss > _DIVERGED * self.usual.clamp(min=_LEAST_LOSS))
+        self.recent[step % _RECENT_LOSSES] = loss
+        self.usual.copy_(torch.fmin(self.usual, torch.where(self.recent == 0, torch.nan, self.recent).nanmedian()))
+        return wrong
+
+
 class TrainingLoop:
     """Trains what is left of a run. `train` returns when it is done; a stop that is asked for and a bad loss raise.
 
@@ -125,7 +149,7 @@ class TrainingLoop:
         self.optimizer = schedule.build_optimizer(self.step, self.step.taken)
         self.position = Position(chooses=self.settings.keep == "best")
         self.means = self._new_means()
-        self.first_loss = torch.tensor(torch.nan, device=fabric.device)
+        self.losses = LossWatch().to(fabric.device)
         self.bad_step = torch.tensor(-1, device=fabric.device)  # stays on the device, so that no step waits for it
         self.started = self.saved = self.reported = self.timed = time.monotonic()
         self.first_step = self.timed_step = 0
@@ -143,7 +167,7 @@ class TrainingLoop:
         try:
             self.step.load_state_dict(stored["weights"])
             self.optimizer.load_state_dict(stored["optimizer"])
-            self.first_loss.fill_(stored["first_loss"])
+            self.losses.load_state_dict(stored.get("losses", self.losses.state_dict()))  # runs from before have none
             if self.average is not None:
                 self.average.load_state_dict(stored["average"])
             if self.fabric.is_global_zero:  # which has the sums of all processes
@@ -187,8 +211,7 @@ class TrainingLoop:
         self.means.add(logits, losses, batch.label)
         objective = self.step.objective
         loss = objective.total({name: Loss(*map(Tensor.detach, each)) for name, each in losses.items()})
-        self.first_loss = torch.where(self.first_loss.isnan(), loss, self.first_loss)
-        self._note(~loss.isfinite() | (loss > _DIVERGED * self.first_loss))
+        self._note(self.losses.add(self.position.step, loss.float()))
         self.optimizer.zero_grad()
         several = self.fabric.world_size > 1
         self.fabric.backward(objective.shared_total(losses) if several else objective.total(losses))
@@ -290,7 +313,7 @@ class TrainingLoop:
         names = ", ".join(relative_name(data, data.cases[i]) for i in self.batches.rows_in(epoch, batch))
         kept = f"the last good checkpoint is {last}" if last.exists() else "none was saved yet"
         return (
-            f"the loss is not finite or a hundred times as large as at first, in epoch {epoch + 1}, batch {batch + 1} "
+            f"the loss is not finite or a hundred times as large as usual, in epoch {epoch + 1}, batch {batch + 1} "
             f"({names}); {kept}; look at these images, or train with a lower training.learning_rate"
         )
 
@@ -307,7 +330,7 @@ class TrainingLoop:
                     "average": None if self.average is None else self.average.state_dict(),
                     "optimizer": self.optimizer.state_dict(),
                     "means": means.state_dict(),
-                    "first_loss": float(self.first_loss),
+                    "losses": self.losses.state_dict(),
                 },
             )
         self.saved = time.monotonic()
@@ -330,7 +353,7 @@ class TrainingLoop:
         return self.schedule.rate(step, len(self.batches))
 
     def _note(self, wrong: Tensor) -> None:
-        """Remember the first step whose loss or gradient was not finite, or whose loss was far above the first."""
+        """Remember the first step whose loss or gradient was not finite, or whose loss was far above the usual one."""
         self.bad_step = torch.where((self.bad_step < 0) & wrong, self.position.step, self.bad_step)
 
     def _new_means(self) -> EpochMeans:

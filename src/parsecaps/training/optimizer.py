@@ -14,7 +14,7 @@ from parsecaps.nn.heads import Bottleneck
 _MOMENTUM = 0.95
 _SGD_MOMENTUM, _RMSPROP_DECAY = 0.9, 0.9  # the usual ones, the second as in Keras, with which it was mostly used
 _AS_LARGE_AS_ADAM = 0.2  # the root mean square of a step of AdamW, so that both share one learning rate
-_UNDECAYED = frozenset({"bias", "prior", "spot"})  # last part of a name; also all that has fewer than two dimensions
+_UNDECAYED = {"bias", "scale", "prior", "axial_prior", "spot", "prototypes"}  # also all with fewer than two dimensions
 _PRESENCE_RATE = 10.0  # for weights of presences: these are below 1, so a sure diagnosis needs weights of about 10
 _SMALLEST = 8  # a map with fewer rows or columns has no directions worth balancing
 _TO_ONE = (3.4445, -4.7750, 2.0315)  # of the polynomial that drives singular values of (0, 1] to about 1 in five turns
@@ -24,7 +24,7 @@ _TO_ONE = (3.4445, -4.7750, 2.0315)  # of the polynomial that drives singular va
 class Schedule:
     """The optimizer and its learning rate: linear warm-up, then a cosine to zero.
 
-    Biases, scales and the priors of couplings are not decayed, whatever their number of dimensions.
+    Biases, scales, the priors of couplings and prototypes are not decayed, whatever their number of dimensions.
 
     With `schedule="steps"` the rate is multiplied by `decay` every `decay_epochs`, counted from the first step and not
     always whole, until it is `lowest_rate`. AdamW and Muon decay weights beside the step, the others in the gradient.
@@ -100,7 +100,7 @@ def is_decayed(name: str, parameter: Tensor) -> bool:
     >>> is_decayed("classes.readout.over_dim", torch.ones(8, 4)), is_decayed("classes.readout.bias", torch.ones(2, 4))
     (True, False)
     """
-    return parameter.dim() >= 2 and name.rpartition(".")[2] not in _UNDECAYED
+    return parameter.dim() >= 2 and _UNDECAYED.isdisjoint(name.split("."))
 
 
 def _in_two(group: dict[str, Any], others: Collection[int], factor: float) -> list[dict[str, Any]]:

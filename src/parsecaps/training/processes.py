@@ -20,8 +20,10 @@ from parsecaps.run import Run
 
 
 @contextmanager
-def join_processes(run: Run, processes: Processes, *, first_step: int, idle_parameters: bool) -> Iterator[Fabric]:
-    """Fabric on the devices that are there; where TensorBoard is, with its logs of the run from `first_step` on.
+def join_processes(
+    run: Run, processes: Processes, device: torch.device, *, first_step: int, idle_parameters: bool
+) -> Iterator[Fabric]:
+    """Fabric on devices of this kind; where TensorBoard is, with its logs of the run from `first_step` on.
 
     `idle_parameters` says that some weights get no gradient (a decoder that is never asked). What Fabric and torch
     advise about other ways to use them is not shown; errors come through.
@@ -33,7 +35,7 @@ def join_processes(run: Run, processes: Processes, *, first_step: int, idle_para
         loggers.append(board)
     with _quiet():
         fabric = Fabric(
-            accelerator="cuda" if torch.cuda.is_available() else "cpu",
+            accelerator=device.type,
             devices=processes.here,
             num_nodes=processes.machines,
             strategy=ddp if processes.count > 1 else "auto",

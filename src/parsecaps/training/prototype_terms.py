@@ -64,7 +64,8 @@ class Prototype(Term):
     the other grades of `max(0, dim - distance)` at the farthest of their prototypes, as published; the mean over the
     concepts. It begins after `warm_up` epochs. Then, and every `push_every` epochs, each prototype takes the place of
     the nearest capsule of its grade among the training images as they are, if their attribute was about right. All of
-    this follows from the weights and the number of the epoch, so a run that was stopped goes on as if it was not.
+    this follows from the weights and the number of the epoch, so a run that was stopped goes on as if it was not. In
+    the end the prototypes of the model that is kept are replaced once more: its weights may be averages.
     """
 
     name = "prototype"
@@ -110,15 +111,22 @@ class Prototype(Term):
             return
         self.active.fill_(1.0)
         if done == self.warm_up or done % self.push_every == 0:
-            assert isinstance(model, ProtoCaps)
-            push_prototypes(model, batches)
+            self.after_training(model, batches)
+            if distributed.is_available() and distributed.is_initialized():
+                (prototypes,) = self._prototypes
+                distributed.broadcast(prototypes.weight.data, 0)
+                distributed.broadcast(prototypes.case, 0)
+
+    def after_training(self, model: PretrainedModel, batches: Batches) -> None:
+        assert isinstance(model, ProtoCaps)
+        push_prototypes(model, batches)
 
 
 @torch.no_grad()
 def push_prototypes(model: ProtoCaps, batches: Batches) -> None:
     """Let each prototype take the place of the nearest capsule of its grade, over all rows of the batches as they are.
 
-    One whose grade no image has stays. Every process looks at all images, and takes what the first one found.
+    One whose grade no image has stays, and is of no case.
     """
     prototypes, plain = model.prototypes, batches.plain()
     device = prototypes.weight.device
@@ -143,6 +151,3 @@ def push_prototypes(model: ProtoCaps, batches: Batches) -> None:
         capsules = torch.where(better.unsqueeze(-1), found[index, concept], capsules)
         case = torch.where(better, rows[index], case)
     prototypes.replace(nearest.isfinite(), capsules, case)
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.broadcast(prototypes.weight.data, 0)
-        distributed.broadcast(prototypes.case, 0)

@@ -47,7 +47,7 @@ class Start(NamedTuple):
     weights: StartingWeights | None = None
 
 
-def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbacks) -> Start:
+def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbacks, device: torch.device) -> Start:
     """Read, split and prepare the data, settle what is `auto`, and refuse data that are not safe to train on.
 
     The run then has its settings and data, and its folder is as it was. The data are read by the path that the run
@@ -62,7 +62,8 @@ def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbac
     divided = divide_data(section, run.data)
     run.division = divided.division
     trunk = None if weights is None else weights.settings
-    run.config, choices = choose(config, run.data, run.division, processes=processes.count, trunk=trunk)
+    on_gpu = device.type == "cuda"
+    run.config, choices = choose(config, run.data, run.division, processes=processes.count, trunk=trunk, on_gpu=on_gpu)
     _prepare(run, callbacks)  # files that cannot be read take no part
     if not processes.is_main:
         return Start(choices, None, weights)
@@ -88,7 +89,7 @@ def start_run(run: Run, config: Config, processes: Processes, callbacks: Callbac
     return Start(choices, check, weights)
 
 
-def write_start(run: Run, start: Start, processes: Processes, origin: Origin | None) -> None:
+def write_start(run: Run, start: Start, processes: Processes, origin: Origin | None, device: torch.device) -> None:
     """Write down how the run starts, from which weights. `config.yaml` comes last: with it, the folder is a run."""
     assert start.check is not None
     make_private_folder(run.checkpoint_folder)
@@ -103,7 +104,7 @@ def write_start(run: Run, start: Start, processes: Processes, origin: Origin | N
         "seeds": {"split": run.config.data.seed, "training": run.config.training.seed},
         "processes": processes.count,
         "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "split_hash": start.check.split_hash,
         "unused": start.check.unused,
         "choices": [str(choice) for choice in start.choices],

@@ -103,6 +103,9 @@ class Term(nn.Module, ABC):
         In every process, with the same result. What has to be known later is kept in buffers, so that a run can go on.
         """
 
+    def after_training(self, model: PretrainedModel, batches: Batches) -> None:
+        """What a term does to the model that is kept, in the first process alone."""
+
 
 class Classification(Term):
     """Cross-entropy over the images whose class is known, each counting by the weight of its class (Eq. 3.3)."""
