@@ -74,7 +74,7 @@ function captionOf({ name, map, concept }) {
   if (map === null) return "";
   const said = `Map: ${name}.`;
   if (isEmpty(map)) return `${said} Nothing in the image speaks for it.`;
-  if (concept === null || concept.seen) return said;
+  if (concept === null || concept.seen) return `${said} It shows what speaks for it, not what speaks against it.`;
   return `${said} It does not count as seen: the map shows where the little there is came from.`;
 }
 

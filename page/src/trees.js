@@ -1,6 +1,7 @@
 /** The parse trees of a case. Each node is a button that marks the region it rests on. */
 import { element } from "./elements.js";
 import { drawTree, nodeWords } from "./tree_drawing.js";
+import { percent } from "./numbers.js";
 import { levelControl } from "./tree_levels.js";
 
 /** @typedef {import("./types.js").Case} Case */
@@ -36,7 +37,7 @@ export function trees(theCase, frame) {
       "p",
       { class: "soft" },
       "From the top down, neighbouring capsules on each grid and the routes that carried most of the evidence; " +
-        `exact zeros are left out. ${parents} `,
+        `exact zeros are left out. ${parents} ${accuracyOf(theCase)}`,
       element("span", { class: "control" }, "Close and open it level by level, and choose a node to see the region it rests on."),
     ),
     without,
@@ -55,6 +56,10 @@ export function trees(theCase, frame) {
 
   return { section, show };
 }
+
+/** How well contributions add up. @param {Case} theCase */
+const accuracyOf = ({ residual }) =>
+  residual === null ? "" : `All contributions, for and against, add up to the answer to within ${percent(residual)}. `;
 
 /** @param {Tree} tree @param {string | null} picture @param {(region: Box | null) => void} frame */
 function figureOf(tree, picture, frame) {

@@ -1,5 +1,5 @@
 /**
- * The explanation document, version 3, as `docs/explanation-schema.json` describes it.
+ * The explanation document, version 4, as `docs/explanation-schema.json` describes it.
  *
  * @typedef {{side: number, levels: string, max: number}} PlaceMap
  * @typedef {[number, number, number, number]} Box top, left, bottom, right
@@ -80,6 +80,7 @@
  * @property {string | null} truth
  * @property {string | null} method of the maps; null where there are none
  * @property {PlaceMap | null} class_map
+ * @property {number | null} residual the largest part of a target's change that its shares miss
  * @property {Concept[]} concepts
  * @property {Tree[]} trees
  * @property {KnownNeighbour[]} similar

@@ -7,7 +7,7 @@ import { allPrototypes } from "./known_cases.js";
 /** @typedef {import("./types.js").ExplanationDocument} ExplanationDocument */
 /** @typedef {import("./types.js").Case} Case */
 
-export const VERSION = 3;
+export const VERSION = 4;
 
 /** @type {Record<string, string>} */
 const METHODS = {

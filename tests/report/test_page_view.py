@@ -138,7 +138,7 @@ def test_what_a_document_says_is_never_run_or_fetched(tab: Any, told: list[Expla
 
 def test_another_version_is_refused_and_no_case_is_no_error(tab: Any, told: list[Explanation]) -> None:
     plain = explanation_document(told, errors=["d.png is no image"]).to_dict()
-    with pytest.raises(Error, match="has version 2, not 3"):
+    with pytest.raises(Error, match="has version 2, not 4"):
         tab.evaluate(MOUNT, ["one", json.dumps({**plain, "version": 2}), {}])
     tab.evaluate(MOUNT, ["one", json.dumps({**plain, "cases": []}), {}])
     assert tab.locator(".case").count() == 0

@@ -14,6 +14,7 @@ from parsecaps.audit.concepts import ConceptAudit, audit_concepts
 from parsecaps.audit.inpainting import Inpainted, measure_inpainted, summarise_inpainted
 from parsecaps.audit.maps import MapAudit, MapMaker, StageProgress, audit_maps, map_makers
 from parsecaps.audit.redundancy import LayerSimilarity, capsule_similarity
+from parsecaps.audit.residual import Residuals, audit_residuals
 from parsecaps.audit.route_ablation import RouteAblation, RouteRelevance, audit_routes, can_be_cut
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
@@ -71,8 +72,8 @@ class Audit:
 
     `maps` and `routes` are by what is explained ("concepts", "classes"), `maps` then by method. `mapped` of the `cases`
     were explained by maps. `masks` says what maps were compared with. `hidden` is what is still found with it painted
-    over, where there are masks. `strict` is what a strict tree costs, None without a tree. `notes` say what to know,
-    what could not be measured, and why.
+    over, where there are masks. `residuals` say how well shares add up, and `strict` what a strict tree costs; both are
+    None without a tree. `notes` say what to know, what could not be measured, and why.
     """
 
     model: str
@@ -86,6 +87,7 @@ class Audit:
     maps: dict[About, dict[str, MapAudit]]
     hidden: dict[About, Inpainted]
     routes: dict[About, RouteAblation]
+    residuals: Residuals | None
     concepts: ConceptAudit | None
     strict: StrictCost | None
     redundancy: list[LayerSimilarity]
@@ -144,11 +146,12 @@ def audit(
         cases, makers, masks, sanity_cases=SANITY_CASES, needed=needed, progress=progress, **options
     )
     ablations: dict[About, RouteAblation] = {}
-    strict = None
+    strict = residuals = None
     if can_be_cut(bundle.model):
         few, stage = cases.first(ROUTE_CASES), partial(progress, "route ablation")
         ablations = audit_routes(few, routes or route_relevance, progress=stage, **options)
     if has_tree(bundle.model):
+        residuals = audit_residuals(cases.first(ROUTE_CASES), partial(progress, "shares"))
         strict = strict_cost(
             bundle,
             data,
@@ -183,6 +186,7 @@ def audit(
         hidden=hidden,
         routes=ablations,
         concepts=concepts,
+        residuals=residuals,
         strict=strict,
         redundancy=redundancy,
         notes=notes,

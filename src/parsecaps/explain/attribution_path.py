@@ -15,6 +15,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from einops import einsum, rearrange
 from torch import Tensor
@@ -183,17 +184,17 @@ class AttributionPath:
     @cached_property
     def integral(self) -> Tensor:
         """(points, points): the integral of `g dx` is the sum over j and k of `integral[j, k] g_j x_k`."""
-        matrix = torch.zeros(self.points, self.points, dtype=torch.float64)
+        matrix = np.zeros((self.points, self.points))
         for first in range(0, self.points - 1, 2):
-            matrix[first : first + 3, first : first + 3] += torch.tensor(_PANEL, dtype=torch.float64)
-        return matrix.to(self.leaves)
+            matrix[first : first + 3, first : first + 3] += _PANEL
+        return torch.tensor(matrix).to(self.leaves)
 
     def _met(self, gradient: Tensor) -> Tensor:
         """The gradients that what passes at each point meets: (points * B, ...) -> (points, B, ...)."""
-        return torch.tensordot(self.integral.mT, self._by_point(gradient), 1)
+        return einsum(self.integral, self._by_point(gradient), "j k, j ... -> k ...")
 
     def _scan(self) -> Tensor:
-        """All presences and logits at points of equal distances, as parts of what may be missed: (points, B, values)."""
+        """All presences and logits at evenly spaced points, as multiples of what may be missed: (points, B, values)."""
         even = torch.linspace(0, 1, _SCAN, dtype=self.start.dtype, device=self.start.device)
         found = self.trace.read_out(self.trace.tower(self._at(even.unsqueeze(1))))
         values = rearrange(torch.cat(list(found.values()), 1), "(s b) v -> s b v", s=_SCAN)

@@ -184,6 +184,8 @@ class Explainer:
             most = [] if presence is None else [concepts[j] for j in np.argsort(-presence[0], kind="stable")]
             shown = [] if path is None else [targets[-1], *most][:num_trees]
             trees = tuple(self._tree(path, target, original_shape) for target in shown if path is not None)
+            explained = targets if method == ROUTES else shown
+            missed = [path.residual(target).max().item() for target in explained] if path is not None else []
         pictures = maps[0].detach().cpu().float().numpy()
         ordinary = answer(bundle, batch) if strict else output
         near: tuple[SimilarCase, ...] = ()
@@ -210,6 +212,7 @@ class Explainer:
             truth=truth,
             strict=self._strictness(ordinary) if strict else None,
             source=source,
+            residual=max(missed, default=None),
         )
 
     @cached_property

@@ -75,7 +75,8 @@ class Explanation:
     most present concepts. `pictures` are JPEG files of the known cases, by their row in the memory. `notes` say what
     cannot be given, and why. `truth` is the known class, None where it is not known. `strict` is there where all of
     this is of the strict network, except for similar cases. `traversals` are pictures of the decoder. `source` is the
-    file that the image was read from, None where there is none.
+    file that the image was read from, None where there is none. `residual` is what the shares of the worst target and
+    layer miss of that target's change (`AttributionPath.residual`), None without a path.
 
     Shapes:
         - image: (channels, size, size) in [0, 1], as the model saw it
@@ -101,6 +102,7 @@ class Explanation:
     strict: Strictness | None = None
     traversals: tuple[TraversalStrip, ...] = ()
     source: ImageFile | None = None
+    residual: float | None = None
 
     @property
     def probability(self) -> float:
@@ -121,6 +123,8 @@ class Explanation:
         if self.concepts:
             lines += ["  seen: " + (", ".join(f"{each.name} {each.presence:.2f}" for each in seen) or "no concept")]
         lines += [f"  {tree.name}: {tree.share:.0%} of the evidence in the tree shown" for tree in self.trees]
+        if self.residual is not None:
+            lines.append(f"  shares add up to within {self.residual:.1%}")
         if self.reasons is not None:
             lines.append(f"  {self.reasons.sentence()}")
         lines += [f"  {line}" for line in self.strict_lines]

@@ -19,6 +19,8 @@ from parsecaps.nn.couplings import Coupling
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.types import Output
 
+PANELS = 20  # enough for nearly all images: a graph cannot refine the path where its shares do not add up
+
 
 @dataclass(frozen=True, eq=False)
 class ModelGraph:
@@ -49,10 +51,11 @@ def explained_graph(bundle: Bundle, trees: bool) -> ModelGraph:
     """The answer to one image, and why.
 
     `maps` (1, m + 1, size, size) are the maps along the routes of the concepts in their order and, last, of the class
-    with the highest logit. With `trees`, for these T = m + 1 targets: `tree_value` and `tree_neutral` (T,), as in
-    `ParseTree`; `tree_top` (T, n_L), the shares of the capsules of the highest level; `tree_down_1` and so on
-    (T, n', n), what part of a capsule's evidence came from each capsule of the level below; `tree_activity_0` and so on
-    (n,), the lengths of the capsules of each level; and `tree_strict`, whether no capsule had more than one parent.
+    with the highest logit; `residual` (1,) is what the shares of the worst of them miss (`AttributionPath.residual`).
+    With `trees`, for these T = m + 1 targets: `tree_value` and `tree_neutral` (T,), as in `ParseTree`; `tree_top`
+    (T, n_L), the shares of the capsules of the highest level; `tree_down_1` and so on (T, n', n), what part of a
+    capsule's evidence came from each capsule of the level below; `tree_activity_0` and so on (n,), the lengths of the
+    capsules of each level; and `tree_strict`, whether no capsule had more than one parent.
     """
     model = _frozen(bundle)
     if not has_tree(model):
@@ -63,10 +66,11 @@ def explained_graph(bundle: Bundle, trees: bool) -> ModelGraph:
 
     def explain(image: Tensor) -> dict[str, Tensor]:
         traced = trace(model, image)
-        path = AttributionPath(traced)
+        path = AttributionPath(traced, PANELS)
         best = cast(int, traced.output.logits[0].argmax())  # known when the graph runs
         targets = [*(Target("concepts", j) for j in range(len(bundle.concepts))), Target("classes", best)]
         found = {**_answer(bundle, traced.output), "maps": route_maps(path, targets)}
+        found["residual"] = torch.cat([path.residual(target) for target in targets]).amax(0, keepdim=True)
         if trees:
             found |= _trees(traced, path, targets)
         return {name: tensor.detach() for name, tensor in found.items()}

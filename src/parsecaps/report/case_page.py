@@ -66,7 +66,7 @@ def view_script() -> str:
 def script_text(document: ExplanationDocument) -> str:
     r"""The document as JSON that nothing can end early inside of a `<script>`.
 
-    >>> "<" in script_text(ExplanationDocument.model_construct(version=3, title="</script>"))
+    >>> "<" in script_text(ExplanationDocument.model_construct(version=4, title="</script>"))
     False
     """
     return json_text(document.to_dict())

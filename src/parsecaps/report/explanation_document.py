@@ -30,7 +30,7 @@ from parsecaps.report.pictures import (
     traversal_picture,
 )
 
-VERSION: Literal[3] = 3  # 2 was a document for each image, with maps as PNG; 1 knew neither strict trees nor traversals
+VERSION: Literal[4] = 4  # 3 had no residual; 2 was a document for each image, with maps as PNG
 
 
 Picture = Annotated[str, Field(pattern="^data:image/(png|jpeg);base64,[A-Za-z0-9+/=]*$")]  # inside of its address
@@ -158,7 +158,8 @@ class CasePart(_Part):
 
     `picture` is the prepared image, None where it was left out, and `size` the pixels of its side, in which regions of
     trees are given. `possible` and `abstain` are None without a risk, `truth` where it is not known, `method` and maps
-    where there are no maps. `reasoning` is there where it is of this image alone, and comes before the model's.
+    where there are no maps. `residual` is the largest part of a target's change that its shares miss, None where there
+    are no shares. `reasoning` is there where it is of this image alone, and comes before the model's.
     """
 
     name: str
@@ -171,6 +172,7 @@ class CasePart(_Part):
     truth: str | None
     method: str | None
     class_map: PlaceMap | None
+    residual: float | None
     concepts: list[SeenConceptPart]
     trees: list[ParseTree]
     similar: list[KnownNeighbour]
@@ -194,7 +196,7 @@ class ModelPart(_Part):
 class ExplanationDocument(_Part):
     """Explained images of one model, with the training cases that show its concepts, and lines about unread images."""
 
-    version: Literal[3]
+    version: Literal[4]
     title: str
     model: ModelPart
     cases: list[CasePart]
@@ -264,6 +266,7 @@ def _case(explanation: Explanation, known: dict[int, bytes] | None) -> CasePart:
         truth=explanation.truth,
         method=explanation.method,
         class_map=_map(explanation.class_map, side),
+        residual=explanation.residual,
         concepts=[
             SeenConceptPart(
                 name=each.name, presence=each.presence, seen=each.seen, truth=each.truth, map=_map(each.map, side)

@@ -171,6 +171,8 @@ def audit_lines(audit: Audit) -> Iterator[str]:
                     f"{name} {what}: {_share(target.shown)}; painted over {_share(target.hidden)}, "
                     f"another place painted over {_share(target.elsewhere)}, n {target.shown.n:,}"
                 )
+    if audit.residuals is not None:
+        yield audit.residuals.sentence()
     for about, ablation in audit.routes.items():
         yield (
             f"routes to {about} cut: {_signed(ablation.gain)} lower than with random ones, "
