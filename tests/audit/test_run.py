@@ -176,6 +176,7 @@ def test_the_same_arguments_give_the_same_numbers(data: DataSet, prepared: Prepa
         "maps",
         "parameter randomisation",
         "route ablation",
+        "shares",
         "strict tree",
         "concepts",
         "redundancy",

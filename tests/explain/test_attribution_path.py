@@ -59,7 +59,7 @@ def test_the_leaves_account_for_the_whole_change(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["default", "windowed", "over parents", "whole values", "dynamic"])
 @pytest.mark.parametrize("way", [0, -1])
 def test_edges_by_loops_and_finite_differences(kind: str, way: int) -> None:
-    """One panel of the path; gradients by nudging a parent's sum, parabolas through both factors, Gauss for the rest."""
+    """One panel of the path: gradients by nudging a parent, parabolas through both factors, integrated by Gauss."""
     model = small_model(**KINDS[kind])
     image = random_image(model, 1)
     path = path_of(model, image, panels=1)

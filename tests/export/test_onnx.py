@@ -86,15 +86,18 @@ def test_maps_and_trees_are_those_of_an_explanation(name: str, tmp_path: Path) -
             np.testing.assert_allclose(given, wanted, atol=1e-3 * wanted.max())
     assert want["tree_top"].sum() > 0
     explanation = Explainer(bundle).explain(image[0], num_trees=1)
-    np.testing.assert_allclose(got["maps"][0, -1], explanation.class_map, atol=1e-4 * explanation.class_map.max())
+    np.testing.assert_allclose(got["residual"], want["residual"], atol=1e-5)
+    assert 0 <= got["residual"].item() < 0.02
+    # an explanation has fewer panels in its path, and more where its shares do not add up
+    np.testing.assert_allclose(got["maps"][0, -1], explanation.class_map, atol=0.02 * explanation.class_map.max())
     for concept, found in zip(explanation.concepts, got["maps"][0], strict=False):
-        np.testing.assert_allclose(found, concept.map, atol=1e-4 * max(concept.map.max(), 1e-6))
+        np.testing.assert_allclose(found, concept.map, atol=0.02 * max(concept.map.max(), 1e-6))
     tree = explanation.trees[0]
     assert got["tree_value"][-1] == pytest.approx(tree.value, abs=1e-5)
     assert got["tree_neutral"][-1] == pytest.approx(tree.neutral, abs=1e-5)
     assert bool(got["tree_strict"]) == tree.strict
     top = max(tree.nodes, key=lambda node: (node.level, node.share))
-    assert top.share == pytest.approx(got["tree_top"][-1][list(top.capsules)].sum(), abs=1e-3)
+    assert top.share == pytest.approx(got["tree_top"][-1][list(top.capsules)].sum(), abs=1e-2)
     strongest = top.capsules[0]
     assert got[f"tree_activity_{top.level}"][strongest] == pytest.approx(top.activity, abs=1e-5)
     session = open_session(tmp_path / "model.onnx")
