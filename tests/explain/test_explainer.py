@@ -199,5 +199,5 @@ def test_the_network_runs_once_for_all_maps_and_trees(head: str, monkeypatch: py
     for handle in handles:
         handle.remove()
     # the image, the points by which panels are placed, the points of the path
-    assert passes == [("cell", 1), ("model", 1), ("cell", 33), ("cell", 25)]
+    assert passes == [("cell", 1), ("model", 1), ("cell", 33), ("cell", 21)]
     assert found == [8 if head == "parallel" else 7]

@@ -25,7 +25,7 @@ from parsecaps.functional.exporting import is_exporting
 from parsecaps.nn.heads import Bottleneck
 from parsecaps.nn.recorder import record_stages
 
-PANELS = 12
+PANELS = 10
 TOLERANCE = 0.02  # of a target's change
 _SMALL_CHANGE = 0.5  # a change below this counts as this
 _REFINEMENTS = 3  # each doubles the panels
@@ -54,27 +54,32 @@ class LeafAttribution:
 class AttributionPath:
     """The path of one trace, read by maps and trees for any number of targets.
 
-    Its points lie one after the other in one batch, (points * B, ...), and were run once, with a graph.
+    Its points lie one after the other in one batch, (points * B, ...), and were run once, with a graph. `scan` are the
+    outputs by which the panels are placed (`place_panels`), where another path has them.
     """
 
-    def __init__(self, trace: Trace, panels: int = PANELS, refinements: int = _REFINEMENTS) -> None:
+    def __init__(
+        self, trace: Trace, panels: int = PANELS, refinements: int = _REFINEMENTS, scan: Tensor | None = None
+    ) -> None:
         self.trace, self.panels = trace, panels
         self.points = 2 * panels + 1
         self.refinements = 0 if is_exporting() else refinements  # an exported graph is the same for all images
         with torch.no_grad():
             self.start = trace.leaves(neutral_image(trace.image))
-            self.parts = place_panels(self._scan(), panels)  # (points, B)
+            self.scan = self._scan() if scan is None else scan
+            self.parts = place_panels(self.scan, panels)  # (points, B)
             leaves = self._at(self.parts)
         self.leaves = leaves.requires_grad_()
         with torch.enable_grad(), record_stages(trace.tower) as cells:
             self.values = trace.read_out(trace.tower(self.leaves))
         self.cells = tuple(cells)
         self._gradients: dict[Target, tuple[Tensor, ...]] = {}
+        self._residuals: dict[Target, Tensor] = {}
 
     @cached_property
     def finer(self) -> "AttributionPath":
         """The same path with twice as many panels."""
-        return AttributionPath(self.trace, 2 * self.panels, self.refinements - 1)
+        return AttributionPath(self.trace, 2 * self.panels, self.refinements - 1, self.scan)
 
     def leaf_attribution(self, target: Target) -> LeafAttribution:
         """What each primary capsule brought."""
@@ -105,20 +110,20 @@ class AttributionPath:
             for cell in self.cells
         )
 
-    @torch.no_grad()
     def residual(self, target: Target) -> Tensor:
         """What the shares of the worst layer miss of the change of a target, as a part of that change: (B,).
 
         A change below 0.5 counts as 0.5: two hundredths of it is 0.01.
         """
-        path = self._fine_enough(target)
-        return path.residual_by(path._gradients[target], path._by_point(path._value(target)))
+        return self._fine_enough(target)._residuals[target]
 
-    def residual_by(self, gradients: Sequence[Tensor], values: Tensor) -> Tensor:
-        """`residual` of the target with these `gradients` and `values` (points, B), on this path."""
+    @torch.no_grad()
+    def _residual(self, target: Target) -> Tensor:
+        """`residual` of a target whose gradients are found, on this path."""
+        values = self._by_point(self._value(target))
         change = values[-1] - values[0]
         layers = [[self.leaves], *([way.total for way in cell.ways] for cell in self.cells)]
-        remaining = iter(gradients)
+        remaining = iter(self._gradients[target])
         sums = [sum((self._met(next(remaining)) * self._by_point(x)).sum((0, 2, 3)) for x in layer) for layer in layers]
         missed = (torch.stack([each for each in sums if isinstance(each, Tensor)]) - change).abs().amax(0)
         return missed / change.abs().clamp_min(_SMALL_CHANGE)
@@ -142,6 +147,7 @@ class AttributionPath:
         for target, weights in sums.items():
             parts = [[weight * g for g in self._gradients[concept]] for concept, weight in weights.items()]
             self._gradients[target] = tuple(torch.stack(each).sum(0) for each in zip(*parts, strict=True))
+        self._residuals.update((target, self._residual(target)) for target in wanted)
         if rough := [target for target in targets if not self._suffices(target)]:
             self.finer.find_gradients(rough)
 
@@ -150,13 +156,9 @@ class AttributionPath:
         self.find_gradients([target])
         return self if self._suffices(target) else self.finer._fine_enough(target)
 
-    @torch.no_grad()
     def _suffices(self, target: Target) -> bool:
         """Whether the shares of a target whose gradients are found add up, or there is no finer path."""
-        if not self.refinements:
-            return True
-        values = self._by_point(self._value(target))
-        return bool((self.residual_by(self._gradients[target], values) <= TOLERANCE).all())
+        return not self.refinements or bool((self._residuals[target] <= TOLERANCE).all())
 
     def _backward(self, targets: Sequence[Target]) -> list[tuple[Tensor, ...]]:
         """One backward pass for all targets down to the first cell, whose windows are large: there one for each."""
