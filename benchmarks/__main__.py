@@ -190,12 +190,13 @@ def routes(
     twin: Annotated[Path | None, typer.Option(metavar="RUN", help="The twin of that run.")] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Test whether the routes carry the decision.
+    """Test what a network loses with other couplings than its own.
 
     Trains a run, and its twin whose couplings follow from place alone (no content), with the same data, order, schedule
-    and seed. Then replaces the couplings of the first on its test part: by uniform ones, and by each parent's strongest
-    1, 2 and 4 children. A verdict per criterion; the exit code does not depend on it. What is trained already in FOLDER
-    is not trained again.
+    and seed. Then replaces the couplings of the first on its test part, without training anew: by uniform ones, those
+    of another image, the mean over images, and by each parent's strongest 1, 2 and 4 children. Differences come with
+    95 % intervals over patients. A verdict per criterion; the exit code does not depend on it. What is trained already
+    in FOLDER is not trained again.
 
     **Examples**
 
@@ -212,8 +213,9 @@ def routes(
         raise ValueError("--run tests a run on its own data; give nothing beside it but --twin and --json")
     if run is None and out is None:
         raise ValueError("there is no folder to train in; give --out, or a trained run with --run")
-    from benchmarks.tables import criteria_lines, routes_table
+    from benchmarks.tables import criteria_lines
     from parsecaps.cli.progress import showing_training
+    from parsecaps.report.terminal_audit import couplings_table
     from studies.routes import PARTS_REMARK, measure_run, routes_config, train_with_twin
 
     synthetic = run is None and data is None
@@ -225,8 +227,8 @@ def routes(
         run, twin = trained.folder, None if other is None else other.folder
     with console(stderr=True).status("reading the images") as status:
         result = measure_run(run, twin, log=status.update)
-    console().print(routes_table(result))
-    for line in [*criteria_lines(result), *([PARTS_REMARK] if synthetic else [])]:
+    console().print(couplings_table(result.run, result.compared))
+    for line in [*result.notes, *criteria_lines(result), *([PARTS_REMARK] if synthetic else [])]:
         console().print(line, highlight=False)
     write_json(json_file, {**asdict(result), "criteria": [asdict(criterion) for criterion in result.criteria]})
 

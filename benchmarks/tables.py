@@ -62,24 +62,6 @@ def memory_table(rows: Sequence[Memory], title: str) -> Table:
     return table
 
 
-def routes_table(result: RouteResult) -> Table:
-    """Accuracy with the couplings as they are and with others."""
-    table = plain_table(f"{result.run}: {result.num_test} test images", "couplings", "accuracy, %", "difference")
-    table.add_row("as they are", f"{result.accuracy:.2f}", "")
-    others: dict[str, float | None] = {
-        "trained without content (prior only)": result.prior_only,
-        "uniform at test time": result.uniform,
-    }
-    for count, score in result.strongest.items():
-        others[f"strongest {count} per parent"] = score
-    for name, other in others.items():
-        if other is None:
-            table.add_row(name, "not measured", "")
-        else:
-            table.add_row(name, f"{other:.2f}", f"{other - result.accuracy:+.2f}")
-    return table
-
-
 def criteria_lines(result: RouteResult) -> list[str]:
     """A verdict for each criterion."""
     words = {True: "holds", False: "DOES NOT HOLD", None: "not measured"}

@@ -21,7 +21,7 @@ from parsecaps.models import MODELS
 from parsecaps.run import Run
 from parsecaps.training import Callbacks
 from studies.cemri_slices import PROTOCOLS, crop_tumours, divide_by_fold
-from studies.routes import measure_run
+from studies.routes import KEPT, UNIFORM, measure_run, strongest_of
 from studies.routings import PLACE, SPARSE_ALONE
 from studies.runs import QUIET, train_or_resume
 
@@ -114,8 +114,8 @@ def row(run: Run) -> dict[str, Any]:
     }
     if model.has_capsules:
         routes = measure_run(run.folder)
-        found["uniform"] = round(routes.uniform, 2)
-        found |= {f"strongest_{count}": round(score, 2) for count, score in routes.strongest.items()}
+        found["uniform"] = round(routes.accuracy(UNIFORM), 2)
+        found |= {f"strongest_{count}": round(routes.accuracy(strongest_of(count)), 2) for count in KEPT}
     return found
 
 

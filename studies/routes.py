@@ -1,17 +1,22 @@
-"""Whether the routes carry the decision: the measurements of `python -m benchmarks routes`.
+"""What a network loses with other couplings than its own: the measurements of `python -m benchmarks routes`.
 
 A network is trained, and its twin whose couplings follow from place alone: same data, order, schedule and seed. Then
-the couplings of the first are replaced on its test part: by uniform ones, and by each parent's strongest children.
+the couplings of the first are replaced on its test part, without training anew: by uniform ones, those of another
+image, the mean over images (`audit.other_couplings`), and by each parent's strongest children.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from parsecaps.audit.other_couplings import UNIFORM, compare_couplings
 from parsecaps.config import Config, load_config
-from parsecaps.nn.couplings import replace_couplings, strongest, uniform
+from parsecaps.metrics import Comparison, compare
+from parsecaps.metrics.bootstrap import few_patients
+from parsecaps.nn.couplings import replace_couplings, strongest
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
+from parsecaps.prediction.predictions import Predictions
 from parsecaps.run import Run
 from parsecaps.training import Callbacks
 from studies.parts import write_parts
@@ -19,6 +24,7 @@ from studies.routings import PLACE
 from studies.runs import QUIET, train_or_resume
 
 KEPT = (1, 2, 4)
+TWIN = "trained without content"
 PARTS_REMARK = "these are synthetic images, on which place alone may be enough with some seeds; give DATA for real ones"
 
 UNIFORM_COSTS = 20.0  # points that uniform couplings must cost at least
@@ -38,6 +44,11 @@ PARTS_SETTINGS = (
 )
 
 
+def strongest_of(count: int) -> str:
+    """What a comparison with each parent's strongest children is called."""
+    return f"strongest {count} per parent"
+
+
 @dataclass(frozen=True)
 class Criterion:
     """One criterion: what it asks, the points measured, and whether it holds (None: not measured)."""
@@ -49,40 +60,51 @@ class Criterion:
 
 @dataclass(frozen=True)
 class RouteResult:
-    """Accuracies of a run on its test part in percent; `prior_only` is that of the twin trained without content."""
+    """A run on its test part as it is, compared with other couplings and, if there is one, with its twin."""
 
     run: str
     seed: int
     epochs: int
     num_train: int
     num_test: int
-    accuracy: float
-    prior_only: float | None
-    uniform: float
-    strongest: dict[int, float]
+    compared: dict[str, Comparison]
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of the intervals."""
+        return few_patients(self.compared[UNIFORM].patients)
+
+    def accuracy(self, name: str) -> float:
+        """With these couplings, in per cent."""
+        return 100 * (self.compared[name].differences["accuracy"].second or 0)
+
+    def cost(self, name: str) -> float | None:
+        """The points of accuracy that these couplings cost; None where they were not measured."""
+        if name not in self.compared:
+            return None
+        return round(-100 * (self.compared[name].differences["accuracy"].difference or 0), 9)
 
     @property
     def criteria(self) -> list[Criterion]:
-        """The three criteria, each judged by the points lost against `accuracy`."""
-        most = max(self.strongest)
-        uniform_cost = self.accuracy - self.uniform
-        strongest_cost = self.accuracy - self.strongest[most]
-        content_cost = None if self.prior_only is None else self.accuracy - self.prior_only
+        """The three criteria, each judged by the points lost."""
+        uniform, twin, most = (self.cost(name) for name in (UNIFORM, TWIN, strongest_of(max(KEPT))))
+        assert uniform is not None
+        assert most is not None
         return [
             Criterion(
                 f"uniform couplings at test time cost at least {UNIFORM_COSTS:g} points",
-                uniform_cost,
-                uniform_cost >= UNIFORM_COSTS,
+                uniform,
+                uniform >= UNIFORM_COSTS,
             ),
             Criterion(
                 f"training without content costs at least {CONTENT_COSTS:g} points",
-                content_cost,
-                None if content_cost is None else content_cost >= CONTENT_COSTS,
+                twin,
+                None if twin is None else twin >= CONTENT_COSTS,
             ),
             Criterion(
-                f"the strongest {most} children per parent alone cost at most {STRONGEST_COSTS:g} points",
-                strongest_cost,
-                strongest_cost <= STRONGEST_COSTS,
+                f"the strongest {max(KEPT)} children per parent alone cost at most {STRONGEST_COSTS:g} points",
+                most,
+                most <= STRONGEST_COSTS,
             ),
         ]
 
@@ -121,29 +143,24 @@ def measure_run(
     if not rows:
         raise ValueError(f"{folder} has no test part to try other couplings on; train with data.test above 0")
 
-    def accuracy(bundle: Bundle) -> float:
-        predictions = predict_cases(bundle, run.data, run.prepared, rows)
-        return 100 * float((predictions.logits.argmax(1) == predictions.label).mean())
+    def predict(bundle: Bundle) -> Predictions:
+        return predict_cases(bundle, run.data, run.prepared, rows)
 
     log("testing with other couplings")
     bundle = run.bundle
-    whole = accuracy(bundle)
-    with replace_couplings(bundle.model, uniform):
-        evenly = accuracy(bundle)
-    kept = {}
+    whole = predict(bundle)
+    compared = {} if twin is None else {TWIN: compare(whole, predict(_twin(Run(twin), run)))}
+    compared |= compare_couplings(bundle, run.data, run.prepared, rows, whole)
     for count in KEPT:
         with replace_couplings(bundle.model, strongest(count)):
-            kept[count] = accuracy(bundle)
+            compared[strongest_of(count)] = compare(whole, predict(bundle))
     return RouteResult(
         run=str(folder),
         seed=run.config.training.seed,
         epochs=run.about["epochs"],
         num_train=len(run.rows("train")),
         num_test=len(rows),
-        accuracy=whole,
-        prior_only=None if twin is None else accuracy(_twin(Run(twin), run)),
-        uniform=evenly,
-        strongest=kept,
+        compared=compared,
     )
 
 

@@ -13,8 +13,8 @@ from parsecaps.audit.redundancy import NUM_BINS, LayerSimilarity
 from parsecaps.audit.route_ablation import SHARES, CutMeasures, RouteAblation, summarise_cuts
 from parsecaps.audit.run import Audit
 from parsecaps.explain.strict_tree import Paired, StrictCost
-from parsecaps.metrics import Score
-from parsecaps.metrics.comparison import Difference
+from parsecaps.metrics import Comparison, Score
+from parsecaps.metrics.comparison import COMPARED, Difference
 
 CASES = 12
 NAMES = ("blue-whitish veil", "str<b>eaks")
@@ -52,6 +52,7 @@ def make_audit(*, resamples: int = 30) -> Audit:
         },
         hidden={"concepts": Inpainted(_hidden("all"), [_hidden(name) for name in NAMES])},
         routes={"concepts": _cuts(resamples)},
+        couplings={"uniform": make_comparison(0.5), "of another image": make_comparison(0.75)},
         concepts=concepts,
         strict=make_cost(),
         redundancy=layers,
@@ -65,6 +66,13 @@ def make_cost(model: str = "0" * 16, *, adjusted: bool = True) -> StrictCost:
         Score(0.9, 0.85, 0.95, CASES), Score(0.8, 0.7, 0.9, CASES), Difference(0.9, 0.8, -0.1, -0.2, -0.05, 0.01)
     )
     return StrictCost(pair, None, adjusted, model)
+
+
+def make_comparison(second: float, first: float = 0.9) -> Comparison:
+    """Every score falls from `first` to `second`, by 20 points to each side."""
+    cost = second - first
+    difference = Difference(first, second, cost, cost - 0.2, cost + 0.2, 0.01)
+    return Comparison(CASES, 6, 0, 0, 0, 0, 1.0, dict.fromkeys(COMPARED, difference), 30, 0)
 
 
 def _hidden(name: str) -> InpaintedTarget:

@@ -17,9 +17,11 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import Target, attribution_maps
 from parsecaps.explain.strict_tree import strict_tree
+from parsecaps.metrics import compare
 from parsecaps.metrics.scores import score
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.nn import record_couplings, replace_couplings
+from parsecaps.nn.couplings import uniform
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 
@@ -139,6 +141,20 @@ def test_the_strict_tree_is_scored_on_the_same_cases(
         assert pair.difference.low <= pair.difference.difference <= (pair.difference.high or 0)
 
 
+def test_other_couplings_are_scored_on_the_same_cases(
+    whole: tuple[Bundle, Audit], data: DataSet, prepared: PreparedImages
+) -> None:
+    bundle, found = whole
+    ordinary = predict_cases(bundle, data, prepared, ROWS)
+    with replace_couplings(bundle.model, uniform):
+        evenly = predict_cases(bundle, data, prepared, ROWS)
+    assert list(found.couplings) == ["uniform", "of another image", "mean over images"]
+    assert found.couplings["uniform"] == compare(ordinary, evenly, resamples=30)
+    assert all(
+        list(each.differences) == ["accuracy", "balanced_accuracy", "macro_auroc"] for each in found.couplings.values()
+    )
+
+
 def test_concepts_and_redundancy(whole: tuple[Bundle, Audit], data: DataSet, prepared: PreparedImages) -> None:
     bundle, found = whole
     scores = score(predict_cases(bundle, data, prepared, ROWS), resamples=30)
@@ -177,6 +193,7 @@ def test_the_same_arguments_give_the_same_numbers(data: DataSet, prepared: Prepa
         "parameter randomisation",
         "route ablation",
         "shares",
+        "other couplings",
         "strict tree",
         "concepts",
         "redundancy",
@@ -249,6 +266,7 @@ def test_a_model_without_concepts_says_what_is_missing(data: DataSet, prepared: 
     assert found.maps.keys() == {"classes"}
     assert found.concepts is None
     assert found.strict is None
+    assert found.couplings == {}
     assert found.notes == [
         "few patients: 2; intervals may be too narrow",
         "the model has no concepts: nothing is said about them",

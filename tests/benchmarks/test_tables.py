@@ -7,8 +7,9 @@ from rich.table import Table
 
 from benchmarks.house import Bar
 from benchmarks.speed import EntmaxTime, Memory, Throughput
-from benchmarks.tables import bars_table, criteria_lines, entmax_table, memory_table, routes_table, throughput_table
-from studies.routes import RouteResult
+from benchmarks.tables import bars_table, criteria_lines, entmax_table, memory_table, throughput_table
+from studies.routes import KEPT, UNIFORM, RouteResult, strongest_of
+from tests.audit.make_audit import make_comparison
 
 
 def text(table: Table) -> str:
@@ -41,13 +42,9 @@ def test_memory_is_in_megabytes() -> None:
     assert rows(table) == [["ParseCaps", "32", "100", "150", "50"]]
 
 
-def test_routes_and_their_verdicts() -> None:
-    result = RouteResult("my-run", 0, 4, 10, 20, 95.0, None, 80.0, {1: 94.0, 4: 95.5})
-    printed = text(routes_table(result))
-    assert "my-run: 20 test images" in printed
-    assert ["uniform", "at", "test", "time", "80.00", "-15.00"] in rows(routes_table(result))
-    assert "not measured" in printed
-    verdicts = [line.split(":")[0] for line in criteria_lines(result)]
+def test_verdicts_on_routes() -> None:
+    compared = {UNIFORM: make_comparison(0.8, 0.95), strongest_of(max(KEPT)): make_comparison(0.955, 0.95)}
+    verdicts = [line.split(":")[0] for line in criteria_lines(RouteResult("my-run", 0, 4, 10, 20, compared))]
     assert verdicts == ["DOES NOT HOLD", "not measured", "holds"]
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from parsecaps.models import ParseCaps
 from parsecaps.nn import Coupling, record_couplings, replace_couplings
-from parsecaps.nn.couplings import strongest, uniform
+from parsecaps.nn.couplings import given, strongest, uniform
 
 
 def tiny(**changes: object) -> ParseCaps:
@@ -105,6 +105,21 @@ class TestRules:
             torch.testing.assert_close(c.sum(-1), torch.ones(c.shape[:-1]))
             torch.testing.assert_close(c.amax(-1), 1 / (c > 0).sum(-1))  # all that are not 0 are equal
             assert ((c > 0) | (before.coupling == 0)).all()
+
+    @pytest.mark.parametrize("changes", [{}, {"radius": (-1, -1, -1)}, {"over": "parents"}])
+    def test_given_couplings_are_used(self, changes: dict[str, object]) -> None:
+        """Its own change nothing; those of one image are used by all."""
+        model = tiny(**changes)
+        own: dict[Coupling, Tensor] = {}
+        with replace_couplings(model, lambda module, c: own.setdefault(module, c)):
+            before = model(IMAGE).logits
+        with replace_couplings(model, given(own)):
+            assert torch.equal(model(IMAGE).logits, before)
+        one = {module: c[:1].double() for module, c in own.items()}
+        with replace_couplings(model, given(one)), record_couplings(model) as recorded:
+            model(IMAGE)
+        for (module, c), r in zip(own.items(), recorded, strict=True):
+            assert torch.equal(r.coupling, module.dense(c)[:1].expand_as(r.coupling))
 
     @pytest.mark.parametrize("count", [1, 2, 4])
     @pytest.mark.parametrize("changes", [{}, {"radius": (-1, -1, -1)}])

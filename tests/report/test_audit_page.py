@@ -29,6 +29,8 @@ def test_methods_stand_side_by_side() -> None:
     assert "<td>-0.100<small>-0.200 to -0.050</small></td>" in html  # what the strict tree costs
     assert any("strict tree: Measured on 12 cases" in line for line in audit_lines(audit))
     assert "<td>0.25<small>0.20 to 0.30</small></td>" in re.sub(r"</?span[^>]*>", "", html)  # what is left when hidden
+    assert "<td>75.0 %<small>-15.0 (-35.0 to +5.0)</small></td>" in html  # couplings of another image
+    assert "<td>0.750<small>-0.150 (-0.350 to +0.050)</small></td>" in html
     assert any("painted over 0.250 (0.200 to 0.300), another place painted over -" in x for x in audit_lines(audit))
     assert html.count('class="chart"') == 2 + 1 + 2 + 2 + 2 + 1  # curves, cuts and sanity; corrections
     assert all("aria-label" in svg for svg in re.findall(r"<svg[^>]*>", html))
@@ -44,7 +46,12 @@ def test_whatever_is_missing_there_is_a_page(case: str) -> None:
         audit = replace(audit, maps={"classes": {}})
     if case == "nothing measured":
         audit = replace(
-            audit, maps={"classes": {"good": MapAudit(None, None, None)}}, redundancy=[], concepts=None, strict=None
+            audit,
+            maps={"classes": {"good": MapAudit(None, None, None)}},
+            couplings={},
+            redundancy=[],
+            concepts=None,
+            strict=None,
         )
     html = audit_page(audit)
     text = re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
@@ -55,11 +62,21 @@ def test_whatever_is_missing_there_is_a_page(case: str) -> None:
     assert all(table.row_count for table in audit_tables(audit))
 
 
+def test_other_couplings_stand_below_the_network_as_it_is() -> None:
+    *_, table = audit_tables(make_audit())
+    assert str(table.title) == "other couplings: 12 images of 6 patients"
+    cells = [list(map(str, column.cells)) for column in table.columns]
+    assert cells[0] == ["as they are", "uniform", "of another image"]
+    assert cells[1] == ["90.0 %", "50.0 %\n-40.0 (-60.0 to -20.0)", "75.0 %\n-15.0 (-35.0 to +5.0)"]
+    assert cells[3][2] == "0.750\n-0.150 (-0.350 to +0.050)"
+
+
 def test_the_numbers_are_ready_for_json() -> None:
     audit = make_audit()
     stored = json.loads(json.dumps(audit.as_dict()))
     assert stored["maps"]["concepts"]["good"]["localisation"]["targets"][0]["pointing"]["n"] == 12
     assert stored["routes"]["concepts"]["gain"]["value"] > 0
+    assert stored["couplings"]["uniform"]["differences"]["macro_auroc"]["second"] == 0.5
 
 
 def test_a_chart_stays_within_its_frame() -> None:

@@ -72,6 +72,8 @@ def test_models_are_compared_on_the_same_cases(compared: Path) -> None:
     assert 0 < against["p_value"] <= 1
     assert [section["title"] for section in stored["sections"]] == ["All classes", "Nevus", "Melanoma"]
     assert not result.missing
+    tested = [runs[0].data.cases[i].patient for i in runs[0].rows("test")]
+    assert f"few patients: {len(set(tested))}; intervals may be too narrow" in stored["notes"]
     assert not result.remarks  # the published figures are of CE-MRI
 
 

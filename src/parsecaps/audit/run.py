@@ -13,6 +13,7 @@ from parsecaps.audit.cases import About, CaseMasks, Cases, Progress, find_masks
 from parsecaps.audit.concepts import ConceptAudit, audit_concepts
 from parsecaps.audit.inpainting import Inpainted, measure_inpainted, summarise_inpainted
 from parsecaps.audit.maps import MapAudit, MapMaker, StageProgress, audit_maps, map_makers
+from parsecaps.audit.other_couplings import compare_couplings
 from parsecaps.audit.redundancy import LayerSimilarity, capsule_similarity
 from parsecaps.audit.residual import Residuals, audit_residuals
 from parsecaps.audit.route_ablation import RouteAblation, RouteRelevance, audit_routes, can_be_cut
@@ -22,9 +23,10 @@ from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import route_relevance
 from parsecaps.explain.strict_tree import Paired, StrictCost, load_statistics, strict_network
 from parsecaps.explain.trace import has_tree
-from parsecaps.metrics import compare, paired_differences, score
+from parsecaps.metrics import Comparison, compare, paired_differences, score
 from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.models.pretrained import weights_digest
+from parsecaps.nn.couplings import Coupling
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.prediction.predictions import Predictions
@@ -72,8 +74,9 @@ class Audit:
 
     `maps` and `routes` are by what is explained ("concepts", "classes"), `maps` then by method. `mapped` of the `cases`
     were explained by maps. `masks` says what maps were compared with. `hidden` is what is still found with it painted
-    over, where there are masks. `residuals` say how well shares add up, and `strict` what a strict tree costs; both are
-    None without a tree. `notes` say what to know, what could not be measured, and why.
+    over, where there are masks. `residuals` say how well shares add up, None without a tree. `couplings` compares the
+    network as it is with other couplings; it is empty without couplings, labels or a second case. `strict` is what a
+    strict tree costs, None without a tree. `notes` say what to know, what could not be measured, and why.
     """
 
     model: str
@@ -88,6 +91,7 @@ class Audit:
     hidden: dict[About, Inpainted]
     routes: dict[About, RouteAblation]
     residuals: Residuals | None
+    couplings: dict[str, Comparison]
     concepts: ConceptAudit | None
     strict: StrictCost | None
     redundancy: list[LayerSimilarity]
@@ -150,17 +154,16 @@ def audit(
     if can_be_cut(bundle.model):
         few, stage = cases.first(ROUTE_CASES), partial(progress, "route ablation")
         ablations = audit_routes(few, routes or route_relevance, progress=stage, **options)
+    couplings: dict[str, Comparison] = {}
+    routed = any(isinstance(each, Coupling) for each in bundle.model.modules())
+    if routed and len(rows) > 1 and (predictions.label >= 0).any():
+        stage = partial(progress, "other couplings")
+        couplings = compare_couplings(bundle, data, prepared, rows, predictions, progress=stage, **options)
     if has_tree(bundle.model):
         residuals = audit_residuals(cases.first(ROUTE_CASES), partial(progress, "shares"))
+        stage = partial(progress, "strict tree")
         strict = strict_cost(
-            bundle,
-            data,
-            prepared,
-            rows,
-            predictions,
-            statistics=statistics,
-            progress=partial(progress, "strict tree"),
-            **options,
+            bundle, data, prepared, rows, predictions, statistics=statistics, progress=stage, **options
         )
     progress("concepts", 0, 1)
     concepts, notes = audit_concepts(bundle, data, prepared, rows, predictions, train, **options)
@@ -185,6 +188,7 @@ def audit(
         maps=found_maps,
         hidden=hidden,
         routes=ablations,
+        couplings=couplings,
         concepts=concepts,
         residuals=residuals,
         strict=strict,

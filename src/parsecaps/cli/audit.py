@@ -32,8 +32,8 @@ def audit(
 
     Maps along the routes stand beside gradient maps in one table: localisation against masks, deletion and insertion of
     image regions, random weights. Then what is still found with lesions and concepts painted over, what cutting the
-    shown routes does, whether concepts are right and are the reasons, and how alike capsules are. Each number comes
-    with n and a 95 % interval over patients.
+    shown routes does, what other couplings cost, whether concepts are right and are the reasons, and how alike capsules
+    are. Each number comes with n and a 95 % interval over patients.
 
     **Examples**
 

@@ -4,7 +4,7 @@ Every attention of the network sends its logits through a `Coupling`. A recorder
 modules, so the network itself has no branch that returns or changes couplings.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -143,6 +143,14 @@ def uniform(module: Coupling, c: Tensor) -> Tensor:
     """The rule by which every child a parent may choose counts the same."""
     allowed = torch.ones_like(c) if module.allowed is None else module.allowed.expand_as(c).to(c.dtype)
     return allowed / allowed.sum(module.dim, keepdim=True)
+
+
+def given(couplings: Mapping[Coupling, Tensor]) -> Rule:
+    """The rule by which parents use these couplings, in the form that each module gives: (B, ...), or (1, ...) for all.
+
+    The network's own are still computed, and not used.
+    """
+    return lambda module, c: couplings[module].to(c).expand_as(c).contiguous()
 
 
 def strongest(count: int) -> Rule:

@@ -1,11 +1,11 @@
 """What an audit says, the same in the terminal and on the page: columns, tables and lines."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from parsecaps.audit.maps import MapAudit
 from parsecaps.audit.run import Audit
-from parsecaps.metrics import Score
+from parsecaps.metrics import Comparison, Score, find_metric
 from parsecaps.report.terminal import add_row, plain_table
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ _UNADJUSTED = " With the batch statistics of the ordinary network; parsecaps rem
 
 
 def audit_tables(audit: Audit) -> "Iterator[Table]":
-    """For concepts and for the diagnosis: a row for each method."""
+    """For concepts and for the diagnosis a row for each method; then what other couplings cost."""
     for about, maps in audit.maps.items():
         scores = {name: map_scores(each) for name, each in maps.items()}
         for title, columns in grouped(c for c in COLUMNS if any(c.key in each for each in scores.values())).items():
@@ -158,6 +158,25 @@ def audit_tables(audit: Audit) -> "Iterator[Table]":
             for name, each in scores.items():
                 add_row(table, name, *(_cell(column, each.get(column.key)) for column in columns))
             yield table
+    if audit.couplings:
+        yield couplings_table("other couplings", audit.couplings)
+
+
+def couplings_table(title: str, compared: Mapping[str, Comparison]) -> "Table":
+    """The scores of a network as it is and with other couplings; below each its difference and 95 % interval."""
+    first = next(iter(compared.values()))
+    metrics = {find_metric(name): each for name, each in first.differences.items()}
+    title = f"{title}: {first.n:,} images of {first.patients:,} patients"
+    table = plain_table(title, "couplings", *(metric.title for metric in metrics))
+    add_row(table, "as they are", *(metric.number(each.first) for metric, each in metrics.items()))
+    for name, comparison in compared.items():
+        cells = []
+        for metric in metrics:
+            each = comparison.differences[metric.name]
+            between = metric.difference_interval(each.low, each.high)
+            cells.append(f"{metric.number(each.second)}\n{metric.difference(each.difference)} ({between})")
+        add_row(table, name, *cells)
+    return table
 
 
 def audit_lines(audit: Audit) -> Iterator[str]:

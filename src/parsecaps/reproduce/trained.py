@@ -8,10 +8,11 @@ from pathlib import Path
 
 from parsecaps.config import Config
 from parsecaps.metrics import Difference, Scores, paired_differences, score
+from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.comparison import match
 from parsecaps.models.summary import count_parameters
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.prediction.predictions import Predictions, group_numbers
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.report.reproduced_pictures import draw_intervals
 from parsecaps.reproduce.needs import Need, choose_data
@@ -359,11 +360,12 @@ def usual_notes(request: Request, sets: Sequence[Cases]) -> list[str]:
     if request.budget != "full":
         notes.append("A short training: it shows that all works and gives a first idea, not how good a model can be.")
     for cases in sets:
-        patients = len({cases.data.cases[row].patient for row in cases.rows("test")})
+        patients = len(set(group_numbers([cases.data.cases[row].patient for row in cases.rows("test")])))
         notes.append(
             f"{cases.name}: {patients:,} patients are tested, by one training of each model; another seed may differ "
             "by some points too."
         )
+        notes += few_patients(patients)
         if cases.data.source == "cemri":
             notes.append(
                 "CE-MRI: published figures are not by patient, so ours and theirs do not measure the same thing."

@@ -1,0 +1,69 @@
+"""What the couplings of a network are worth: its scores with other couplings, without training anew.
+
+Every coupling is replaced, between capsules and between instantiation parameters. Uniform couplings know nothing, not
+even of place. The mean over images keeps what holds for all images, such as place, and drops the choice by content.
+Those of another image are as sharp as its own, but were chosen for other content.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parsecaps.audit.cases import Progress
+from parsecaps.data.cache import PreparedImages
+from parsecaps.data.cases import DataSet
+from parsecaps.metrics import Comparison, compare
+from parsecaps.nn.couplings import Coupling, given, replace_couplings, uniform
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.prediction.predict import predict_cases
+from parsecaps.prediction.predictions import Predictions, concatenate
+
+UNIFORM, OTHER, MEAN = "uniform", "of another image", "mean over images"
+_BATCH = 16  # images whose couplings are kept at a time
+
+
+def compare_couplings(
+    bundle: Bundle,
+    data: DataSet,
+    prepared: PreparedImages,
+    rows: Sequence[int],
+    ordinary: Predictions,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Progress = lambda done, total: None,
+) -> dict[str, Comparison]:
+    """Compare the `ordinary` predictions of these cases with those by other couplings.
+
+    Images are put into a random cycle, whatever their order and labels, and each gets the couplings that the network as
+    it is has for the next one. The mean is taken over all of these images.
+    """
+    if len(rows) < 2:
+        raise ValueError(f"couplings of another image need 2 images, and there are {len(rows)}; give more")
+    predict, model, count = partial(predict_cases, bundle, data, prepared), bundle.model, len(rows)
+    own: dict[Coupling, Tensor] = {}
+    total: dict[Coupling, Tensor] = {}
+
+    def keep(module: Coupling, c: Tensor) -> Tensor:
+        own[module] = c
+        total[module] = total.get(module, 0) + c.sum(0, keepdim=True, dtype=torch.float64)
+        return c
+
+    progress(0, 4 * count)
+    with replace_couplings(model, uniform):
+        found = {UNIFORM: predict(rows)}
+    cycle, parts = [rows[i] for i in np.random.default_rng(seed).permutation(count)], []
+    for start in range(0, count, _BATCH):
+        progress(count + 2 * start, 4 * count)
+        with replace_couplings(model, keep):
+            predict([*cycle[1:], cycle[0]][start : start + _BATCH])
+        with replace_couplings(model, given(own)):
+            parts.append(predict(cycle[start : start + _BATCH]))
+    found[OTHER] = concatenate(parts)
+    with replace_couplings(model, given({module: each / count for module, each in total.items()})):
+        found[MEAN] = predict(rows)
+    progress(4 * count, 4 * count)
+    return {name: compare(ordinary, each, resamples=resamples, seed=seed) for name, each in found.items()}
