@@ -1,14 +1,14 @@
 """Attribution along a path: from a picture with nothing in it to this one, every route credited with what it brought.
 
 The primary capsules move from those of a neutral image to those of the image, and every cell chooses anew at each point
-of the way. As the message of a child to a parent changes, the presence changes by the gradient times that change. The
-integral over the path is, in each cell, the whole difference between the two presences, with what each child was chosen
-for and what it then said both on its account. With the couplings kept as they were, the choices would count for
-nothing, and concepts that are told apart by them would not be found.
+of the path. When the message of a child to a parent changes, the presence changes by the gradient times that change.
+Integrated over the path, this gives in each cell the whole difference between the two presences. Each child is credited
+both for being chosen and for what it then said. With couplings kept as they were, choices would count for nothing, and
+concepts that differ only by them would not be found.
 
-The integral is taken by panels of three points, through which gradients and messages are parabolas. Panels are short
-where the outputs bend (`place_panels`). What the shares of a target leave of its change is its residual: it is known,
-and where it exceeds `TOLERANCE` a path with more panels takes over.
+The integral is a sum over panels of three points, with parabolas through gradients and messages. Panels are short where
+the outputs bend (`place_panels`). What the contributions to a target miss of its change, the residual, is known. Where
+it exceeds `TOLERANCE`, a path with more panels takes over.
 """
 
 from collections.abc import Container, Sequence
@@ -26,12 +26,12 @@ from parsecaps.nn.heads import Bottleneck
 from parsecaps.nn.recorder import record_stages
 
 PANELS = 10
-TOLERANCE = 0.02  # of a target's change
-_SMALL_CHANGE = 0.5  # a change below this counts as this
+TOLERANCE = 0.02  # largest residual, as a part of the target's change
+_SMALL_CHANGE = 0.5  # smaller changes count as this
 _REFINEMENTS = 3  # each doubles the panels
-_SCAN = 33  # points at which the outputs are looked at to place the panels
-_EVEN = 0.02  # of the panels' density is the same everywhere
-# the integral of l_j times the derivative of l_k over one panel, for the parabolas l through its three points
+_SCAN = 33  # points at which outputs are computed to place the panels
+_EVEN = 0.02  # part of the mean bend that every interval has at least
+# integral of l_j times the derivative of l_k over one panel, with l the Lagrange polynomials of its three points
 _PANEL = ((-1 / 2, 2 / 3, -1 / 6), (-2 / 3, 0.0, 2 / 3), (1 / 6, -2 / 3, 1 / 2))
 
 
@@ -94,8 +94,8 @@ class AttributionPath:
     def route_relevance(self, target: Target) -> tuple[tuple[Tensor, ...], ...]:
         """What each child brought to each parent, for each cell by its ways, in the form that the messages are kept in.
 
-        The integral of the gradient times the change of a message is a double sum over the points, in which each
-        message is measured once, along the gradients that it meets.
+        The integral of the gradient times the change of a message is a double sum over points. Summed over the
+        gradients first, it needs the inner product of each message with one direction.
         """
         path = self._fine_enough(target)
         return path.relevance_by(path._gradients[target])
@@ -105,15 +105,16 @@ class AttributionPath:
         remaining = iter(gradients[1:])
         return tuple(
             tuple(
-                self._by_point(way.messages.along(self._met(next(remaining)).flatten(0, 1))).sum(0) for way in cell.ways
+                self._by_point(way.messages.along(self._directions(next(remaining)).flatten(0, 1))).sum(0)
+                for way in cell.ways
             )
             for cell in self.cells
         )
 
     def residual(self, target: Target) -> Tensor:
-        """What the shares of the worst layer miss of the change of a target, as a part of that change: (B,).
+        """How much of a target's change the contributions of the worst layer miss, as a part of that change: (B,).
 
-        A change below 0.5 counts as 0.5: two hundredths of it is 0.01.
+        A change below 0.5 counts as 0.5.
         """
         return self._fine_enough(target)._residuals[target]
 
@@ -124,7 +125,10 @@ class AttributionPath:
         change = values[-1] - values[0]
         layers = [[self.leaves], *([way.total for way in cell.ways] for cell in self.cells)]
         remaining = iter(self._gradients[target])
-        sums = [sum((self._met(next(remaining)) * self._by_point(x)).sum((0, 2, 3)) for x in layer) for layer in layers]
+        sums = [
+            sum((self._directions(next(remaining)) * self._by_point(x)).sum((0, 2, 3)) for x in layer)
+            for layer in layers
+        ]
         missed = (torch.stack([each for each in sums if isinstance(each, Tensor)]) - change).abs().amax(0)
         return missed / change.abs().clamp_min(_SMALL_CHANGE)
 
@@ -152,12 +156,12 @@ class AttributionPath:
             self.finer.find_gradients(rough)
 
     def _fine_enough(self, target: Target) -> "AttributionPath":
-        """The coarsest path on which the shares of a target add up, or the finest."""
+        """The path with the fewest panels on which contributions to a target add up, or the last one."""
         self.find_gradients([target])
         return self if self._suffices(target) else self.finer._fine_enough(target)
 
     def _suffices(self, target: Target) -> bool:
-        """Whether the shares of a target whose gradients are found add up, or there is no finer path."""
+        """Whether contributions to a target with known gradients add up, or there is no finer path."""
         return not self.refinements or bool((self._residuals[target] <= TOLERANCE).all())
 
     def _backward(self, targets: Sequence[Target]) -> list[tuple[Tensor, ...]]:
@@ -191,8 +195,8 @@ class AttributionPath:
             matrix[first : first + 3, first : first + 3] += _PANEL
         return torch.tensor(matrix).to(self.leaves)
 
-    def _met(self, gradient: Tensor) -> Tensor:
-        """The gradients that what passes at each point meets: (points * B, ...) -> (points, B, ...)."""
+    def _directions(self, gradient: Tensor) -> Tensor:
+        """The gradients summed with the weights of the integral: (points * B, ...) -> (points, B, ...)."""
         return einsum(self.integral, self._by_point(gradient), "j k, j ... -> k ...")
 
     def _scan(self) -> Tensor:
@@ -223,8 +227,7 @@ class AttributionPath:
 def place_panels(values: Tensor, panels: int) -> Tensor:
     """Ends and middles of panels on [0, 1], shorter where values bend.
 
-    The density is the square root of the second difference: so panels miss about the same, where a third derivative
-    jumps or a choice sets in. Between the points that were looked at, the share of panels grows linearly.
+    The density of panels is the square root of the largest second difference, constant between two given points.
 
     Shapes:
         - values: (S, B, V) at points of equal distances
