@@ -23,7 +23,7 @@ from torch import Tensor
 from parsecaps.explain.trace import Target, Trace, neutral_image
 from parsecaps.functional.exporting import is_exporting
 from parsecaps.nn.heads import Bottleneck
-from parsecaps.nn.recorder import record_stages
+from parsecaps.nn.recorder import RecordedWay, record_stages
 
 PANELS = 10
 TOLERANCE = 0.02  # largest residual, as a part of the target's change
@@ -103,13 +103,12 @@ class AttributionPath:
     def relevance_by(self, gradients: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], ...]:
         """`route_relevance` of the target whose `gradients` these are, on this path."""
         remaining = iter(gradients[1:])
-        return tuple(
-            tuple(
-                self._by_point(way.messages.along(self._directions(next(remaining)).flatten(0, 1))).sum(0)
-                for way in cell.ways
-            )
-            for cell in self.cells
-        )
+
+        def brought(way: RecordedWay) -> Tensor:
+            along = way.messages.along(self._directions(next(remaining)).flatten(0, 1))
+            return self._by_point(along).sum(0)
+
+        return tuple(tuple(brought(way) for way in cell.ways) for cell in self.cells)
 
     def residual(self, target: Target) -> Tensor:
         """How much of a target's change the contributions of the worst layer miss, as a part of that change: (B,).
@@ -123,14 +122,14 @@ class AttributionPath:
         """`residual` of a target whose gradients are found, on this path."""
         values = self._by_point(self._value(target))
         change = values[-1] - values[0]
-        layers = [[self.leaves], *([way.total for way in cell.ways] for cell in self.cells)]
         remaining = iter(self._gradients[target])
-        sums = [
-            sum((self._directions(next(remaining)) * self._by_point(x)).sum((0, 2, 3)) for x in layer)
-            for layer in layers
-        ]
-        missed = (torch.stack([each for each in sums if isinstance(each, Tensor)]) - change).abs().amax(0)
-        return missed / change.abs().clamp_min(_SMALL_CHANGE)
+
+        def contributed(x: Tensor) -> Tensor:
+            return (self._directions(next(remaining)) * self._by_point(x)).sum((0, 2, 3))
+
+        layers = [contributed(self.leaves)]
+        layers += [torch.stack([contributed(way.total) for way in cell.ways]).sum(0) for cell in self.cells]
+        return (torch.stack(layers) - change).abs().amax(0) / change.abs().clamp_min(_SMALL_CHANGE)
 
     def gradients(self, target: Target) -> tuple[Tensor, ...]:
         """The gradients of a target at the leaves and at the sum of each way of each cell, at all points."""
