@@ -255,7 +255,7 @@ def routing(
     check_writable(json_file)
     from benchmarks.routing import cost_table, lines, time_table
     from benchmarks.timing import QUICK, Effort
-    from parsecaps.reproduce.routing_speed import BATCH_SIZES, SCOPES, measure_routings
+    from parsecaps.paper.routing_speed import BATCH_SIZES, SCOPES, measure_routings
 
     with console(stderr=True).status("routings") as status:
         speed = measure_routings(

@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from parsecaps.reproduce.timing import QUICK, Effort, Task, best_seconds, in_new_process, resident
+from parsecaps.paper.timing import QUICK, Effort, Task, best_seconds, in_new_process, resident
 
 __all__ = ["MATMUL_WIDTH", "QUICK", "Effort", "MatmulPeak", "Task", "best_seconds", "in_new_process", "resident"]
 

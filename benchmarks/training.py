@@ -16,8 +16,8 @@ from torch import nn
 
 from benchmarks.timing import Task
 from parsecaps.config import Config
-from parsecaps.processes import find_processes
 from parsecaps.run import Run
+from parsecaps.system.processes import find_processes
 from parsecaps.training import Callbacks, Progress
 from parsecaps.training.build import build_batches, build_model, build_step
 from parsecaps.training.fit import train_run

@@ -17,7 +17,7 @@ import torch
 from parsecaps.config import Config, load_config
 from parsecaps.data.sources import open_data
 from parsecaps.data.split_file import write_split
-from parsecaps.models import MODELS
+from parsecaps.models import find_model
 from parsecaps.run import Run
 from parsecaps.training import Callbacks
 from studies.cemri_slices import PROTOCOLS, crop_tumours, divide_by_fold
@@ -63,7 +63,7 @@ def variant_config(variant: str, settings: list[str]) -> Config:
     """The settings of a variant; what `--set` says of the network goes beside what the variant changes."""
     config = load_config(None, [*SETTINGS, *settings])
     changes = dict(VARIANTS[variant])
-    plain = {"whole_values": False} if MODELS[changes.get("kind", "ParseCaps")].has_capsules else {}
+    plain = {"whole_values": False} if find_model(changes.get("kind", "ParseCaps")).has_capsules else {}
     changes["settings"] = {**plain, **config.model.settings, **changes.get("settings", {})}
     return config.change("model", **changes)
 

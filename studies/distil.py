@@ -30,7 +30,9 @@ from parsecaps.data.leaks import FINGERPRINTS_FILE, write_fingerprints
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import hold_out, official
-from parsecaps.models import EfficientNetLite0, ParseCaps, imagenet_weights
+from parsecaps.models import ParseCaps
+from parsecaps.rivals import EfficientNetLite0
+from parsecaps.rivals.imagenet import imagenet_weights
 from parsecaps.training.build import pixel_statistics
 from parsecaps.training.optimizer import Schedule
 

@@ -21,7 +21,7 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.data.split_file import Division
 from parsecaps.data.splits import hold_out
-from parsecaps.reproduce.leak import independent_draws, random_slices
+from parsecaps.paper.leak import independent_draws, random_slices
 
 
 def leaking_share(data: DataSet, prepared: PreparedImages, rows: Sequence[int], division: Division) -> dict[str, float]:

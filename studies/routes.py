@@ -13,10 +13,10 @@ from parsecaps.audit.other_couplings import UNIFORM, compare_couplings
 from parsecaps.config import Config, load_config
 from parsecaps.metrics import Comparison, compare
 from parsecaps.metrics.bootstrap import few_patients
+from parsecaps.metrics.predictions import Predictions
 from parsecaps.nn.couplings import replace_couplings, strongest
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.prediction.predictions import Predictions
 from parsecaps.run import Run
 from parsecaps.training import Callbacks
 from studies.parts import write_parts

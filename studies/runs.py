@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from parsecaps.config import Config
-from parsecaps.pipeline.train import fit_or_resume
 from parsecaps.run import Run
 from parsecaps.training import Callbacks
+from parsecaps.training.train import fit_or_resume
 
 QUIET = Callbacks()
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 import parsecaps
 from parsecaps.cli import app
 from parsecaps.cli.demo import FOLDER
-from parsecaps.pipeline.demo import demo_config
-from parsecaps.stopping import TerminatedError
+from parsecaps.system.signals import TerminatedError
+from parsecaps.training.demo import demo_config
 from tests.browser import needs_browser, page
 from tests.report.held_document import held_document
 
@@ -87,7 +87,7 @@ def test_another_demo_takes_another_folder_and_a_refused_one_leaves_none(
         (folder / "run").touch()
         raise TerminatedError("stopped in epoch 1")
 
-    monkeypatch.setattr("parsecaps.pipeline.demo.demo", stopped)
+    monkeypatch.setattr("parsecaps.training.demo.demo", stopped)
     for _ in range(3):
         assert CliRunner().invoke(app, ["demo"]).exit_code == 143
     assert [str(path) for path in used] == [FOLDER, f"{FOLDER}-2", f"{FOLDER}-3"]

@@ -13,9 +13,9 @@ from parsecaps.data.cache import prepare_all
 from parsecaps.data.cache_files import cache_size, clear_cache
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.extras import EXTRAS
 from parsecaps.machine import look_at_machine
 from parsecaps.report.terminal_machine import machine_lines
+from parsecaps.system.extras import EXTRAS
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.preparation import dequantise
+from parsecaps.evaluate import Evaluation, evaluate_run
 from parsecaps.metrics import compare
 from parsecaps.models.summary import count_parameters
-from parsecaps.pipeline.evaluate import Evaluation, evaluate_run
 from parsecaps.prediction.calibration import Calibration
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run

@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
 from parsecaps.run import Run
-from tests.pipeline.test_pretrain import write_sets
+from tests.training.test_pretrain import write_sets
 
 SMALL = ["--set", "model.preset=tiny", "--set", "training.epochs=1", "--set", "training.batch_size=8"]
 

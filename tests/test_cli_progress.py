@@ -8,9 +8,9 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from parsecaps import threads
 from parsecaps.cli import app, progress
 from parsecaps.cli.progress import free_threads, showing_stages, showing_training
+from parsecaps.system import threads
 from parsecaps.training.callbacks import Progress
 from tests.training.make import TINY
 

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
-from parsecaps.models import MODELS
-from parsecaps.reproduce import pace
-from parsecaps.reproduce.tables import TABLES
+from parsecaps.models import MODELS, find_model
+from parsecaps.paper import pace
+from parsecaps.paper.tables import TABLES
 from tests.data.make import folder_of_pictures
 from tests.data.sources.layouts import write_mnist
 
@@ -83,7 +83,7 @@ def test_mistakes_cost_one_line_before_anything_is_trained(arguments: list[str],
 
 
 def test_a_model_that_cannot_take_the_size_is_refused_before_any_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Picky(MODELS["PlainCNN"]):  # type: ignore[misc]
+    class Picky(find_model("PlainCNN")):  # type: ignore[misc]
         @classmethod
         def from_preset(cls, preset: str, **changes: object) -> None:
             raise ValueError(f"image_size is {changes['image_size']}, but Picky needs 50")

@@ -16,16 +16,16 @@ from parsecaps.audit import run as audit_run
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig, load_settings
 from parsecaps.data.preparation import Preparation
+from parsecaps.discover import discover_run
+from parsecaps.evaluate import calibrate_run, evaluate_run
 from parsecaps.explain import remember_run
 from parsecaps.explain.attribution import MAP_METHODS
 from parsecaps.explain.explainer import Explainer
-from parsecaps.models import MODELS
-from parsecaps.pipeline.discover import discover_run
-from parsecaps.pipeline.evaluate import calibrate_run, evaluate_run
-from parsecaps.pipeline.train import fit
+from parsecaps.models import find_model
 from parsecaps.prediction import bundle
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
+from parsecaps.training.train import fit
 from tests.data.make import folder_of_pictures
 from tests.explain.rival_models import KINDS, make
 from tests.models.contract import warmed_up
@@ -130,8 +130,8 @@ def test_rivals_explain_where_they_are(kind: str) -> None:
         made = make(kind)
     else:
         torch.manual_seed(0)
-        concepts = 3 if MODELS[kind].names_concepts else 0
-        model = warmed_up(MODELS[kind].from_preset("tiny", num_classes=2, num_concepts=concepts, in_channels=1))
+        concepts = 3 if find_model(kind).names_concepts else 0
+        model = warmed_up(find_model(kind).from_preset("tiny", num_classes=2, num_concepts=concepts, in_channels=1))
         preparation = Preparation(model.image_size, 1)
         made = bundle.Bundle(model, preparation, ("a", "b"), ("x", "y", "z")[:concepts])
     image = torch.rand(made.preparation.channels, made.preparation.size, made.preparation.size)
@@ -163,7 +163,7 @@ def test_a_gpu_that_is_not_there_is_one_line(verb: str, tmp_path: Path, monkeypa
     monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     if verb == "discover":  # which refuses concepts with names first
-        monkeypatch.setattr("parsecaps.pipeline.discover.check_unlabelled", lambda run: None)
+        monkeypatch.setattr("parsecaps.discover.check_unlabelled", lambda run: None)
     shutil.copytree(GOLDEN / "bottleneck", tmp_path / "run")
     places = {"RUN": tmp_path / "run"} | {name: tmp_path / name.lower() for name in ("OUT", "OUT.csv", "OUT.html")}
     before = sorted(tmp_path.rglob("*"))

@@ -9,7 +9,17 @@ import pytest
 import parsecaps
 
 SOURCE = Path(parsecaps.__file__).parent
-ROOMS = ("cli", "config.py", "machine.py", "pipeline", "prediction", "run.py", "training")
+ROOMS = (
+    "cli",
+    "config.py",
+    "machine.py",
+    "evaluate.py",
+    "compare.py",
+    "discover.py",
+    "prediction",
+    "run.py",
+    "training",
+)
 KINDS = {
     *("ValueError", "OSError", "FileNotFoundError", "FileExistsError", "NotADirectoryError", "PermissionError"),
     *("ModuleNotFoundError", "DivergedError"),

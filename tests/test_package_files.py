@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 import parsecaps
-from parsecaps.extras import EXTRAS, install_command, missing_of, require
-from parsecaps.models import ResNet18
+from parsecaps.rivals import ResNet18
+from parsecaps.system.extras import EXTRAS, install_command, missing_of, require
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 import parsecaps
-from parsecaps.models import MODELS
+from parsecaps.models import all_models, find_model
 from parsecaps.types import Batch, Output
 
 PUBLIC: dict[str, set[str]] = {
@@ -18,10 +18,21 @@ PUBLIC: dict[str, set[str]] = {
         *("diversity_loss", "consistency_loss", "margin_loss"),
     },
     "parsecaps.models": {
-        *("MODELS", "CapsNet", "EfficientNetLite0", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "ResNet18"),
-        *("DeepCaps", "OrthCaps", "ARCapsNet", "EfficientCapsNet", "ThreeLayerCaps"),
-        *("imagenet_weights", "load_model"),
-        *("ResNet34", "DenseNet121", "EfficientNetB0", "GoogLeNet", "VGG19", "SqueezeNet", "ProtoCaps"),
+        *("MODELS", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "all_models", "find_model", "load_model"),
+    },
+    "parsecaps.rivals": {
+        *("CapsNet", "DeepCaps", "OrthCaps", "ARCapsNet", "EfficientCapsNet", "ThreeLayerCaps"),
+        *(
+            "EfficientNetLite0",
+            "ResNet18",
+            "ResNet34",
+            "DenseNet121",
+            "EfficientNetB0",
+            "GoogLeNet",
+            "VGG19",
+            "SqueezeNet",
+            "ProtoCaps",
+        ),
         *("CBM", "CEM", "CCNN", "CoherentCNN", "ConvVGG16"),
     },
     "parsecaps.training": {
@@ -68,11 +79,11 @@ def test_names_of_the_package_are_found_by_completion() -> None:
         _ = parsecaps.fti
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", all_models())
 def test_models_have_the_same_methods_and_presets(kind: str) -> None:
     for name in ("from_config", "from_preset", "from_pretrained", "save_pretrained", "summary"):
-        assert callable(getattr(MODELS[kind], name))
-    assert {"medical", "digits", "tiny"} <= set(MODELS[kind].presets)
+        assert callable(getattr(find_model(kind), name))
+    assert {"medical", "digits", "tiny"} <= set(find_model(kind).presets)
 
 
 def test_what_flows_between_the_rooms_keeps_its_fields() -> None:

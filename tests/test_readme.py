@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from parsecaps.pipeline.demo import demo, demo_config
+from parsecaps.training.demo import demo, demo_config
 from tests.report.held_document import held_document
 from tests.test_cli_demo import SHORT
 

@@ -20,9 +20,9 @@ import parsecaps
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig, load_config
 from parsecaps.data.cases import DataSet
+from parsecaps.evaluate import evaluate_run, write_card
 from parsecaps.explain.case_memory import remember_run
 from parsecaps.explain.explainer import Explainer
-from parsecaps.pipeline.evaluate import evaluate_run, write_card
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import predict_files

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import parsecaps
-from parsecaps.extras import EXTRAS
+from parsecaps.system.extras import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "parsecaps"

@@ -14,20 +14,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from parsecaps.compare import compare
     from parsecaps.config import Config, load_config
     from parsecaps.data.sources import open_data
+    from parsecaps.evaluate import evaluate
     from parsecaps.explain.explainer import Explainer, load
     from parsecaps.models import ParseCaps, load_model
     from parsecaps.nn import record_couplings
-    from parsecaps.pipeline.compare import compare
-    from parsecaps.pipeline.cross_validate import cross_validate
-    from parsecaps.pipeline.evaluate import evaluate
-    from parsecaps.pipeline.pretrain import pretrain
-    from parsecaps.pipeline.train import fit
     from parsecaps.prediction.bundle import Bundle
     from parsecaps.report.case_page import save_page
     from parsecaps.run import Run
     from parsecaps.training.callbacks import Callbacks
+    from parsecaps.training.cross_validate import cross_validate
+    from parsecaps.training.pretrain import pretrain
+    from parsecaps.training.train import fit
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime reads it once, as it is loaded
 
@@ -59,15 +59,15 @@ _MODULES = {
     "Explainer": "explain.explainer",
     "ParseCaps": "models",
     "Run": "run",
-    "compare": "pipeline.compare",
-    "cross_validate": "pipeline.cross_validate",
-    "evaluate": "pipeline.evaluate",
-    "fit": "pipeline.train",
+    "compare": "compare",
+    "cross_validate": "training.cross_validate",
+    "evaluate": "evaluate",
+    "fit": "training.train",
     "load": "explain.explainer",
     "load_config": "config",
     "load_model": "models",
     "open_data": "data.sources",
-    "pretrain": "pipeline.pretrain",
+    "pretrain": "training.pretrain",
     "record_couplings": "nn",
     "save_page": "report.case_page",
 }

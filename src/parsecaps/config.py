@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
+from parsecaps.files.untrusted import parse_yaml, shown
 from parsecaps.settings import (
     LARGEST_IMAGE,
     SMALLEST_IMAGE,
@@ -30,7 +31,6 @@ from parsecaps.settings import (
     Section,
     TrainingSection,
 )
-from parsecaps.stored import parse_yaml, shown
 
 __all__ = [
     "LARGEST_IMAGE",

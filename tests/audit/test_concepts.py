@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parsecaps.audit.concepts import intervention_curve
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.metrics.predictions import Predictions
 from tests.explain.make import make_reasoning
 
 WEIGHT = np.array([[2.0, 1.0, -1.0], [-2.0, -1.0, 1.0]])

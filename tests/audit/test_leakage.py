@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 from parsecaps.audit.completeness import class_logits, leakage
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.metrics.predictions import Predictions
 
 
 def cases(seed: int, *, leaks: bool, count: int = 300) -> Predictions:

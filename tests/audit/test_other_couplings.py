@@ -14,7 +14,7 @@ from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.models import MODELS, ParseCaps
+from parsecaps.models import ParseCaps, find_model
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn import Coupling, SAARouting, replace_couplings
 from parsecaps.nn.couplings import given, uniform
@@ -134,7 +134,7 @@ def test_couplings_that_do_not_depend_on_the_image_cost_nothing(
 @pytest.mark.usefixtures("as_predictions")
 def test_trees_and_class_routings_alike(model: ParseCaps, data: DataSet, prepared: PreparedImages) -> None:
     """In cells, and in a rival's class capsules."""
-    rival = MODELS["CapsNet"].from_preset("tiny", num_classes=2, in_channels=3).eval()
+    rival = find_model("CapsNet").from_preset("tiny", num_classes=2, in_channels=3).eval()
     for network in (model, rival):
         ordinary, found = measured(network, data, prepared)
         with replace_couplings(network, uniform):

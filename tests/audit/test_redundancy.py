@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.audit.redundancy import capsule_similarity
-from parsecaps.models import CapsNet, ParseCaps, PlainCNN
+from parsecaps.models import ParseCaps, PlainCNN
+from parsecaps.rivals import CapsNet
 
 
 class Given(nn.Module):

@@ -8,9 +8,10 @@ from torch import Tensor
 from parsecaps.audit.cases import Values, model_values
 from parsecaps.audit.route_ablation import CutMeasures, RouteCuts, can_be_cut, summarise_cuts
 from parsecaps.explain import Target, route_relevance
-from parsecaps.models import CapsNet, ParseCaps, PlainCNN
+from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.nn import record_couplings, replace_couplings
 from parsecaps.nn.couplings import Coupling
+from parsecaps.rivals import CapsNet
 
 
 def tiny(**changes: object) -> ParseCaps:

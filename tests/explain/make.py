@@ -4,7 +4,7 @@ import numpy as np
 
 from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.explain.intervention import ConceptReasoning, exclusive_groups
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.metrics.predictions import Predictions
 
 
 def make_memory(

@@ -4,7 +4,7 @@ import torch
 
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.models import MODELS
+from parsecaps.models import find_model
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.calibration import Calibration
 from tests.models.contract import warmed_up
@@ -23,5 +23,5 @@ def make(name: str) -> Bundle:
     torch.manual_seed(2)
     kind, settings = KINDS[name]
     data = open_data(DATA)
-    model = MODELS[kind].from_preset("tiny", num_classes=2, num_concepts=7, in_channels=3, **settings)
+    model = find_model(kind).from_preset("tiny", num_classes=2, num_concepts=7, in_channels=3, **settings)
     return Bundle(warmed_up(model), Preparation(32, 3), data.classes, data.concepts, Calibration(temperature=1.3))

@@ -6,10 +6,10 @@ import torch
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain import MAP_METHODS, Explainer, Target, attribution_maps, has_routes, route_relevance, trace
 from parsecaps.explain.class_routes import class_route_maps, class_route_relevance
-from parsecaps.models import CapsNet
 from parsecaps.nn.capsules import CapsuleGrid
 from parsecaps.nn.recorder import record_ways
 from parsecaps.prediction.bundle import Bundle
+from parsecaps.rivals import CapsNet
 
 IMAGE = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
 TARGETS = [Target("classes", 1), Target("classes", 0)]

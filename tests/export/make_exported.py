@@ -10,7 +10,7 @@ from parsecaps.export.checking import Arrays, arrays, open_session, run
 from parsecaps.export.format import ExportSource
 from parsecaps.export.graphs import ModelGraph
 from parsecaps.export.onnx import write_onnx
-from parsecaps.models import MODELS
+from parsecaps.models import find_model
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.calibration import Calibration
 
@@ -28,8 +28,8 @@ def make_bundle(kind: str = "ParseCaps", **settings: Any) -> Bundle:
     """A model with random weights whose answers differ between images, and a temperature."""
     torch.manual_seed(0)
     flat = {"dims": (12, 12, 12)} if kind == "FlatCaps" else {}
-    small = {**(SMALL if MODELS[kind].has_capsules else {}), **flat, **settings}
-    model = MODELS[kind].from_preset("tiny", num_classes=3, **small)
+    small = {**(SMALL if find_model(kind).has_capsules else {}), **flat, **settings}
+    model = find_model(kind).from_preset("tiny", num_classes=3, **small)
     for module in model.modules():
         if hasattr(module, "momentum"):
             module.momentum = 1.0

@@ -21,7 +21,7 @@ from parsecaps.export.checking import (
     run,
 )
 from parsecaps.export.onnx import METADATA_KEY, write_onnx
-from parsecaps.models import MODELS
+from parsecaps.models import all_models
 from parsecaps.nn.couplings import Coupling
 from parsecaps.prediction.bundle import Bundle
 from tests.export.make_exported import both, make_bundle, source_of
@@ -48,7 +48,7 @@ def check_answers(bundle: Bundle, folder: Path) -> None:
     assert np.ptp(got["logits"], axis=0).max() > 1e-4, "the answers differ between images"
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", all_models())
 def test_every_model(kind: str, tmp_path: Path) -> None:
     check_answers(make_bundle(kind), tmp_path)
 

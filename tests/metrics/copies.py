@@ -8,7 +8,7 @@ import pytest
 from parsecaps.metrics import Metric, Score, Scores, score
 from parsecaps.metrics.bootstrap import interval
 from parsecaps.metrics.metric import Cases
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.metrics.predictions import Predictions
 
 
 def resampled_copies(predictions: Predictions, resamples: int, seed: int) -> list[Scores]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.metrics.predictions import Predictions
 
 
 def make_predictions(

@@ -6,7 +6,7 @@ from parsecaps.metrics import score
 from parsecaps.metrics.calibration import ece, reliability_bins
 from parsecaps.metrics.classification import Classification
 from parsecaps.metrics.metric import resample
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.metrics.predictions import Predictions
 from tests.metrics.make import make_predictions
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from parsecaps.metrics import Comparison, Difference, compare, ensemble, paired_differences, score
 from parsecaps.metrics.comparison import COMPARED, mcnemar
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.metrics.predictions import Predictions
 from tests.metrics.make import make_predictions
 
 

@@ -16,7 +16,7 @@ from parsecaps.metrics.concepts import (
     find_attributes,
     over_attributes,
 )
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.metrics.predictions import Predictions
 from tests.metrics.copies import assert_interval_of_copies, resampled_copies
 from tests.metrics.make import make_predictions
 

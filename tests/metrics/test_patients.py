@@ -8,7 +8,7 @@ from scipy import stats
 
 from parsecaps.metrics import Score, score
 from parsecaps.metrics.patients import PatientError, PatientErrors, patient_errors, patient_probabilities
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.metrics.predictions import Predictions
 from tests.metrics.make import make_predictions
 
 

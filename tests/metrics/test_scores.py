@@ -8,8 +8,8 @@ from scipy import stats
 
 from parsecaps.metrics import METRICS, FoldScores, Score, Scores, find_metric, score
 from parsecaps.metrics.bootstrap import FEW_PATIENTS
+from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import over_folds
-from parsecaps.prediction.predictions import Predictions
 from tests.metrics.copies import assert_interval_of_copies, resampled_copies
 from tests.metrics.make import make_predictions
 

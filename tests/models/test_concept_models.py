@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from parsecaps.config import TrainingSection
-from parsecaps.models import CBM, CEM, ResNet18, load_model
+from parsecaps.models import load_model
+from parsecaps.rivals import CBM, CEM, ResNet18
 from parsecaps.training.objective import Objective
 from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch

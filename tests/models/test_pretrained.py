@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from parsecaps.models import MODELS, ParseCaps, PlainCNN, PretrainedModel, load_model
+from parsecaps.models import ParseCaps, PlainCNN, PretrainedModel, all_models, load_model
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def test_loading_runs_no_pickle(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_every_kind_of_model_is_known_by_its_name() -> None:
-    assert {name: kind.__name__ for name, kind in MODELS.items()} == {name: name for name in MODELS}
-    assert all(issubclass(kind, PretrainedModel) for kind in MODELS.values())
+    assert {name: kind.__name__ for name, kind in all_models().items()} == {name: name for name in all_models()}
+    assert all(issubclass(kind, PretrainedModel) for kind in all_models().values())
 
 
 def test_loading_leaves_the_random_numbers_of_the_caller_reproducible(folder: Path) -> None:

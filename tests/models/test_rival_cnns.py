@@ -8,8 +8,9 @@ from torch import Tensor
 
 from parsecaps.explain.attribution import Target
 from parsecaps.explain.gradient_maps import grad_cam
-from parsecaps.models import MODELS, VGG19, DenseNet121, EfficientNetB0, GoogLeNet, SqueezeNet
+from parsecaps.models import find_model
 from parsecaps.models.features import FeatureModel
+from parsecaps.rivals import VGG19, DenseNet121, EfficientNetB0, GoogLeNet, SqueezeNet
 from tests.models.contract import ExportContract, ModelContract, warmed_up
 
 KINDS: list[type[FeatureModel]] = [DenseNet121, EfficientNetB0, GoogLeNet, VGG19, SqueezeNet]
@@ -166,4 +167,4 @@ def test_bad_settings_say_what_would_do(kind: type[FeatureModel], settings: dict
 
 
 def test_they_are_known_by_name() -> None:
-    assert all(MODELS[kind.__name__] is kind for kind in KINDS)
+    assert all(find_model(kind.__name__) is kind for kind in KINDS)

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from parsecaps.models import CapsNet, ParseCaps, PlainCNN, PretrainedModel
+from parsecaps.models import ParseCaps, PlainCNN, PretrainedModel
 from parsecaps.models.transfer import Transfer, transfer, trunk_settings
+from parsecaps.rivals import CapsNet
 
 CLASSES = ("nevus", "melanoma")
 CONCEPTS = ("veil", "streaks", "dots")

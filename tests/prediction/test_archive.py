@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from parsecaps.cli import app
 from parsecaps.data.preparation import Preparation
+from parsecaps.metrics.predictions import Predictions
 from parsecaps.models import ParseCaps
 from parsecaps.prediction.archive import lock_file, write_patients, write_rows
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.calibration import VALIDATION_FILE, Calibration, fit_temperature
 from parsecaps.prediction.files import find_files
 from parsecaps.prediction.predict import predict_files
-from parsecaps.prediction.predictions import Predictions
 from tests.data.image_files import grey, write_dicom
 from tests.data.make import folder_of_pictures, picture
 from tests.prediction.make import predict_one

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parsecaps.metrics import FoldScores, Sets, compare, ensemble, score, score_sets
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.metrics.predictions import Predictions
 from parsecaps.report.scores_page import scores_page
 from tests.browser import needs_browser, page
 from tests.metrics.make import make_predictions

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from parsecaps.config import Config, load_config
-from parsecaps.models import MODELS
+from parsecaps.models import find_model
 from studies import ablation
 
 
@@ -19,7 +19,7 @@ def test_each_variant_differs_from_the_shipped_one_and_builds(variant: str) -> N
     shipped = ablation.shipped()
     config = ablation.changed(shipped, variant)
     assert (config == shipped) == (variant == "as_shipped")
-    kind = MODELS[config.model.kind]
+    kind = find_model(config.model.kind)
     head = {"head": config.model.head, "num_classes": 2, "num_concepts": 7, "in_channels": 3, "image_size": 64}
     model = kind.from_preset(config.model.preset, **{**config.model.settings, **head})
     assert model.num_concepts == 7

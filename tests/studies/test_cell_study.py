@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parsecaps.models import MODELS
+from parsecaps.models import find_model
 from parsecaps.run import Run
 from studies import cell_study
 from studies.cell_study import VARIANTS, variant_config
@@ -18,7 +18,7 @@ def test_every_variant_builds(variant: str) -> None:
     config = variant_config(variant, [])
     assert (config == variant_config("tree", [])) == (variant == "tree")
     settings = {"num_classes": 3, "num_concepts": 0, "image_size": 112} | config.model.settings
-    assert MODELS[config.model.kind].from_preset(config.model.preset, **settings).num_classes == 3
+    assert find_model(config.model.kind).from_preset(config.model.preset, **settings).num_classes == 3
 
 
 def test_settings_of_the_network_stand_beside_those_of_the_variant() -> None:

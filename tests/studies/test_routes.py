@@ -8,9 +8,9 @@ import torch
 from parsecaps.config import load_config
 from parsecaps.models import ParseCaps
 from parsecaps.nn.couplings import record_couplings
-from parsecaps.pipeline.train import fit
 from parsecaps.run import Run
 from parsecaps.training import Callbacks
+from parsecaps.training.train import fit
 from studies.parts import write_parts
 from studies.routes import (
     CONTENT_COSTS,

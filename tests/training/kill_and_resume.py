@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from parsecaps.config import load_config
-from parsecaps.stopping import TerminatedError
+from parsecaps.system.signals import TerminatedError
 from parsecaps.training import checkpoint
 from parsecaps.training import fit as training_fit
 from parsecaps.training.fit import train_run

@@ -7,8 +7,9 @@ import torch
 
 from parsecaps.config import Config, load_config
 from parsecaps.functional import margin_loss
-from parsecaps.models import CapsNet, ParseCaps, PretrainedModel
+from parsecaps.models import ParseCaps, PretrainedModel
 from parsecaps.prediction.bundle import Bundle
+from parsecaps.rivals import CapsNet
 from parsecaps.run import Run
 from parsecaps.training import fit
 from parsecaps.training.capsule_terms import ClassReconstruction, Margin

@@ -7,7 +7,8 @@ import pytest
 
 from parsecaps.config import load_config
 from parsecaps.data.cases import UNKNOWN, DataSet
-from parsecaps.training.choose import absolute, choose, has_colour, look_at
+from parsecaps.data.joint import absolute
+from parsecaps.training.choose import choose, has_colour, look_at
 from tests.data.make import table
 
 NAN = UNKNOWN

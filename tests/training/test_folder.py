@@ -9,9 +9,9 @@ import pytest
 
 import parsecaps
 from parsecaps.config import load_config
-from parsecaps.data.files import make_first_free
 from parsecaps.explain.case_memory import remember_run
-from parsecaps.processes import Processes
+from parsecaps.files.writing import make_first_free
+from parsecaps.system.processes import Processes
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.fit import train_run
 from parsecaps.training.folder import new_run

@@ -6,7 +6,7 @@ import pytest
 
 from parsecaps.config import load_config
 from parsecaps.data.cases import Case
-from parsecaps.models import MODELS
+from parsecaps.models import find_model
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.training import Callbacks
 from parsecaps.training.build import usual_concepts
@@ -58,7 +58,7 @@ def test_a_concept_model_trains_with_its_own_losses(kind: str, settings: list[st
     config = load_config(None, [*PHANTOM, f"model.kind={kind}", "training.epochs=1", *settings])
     run = train_run(config, run_folder=tmp_path / "run")
     (row,) = run.history
-    for name in MODELS[kind].losses:
+    for name in find_model(kind).losses:
         assert row[f"train_{name}"] > 0
         assert row[f"val_{name}"] > 0
     assert Bundle.load(tmp_path / "run" / "bundle").model.num_concepts == 7
@@ -69,7 +69,7 @@ def test_classes_start_from_what_is_usual_in_them() -> None:
     known = [(1.0, 0.0, nan), (1.0, 1.0, nan), (0.0, 1.0, nan), (1.0, nan, 1.0), (0.0, 0.0, 0.0)]
     rows = zip((0, 0, 1, 1, -1), known, strict=True)
     cases = [Case(Path("x"), label, "p", concepts=concepts) for label, concepts in rows]
-    model = MODELS["CCNN"].from_preset("tiny", num_classes=3)
+    model = find_model("CCNN").from_preset("tiny", num_classes=3)
     assert usual_concepts(cases, model).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
 
 

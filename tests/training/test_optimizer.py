@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from parsecaps.config import OptimizerName
-from parsecaps.models import MODELS, ParseCaps
+from parsecaps.models import ParseCaps, all_models
 from parsecaps.training.optimizer import Muon, Schedule, linear_maps, orthogonal
 
 
@@ -94,7 +94,7 @@ def test_biases_scales_and_priors_are_not_decayed_whatever_their_shape(optimizer
 def test_what_is_not_decayed_of_each_network() -> None:
     """Of tensors with two dimensions or more, by the class of their layer."""
     found: dict[bool, set[tuple[str, str]]] = {True: set(), False: set()}
-    for cls in MODELS.values():
+    for cls in all_models().values():
         heads = ("parallel", "bottleneck") if "head" in cls.settings() else ("",)
         for head in heads:
             changes: dict[str, Any] = {"num_concepts": 3 if cls.names_concepts else 0} | (

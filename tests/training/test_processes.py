@@ -12,8 +12,8 @@ from torch import nn
 
 from parsecaps.config import load_config
 from parsecaps.models import ParseCaps
-from parsecaps.processes import Processes, find_processes
 from parsecaps.run import Run
+from parsecaps.system.processes import Processes, find_processes
 from parsecaps.training.checkpoint import read_tensors
 from parsecaps.training.fit import train_run
 from tests.training.make import TINY, skewed_manifest

@@ -15,7 +15,7 @@ from parsecaps.data.batches import Batches
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.models import ProtoCaps, ResNet18
+from parsecaps.rivals import ProtoCaps, ResNet18
 from parsecaps.run import Run
 from parsecaps.training import loop
 from parsecaps.training.callbacks import Callbacks, Progress

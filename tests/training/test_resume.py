@@ -13,7 +13,7 @@ import torch
 
 from parsecaps.config import load_config
 from parsecaps.run import Run
-from parsecaps.stopping import TerminatedError
+from parsecaps.system.signals import TerminatedError
 from parsecaps.training import loop
 from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.checkpoint import read_tensors

@@ -12,8 +12,8 @@ from parsecaps.data.cache import PreparedImages, prepared_masks
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.attribution import Target
 from parsecaps.metrics import THRESHOLD
+from parsecaps.metrics.predictions import group_numbers
 from parsecaps.prediction.bundle import Bundle
-from parsecaps.prediction.predictions import group_numbers
 from parsecaps.types import Output
 
 About = Literal["concepts", "classes"]

@@ -33,10 +33,10 @@ from parsecaps.data.cases import DataSet
 from parsecaps.metrics import THRESHOLD, Difference, Weighted, compare
 from parsecaps.metrics.calibration import nll
 from parsecaps.metrics.classification import Classification
+from parsecaps.metrics.predictions import Predictions
 from parsecaps.nn.heads import ConceptReadout
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.prediction.predictions import Predictions
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ from parsecaps.data.cases import DataSet
 from parsecaps.explain.intervention import ConceptReasoning, Head, concept_reasoning, find_bottleneck, with_typical
 from parsecaps.metrics import Score
 from parsecaps.metrics.bootstrap import interval, resampled_weights
+from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import score
-from parsecaps.nn.concept_heads import EmbeddingBottleneck
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import answer
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.rivals.concept_heads import EmbeddingBottleneck
 from parsecaps.types import Output
 
 Order = Literal["uncertain", "random"]

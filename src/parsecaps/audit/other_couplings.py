@@ -16,10 +16,10 @@ from parsecaps.audit.cases import Progress
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.metrics import Comparison, compare
+from parsecaps.metrics.predictions import Predictions, concatenate
 from parsecaps.nn.couplings import Coupling, given, replace_couplings, uniform
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.prediction.predictions import Predictions, concatenate
 
 UNIFORM, OTHER, MEAN = "uniform", "of another image", "mean over images"
 _BATCH = 16  # images whose couplings are kept at a time

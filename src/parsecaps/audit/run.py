@@ -19,17 +19,18 @@ from parsecaps.audit.residual import Residuals, audit_residuals
 from parsecaps.audit.route_ablation import RouteAblation, RouteRelevance, audit_routes, can_be_cut
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
+from parsecaps.data.joint import absolute
 from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import route_relevance
 from parsecaps.explain.strict_tree import Paired, StrictCost, load_statistics, strict_network
 from parsecaps.explain.trace import has_tree
 from parsecaps.metrics import Comparison, compare, paired_differences, score
 from parsecaps.metrics.bootstrap import few_patients
+from parsecaps.metrics.predictions import Predictions
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn.couplings import Coupling
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.prediction.predictions import Predictions
 from parsecaps.run import Run
 
 
@@ -211,8 +212,6 @@ def audit_model(
 
     A saved model outside of a run needs `data`, and does without its training cases.
     """
-    from parsecaps.training.choose import absolute  # brings the trainer, which a page about an audit does without
-
     _check_limit(limit)
     model = model.folder if isinstance(model, Run) else model
     run, bundle = Run(model, reading=partial(progress, "reading images")), Bundle.load(model, device)

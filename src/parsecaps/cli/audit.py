@@ -43,7 +43,7 @@ def audit(
     """
     check_writable(json_file)
     from parsecaps.audit.run import audit_model
-    from parsecaps.data.files import refuse_links, write_text
+    from parsecaps.files.writing import refuse_links, write_text
     from parsecaps.prediction.hub import is_hub_name, parse_hub_name
     from parsecaps.report.audit_page import audit_page
     from parsecaps.report.terminal_audit import audit_lines, audit_tables

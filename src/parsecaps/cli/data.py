@@ -66,12 +66,12 @@ def check(
         check_writable(path)
     from parsecaps.data.cache import prepare_all
     from parsecaps.data.check import check_data
-    from parsecaps.data.files import write_text
     from parsecaps.data.leaks import find_leaks, move_to_one_side, unsafe
     from parsecaps.data.preparation import Preparation
     from parsecaps.data.sources import open_data
     from parsecaps.data.split_file import write_split
     from parsecaps.data.splits import divide
+    from parsecaps.files.writing import write_text
     from parsecaps.report.terminal_data import check_lines, check_tables
 
     opened = open_data(data, source)

@@ -51,9 +51,9 @@ def demo(
     `parsecaps demo --set training.epochs=1 --out short`
     """
     check_writable(json_file)
-    from parsecaps.data.files import make_first_free, remove_empty
-    from parsecaps.pipeline.demo import IMAGES, demo_config
-    from parsecaps.pipeline.demo import demo as run_demo
+    from parsecaps.files.writing import make_first_free, remove_empty
+    from parsecaps.training.demo import IMAGES, demo_config
+    from parsecaps.training.demo import demo as run_demo
 
     chosen = demo_config(config, settings, quick=quick)
     made = [] if out else make_first_free(Path(f"{FOLDER}-{i}" if i > 1 else FOLDER) for i in count(1))

@@ -42,8 +42,8 @@ def discover(
     check_writable(json_file)
     if out is not None:
         check_writable(out)
-    from parsecaps.data.files import write_text
-    from parsecaps.pipeline.discover import discover_run, naming_sheet
+    from parsecaps.discover import discover_run, naming_sheet
+    from parsecaps.files.writing import write_text
     from parsecaps.report.terminal import discovery_lines, discovery_table
 
     with free_threads(), showing_stages(ends=True) as progress:
@@ -77,7 +77,7 @@ def name(
 
     `parsecaps name runs/cases-1 concept-names.csv`
     """
-    from parsecaps.pipeline.discover import name_run
+    from parsecaps.discover import name_run
 
     changed = name_run(model, names)
     for each in changed:

@@ -76,10 +76,10 @@ def evaluate(
         check_writable(path)
     if len({run.resolve() for run in runs}) < len(runs):
         raise ValueError("the same run is given twice; give each once")
+    from parsecaps.compare import compare_runs
     from parsecaps.config import EvaluateConfig, load_settings
-    from parsecaps.data.files import refuse_links, write_text
-    from parsecaps.pipeline.compare import compare_runs
-    from parsecaps.pipeline.evaluate import write_results
+    from parsecaps.evaluate import write_results
+    from parsecaps.files.writing import refuse_links, write_text
     from parsecaps.run import Run
 
     refuse_links(runs[0])  # where the scores are written
@@ -107,7 +107,7 @@ def evaluate(
 
 def _stem(settings: "EvaluateConfig", runs: int) -> str:
     """What to call the files of scores that are not a run's own."""
-    from parsecaps.data.files import plain_name
+    from parsecaps.files.writing import plain_name
 
     what = settings.part if settings.data is None else plain_name(settings.data)
     parts = ["scores" if runs == 1 else "comparison", *([] if what in ("auto", "test") else [what])]

@@ -99,10 +99,10 @@ def explain(
     check_writable(page)
     check_writable(json_file)
     from parsecaps.config import ExplainConfig, load_settings
-    from parsecaps.data.files import plain_name, write_text
+    from parsecaps.explain.explain_cases import explain_series
     from parsecaps.explain.explainer import Explainer
     from parsecaps.export.dicom import dicom_folder, write_dicom
-    from parsecaps.pipeline.explain import explain_series
+    from parsecaps.files.writing import plain_name, write_text
     from parsecaps.report.case_page import case_page
     from parsecaps.report.explanation_document import explanation_document
     from parsecaps.report.explanation_files import write_explanation

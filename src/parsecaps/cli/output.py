@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
 
 import typer
 
-from parsecaps.extras import missing
-from parsecaps.stopping import TerminatedError, sigterm_raises
+from parsecaps.system.extras import missing
+from parsecaps.system.signals import TerminatedError, sigterm_raises
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -73,7 +73,7 @@ def predict(
     from parsecaps.prediction.bundle import Bundle, use_gpu
     from parsecaps.prediction.files import LeftOut, Shard, find_files
     from parsecaps.prediction.sharded import write_part
-    from parsecaps.processes import find_processes, meet
+    from parsecaps.system.processes import find_processes, meet
 
     given = {"risk": risk, "device": device}
     values = {key: value for key, value in given.items() if value is not None}

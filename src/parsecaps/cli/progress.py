@@ -136,7 +136,7 @@ def free_threads(processes: int = 1) -> Iterator[None]:
     """Compute with as many threads as there are free cores, and say so where these are fewer than torch would take."""
     import torch
 
-    from parsecaps.threads import choose_threads, using_threads
+    from parsecaps.system.threads import choose_threads, using_threads
 
     chosen = choose_threads(processes)
     if chosen.number < torch.get_num_threads():

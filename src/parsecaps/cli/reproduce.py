@@ -9,7 +9,7 @@ from parsecaps.cli.output import console, one_line_errors
 from parsecaps.cli.progress import showing_training
 
 if TYPE_CHECKING:
-    from parsecaps.reproduce.plan import Request
+    from parsecaps.paper.plan import Request
 
 
 @one_line_errors
@@ -56,7 +56,7 @@ def reproduce(
 
     docs/reproduce.md says how to read the tables, and when not to trust them.
     """
-    from parsecaps.reproduce.plan import BUDGETS, Request, nearest
+    from parsecaps.paper.plan import BUDGETS, Request, nearest
 
     if budget not in BUDGETS:
         raise ValueError(f"--budget is {budget!r}; {nearest(budget, BUDGETS)}")
@@ -65,8 +65,8 @@ def reproduce(
         return
     if name is None:
         raise ValueError("there is no table to measure; give its NAME, parsecaps reproduce --list has them")
+    from parsecaps.paper.run_table import reproduce as measure_again
     from parsecaps.report.reproduced import terminal_tables
-    from parsecaps.reproduce.run_table import reproduce as measure_again
 
     with showing_training() as callbacks:
         result = measure_again(
@@ -93,9 +93,9 @@ def reproduce(
 
 def _list(name: str | None, request: "Request") -> None:
     """Print what there is, what it needs, and how long it takes here."""
+    from parsecaps.paper.listing import list_tables
+    from parsecaps.paper.pace import machine
     from parsecaps.report.terminal import add_row, plain_table
-    from parsecaps.reproduce.listing import list_tables
-    from parsecaps.reproduce.pace import machine
 
     progress = console(stderr=True)
 

@@ -109,9 +109,9 @@ def train(
 
 
 def _train(chosen: "Config | None", out: Path | None, resume: Path | None, device: str, json_file: Path | None) -> None:
-    from parsecaps.pipeline.cross_validate import cross_validate  # torch and Lightning, some seconds
-    from parsecaps.pipeline.train import fit
     from parsecaps.run import Run
+    from parsecaps.training.cross_validate import cross_validate  # torch and Lightning, some seconds
+    from parsecaps.training.train import fit
 
     data = (chosen or Run(resume or Path()).config).data
     several = data.folds > 0 and data.fold is None

@@ -29,10 +29,10 @@ import torch
 from filelock import FileLock
 
 from parsecaps.data.cases import Case, DataSet, Problem
-from parsecaps.data.files import make_private_file, make_private_folder, write_atomically
 from parsecaps.data.leaks import Fingerprints, fingerprint
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import READERS, RawImage, in_shares, prepare_image, read_mask
+from parsecaps.files.writing import make_private_file, make_private_folder, write_atomically
 
 _FORMAT = 2  # another number for another layout of the files below
 _CHUNK = 64  # images prepared between two writes

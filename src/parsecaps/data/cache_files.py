@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from filelock import FileLock, Timeout
 
-from parsecaps.data.files import remove_files, unfinished_pattern
+from parsecaps.files.writing import remove_files, unfinished_pattern
 
 _SET = r"([0-9a-f]{24})\.(?:json|(?:images|bits|thumbnails)\.(?:npy|tmp))"
 _DIGESTS = r"digests-[0-9]+-[0-9a-f]{16}\.json"

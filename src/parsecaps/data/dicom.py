@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from parsecaps.data.compressed_size import compressed_size
 from parsecaps.data.raw_image import DefectError, Format, RawImage, Version, check_size, pick_frame, version
-from parsecaps.extras import install_command
+from parsecaps.system.extras import install_command
 
 # The first that can decode a file does, so that the pixels do not depend on what else is installed. Not GDCM: a damaged
 # file makes it end the process. pydicom comes before pylibjpeg, whose RLE decoder panics on one.

@@ -10,8 +10,8 @@ import numpy as np
 
 from parsecaps.config import DataSection
 from parsecaps.data.cases import UNKNOWN, DataSet
-from parsecaps.data.files import plain_name
 from parsecaps.data.sources import open_data
+from parsecaps.files.writing import plain_name
 
 _PLAIN = ("manifest", "cases", "images", "data")  # file names that say less than the folder they are in
 
@@ -111,3 +111,15 @@ def _common_folder(sets: Sequence[DataSet]) -> Path:
         return Path(os.path.commonpath(roots))
     except ValueError:  # several drives
         return Path(Path(roots[0]).anchor)
+
+
+def absolute(path: str) -> str:
+    """The data set's name such that it can be found from another folder too.
+
+    >>> absolute("phantom:n=200")
+    'phantom:n=200'
+    """
+    if Path(path).exists():
+        return str(Path(path).resolve())
+    source, colon, place = path.partition(":")
+    return f"{source}:{Path(place).resolve()}" if colon and place and Path(place).exists() else path

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from parsecaps.data.cases import SPLITS, DataSet, Split
-from parsecaps.data.files import write_binary
 from parsecaps.data.split_file import Division, relative_name
+from parsecaps.files.writing import write_binary
 
 FINGERPRINTS_FILE = "fingerprints.safetensors"
 Kind = Literal["patient", "file", "picture"]

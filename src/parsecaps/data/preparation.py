@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from parsecaps.config import LARGEST_IMAGE
 from parsecaps.data.raw_image import RawImage
-from parsecaps.stored import shown
+from parsecaps.files.untrusted import shown
 
 Square = Literal["pad", "crop", "stretch"]
 Scaling = Literal["range", "percentile"]

@@ -21,8 +21,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from parsecaps.data.files import visible
 from parsecaps.data.raw_image import DefectError, silence
+from parsecaps.files.writing import visible
 
 try:
     import resource

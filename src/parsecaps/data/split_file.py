@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from parsecaps.data.cases import SPLITS, Case, DataSet, Problem, Split
-from parsecaps.data.files import write_atomically
 from parsecaps.data.tables import read_table, text_cell
+from parsecaps.files.writing import write_atomically
 
 Division = list[Split | None]
 Key = tuple[str, int | None]  # how a split file names a case: the image, and the frame where there are several

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from parsecaps.data.cases import Case, Problem
-from parsecaps.data.files import visible
+from parsecaps.files.writing import visible
 
 NOTE = "note:"  # before the name of a column that is for people only
 _MOST_BYTES = 2**28  # a table is read as a whole: some million rows

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from parsecaps.data.files import remove_files, write_text
 from parsecaps.data.tables import read_table
+from parsecaps.files.writing import remove_files, write_text
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import BUNDLE_FILE, Bundle, find_bundle
 from parsecaps.prediction.hub import is_hub_name, parse_hub_name

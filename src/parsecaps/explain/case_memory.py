@@ -24,15 +24,15 @@ from torch import Tensor, nn
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
-from parsecaps.data.files import make_private_folder, refuse_links, remove_files, write_binary
 from parsecaps.explain.strict_tree import STATISTICS_CASES, save_statistics, strict_statistics
+from parsecaps.files.untrusted import read_arrays
+from parsecaps.files.writing import make_private_folder, refuse_links, remove_files, write_binary
+from parsecaps.metrics.predictions import Predictions
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn.couplings import Coupling
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.prediction.predictions import Predictions
 from parsecaps.run import Run, run_of_bundle
-from parsecaps.stored import read_arrays
 from parsecaps.types import Output
 
 MEMORY_FILE = "memory.npz"

@@ -32,10 +32,10 @@ from parsecaps.explain.strict_tree import StrictCost, Strictness, load_cost, loa
 from parsecaps.explain.trace import Target, Trace, describe_routes, has_class_routes, has_tree, trace
 from parsecaps.explain.traversal import TraversalStrip, traversal_strips
 from parsecaps.metrics import THRESHOLD
-from parsecaps.nn.concept_heads import EmbeddingBottleneck
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import Prediction, answer, each_image, of_output, predict_files
+from parsecaps.rivals.concept_heads import EmbeddingBottleneck
 from parsecaps.run import Run
 from parsecaps.types import Output
 

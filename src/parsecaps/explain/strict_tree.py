@@ -15,14 +15,14 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.data.files import write_binary
+from parsecaps.files.untrusted import checked, read_document
+from parsecaps.files.writing import write_binary
 from parsecaps.metrics import Score
 from parsecaps.metrics.comparison import Difference
 from parsecaps.models.pretrained import read_shapes, read_tensors, weights_digest
 from parsecaps.nn.couplings import Coupling, replace_couplings
 from parsecaps.nn.normalisation import CapsuleBatchNorm
 from parsecaps.prediction.bundle import Bundle
-from parsecaps.stored import checked, read_document
 
 STATISTICS_FILE = "strict.safetensors"
 STATISTICS_CASES = 256

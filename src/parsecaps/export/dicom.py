@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parsecaps.data.files import make_private_folder, plain_name, remove_empty, write_binary
 from parsecaps.data.raw_image import silence
 from parsecaps.explain.explanation import Explanation
 from parsecaps.export.dicom_capture import make_capture
 from parsecaps.export.dicom_map import make_map
 from parsecaps.export.dicom_report import make_report
 from parsecaps.export.dicom_source import Device, DicomSource, new_uid
+from parsecaps.files.writing import make_private_folder, plain_name, remove_empty, write_binary
 from parsecaps.prediction.bundle import Bundle
 
 _KINDS = ("report", "picture", "map")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.data.files import write_atomically
+from parsecaps.files.writing import write_atomically
 from parsecaps.prediction.archive import columns, write_header, write_row
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile, find_files

@@ -10,12 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from parsecaps.data.files import write_text
 from parsecaps.explain.explainer import NO_CONCEPTS, NO_REASONING, calibration_notes
 from parsecaps.explain.trace import describe_routes, has_tree
 from parsecaps.export.checking import check_onnx
 from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.onnx import metadata, write_onnx
+from parsecaps.files.writing import write_text
 from parsecaps.models.summary import count_parameters
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.web_page import web_page

@@ -8,7 +8,7 @@ from scipy.special import softmax
 
 from parsecaps.metrics.bootstrap import divide, mean_of_defined
 from parsecaps.metrics.metric import Cases, Weighted
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.metrics.predictions import Predictions
 
 ROC_POINTS = 200
 

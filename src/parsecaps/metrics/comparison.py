@@ -12,9 +12,9 @@ from scipy.stats import t as student_t
 from parsecaps.metrics.bootstrap import SIGNED_SHARE, Bounds, Score, interval
 from parsecaps.metrics.metric import Weighted, compute, resample
 from parsecaps.metrics.patients import PatientErrors, patient_errors
+from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import score
 from parsecaps.metrics.table import find_metric
-from parsecaps.prediction.predictions import Predictions
 
 COMPARED = ("accuracy", "balanced_accuracy", "macro_auroc")
 _OF_ENSEMBLE = ("accuracy", "balanced_accuracy", "patient_accuracy", "pooled_accuracy")

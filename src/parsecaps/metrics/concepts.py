@@ -12,7 +12,7 @@ import numpy as np
 from parsecaps.metrics.bootstrap import divide, mean_of_defined
 from parsecaps.metrics.classification import Answers, f1, macro, true_positives
 from parsecaps.metrics.metric import Cases, Weighted
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.metrics.predictions import Predictions
 
 THRESHOLD = 0.5  # a concept counts as seen above this presence
 

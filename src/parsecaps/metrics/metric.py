@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeVar
 import numpy as np
 
 from parsecaps.metrics.bootstrap import SHARE, Bounds, Score, count_patients, divide, resampled_weights
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.metrics.predictions import Predictions
 
 UNDEFINED = "-"
 Part = Literal["overall", "by_class", "concepts", "by_concept", "by_attribute", "sets"]

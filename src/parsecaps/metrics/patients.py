@@ -12,7 +12,7 @@ import numpy as np
 
 from parsecaps.metrics.bootstrap import without_gaps
 from parsecaps.metrics.metric import Cases, Weighted
-from parsecaps.prediction.predictions import Predictions
+from parsecaps.metrics.predictions import Predictions
 
 _LISTED = 10  # patients
 

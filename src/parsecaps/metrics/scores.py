@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from parsecaps.files.untrusted import checked
 from parsecaps.metrics.bootstrap import Score, few_patients
 from parsecaps.metrics.calibration import ReliabilityBin, reliability_bins
 from parsecaps.metrics.classification import Classification, confusion_matrix, roc_curve
@@ -15,9 +16,8 @@ from parsecaps.metrics.concepts import Attributes, Concepts
 from parsecaps.metrics.conformal import LabelledSets, Sets
 from parsecaps.metrics.metric import Cases, Metric, Part, measure
 from parsecaps.metrics.patients import OtherViews, PatientAnswers, PatientErrors, patient_errors
+from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.table import METRICS
-from parsecaps.prediction.predictions import Predictions
-from parsecaps.stored import checked
 
 _RENAMED = {"steadiness": "consistency"}  # scores of version 0.1
 

@@ -90,9 +90,9 @@ class FeatureModel(PretrainedModel):
 
 def build_backbone(name: str, preset: str, *, in_channels: int, image_size: int) -> FeatureModel:
     """A named network of this kind, for a model that has heads of its own and takes off these."""
-    from parsecaps.models import MODELS  # which knows the models that call this
+    from parsecaps.models import all_models  # which knows the models that call this
 
-    known = {each: kind for each, kind in MODELS.items() if issubclass(kind, FeatureModel)}
+    known = {each: kind for each, kind in all_models().items() if issubclass(kind, FeatureModel)}
     if name not in known:
         raise ValueError(f"backbone is {name!r}; choose one of {', '.join(known)}")
     if preset not in known[name].presets:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self, get_type_hints
 
 from torch import Tensor, nn
 
+from parsecaps.files.untrusted import shown
 from parsecaps.models.pretrained import Head, PretrainedModel, check_head
 from parsecaps.nn.cell import capsule_block
 from parsecaps.nn.decoder import Decoder
@@ -13,7 +14,6 @@ from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
 from parsecaps.nn.normalisation import capsule_norm
 from parsecaps.nn.primary import InitialBlock, PrimaryCaps
 from parsecaps.nn.routing import RoutingConfig
-from parsecaps.stored import shown
 from parsecaps.types import Output
 
 # the cell as the paper prints it: one head, no sense of place, raw queries and keys

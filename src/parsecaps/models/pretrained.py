@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from parsecaps.config import LARGEST_IMAGE, SMALLEST_IMAGE
+from parsecaps.files.untrusted import checked, read_document, shown
 from parsecaps.functional.exporting import is_exporting
 from parsecaps.nn.capsules import CapsuleGrid
-from parsecaps.stored import checked, read_document, shown
 from parsecaps.types import Output
 
 

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from parsecaps.models.pretrained import PretrainedModel
-from parsecaps.nn.capsules import CapsuleLayer
-from parsecaps.nn.class_routing import ClassCapsules
 from parsecaps.nn.heads import Bottleneck, ConceptLayer
 
 TOTAL, TOTAL_WITHOUT_DECODER = "total", "total without decoder"
@@ -68,7 +66,7 @@ def summarize(model: PretrainedModel) -> list[LayerRow]:
 class ParameterCount(NamedTuple):
     """The parameters that predictions use, and those of the decoder, which serve training and its own pictures alone.
 
-    >>> from parsecaps.models import EfficientCapsNet
+    >>> from parsecaps.rivals import EfficientCapsNet
     >>> print(count_parameters(EfficientCapsNet.from_preset("digits", num_classes=10)))
     161,824 (+ 1,411,344 in the decoder)
     """
@@ -122,10 +120,9 @@ def _layers(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
         elif isinstance(module, nn.ModuleList):
             for i, each in enumerate(module):
                 yield f"{path}.{i}", f"{path.removesuffix('s')} {i + 1}", each
-        elif path == "classes" and isinstance(module, CapsuleLayer | ClassCapsules):
-            yield path, "class capsules", module
         elif path == "classes":
-            yield path, "classes" if isinstance(module, nn.Linear) else type(module).__name__, module
+            linear = "classes" if isinstance(module, nn.Linear) else type(module).__name__
+            yield path, linear if isinstance(module, nn.Linear | Bottleneck) else "class capsules", module
         else:
             yield path, _NAMES.get(path, path), module
 

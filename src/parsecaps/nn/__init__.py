@@ -1,16 +1,7 @@
-"""The layers of ParseCaps, each named as in the paper, and those of its rivals."""
+"""The layers of ParseCaps, each named as in the paper."""
 
 from parsecaps.nn.capsules import CapsuleGrid, CapsuleLayer, ConvPrimaryCaps, SharedVotes, Votes
 from parsecaps.nn.cell import ROUTINGS, CapsuleCell, capsule_block
-from parsecaps.nn.class_decoder import ClassDecoder
-from parsecaps.nn.class_routing import (
-    CLASS_ROUTINGS,
-    ClassCapsules,
-    ClassRouting,
-    ClassRoutingConfig,
-    CoupledVotes,
-    UnroutedCapsules,
-)
 from parsecaps.nn.couplings import Coupling, record_couplings, replace_couplings
 from parsecaps.nn.decoder import Decoder
 from parsecaps.nn.dynamic import DynamicRouting
@@ -20,20 +11,14 @@ from parsecaps.nn.routing import Messages, Routing, RoutingConfig, Way
 from parsecaps.nn.saa import AxialAttention, PConvCaps, SAARouting, SparseAttention
 
 __all__ = [
-    "CLASS_ROUTINGS",
     "ROUTINGS",
     "AxialAttention",
     "Bottleneck",
     "CapsuleCell",
     "CapsuleGrid",
     "CapsuleLayer",
-    "ClassCapsules",
-    "ClassDecoder",
-    "ClassRouting",
-    "ClassRoutingConfig",
     "ConceptLayer",
     "ConvPrimaryCaps",
-    "CoupledVotes",
     "Coupling",
     "Decoder",
     "DynamicRouting",
@@ -48,7 +33,6 @@ __all__ = [
     "SAARouting",
     "SharedVotes",
     "SparseAttention",
-    "UnroutedCapsules",
     "Votes",
     "Way",
     "capsule_block",

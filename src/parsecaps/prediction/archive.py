@@ -14,8 +14,8 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
-from parsecaps.data.files import write_atomically
 from parsecaps.data.tables import text_cell
+from parsecaps.files.writing import write_atomically
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import Prediction, predict_files

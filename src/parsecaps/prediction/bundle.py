@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from parsecaps.data.cases import DataSet
-from parsecaps.data.files import write_atomically
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import prepare_image
+from parsecaps.files.untrusted import checked, read_document
+from parsecaps.files.writing import write_atomically
 from parsecaps.models import PretrainedModel, load_model
 from parsecaps.prediction.calibration import Calibration
 from parsecaps.prediction.hub import fetch_model, is_hub_name, parse_hub_name
-from parsecaps.stored import checked, read_document
 
 BUNDLE_FILE = "bundle.json"
 FILES_PATTERN = r"(config|bundle|calibration)\.json|(model|fingerprints)\.safetensors|README\.md"  # whole names

@@ -14,10 +14,10 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_softmax, softmax
 
-from parsecaps.data.files import write_atomically
+from parsecaps.files.untrusted import checked, read_document, shown
+from parsecaps.files.writing import write_atomically
+from parsecaps.metrics.predictions import Predictions
 from parsecaps.prediction.conformal import ConformalQuantiles, ConformalThreshold
-from parsecaps.prediction.predictions import Predictions
-from parsecaps.stored import checked, read_document, shown
 
 CALIBRATION_FILE = "calibration.json"
 VALIDATION_FILE = "calibration.npz"  # of models saved by version 0.1: what they said of their validation cases

@@ -8,10 +8,10 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
 
-from parsecaps.data.files import visible
 from parsecaps.data.reading import is_known_format, look_into
 from parsecaps.data.sources import manifest
 from parsecaps.data.sources.folder import EXTENSIONS
+from parsecaps.files.writing import visible
 
 _KEPT = 1000  # names of files that are left out
 _SHOWN = 5  # of them in a sentence

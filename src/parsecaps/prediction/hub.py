@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from parsecaps.extras import require
+from parsecaps.system.extras import require
 
 BUNDLE_FILES = (
     "config.json",

@@ -23,10 +23,10 @@ from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.data.reading import READERS, in_shares
 from parsecaps.data.split_file import relative_name
+from parsecaps.metrics.predictions import Predictions
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.conformal import prediction_sets
 from parsecaps.prediction.files import ImageFile
-from parsecaps.prediction.predictions import Predictions
 from parsecaps.types import Output
 
 Progress = Callable[[int, int], None]

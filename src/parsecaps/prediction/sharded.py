@@ -18,7 +18,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from parsecaps.data.files import write_atomically
+from parsecaps.files.writing import write_atomically
 from parsecaps.prediction.archive import (
     check_suffix,
     columns,

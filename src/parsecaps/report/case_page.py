@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from parsecaps.data.files import write_text
 from parsecaps.explain.explanation import Explanation
+from parsecaps.files.writing import write_text
 from parsecaps.metrics import Scores, find_metric
 from parsecaps.report.explanation_document import ExplanationDocument, explanation_document
 from parsecaps.report.pages import render, template_text

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from parsecaps.data.files import plain_name, write_text
 from parsecaps.explain.explanation import Explanation
+from parsecaps.files.writing import plain_name, write_text
 from parsecaps.report.explanation_document import explanation_document
 from parsecaps.report.pictures import overlay_png, png_file, traversal_picture
 from parsecaps.report.tree_drawing import draw_tree

@@ -3,8 +3,8 @@
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from parsecaps.data.files import visible
 from parsecaps.explain.explanation import Explanation
+from parsecaps.files.writing import visible
 from parsecaps.report.pictures import overlay_picture
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parsecaps.data.files import write_binary
+from parsecaps.files.writing import write_binary
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parsecaps.data.files import write_binary
+from parsecaps.files.writing import write_binary
 from parsecaps.report.reproduced import Figure, Measure, Row, Section
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from parsecaps.extras import install_command
 from parsecaps.machine import Machine, Place
+from parsecaps.system.extras import install_command
 
 
 def machine_lines(machine: Machine) -> Iterator[str]:

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from parsecaps.data.files import make_private_folder, write_binary, write_text
 from parsecaps.data.sources.manifest import CONCEPT, IN_FOLDER
 from parsecaps.data.tables import NOTE, text_cell
+from parsecaps.files.writing import make_private_folder, write_binary, write_text
 from parsecaps.serve.review_store import Review, ReviewStore
 
 REVIEWS_FILE = "reviews.json"

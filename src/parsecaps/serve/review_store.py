@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from parsecaps.data.files import make_private_file
 from parsecaps.data.kept import KeptFile
+from parsecaps.files.writing import make_private_file
 
 SCHEMA = 1
 _APPLICATION = 0x50435256  # "PCRV": the file is one of reviews

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from parsecaps import __version__
 from parsecaps.data.cache import cache_folder
-from parsecaps.data.files import make_private_folder, write_binary
 from parsecaps.export.checking import arrays, check_onnx, compare_answers, open_session, run
 from parsecaps.export.format import ExportSource
 from parsecaps.export.graphs import answer_graph
 from parsecaps.export.onnx import write_onnx
+from parsecaps.files.writing import make_private_folder, write_binary
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import answer
 from parsecaps.run import run_of_bundle

@@ -35,7 +35,7 @@ from parsecaps.serve.review_store import ReviewStore
 from parsecaps.serve.runtime import Network, choose_runtime
 from parsecaps.serve.settings import ServeConfig
 from parsecaps.serve.uploads import Spool, Upload, received_files
-from parsecaps.threads import most_threads
+from parsecaps.system.threads import most_threads
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
-from parsecaps.data.files import visible
+from parsecaps.files.writing import visible
 from parsecaps.serve.documents import LONGEST_NAME, SentFiles
 from parsecaps.serve.problems import ProblemError, overloaded, parsed, too_large
 from parsecaps.serve.settings import ServeConfig

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from parsecaps.extras import require
+from parsecaps.system.extras import require
 from parsecaps.text.lexicon import Lexicon
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from parsecaps.data.files import write_atomically
 from parsecaps.data.sources import manifest
 from parsecaps.data.tables import NOTE, text_cell
+from parsecaps.files.writing import write_atomically
 from parsecaps.text.finding import Findings, find_concepts
 from parsecaps.text.lexicon import Lexicon, nearest
 

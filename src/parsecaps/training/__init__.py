@@ -1,6 +1,6 @@
 """Training: the objective as a list of terms, the loop, and the choice of what is `auto`."""
 
-from parsecaps.stopping import TerminatedError
+from parsecaps.system.signals import TerminatedError
 from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.loop import DivergedError
 from parsecaps.training.objective import TERMS, Objective

@@ -10,9 +10,10 @@ from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
 from parsecaps.data.cases import Case, Split
 from parsecaps.data.masks import lesion_masks
-from parsecaps.models import CCNN, MODELS, PretrainedModel
-from parsecaps.processes import Processes
+from parsecaps.models import PretrainedModel, find_model
+from parsecaps.rivals import CCNN
 from parsecaps.run import Run
+from parsecaps.system.processes import Processes
 from parsecaps.training.choose import reconstructs
 from parsecaps.training.loop import TrainingStep
 from parsecaps.training.objective import Objective
@@ -35,7 +36,7 @@ def build_model(run: Run) -> PretrainedModel:
 def build_network(config: Config, num_classes: int) -> PretrainedModel:
     """The network of a configuration without `auto`, with new weights."""
     section = config.model
-    kind, settings = MODELS[section.kind], dict(section.settings)
+    kind, settings = find_model(section.kind), dict(section.settings)
     if "head" in kind.settings():
         settings = {"head": section.head, **settings}
     return kind.from_preset(
@@ -72,7 +73,7 @@ def build_batches(run: Run, part: Split, processes: Processes) -> Batches | None
         return None
     assert training.batch_size != "auto"
     trains = part == "train"
-    wants_masks = loss_weight(training, MODELS[run.config.model.kind], "coherence")
+    wants_masks = loss_weight(training, find_model(run.config.model.kind), "coherence")
     weights = None
     if trains and training.class_balance == "sampling":
         labels = [run.data.cases[i].label for i in rows]

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from parsecaps.data.files import write_binary
+from parsecaps.files.untrusted import checked
+from parsecaps.files.writing import write_binary
 from parsecaps.models.pretrained import check_finite
-from parsecaps.stored import checked
 
 FORMAT = 6  # another number for another layout
 

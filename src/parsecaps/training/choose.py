@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from parsecaps.data.masks import has_masks
 from parsecaps.data.reading import read_image
 from parsecaps.data.split_file import Division
 from parsecaps.data.splits import rows_of
-from parsecaps.models import MODELS, PretrainedModel
+from parsecaps.models import PretrainedModel, all_models, find_model
 from parsecaps.training.terms import loss_weight
 
 IMAGE_SIZES = (64, 96, 112, 128, 224)  # of `medical`; the grid of capsules is about the same for all
@@ -148,7 +147,7 @@ def has_colour(pixels: np.ndarray) -> bool:
 
 def reconstructs(data: DataSet, rows: Sequence[int], config: Config) -> bool:
     """Whether some image has no known concept, and so is to be reconstructed."""
-    kind = MODELS[config.model.kind]
+    kind = find_model(config.model.kind)
     if (
         not config.model.num_concepts
         or not kind.has_capsules
@@ -158,23 +157,11 @@ def reconstructs(data: DataSet, rows: Sequence[int], config: Config) -> bool:
     return any(np.isnan(data.cases[i].concepts).all() for i in rows)
 
 
-def absolute(path: str) -> str:
-    """The data set's name such that it can be found from another folder too.
-
-    >>> absolute("phantom:n=200")
-    'phantom:n=200'
-    """
-    if Path(path).exists():
-        return str(Path(path).resolve())
-    source, colon, place = path.partition(":")
-    return f"{source}:{Path(place).resolve()}" if colon and place and Path(place).exists() else path
-
-
 def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int) -> None:
     model = choosing.config.model
-    if model.kind not in MODELS:
-        raise ValueError(f"model.kind is {model.kind!r}; choose one of {', '.join(MODELS)}")
-    kind = MODELS[model.kind]
+    if model.kind not in all_models():
+        raise ValueError(f"model.kind is {model.kind!r}; choose one of {', '.join(all_models())}")
+    kind = find_model(model.kind)
     presets = kind.presets
     if model.head != "parallel" and "head" not in kind.settings():
         given = f"model.head is {model.head!r}, but {model.kind} has one way to its classes"
@@ -212,13 +199,13 @@ def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int)
 def _choose_concepts(choosing: _Choosing, data: DataSet) -> None:
     kind, named = choosing.config.model.kind, len(data.concepts)
     unnamed, why = UNNAMED_CONCEPTS, "the data name none; unnamed ones, for the reconstruction"
-    if not MODELS[kind].has_capsules:
+    if not find_model(kind).has_capsules:
         unnamed, why = 0, f"the data name none, and {kind} does not reconstruct"
-    if not MODELS[kind].names_concepts:
+    if not find_model(kind).names_concepts:
         named, unnamed, why = 0, 0, f"{kind} has no place for concepts"
     why = "those of the data" if named else why
     number = choosing.pick("model.num_concepts", named or unnamed, why)
-    if MODELS[kind].needs_concepts and not (named and number):
+    if find_model(kind).needs_concepts and not (named and number):
         having, advice = "the data name none", "give data with concepts (docs/data.md), or another model.kind"
         if named:
             having, advice = "model.num_concepts is 0", f"leave it out to learn all {named}"
@@ -236,7 +223,7 @@ def _choose_recipe(choosing: _Choosing, data: DataSet, look: Look, images: int) 
     """What makes the most of few images; with more of them, the plain recipe."""
     few, many = _is_few(choosing.config, images), f"{images:,} training images"
     changes = choosing.config.augmentation is not None
-    if few and MODELS[choosing.config.model.kind].has_capsules:
+    if few and find_model(choosing.config.model.kind).has_capsules:
         choosing.add_settings({"whole_values": True}, "whole_values", "few images: each head tells of the whole parent")
 
     def pick(key: str, value: Any, otherwise: Any, why: str) -> None:
@@ -265,7 +252,7 @@ def _choose_recipe(choosing: _Choosing, data: DataSet, look: Look, images: int) 
 
 
 def _choose_losses(choosing: _Choosing, data: DataSet, train: Sequence[int]) -> None:
-    kind = MODELS[choosing.config.model.kind]
+    kind = find_model(choosing.config.model.kind)
     weights = {key: loss_weight(choosing.config.training, kind, name) for key, name in _open_weights(choosing.config)}
     choosing.config = choosing.config.change("training", **weights)
     if (wanted := choosing.config.training.coherence_weight) and not has_masks(data, train):

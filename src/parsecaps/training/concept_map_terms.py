@@ -14,9 +14,9 @@ from parsecaps.functional.concept_losses import (
     semantic_loss,
     uniqueness_loss,
 )
-from parsecaps.models.ccnn import CCNN
-from parsecaps.models.ccnn import Uniqueness as Kind
 from parsecaps.nn.heads import PhraseEmbedding
+from parsecaps.rivals.ccnn import CCNN
+from parsecaps.rivals.ccnn import Uniqueness as Kind
 from parsecaps.training.terms import Loss, Term, TermContext, described, known_concepts, nothing, sum_of
 from parsecaps.types import Batch, Output
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 
 from parsecaps.config import Config
-from parsecaps.data.files import close_to_others, plain_name, refuse_links
+from parsecaps.files.writing import close_to_others, plain_name, refuse_links
 from parsecaps.models.pretrained import within_weights
 from parsecaps.prediction.bundle import Bundle, concept_names, find_device
-from parsecaps.processes import Processes, find_processes
 from parsecaps.run import Run
-from parsecaps.stopping import StopRequest, signals_ask, sigterm_raises
-from parsecaps.threads import Threads, choose_threads, using_threads
+from parsecaps.system.processes import Processes, find_processes
+from parsecaps.system.signals import StopRequest, signals_ask, sigterm_raises
+from parsecaps.system.threads import Threads, choose_threads, using_threads
 from parsecaps.training.build import build_batches, build_model, build_step
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.capsule_terms import ClassReconstruction

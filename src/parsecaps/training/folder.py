@@ -8,9 +8,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from parsecaps.data.files import make_first_free, make_private_folder, refuse_links, remove_empty
-from parsecaps.processes import Processes
+from parsecaps.files.writing import make_first_free, make_private_folder, refuse_links, remove_empty
 from parsecaps.run import Run
+from parsecaps.system.processes import Processes
 
 RUN_VARIABLE = "PARSECAPS_RUN"  # tells the processes that Fabric starts where the run is
 _LOCK = ".lock"

@@ -19,11 +19,11 @@ from torch import Tensor, distributed, nn
 
 from parsecaps.config import number
 from parsecaps.data.batches import Batches
-from parsecaps.data.files import remove_files, write_atomically
 from parsecaps.data.split_file import relative_name
+from parsecaps.files.writing import remove_files, write_atomically
 from parsecaps.models import PretrainedModel
 from parsecaps.run import BEST_CHECKPOINT, Run
-from parsecaps.stopping import STOPS, StopRequest
+from parsecaps.system.signals import STOPS, StopRequest
 from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.checkpoint import FORMAT, Position, read_checkpoint, read_position, write_tensors
 from parsecaps.training.objective import EpochMeans, Objective

@@ -13,10 +13,10 @@ from lightning_fabric import Fabric
 from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
-from parsecaps.data.files import close_to_others
-from parsecaps.extras import is_installed
-from parsecaps.processes import Processes
+from parsecaps.files.writing import close_to_others
 from parsecaps.run import Run
+from parsecaps.system.extras import is_installed
+from parsecaps.system.processes import Processes
 
 
 @contextmanager

@@ -7,8 +7,9 @@ from torch import Tensor, distributed
 from torch.nn import functional as F
 
 from parsecaps.data.batches import Batches
-from parsecaps.models import PretrainedModel, ProtoCaps
-from parsecaps.nn.prototypes import NO_CASE, Prototypes
+from parsecaps.models import PretrainedModel
+from parsecaps.rivals import ProtoCaps
+from parsecaps.rivals.prototypes import NO_CASE, Prototypes
 from parsecaps.training.terms import Loss, Term, TermContext, known_concepts, nothing
 from parsecaps.types import Batch, Output
 

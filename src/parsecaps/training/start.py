@@ -19,16 +19,16 @@ from parsecaps.config import Config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.check import DataCheck, Learned, check_data
-from parsecaps.data.files import make_private_folder
-from parsecaps.data.joint import open_all
+from parsecaps.data.joint import absolute, open_all
 from parsecaps.data.leaks import write_fingerprints
 from parsecaps.data.split_file import case_key, relative_name, row_key, write_split
 from parsecaps.data.splits import describe_parts, divide_data
 from parsecaps.data.tables import read_table
-from parsecaps.processes import Processes
+from parsecaps.files.writing import make_private_folder
 from parsecaps.run import Origin, Run
+from parsecaps.system.processes import Processes
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.choose import Choice, absolute, choose
+from parsecaps.training.choose import Choice, choose
 from parsecaps.training.starting_weights import StartingWeights, read_starting_weights
 
 _PACKAGES = ("torch", "lightning-fabric", "numpy", "monai", "pydicom", "pillow", "safetensors", "pydantic")

@@ -11,12 +11,13 @@ import numpy as np
 from torch import Tensor
 
 from parsecaps.data.leaks import FINGERPRINTS_FILE, are_whole, read_fingerprints
-from parsecaps.models import EfficientNetLite0, PretrainedModel, load_model
-from parsecaps.models.imagenet import imagenet_weights
+from parsecaps.models import PretrainedModel, load_model
 from parsecaps.models.pretrained import CONFIG_FILE, tensors_digest
 from parsecaps.models.transfer import Transfer, transfer, trunk_settings
 from parsecaps.prediction.bundle import BUNDLE_FILE, Bundle, find_bundle
 from parsecaps.prediction.hub import is_hub_name
+from parsecaps.rivals import EfficientNetLite0
+from parsecaps.rivals.imagenet import imagenet_weights
 from parsecaps.run import Origin
 
 IMAGENET = "imagenet"

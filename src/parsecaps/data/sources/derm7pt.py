@@ -4,8 +4,8 @@ from collections import Counter
 from pathlib import Path
 
 from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, Problem, Source, Split, skin_concept_values
-from parsecaps.data.files import Listing
 from parsecaps.data.tables import CaseList, Row, Table, read_table
+from parsecaps.files.writing import Listing
 
 _INDEX_FILES: dict[str, Split] = {
     "train_indexes.csv": "train",

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from parsecaps.data.cases import SPLIT_WORDS, UNKNOWN, Case, DataSet, Source
-from parsecaps.data.files import Listing
 from parsecaps.data.tables import CaseList, Row, read_table, settle_spelling
+from parsecaps.files.writing import Listing
 
 SUFFIXES = (".csv", ".tsv")
 IN_FOLDER = "manifest.csv"  # so called, it speaks for the folder that it lies in

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, Source, skin_concept_values
-from parsecaps.data.files import Listing
 from parsecaps.data.reader_pool import RefusedError, call
 from parsecaps.data.sources import derm7pt
 from parsecaps.data.tables import CaseList
+from parsecaps.files.writing import Listing
 
 TABLES = ("PH2_dataset.xlsx", "PH2_dataset.txt")
 IMAGES = "PH2 Dataset images"

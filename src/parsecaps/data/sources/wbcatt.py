@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from parsecaps.data.cases import SPLITS, Case, DataSet, Problem, Source
-from parsecaps.data.files import Listing
 from parsecaps.data.tables import CaseList, Row, read_table
+from parsecaps.files.writing import Listing
 
 CLASSES = ("Basophil", "Eosinophil", "Lymphocyte", "Monocyte", "Neutrophil")
 ATTRIBUTES: dict[str, tuple[str, ...]] = {

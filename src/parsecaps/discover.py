@@ -1,0 +1,166 @@
+"""The concepts that a run found without labels: what each shows, and whether other runs find it again."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from parsecaps.data.cache import prepare_all, prepared_masks
+from parsecaps.discovery.discover import Discovery, Maps, Masks, discover_concepts, effective_concepts
+from parsecaps.discovery.naming import Naming, name_concepts, read_notes
+from parsecaps.discovery.stability import concept_stability
+from parsecaps.evaluate import write_card
+from parsecaps.explain.attribution import Target, attribution_maps, has_routes
+from parsecaps.explain.case_memory import (
+    THUMBNAILS_FILE,
+    CaseMemory,
+    TrainingCases,
+    find_known_cases,
+    read_thumbnails,
+    remember,
+    remember_run,
+    training_cases,
+)
+from parsecaps.files.writing import refuse_links
+from parsecaps.models.pretrained import weights_digest
+from parsecaps.prediction.bundle import Bundle
+from parsecaps.report.naming_page import naming_page
+from parsecaps.run import Run
+
+StageProgress = Callable[[str, int, int], None]  # a stage, how much of it is done, of all
+
+
+def discover_run(
+    run: str | Path,
+    others: Sequence[str | Path] = (),
+    *,
+    device: str = "auto",
+    progress: StageProgress = lambda stage, done, total: None,
+) -> Discovery:
+    """Look at the concepts of a run without concept labels through its training cases.
+
+    The memory of these cases is used where it is there, and made where it is not, in the run's `known_cases`: it holds
+    small pictures and patient ids. The `others` are runs on the same data, of other seeds; their models look at the
+    same cases, and nothing is written into their folders.
+    """
+    run = Path(run)
+    refuse_links(run)
+    check_unlabelled(run)
+    cases = training_cases(run, device)
+    bundles, digests = dict[Path, Bundle](), {weights_digest(cases.bundle.model): run}
+    for other in map(Path, others):
+        check_unlabelled(other)
+        _check_same_data(run, other)
+        bundles[other] = Bundle.load(other, device)
+        if (digest := weights_digest(bundles[other].model)) in digests:
+            raise ValueError(f"{other} has the same model as {digests[digest]}; give runs of other seeds")
+        digests[digest] = other
+    memory, remembered = _memory(run, cases, device, progress)
+    maps, masks = _maps(cases), _masks(cases)
+    progress("prototypes", 0, 1)
+    concepts = discover_concepts(memory, maps=maps, masks=masks)
+    progress("prototypes", 1, 1)
+    effective = effective_concepts(memory.presence)
+    found = None
+    if bundles:
+        presences = [memory.presence]
+        for other, bundle in bundles.items():
+            presences.append(_look(bundle, cases, f"cases as {other.name} sees them", progress).presence)
+        progress("stability", 0, 1)
+        found = concept_stability(presences, memory.group, memory.predictions.label)
+        progress("stability", 1, 1)
+    return Discovery(run, memory, concepts, effective, maps, tuple(bundles), found, remembered)
+
+
+def check_unlabelled(folder: str | Path) -> None:
+    """Refuse what has no concepts to discover, in one line that says what it has instead."""
+    run, bundle = Run(folder), Bundle.load(folder)
+    if not run.data_file.is_file():
+        raise FileNotFoundError(f"{run.data_file} is missing; give the folder of a finished run of parsecaps train")
+    if not bundle.concepts:
+        advice = "train with --set model.num_concepts=8 to find some"
+        if not bundle.model.names_concepts:
+            advice = f"{type(bundle.model).__name__} has no place for any; train a ParseCaps to find some"
+        raise ValueError(f"{folder} was trained without concepts; {advice}")
+    if labelled := run.data_check["concepts"]:
+        raise ValueError(
+            f"{folder} learned its {len(labelled)} concepts from labels ({', '.join(labelled)}), so they have their "
+            f"names; parsecaps audit says how well it knows them, parsecaps explain shows them"
+        )
+
+
+def _check_same_data(run: Path, other: Path) -> None:
+    own, theirs = (Run(each).config.data for each in (run, other))
+    if (own.path, own.source) != (theirs.path, theirs.source):
+        raise ValueError(f"{other} was trained on {theirs.path}, not on {own.path}; give runs on the same data")
+
+
+def _memory(run: Path, cases: TrainingCases, device: str, progress: StageProgress) -> tuple[CaseMemory, bool]:
+    """The memory of a run where it fits the model and the cases, else a new one."""
+    place = find_known_cases(Run(run).bundle_folder)
+    with suppress(FileNotFoundError, ValueError):  # it is of another model, or damaged
+        memory = None if place is None else CaseMemory.load(place, cases.bundle)
+        if memory and place and len(memory) == len(cases.rows) and (place / THUMBNAILS_FILE).is_file():
+            return memory, False
+    return remember_run(run, device=device, progress=partial(progress, "training cases")), True
+
+
+def _look(bundle: Bundle, cases: TrainingCases, stage: str, progress: StageProgress) -> CaseMemory:
+    """Another model over the same cases."""
+    prepared = cases.prepared
+    if bundle.preparation != cases.bundle.preparation:
+        prepared = prepare_all(cases.data, bundle.preparation, skip_bad=True)
+    return remember(bundle, cases.data, prepared, cases.rows, progress=lambda done, total: progress(stage, done, total))
+
+
+def _maps(cases: TrainingCases) -> Maps:
+    """Maps of concepts as an explanation has them: along the routes, or of the gradient where a model has none."""
+    model = cases.bundle.model.eval()
+    method = "routes" if has_routes(model) else "grad-cam"
+
+    @cache
+    def of_images(rows: tuple[int, ...], concept: int) -> np.ndarray:
+        images = torch.from_numpy(cases.prepared.images[[cases.rows[row] for row in rows]]).float() / 255
+        maps = attribution_maps(model, images.to(cases.bundle.device), [Target("concepts", concept)], method)
+        return np.asarray(maps[:, 0].detach().float().cpu().numpy())
+
+    return lambda rows, concept: of_images(tuple(rows), concept)
+
+
+def _masks(cases: TrainingCases) -> Masks | None:
+    if all(cases.data.cases[row].mask is None for row in cases.rows):
+        return None
+    return lambda rows: prepared_masks(cases.data, cases.bundle.preparation, [cases.rows[row] for row in rows])
+
+
+def naming_sheet(found: Discovery) -> str:
+    """The page on which a clinician names the concepts; it holds pictures of training cases."""
+    run = Run(found.run)
+    place = find_known_cases(run.bundle_folder) or run.known_cases_folder
+    return naming_page(
+        found.memory,
+        found.concepts,
+        lambda rows: read_thumbnails(place / THUMBNAILS_FILE, rows),
+        maps=found.maps,
+        stability=found.stability,
+        notes=read_notes(run),
+        title=f"Name the concepts of {found.run.resolve().name}",
+    )
+
+
+def name_run(model: str | Path, sheet: str | Path) -> list[Naming]:
+    """Name the concepts of a run or a saved model, and write the card of a run anew; gives those that changed.
+
+    Concepts that were learned from labels keep their names, by which evaluation finds the labels.
+    """
+    run = Run(model)
+    refuse_links(model)
+    if run.data_file.is_file():
+        check_unlabelled(model)
+    changed = name_concepts(model, sheet)
+    if run.card_file.is_file():
+        write_card(run, run.scores)
+    return changed

@@ -1,0 +1,176 @@
+"""How long a table will take here: a real training step of each model, timed once on this machine and remembered."""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from parsecaps import __version__
+from parsecaps.config import Config, TrainingSection
+from parsecaps.data.cache import cache_folder
+from parsecaps.files.writing import make_private_folder, write_text
+from parsecaps.paper.plan import Load, Log
+from parsecaps.system.threads import allowed_cores
+from parsecaps.training.build import build_network
+from parsecaps.training.choose import LARGEST_DIGIT
+from parsecaps.training.loop import TrainingStep
+from parsecaps.training.objective import Objective
+from parsecaps.training.optimizer import Schedule
+from parsecaps.training.prototype_terms import ImageReconstruction
+from parsecaps.training.terms import TermContext
+from parsecaps.types import Batch
+
+HOUR = 3600.0
+_BATCH, _STEPS = 8, 3
+_FRESH = 86_400.0  # seconds that a timing is taken for granted: other work on the machine may come and go
+_BESIDE = 1.3  # of a cell's time is augmentation, validation and reading; measured on CE-MRI and the phantom
+_SECONDS_PER_CELL = 10.0  # to start, calibrate and score
+
+
+def machine() -> str:
+    """This machine in a few words.
+
+    >>> "torch" in machine()
+    True
+    """
+    name = platform.processor() or platform.machine()
+    cpu = Path("/proc/cpuinfo")
+    if cpu.is_file():
+        lines = cpu.read_text(encoding="utf-8", errors="replace").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    cores = allowed_cores()
+    threads = f"{torch.get_num_threads()} threads, torch {torch.__version__}"
+    return f"{cores} core{'s' if cores > 1 else ''} of {name}{gpu}, {threads}"
+
+
+def seconds_per_image(load: Load, log: Log = lambda line: None) -> float:
+    """What training on one image takes, forward, backward and step; from a timing of today on this machine if any."""
+    config = _config(load)
+    key = _key(load, config)
+    known = _timings()
+    if key not in known:
+        log(f"timing a step of {load.column.name} at {config.model.image_size} px")
+        known = {**_timings(), key: [_time_step(config, load), time.time()]}
+        make_private_folder(cache_folder())
+        write_text(_file(), json.dumps(known, indent=1) + "\n", private=True)
+    return known[key][0]
+
+
+def seconds(load: Load, epochs: int, log: Log = lambda line: None) -> float:
+    """What a cell takes in all."""
+    return _SECONDS_PER_CELL + _BESIDE * epochs * load.images * seconds_per_image(load, log)
+
+
+def epochs_in_an_hour(loads: Sequence[Load], most: int, log: Log = lambda line: None) -> int:
+    """As many epochs for each as make all together take an hour here; at least 1, and not more than in full."""
+    if not loads:
+        return 1
+    one = sum(seconds(load, 1, log) - _SECONDS_PER_CELL for load in loads)
+    left = HOUR - _SECONDS_PER_CELL * len(loads)
+    return max(1, min(most, int(left / one)))
+
+
+def duration(amount: float) -> str:
+    """A time in words.
+
+    >>> duration(50), duration(70), duration(600), duration(9000), duration(400000)
+    ('under a minute', '1 minute', '10 minutes', '2.5 hours', '4.6 days')
+    """
+    if amount < 60:
+        return "under a minute"
+    for unit, size, most in (("minutes", 60, 100), ("hours", 3600, 48)):
+        if amount / size < most:
+            number = amount / size
+            if unit == "minutes":
+                return f"{number:.0f} minute{'s' if round(number) > 1 else ''}"
+            return f"{number:.1f} {unit}"
+    return f"{amount / 86400:.1f} days"
+
+
+def _config(load: Load) -> Config:
+    column = load.column
+    from parsecaps.models import find_model
+
+    size = min(load.size, find_model(column.kind).largest_image)
+    preset = column.preset or ("digits" if size <= LARGEST_DIGIT else "medical")
+    concepts = load.concepts if find_model(column.kind).names_concepts else 0
+    training: dict[str, Any] = {"epochs": 1, **column.training}
+    return (
+        Config()
+        .change(
+            "model",
+            kind=column.kind,
+            preset=preset,
+            image_size=size,
+            num_concepts=concepts,
+            settings=dict(column.settings),
+        )
+        .change("preparation", channels=load.channels)
+        .change("training", **{**training, "consistency_weight": 0.0, "mixup": 0.0})
+    )
+
+
+def _time_step(config: Config, load: Load) -> float:
+    """Seconds for each image of a batch."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = build_network(config, load.classes).train()
+        channels, size = config.preparation.channels, config.model.image_size
+        assert channels != "auto"
+        assert size != "auto"
+        concepts = config.model.num_concepts
+        batch = Batch(
+            torch.rand(_BATCH, channels, size, size),
+            torch.arange(_BATCH) % load.classes,
+            torch.randint(2, (_BATCH, int(concepts))).float() if concepts else None,
+        )
+        training: TrainingSection = config.training
+        objective = Objective.build(TermContext(training, model))
+        drawn = ImageReconstruction.name in objective.terms
+        step = TrainingStep(model, objective, reconstruct=drawn, compiled=False)
+        optimizer = Schedule.build(config).build_optimizer(step)
+
+        def once() -> None:
+            optimizer.zero_grad()
+            _, losses = step(batch)
+            torch.autograd.backward(step.objective.total(losses))
+            optimizer.step()
+
+        return _fastest(once) / _BATCH
+
+
+def _fastest(once: Callable[[], None]) -> float:
+    """Seconds of the fastest of some steps, after one that does not count: other work on the machine only adds."""
+    once()
+    found = []
+    for _ in range(_STEPS):
+        began = time.perf_counter()
+        once()
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+def _file() -> Path:
+    return cache_folder() / "training-steps.json"
+
+
+def _timings() -> dict[str, list[float]]:
+    """What is known: seconds for an image, and when that was measured."""
+    try:
+        found = json.loads(_file().read_text(encoding="utf-8"))
+        return {
+            str(key): [float(value), float(when)] for key, (value, when) in found.items() if time.time() - when < _FRESH
+        }
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _key(load: Load, config: Config) -> str:
+    own = json.dumps([config.model.model_dump(mode="json"), config.preparation.channels, load.classes], sort_keys=True)
+    return f"{__version__} {machine()} {os.uname().nodename if hasattr(os, 'uname') else ''} {own}"

@@ -1,0 +1,166 @@
+"""What a table is made of: columns to compare, cells to finish one by one, and a budget for all of them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+
+from parsecaps.config import Config
+from parsecaps.models import all_models
+from parsecaps.paper.needs import Need
+from parsecaps.report.reproduced import Reproduced
+from parsecaps.run import Run
+
+Budget = Literal["quick", "hour", "full"]
+BUDGETS: tuple[Budget, ...] = get_args(Budget)
+Measured = Mapping[str, Any]  # what is kept of a cell, ready for JSON
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a table is at a budget: epochs, image size, and how many images train and test at most.
+
+    Epochs of None are as many as make all cells together take about an hour here, by a timing of each model.
+    """
+
+    epochs: int | None
+    size: int
+    train: int | None = None
+    test: int | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A model to compare: its name in the table, its kind in `MODELS`, and how it differs from the preset.
+
+    Without a kind its figures are published ones only, and `note` says why it is not built. `recipe` names the shipped
+    configuration whose optimizer it takes, that of its kind if blank. `unnamed` concepts are those nobody labelled.
+    """
+
+    name: str
+    kind: str = ""
+    preset: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    recipe: str = ""
+    note: str = ""
+    unnamed: int = 0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training, or one measurement: the smallest thing that is finished or not.
+
+    `name` is its folder below `cells`, with the protocol it belongs to. What `measure` gives of the trained run (or of
+    its folder, without a training) is kept there. Cells with the same `cases` must have trained on the same split. It
+    needs the cells in `after`, which are finished first.
+    """
+
+    name: str
+    measure: Callable[[Run], Measured]
+    config: Config | None = None
+    cases: str = ""
+    after: tuple["Cell", ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for; `epochs` are those of the budget if left out."""
+
+    budget: Budget
+    out: Path
+    data: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    seed: int = 0
+    epochs: int | None = None
+
+
+@dataclass(frozen=True)
+class Load:
+    """What training a cell will cost, before any data are read: how often how many images of which form."""
+
+    column: Column
+    size: int
+    channels: int
+    classes: int
+    concepts: int
+    images: int
+    epochs: int | None
+
+
+class Work(ABC):
+    """A table that is ready to be filled: its cells, and what they make together."""
+
+    cells: Sequence[Cell]
+
+    @property
+    def all_cells(self) -> list[Cell]:
+        """The cells, each preceded by those it needs."""
+        found: dict[str, Cell] = {}
+        for cell in self.cells:
+            found |= {each.name: each for each in (*cell.after, cell)}
+        return list(found.values())
+
+    @abstractmethod
+    def result(self, measured: Mapping[str, Measured], failed: Mapping[str, str]) -> Reproduced:
+        """The table of what is finished, by the names of cells; the rest is marked."""
+
+    @abstractmethod
+    def draw(self, result: Reproduced, measured: Mapping[str, Measured], path: Path) -> None:
+        """The picture of it; nothing where there is nothing to show yet."""
+
+
+class Table(ABC):
+    """One table or figure of the paper: `parsecaps reproduce NAME`.
+
+    `most_epochs` are those in full; `untrained` are the cells of a table that trains nothing.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str]
+    needs: ClassVar[Sequence[Need]]
+    most_epochs: ClassVar[int] = 300
+    untrained: ClassVar[int] = 0
+
+    @abstractmethod
+    def prepare(self, request: Request, log: Log) -> Work:
+        """Find and check everything that it takes, before any training starts."""
+
+    @abstractmethod
+    def loads(self, request: Request) -> Sequence[Load]:
+        """What has to be trained, in numbers that are known without the data."""
+
+
+def choose_columns(columns: Sequence[Column], wanted: Sequence[str], table: str) -> list[Column]:
+    """All columns, or those that were asked for; any other of `MODELS` may be asked for too."""
+    if not wanted:
+        return list(columns)
+    by_name = {each.name.casefold(): each for each in columns if each.kind}
+    others = {kind.casefold(): Column(kind, kind) for kind in all_models()}
+    chosen = []
+    for name in wanted:
+        found = by_name.get(name.casefold()) or others.get(name.casefold())
+        if found is None:
+            names = [
+                *(each.name for each in by_name.values()),
+                *(k for k in all_models() if k.casefold() not in by_name),
+            ]
+            raise ValueError(f"{table} knows no model {name!r}; {nearest(name, names)}")
+        chosen.append(found)
+    return chosen
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """What may have been meant by a name that is not known.
+
+    >>> nearest("clasification", ["classification", "leak"])
+    "did you mean 'classification'?"
+    """
+    near = get_close_matches(name.casefold(), [each.casefold() for each in names], n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {next(each for each in names if each.casefold() == near[0])!r}?"
+    return f"choose one of {', '.join(names)}"

@@ -1,0 +1,70 @@
+"""The networks that ParseCaps is compared with; importing this room enters them into `models.MODELS`."""
+
+from parsecaps.models import MODELS
+from parsecaps.rivals.ar_capsnet import ARCapsNet
+from parsecaps.rivals.capsnet import CapsNet
+from parsecaps.rivals.cbm import CBM
+from parsecaps.rivals.ccnn import CCNN
+from parsecaps.rivals.cem import CEM
+from parsecaps.rivals.coherent import CoherentCNN
+from parsecaps.rivals.deepcaps import DeepCaps
+from parsecaps.rivals.densenet import DenseNet121
+from parsecaps.rivals.efficient_capsnet import EfficientCapsNet
+from parsecaps.rivals.efficientnet import EfficientNetLite0
+from parsecaps.rivals.efficientnet_b0 import EfficientNetB0
+from parsecaps.rivals.googlenet import GoogLeNet
+from parsecaps.rivals.orthcaps import OrthCaps
+from parsecaps.rivals.protocaps import ProtoCaps
+from parsecaps.rivals.resnet import ResNet18, ResNet34
+from parsecaps.rivals.squeezenet import SqueezeNet
+from parsecaps.rivals.three_layer import ThreeLayerCaps
+from parsecaps.rivals.vgg import VGG19, ConvVGG16
+
+MODELS.update(
+    (kind.__name__, kind)
+    for kind in (
+        ResNet18,
+        EfficientNetLite0,
+        ResNet34,
+        CBM,
+        CEM,
+        CCNN,
+        CoherentCNN,
+        DenseNet121,
+        EfficientNetB0,
+        GoogLeNet,
+        VGG19,
+        SqueezeNet,
+        ConvVGG16,
+        ProtoCaps,
+        CapsNet,
+        DeepCaps,
+        OrthCaps,
+        EfficientCapsNet,
+        ARCapsNet,
+        ThreeLayerCaps,
+    )
+)
+
+__all__ = [
+    "CBM",
+    "CCNN",
+    "CEM",
+    "VGG19",
+    "ARCapsNet",
+    "CapsNet",
+    "CoherentCNN",
+    "ConvVGG16",
+    "DeepCaps",
+    "DenseNet121",
+    "EfficientCapsNet",
+    "EfficientNetB0",
+    "EfficientNetLite0",
+    "GoogLeNet",
+    "OrthCaps",
+    "ProtoCaps",
+    "ResNet18",
+    "ResNet34",
+    "SqueezeNet",
+    "ThreeLayerCaps",
+]

@@ -1,0 +1,1 @@
+"""What the machine gives: threads, processes, signals and optional packages."""
