@@ -12,7 +12,8 @@ from parsecaps.evaluate import Evaluation, evaluate_run
 from parsecaps.metrics import Comparison, Ensemble, Scores, find_metric
 from parsecaps.metrics import compare as compare_predictions
 from parsecaps.metrics import ensemble as average_predictions
-from parsecaps.report.scores_page import p_equals, scores_page
+from parsecaps.metrics.metric import p_equals
+from parsecaps.report.result_pages import scores_page
 from parsecaps.run import Run
 from parsecaps.types import StageCallback, silent
 

@@ -19,7 +19,8 @@ from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.calibration import Calibration
 from parsecaps.prediction.conformal import prediction_sets
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.report.scores_page import model_card, scores_page
+from parsecaps.report.cards import model_card
+from parsecaps.report.result_pages import scores_page
 from parsecaps.run import Run
 from parsecaps.types import ProgressCallback, silent
 

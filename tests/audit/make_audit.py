@@ -10,8 +10,9 @@ from parsecaps.audit.localisation import localise, measure_maps
 from parsecaps.audit.maps import MapAudit
 from parsecaps.audit.randomisation import CascadeMeasures, summarise_cascade
 from parsecaps.audit.redundancy import NUM_BINS, LayerSimilarity
+from parsecaps.audit.residual import Residuals
+from parsecaps.audit.result import Audit
 from parsecaps.audit.route_ablation import SHARES, CutMeasures, RouteAblation, summarise_cuts
-from parsecaps.audit.run import Audit
 from parsecaps.explain.strict_tree import Paired, StrictCost
 from parsecaps.metrics import Comparison, Score
 from parsecaps.metrics.comparison import COMPARED, Difference
@@ -54,6 +55,7 @@ def make_audit(*, resamples: int = 30) -> Audit:
         routes={"concepts": _cuts(resamples)},
         couplings={"uniform": make_comparison(0.5), "of another image": make_comparison(0.75)},
         concepts=concepts,
+        residuals=Residuals(24, 0.001, 0.01, 0.02),
         strict=make_cost(),
         redundancy=layers,
         notes=["one thing could not be measured"],

@@ -1,21 +1,20 @@
 """How far the explanations of a model can be trusted: all that is measured, on a run's test part or on other data."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from parsecaps.audit.cases import About, CaseMasks, Cases, find_masks
-from parsecaps.audit.concepts import ConceptAudit, audit_concepts
+from parsecaps.audit.concepts import audit_concepts
 from parsecaps.audit.inpainting import Inpainted, measure_inpainted, summarise_inpainted
-from parsecaps.audit.maps import MapAudit, MapMaker, audit_maps, map_makers
+from parsecaps.audit.maps import MapMaker, audit_maps, map_makers
 from parsecaps.audit.other_couplings import compare_couplings
-from parsecaps.audit.redundancy import LayerSimilarity, capsule_similarity
-from parsecaps.audit.residual import Residuals, audit_residuals
+from parsecaps.audit.redundancy import capsule_similarity
+from parsecaps.audit.residual import audit_residuals
+from parsecaps.audit.result import REDUNDANCY_CASES, Audit
 from parsecaps.audit.route_ablation import RouteAblation, RouteRelevance, audit_routes, can_be_cut
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet
@@ -67,41 +66,6 @@ LIMIT = 200  # cases with maps; fewer for what is slower still
 SANITY_CASES = 8
 ROUTE_CASES = 48
 INPAINTED_CASES = 600
-REDUNDANCY_CASES = 64
-
-
-@dataclass(frozen=True)
-class Audit:
-    """All that was measured of a model's explanations.
-
-    `maps` and `routes` are by what is explained ("concepts", "classes"), `maps` then by method. `mapped` of the `cases`
-    were explained by maps. `masks` says what maps were compared with. `hidden` is what is still found with it painted
-    over, where there are masks. `residuals` say how well shares add up, None without a tree. `couplings` compares the
-    network as it is with other couplings; it is empty without couplings, labels or a second case. `strict` is what a
-    strict tree costs, None without a tree. `notes` say what to know, what could not be measured, and why.
-    """
-
-    model: str
-    data: str
-    cases: int
-    patients: int
-    mapped: int
-    resamples: int
-    seed: int
-    masks: str
-    maps: dict[About, dict[str, MapAudit]]
-    hidden: dict[About, Inpainted]
-    routes: dict[About, RouteAblation]
-    residuals: Residuals | None
-    couplings: dict[str, Comparison]
-    concepts: ConceptAudit | None
-    strict: StrictCost | None
-    redundancy: list[LayerSimilarity]
-    notes: list[str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
-        return asdict(self)
 
 
 def audit(
