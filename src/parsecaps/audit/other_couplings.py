@@ -16,7 +16,8 @@ from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
 from parsecaps.metrics import Comparison, compare
 from parsecaps.metrics.predictions import Predictions, concatenate
-from parsecaps.nn.couplings import Coupling, given, replace_couplings, uniform
+from parsecaps.nn.couplings import Coupling, given, uniform
+from parsecaps.nn.recorder import replace_couplings
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.types import ProgressCallback, silent
