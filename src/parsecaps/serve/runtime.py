@@ -144,7 +144,7 @@ class _SomeCases(ExportSource):
             if found is not None and found.data.draw is None:
                 cases = [found.data.cases[row] for row in found.rows("val")[:_CASES]]
                 images += [bundle.read(case.image, case.frame) for case in cases]
-        return cls(bundle, None, (), f"{len(images)} validation cases and drawn images", tuple(images))
+        return cls(bundle, None, f"{len(images)} validation cases and drawn images", tuple(images))
 
     def validation(self) -> Iterator[Tensor]:
         """All of them at once: (B, channels, size, size)."""
