@@ -176,7 +176,7 @@ def _measure(most: int, cases: Cases, run: Run) -> Measured:
     found = localise(join(measured), some.group, list(bundle.concepts))
     _save(run.folder / _PICTURES, shown)
     located = {key: vars(getattr(found, key)) for key in _LOCATED}
-    return {**kept, **located, "method": method, "mapped": len(some.rows)}
+    return {**kept, **located, "method": method, "mapped": len(some)}
 
 
 def _save(path: Path, shown: Sequence[Mapping[str, Any]]) -> None:

@@ -99,7 +99,7 @@ def _kept(bundle: Bundle, path: Path) -> Any:
     """A session of an earlier export; None where there is none, or it does not answer as PyTorch does (any more)."""
     try:
         session = open_session(path.read_bytes(), threads=_ONE_THREAD)
-        images = ExportSource(bundle, None, (), "").drawn()
+        images = ExportSource(bundle, None, "").drawn()
         compare_answers(arrays(answer_graph(bundle).function(images)), run(session, images))
     except Exception:  # it is not there, damaged, or of another library: it is made anew
         return None
