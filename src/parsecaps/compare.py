@@ -1,6 +1,6 @@
 """Several runs on the same cases: their scores, what sets each apart from the first, and their mean, the ensemble."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
@@ -14,8 +14,7 @@ from parsecaps.metrics import compare as compare_predictions
 from parsecaps.metrics import ensemble as average_predictions
 from parsecaps.report.scores_page import p_equals, scores_page
 from parsecaps.run import Run
-
-Stages = Callable[[str, int, int], None]  # a stage of the work, how much of it is done, of all
+from parsecaps.types import StageCallback, silent
 
 _SHOWN, _MEAN = "accuracy", "mean of all"
 
@@ -91,9 +90,7 @@ def compare(
     )
 
 
-def compare_runs(
-    runs: Mapping[str, Path], settings: EvaluateConfig, *, show: Stages = lambda stage, done, total: None
-) -> ComparedRuns:
+def compare_runs(runs: Mapping[str, Path], settings: EvaluateConfig, *, show: StageCallback = silent) -> ComparedRuns:
     """`compare` of folders with settings; `show` is told what is being done."""
     found = {}
     for name, folder in runs.items():

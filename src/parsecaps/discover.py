@@ -1,6 +1,6 @@
 """The concepts that a run found without labels: what each shows, and whether other runs find it again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -28,8 +28,7 @@ from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.naming_page import naming_page
 from parsecaps.run import Run
-
-StageProgress = Callable[[str, int, int], None]  # a stage, how much of it is done, of all
+from parsecaps.types import StageCallback, silent
 
 
 def discover_run(
@@ -37,7 +36,7 @@ def discover_run(
     others: Sequence[str | Path] = (),
     *,
     device: str = "auto",
-    progress: StageProgress = lambda stage, done, total: None,
+    progress: StageCallback = silent,
 ) -> Discovery:
     """Look at the concepts of a run without concept labels through its training cases.
 
@@ -102,7 +101,7 @@ def _check_same_data(run: Path, other: Path) -> None:
         raise ValueError(f"{other} was trained on {theirs.path}, not on {own.path}; give runs on the same data")
 
 
-def _memory(run: Run, cases: CaseSet, progress: StageProgress) -> tuple[CaseMemory, bool]:
+def _memory(run: Run, cases: CaseSet, progress: StageCallback) -> tuple[CaseMemory, bool]:
     """The memory of a run where it fits the model and the cases, else a new one."""
     place = find_known_cases(run.bundle_folder)
     with suppress(FileNotFoundError, ValueError):  # it is of another model, or damaged

@@ -21,7 +21,8 @@ from parsecaps.prediction.calibration import Calibration
 from parsecaps.prediction.conformal import prediction_sets
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.report.scores_page import model_card, scores_page
-from parsecaps.run import Reading, Run
+from parsecaps.run import Run
+from parsecaps.types import ProgressCallback, silent
 
 _PARTS = {"test": "test part", "val": "validation part", "train": "training part"}
 _FLATTERING = {
@@ -64,8 +65,8 @@ def evaluate_run(
     folder: str | Path,
     settings: EvaluateConfig | None = None,
     *,
-    reading: Reading = lambda done, total: None,
-    scoring: Reading = lambda done, total: None,
+    reading: ProgressCallback = silent,
+    scoring: ProgressCallback = silent,
 ) -> Evaluation:
     """Score a run on a part of its own data or on all cases of other data; or a cross-validation on all its folds.
 
@@ -102,7 +103,7 @@ def write_card(run: Run, scores: Scores | None) -> None:
     run.write_text(run.card_file, model_card(bundle, run.config, run.about, run.data_check, scores))
 
 
-def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: Reading) -> Evaluation:
+def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: ProgressCallback) -> Evaluation:
     bundle, division = run.bundle, run.division
     part = _part(settings, division)
     if settings.data is None and not run.rows(part):
@@ -136,7 +137,7 @@ def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: Reading) -> Evalu
     return Evaluation(tempered, sets, replace(scores, cases=cases, sets=measured, notes=[*scores.notes, *notes]))
 
 
-def _evaluate_folds(run: Run, settings: EvaluateConfig, scoring: Reading) -> Evaluation:
+def _evaluate_folds(run: Run, settings: EvaluateConfig, scoring: ProgressCallback) -> Evaluation:
     """All folds together: each case by the model that did not see it, at that model's temperature."""
     folds = run.folds
     if settings.data is not None or settings.part not in ("auto", "test"):

@@ -3,7 +3,7 @@
 import csv
 import json
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -23,8 +23,8 @@ from parsecaps.files.untrusted import checked, read_document, shown
 from parsecaps.files.writing import remove_files, unfinished_pattern, write_text
 from parsecaps.metrics.scores import Scores
 from parsecaps.prediction.bundle import FILES_PATTERN, Bundle
+from parsecaps.types import ProgressCallback, silent
 
-Reading = Callable[[int, int], None]  # images read, of how many
 BEST_CHECKPOINT = r"best-[0-9]{4,}\.pt"  # what `Run.best_checkpoint` is called
 _FILES = r"config\.yaml|(run|data|scores)\.json|(history|split)\.csv|curves\.png|scores\.html|fingerprints\.safetensors"
 _AGAIN = "restore the file as the run wrote it"
@@ -126,7 +126,7 @@ class Run:
     `failure` says why a finished run could not be scored.
     """
 
-    def __init__(self, folder: str | Path, *, device: str = "cpu", reading: Reading = lambda done, total: None) -> None:
+    def __init__(self, folder: str | Path, *, device: str = "cpu", reading: ProgressCallback = silent) -> None:
         self.folder = Path(folder)
         self.device, self.reading = device, reading
         self.is_main, self.failure = True, ""

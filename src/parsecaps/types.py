@@ -1,8 +1,19 @@
-"""What flows between the parts: a batch going into a model, and what comes out of it."""
+"""What flows between the parts: a batch going into a model, what comes out of it, and how far a long task is."""
 
-from typing import NamedTuple
+from __future__ import annotations
 
-from torch import Tensor
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ProgressCallback = Callable[[int, int], None]  # done, of how many
+StageCallback = Callable[[str, int, int], None]  # a stage, how much of it is done, of how much
+
+
+def silent(*_: object) -> None:
+    """A callback that ignores progress."""
 
 
 class Mixed(NamedTuple):

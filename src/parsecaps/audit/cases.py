@@ -19,7 +19,6 @@ from parsecaps.types import Output
 
 About = Literal["concepts", "classes"]
 Masks = Callable[[Sequence[int]], np.ndarray]
-Progress = Callable[[int, int], None]  # cases done, of how many
 Values = Callable[[Tensor], Tensor]  # images (B, channels, H, W) -> (B, columns)
 
 _BATCH = 8  # images

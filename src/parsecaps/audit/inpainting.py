@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from parsecaps.audit.cases import About, AuditCases, CaseMasks, Progress
+from parsecaps.audit.cases import About, AuditCases, CaseMasks
 from parsecaps.metrics import THRESHOLD, Score, means
+from parsecaps.types import ProgressCallback, silent
 
 _MARGIN = 0.02  # of the image's side: the rim of a thing is part of it
 _TRIES = 64
@@ -66,7 +67,7 @@ def measure_inpainted(
     label: np.ndarray,
     *,
     seed: int = 0,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = silent,
 ) -> InpaintedMeasures | None:
     """Paint over what each case has a mask of, and look again; None where there are no masks.
 

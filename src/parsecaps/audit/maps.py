@@ -25,6 +25,7 @@ from parsecaps.audit.faithfulness import (
 from parsecaps.audit.localisation import Localisation, MapMeasures, join, localise, measure_maps
 from parsecaps.audit.randomisation import Randomised, randomise_cascade, summarise_cascade
 from parsecaps.explain.attribution import Target, attribution_maps, has_routes
+from parsecaps.types import StageCallback, silent
 
 DIAGNOSIS = "diagnosis"
 METHODS = {  # by the name that an audit gives it
@@ -34,7 +35,6 @@ METHODS = {  # by the name that an audit gives it
     "occlusion": "occlusion",
 }
 
-StageProgress = Callable[[str, int, int], None]  # a stage of the audit, how much of it is done, of all
 MapMaker = Callable[[nn.Module, Tensor, Sequence[Target]], Tensor]  # as `attribution_maps`
 
 
@@ -65,7 +65,7 @@ def audit_maps(
     needed: Mapping[About, np.ndarray],
     resamples: int = 1000,
     seed: int = 0,
-    progress: StageProgress = lambda stage, done, total: None,
+    progress: StageCallback = silent,
 ) -> dict[About, dict[str, MapAudit]]:
     """Measure the maps of each method, by name, over these cases; `needed` as in `localisation.localise`.
 

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parsecaps.audit.cases import Progress
 from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import Comparison, compare
 from parsecaps.metrics.predictions import Predictions, concatenate
 from parsecaps.nn.couplings import Coupling, given, replace_couplings, uniform
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
+from parsecaps.types import ProgressCallback, silent
 
 UNIFORM, OTHER, MEAN = "uniform", "of another image", "mean over images"
 _BATCH = 16  # images whose couplings are kept at a time
@@ -30,7 +30,7 @@ def compare_couplings(
     *,
     resamples: int = 1000,
     seed: int = 0,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = silent,
 ) -> dict[str, Comparison]:
     """Compare the `ordinary` predictions of these cases with those by other couplings.
 

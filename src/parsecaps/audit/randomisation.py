@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from parsecaps.metrics import Score, means
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.nn.decoder import Decoder
+from parsecaps.types import ProgressCallback, silent
 
 Maps = Callable[[nn.Module], Tensor]  # a model -> the maps of P pairs of a case and a target (P, H, W)
-Progress = Callable[[int, int], None]
 
 _C1, _C2 = 0.01**2, 0.03**2  # of the structural similarity
 
@@ -59,7 +59,7 @@ def randomise_cascade(
     own: Mapping[str, Tensor],
     *,
     seed: int = 0,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = silent,
 ) -> dict[str, CascadeMeasures]:
     """Make a copy of the model random, stage by stage, and compare its maps with the model's `own`, for each method.
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from parsecaps.audit.cases import AuditCases, Progress
+from parsecaps.audit.cases import AuditCases
 from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.trace import trace
+from parsecaps.types import ProgressCallback, silent
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Residuals:
         )
 
 
-def audit_residuals(cases: AuditCases, progress: Progress = lambda done, total: None) -> Residuals:
+def audit_residuals(cases: AuditCases, progress: ProgressCallback = silent) -> Residuals:
     """The residuals of each target of each case of a model with a tree (`AttributionPath.residual`)."""
     progress(0, len(cases))
     found = []

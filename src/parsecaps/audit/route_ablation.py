@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.audit.cases import About, AuditCases, Progress, Values
+from parsecaps.audit.cases import About, AuditCases, Values
 from parsecaps.explain.attribution import Target
 from parsecaps.explain.trace import has_class_routes, has_tree
 from parsecaps.metrics import Score, means
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.nn.couplings import Coupling, Rule, record_couplings, replace_couplings
 from parsecaps.nn.primary import InitialBlock, PrimaryCaps
+from parsecaps.types import ProgressCallback, silent
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 RANDOM_CUTS = 3
@@ -66,7 +67,7 @@ def audit_routes(
     *,
     resamples: int = 1000,
     seed: int = 0,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = silent,
 ) -> dict[About, RouteAblation]:
     """Cut the routes that explain each target of each case, about concepts and about classes."""
     generators: dict[About, np.random.Generator] = {

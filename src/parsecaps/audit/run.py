@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from parsecaps.audit.cases import About, AuditCases, CaseMasks, Progress, find_masks
+from parsecaps.audit.cases import About, AuditCases, CaseMasks, find_masks
 from parsecaps.audit.concepts import ConceptAudit, audit_concepts
 from parsecaps.audit.inpainting import Inpainted, measure_inpainted, summarise_inpainted
-from parsecaps.audit.maps import MapAudit, MapMaker, StageProgress, audit_maps, map_makers
+from parsecaps.audit.maps import MapAudit, MapMaker, audit_maps, map_makers
 from parsecaps.audit.other_couplings import compare_couplings
 from parsecaps.audit.redundancy import LayerSimilarity, capsule_similarity
 from parsecaps.audit.residual import Residuals, audit_residuals
@@ -32,6 +32,7 @@ from parsecaps.nn.couplings import Coupling
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
+from parsecaps.types import ProgressCallback, StageCallback, silent
 
 
 def strict_cost(
@@ -42,7 +43,7 @@ def strict_cost(
     statistics: Mapping[str, Tensor] | None = None,
     resamples: int = 1000,
     seed: int = 0,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = silent,
 ) -> StrictCost:
     """Run the strict network on these cases, of which the `ordinary` one's predictions are known, and score both."""
     progress(0, len(cases))
@@ -113,7 +114,7 @@ def audit(
     limit: int = LIMIT,
     resamples: int = 1000,
     seed: int = 0,
-    progress: StageProgress = lambda stage, done, total: None,
+    progress: StageCallback = silent,
 ) -> Audit:
     """Measure the explanations of a model on these cases, whose images were prepared as the bundle says.
 
@@ -200,7 +201,7 @@ def audit_model(
     resamples: int = 1000,
     seed: int = 0,
     device: str = "auto",
-    progress: StageProgress = lambda stage, done, total: None,
+    progress: StageCallback = silent,
 ) -> Audit:
     """Audit the model of a run on the test part of its own data, or on all cases of other `data`.
 

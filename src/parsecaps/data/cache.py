@@ -33,6 +33,7 @@ from parsecaps.data.leaks import Fingerprints, fingerprint
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import READERS, RawImage, in_shares, prepare_image, read_mask
 from parsecaps.files.writing import make_private_file, make_private_folder, write_atomically
+from parsecaps.types import ProgressCallback, silent
 
 _FORMAT = 2  # another number for another layout of the files below
 _CHUNK = 64  # images prepared between two writes
@@ -42,8 +43,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _MOVE = "PARSECAPS_CACHE=FOLDER keeps the prepared images in another folder"
 _log = logging.getLogger(__name__)  # which shows warnings on stderr, unless a program has other plans
-
-Progress = Callable[[int, int], None]
 
 
 class BadDataError(ValueError):
@@ -110,7 +109,7 @@ def prepare_all(
     *,
     folder: Path | None = None,
     skip_bad: bool = False,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = silent,
 ) -> PreparedImages:
     """Every image of the data set, prepared; from the cache where it is there, else made now.
 
@@ -210,7 +209,7 @@ def _checksum(path: Path) -> int:
         return zlib.crc32(content)
 
 
-def _build(data: DataSet, preparation: Preparation, folder: Path, key: str, progress: Progress) -> None:
+def _build(data: DataSet, preparation: Preparation, folder: Path, key: str, progress: ProgressCallback) -> None:
     """Write all parts under other names, give them their own, and last the one that says they are there."""
     try:
         about = _write_parts(data, preparation, folder, key, progress)
@@ -220,7 +219,9 @@ def _build(data: DataSet, preparation: Preparation, folder: Path, key: str, prog
             left.unlink()
 
 
-def _write_parts(data: DataSet, preparation: Preparation, folder: Path, key: str, progress: Progress) -> dict[str, Any]:
+def _write_parts(
+    data: DataSet, preparation: Preparation, folder: Path, key: str, progress: ProgressCallback
+) -> dict[str, Any]:
     names = [folder / f"{key}.{part}.npy" for part in _PARTS]
     unfinished = [name.with_suffix(".tmp") for name in names]
     shapes, count = _shapes(data, preparation), len(data)

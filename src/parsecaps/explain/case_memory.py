@@ -11,7 +11,7 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +31,7 @@ from parsecaps.nn.couplings import Coupling
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run, run_of_bundle
-from parsecaps.types import Output
+from parsecaps.types import Output, ProgressCallback, silent
 
 MEMORY_FILE = "memory.npz"
 THUMBNAILS_FILE = "thumbnails.zip"
@@ -42,8 +42,6 @@ SIDE = 96  # pixels; smaller images keep their size
 _QUALITY = 82
 _LARGEST_PICTURE = 1_000_000  # bytes
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the same pictures make the same file
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +139,7 @@ def remember(
     cases: CaseSet,
     *,
     batch_size: int = 64,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = silent,
 ) -> CaseMemory:
     """Look at these cases, whose images were prepared as the bundle says."""
     if not len(cases):
@@ -175,7 +173,7 @@ def remember_run(
     *,
     limit: int | None = None,
     device: str = "auto",
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = silent,
 ) -> CaseMemory:
     """Remember the training cases of a finished run: the memory and its pictures go into its `known_cases`.
 
@@ -304,7 +302,7 @@ def write_thumbnails(
     images: np.ndarray,
     rows: Sequence[int],
     *,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: ProgressCallback = silent,
 ) -> None:
     """Write a ZIP of JPEG files, `0.jpg` for the first of the rows and so on.
 

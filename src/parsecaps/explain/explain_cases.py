@@ -1,7 +1,7 @@
 """A series of explanations: of files, of a data set with its truth, or of the cases that a run never learned from."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,7 @@ from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
 from parsecaps.prediction.files import ImageFile, find_files
 from parsecaps.run import Run
+from parsecaps.types import ProgressCallback, silent
 
 _PLAIN_FOLDERS = ("folder", "unlabelled")  # sources that name files and nothing in them
 
@@ -46,7 +47,7 @@ def explain_series(
     settings: ExplainConfig,
     *,
     run: Path | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: ProgressCallback = silent,
 ) -> Explanations:
     """Explain images, folders, manifests and data sets.
 

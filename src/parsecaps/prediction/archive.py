@@ -6,7 +6,7 @@ A file that cannot be read is a row with an error, not the end of the run.
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -19,6 +19,7 @@ from parsecaps.files.writing import write_atomically
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import Prediction, predict_files
+from parsecaps.types import ProgressCallback, silent
 
 _PROBABILITY = "probability:"  # before the name of a class
 _JSON_START = b'{"image": '  # of a line of a .jsonl file
@@ -38,7 +39,7 @@ def write_rows(
     *,
     risk: float | None = None,
     batch_size: int = 32,
-    progress: Callable[[int, int], None] = lambda done, errors: None,
+    progress: ProgressCallback = silent,
 ) -> tuple[int, int]:
     """Write rows to a `.csv` or `.jsonl` file as they come; what the file has already is not done again.
 

@@ -4,7 +4,7 @@ Evaluation, explanation, the command line and a server all come through here, so
 from each of them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,9 +24,8 @@ from parsecaps.metrics.predictions import Predictions
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.conformal import prediction_sets
 from parsecaps.prediction.files import ImageFile
-from parsecaps.types import Output
+from parsecaps.types import Output, ProgressCallback, silent
 
-Progress = Callable[[int, int], None]
 NOT_FINITE = "the model gives no finite numbers for this image; its weights are damaged, or not made for such images"
 
 
@@ -96,7 +95,7 @@ def predict_cases(
     changes: Augmentation | None = None,
     views: int = 1,
     batch_size: int = 64,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = silent,
 ) -> Predictions:
     """What a model says of these cases, whose images were prepared as the bundle says, and the truth.
 

@@ -31,6 +31,7 @@ from parsecaps.prediction.archive import (
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile, LeftOut, Shard, find_shard
 from parsecaps.prediction.predict import Prediction, predict_files
+from parsecaps.types import ProgressCallback, silent
 
 _NUMBER, _FINISHED = "number", "finished"
 _LONGEST = 2**23  # bytes of the last line, which has at most a thousand names of files that are left out
@@ -64,7 +65,7 @@ def write_part(
     batch_size: int = 32,
     own: Iterable[Path] = (),
     meet: Callable[[], None] = lambda: None,
-    progress: Callable[[int, int], None] = lambda done, errors: None,
+    progress: ProgressCallback = silent,
 ) -> Merged | None:
     """Write the part of this process, and merge all parts if it is the last; None where others are not finished yet.
 
@@ -110,7 +111,7 @@ def _write(
     files: Iterable[tuple[int, ImageFile]],
     risk: float | None,
     batch_size: int,
-    progress: Callable[[int, int], None],
+    progress: ProgressCallback,
 ) -> None:
     """Add a line to the part for each file that it lacks."""
     numbers: deque[int] = deque()  # of the images that are being predicted

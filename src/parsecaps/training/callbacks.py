@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from parsecaps.types import ProgressCallback, silent
+
 
 class Progress(NamedTuple):
     """How a run is doing: both counts start at 1, loss and accuracy are those of the epoch so far."""
@@ -26,6 +28,6 @@ class Callbacks:
     """
 
     log: Callable[[str], None] = lambda line: None
-    reading: Callable[[int, int], None] = lambda done, total: None
+    reading: ProgressCallback = silent
     progress: Callable[[Progress], None] = lambda progress: None
-    scoring: Callable[[int, int], None] = lambda done, total: None
+    scoring: ProgressCallback = silent
