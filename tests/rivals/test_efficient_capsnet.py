@@ -8,7 +8,7 @@ from torch import nn
 
 from parsecaps import load_config
 from parsecaps.nn import record_couplings
-from parsecaps.nn.recorder import record_stages
+from parsecaps.nn.recorder import record_ways
 from parsecaps.rivals import EfficientCapsNet
 from parsecaps.rivals.class_routing import ClassRoutingConfig, SelfAttentionClassRouting
 from tests.models.contract import ExportContract, ModelContract
@@ -47,6 +47,9 @@ def test_the_kernel_is_as_large_as_the_map_at_every_size(size: int) -> None:
     assert seen == [tuple(model.primary.depthwise.kernel_size)]
     assert isinstance(model.stem[2], nn.GroupNorm if size >= 48 else nn.BatchNorm2d)
     assert (model.decoder is None) == (size > 128)
+    norms = [layer for layer in model.stem if isinstance(layer, nn.GroupNorm | nn.BatchNorm2d)]
+    assert len(norms) == 4
+    assert {layer.eps for layer in norms} == {1e-3}  # the default of Keras, not that of torch
 
 
 def test_a_vote_counts_as_it_agrees_with_the_others() -> None:
@@ -74,11 +77,9 @@ def test_couplings_of_a_child_are_shared_out_among_classes() -> None:
 
 def test_messages_add_up_to_the_capsules() -> None:
     model = EfficientCapsNet.from_preset("tiny", num_classes=3).eval()
-    with record_stages(model):  # ways can be listened to in any model
-        found = []
-        model.classes.routing.way.register_forward_hook(lambda way, given, total: found.append((total, given[1])))
+    with record_ways(model) as ways:  # ways can be listened to in any model
         model(torch.rand(2, 1, 32, 32))
-    total, messages = found[0]
+    total, messages = ways[0].total, ways[0].messages
     direction = torch.randn_like(total)
     torch.testing.assert_close(messages.along(direction).sum((1, 3)), (direction * total).sum(-1))
 

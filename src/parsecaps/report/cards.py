@@ -11,8 +11,8 @@ import yaml
 from parsecaps.config import Config
 from parsecaps.data.splits import describe_unused
 from parsecaps.metrics import Scores, find_metric
+from parsecaps.model import Model, is_unnamed
 from parsecaps.models.summary import count_parameters
-from parsecaps.prediction.bundle import Bundle, is_unnamed
 from parsecaps.report.pages import render
 
 _PARTS = {"train": "training", "val": "validation", "test": "test", "unused": "unused"}
@@ -35,7 +35,7 @@ def describe_start(about: Mapping[str, Any]) -> str:
 
 
 def model_card(
-    bundle: Bundle, config: Config, about: Mapping[str, Any], data: Mapping[str, Any], scores: Scores | None
+    model: Model, config: Config, about: Mapping[str, Any], data: Mapping[str, Any], scores: Scores | None
 ) -> str:
     """The card of a run's model, from what the run wrote down: `run.json` as `about`, `data.json` as `data`.
 
@@ -43,9 +43,9 @@ def model_card(
     """
     return render(
         "model_card.md",
-        bundle=bundle,
-        named=[name for name in bundle.concepts if not is_unnamed(name)],
-        parameters=count_parameters(bundle.model),
+        model=model,
+        named=[name for name in model.concepts if not is_unnamed(name)],
+        parameters=count_parameters(model.network),
         config=config,
         about=about,
         origin=describe_start(about),
@@ -74,7 +74,7 @@ def run_card(text: str) -> str:
 
 
 def hub_card(
-    bundle: Bundle,
+    model: Model,
     card: str,
     *,
     name: str | None,
@@ -95,7 +95,7 @@ def hub_card(
     about |= {
         "library_name": "parsecaps",
         "pipeline_tag": "image-classification",
-        "tags": [*_TAGS, *(["concept-bottleneck"] if bundle.model.config.get("head") == "bottleneck" else [])],
+        "tags": [*_TAGS, *(["concept-bottleneck"] if model.network.config.get("head") == "bottleneck" else [])],
     }
     if scores is not None and data is not None:
         metrics = _model_index(scores)
@@ -104,20 +104,20 @@ def hub_card(
             where["split"] = scores.cases.removesuffix(" part")
         results = [{"task": {"type": "image-classification"}, "dataset": where, "metrics": metrics}]
         about["metrics"] = [each["type"] for each in metrics]
-        about["model-index"] = [{"name": name or type(bundle.model).__name__, "results": results}]
+        about["model-index"] = [{"name": name or type(model.network).__name__, "results": results}]
     matter = yaml.safe_dump(about, sort_keys=False, allow_unicode=True)
-    return f"---\n{matter}---\n\n" + _with_use(bundle, card, "hub_use.md", name=name)
+    return f"---\n{matter}---\n\n" + _with_use(model, card, "hub_use.md", name=name)
 
 
-def monai_card(bundle: Bundle, card: str, *, configs: Sequence[str]) -> str:
+def monai_card(model: Model, card: str, *, configs: Sequence[str]) -> str:
     """A card that says how to run a MONAI bundle, and what that means for one that a stranger wrote."""
-    return _with_use(bundle, card, "monai_use.md", configs=configs)
+    return _with_use(model, card, "monai_use.md", configs=configs)
 
 
-def _with_use(bundle: Bundle, card: str, template: str, **content: Any) -> str:
+def _with_use(model: Model, card: str, template: str, **content: Any) -> str:
     """The card of the run, or a short one, and how to use the model where it lies now."""
-    above = card or render("short_card.md", bundle=bundle)
-    return above.rstrip("\n") + "\n" + _USE + render(template, bundle=bundle, **content)
+    above = card or render("short_card.md", model=model)
+    return above.rstrip("\n") + "\n" + _USE + render(template, model=model, **content)
 
 
 def _model_index(scores: Scores) -> list[dict[str, Any]]:
@@ -157,15 +157,15 @@ class SourceRow:
         return 0 if self.scores is None else self.scores.labelled
 
 
-def weights_card(bundle: Bundle, config: Config, about: Mapping[str, Any], sources: Sequence[SourceRow]) -> str:
+def weights_card(model: Model, config: Config, about: Mapping[str, Any], sources: Sequence[SourceRow]) -> str:
     """The card as Markdown; every number in it was counted or measured."""
     return render(
         "weights_card.md",
-        bundle=bundle,
+        model=model,
         config=config,
         about=about,
         origin=describe_start(about),
         sources=sources,
         columns=_COLUMNS,
-        parameters=count_parameters(bundle.model),
+        parameters=count_parameters(model.network),
     )
