@@ -19,19 +19,19 @@ import parsecaps
 
 PACKAGE = "parsecaps"
 SOURCE = Path(parsecaps.__file__).parent
-MAX_LINES = 400
+MAX_LINES = 450
 VAGUE_NAMES = {"common", "helper", "helpers", "misc", "util", "utils"}
 
 # A unit is a direct child of the package: a folder or a single module. Each may import only what stands before it.
 FLOW = [
-    *("system", "files", "types", "settings", "config", "functional", "nn", "models", "rivals", "data", "text"),
+    *("system", "files", "types", "config", "functional", "nn", "models", "data", "text"),
     *("metrics", "prediction", "run", "machine", "explain", "audit", "discovery", "report"),
-    *("evaluate", "compare", "discover", "training", "export", "paper", "serve"),
+    *("evaluate", "compare", "discover", "training", "rivals", "export", "paper", "serve"),
 ]
 MAY_NOT_IMPORT = {unit: set(FLOW[i + 1 :]) for i, unit in enumerate(FLOW)}
 # The mathematics and the data stand alone, and `explain` works on any model through its output and a recorder.
-MAY_NOT_IMPORT["functional"] |= {"files", "types", "settings", "config"}
-MAY_NOT_IMPORT["nn"] |= {"files", "settings", "config"}
+MAY_NOT_IMPORT["functional"] |= {"files", "types", "config"}
+MAY_NOT_IMPORT["nn"] |= {"files", "config"}
 MAY_NOT_IMPORT["data"] |= {"functional", "nn", "models"}
 MAY_NOT_IMPORT["metrics"] |= {"functional", "nn", "models", "data", "text"}
 MAY_NOT_IMPORT["serve"] |= {"paper"}  # a server trains nothing
@@ -80,6 +80,8 @@ def unit_violation(unit: str, name: str, units: set[str]) -> str | None:
     if target == "cli" and unit not in MAY_IMPORT_CLI:
         return f"{unit} imports {name}: only cli puts everything together"
     if (unit, name) == ("models", f"{PACKAGE}.rivals"):  # which enter themselves into MODELS when one is asked for
+        return None
+    if unit in ("explain", "audit") and name.startswith(f"{PACKAGE}.rivals.concept_heads"):
         return None
     if target in MAY_NOT_IMPORT.get(unit, set()):
         return f"{unit} may not import {name}"
@@ -137,15 +139,15 @@ OFFENCES = {
         ":3: data may not import",
     ),
     "report/c.py": ("from parsecaps.evaluate import evaluate_run", "report may not import"),
-    "report/b.py": ("from parsecaps.training.train import fit", "report may not import"),
+    "report/b.py": ("from parsecaps.training.fit import fit", "report may not import"),
     "explain/a.py": ("from parsecaps.report.pages import render", "explain may not import"),
     "metrics/a.py": ("from parsecaps.data.cases import Case", "metrics may not import"),
-    "run.py": ("from parsecaps.training.fit import train_run", "run may not import"),
+    "run.py": ("from parsecaps.training.fit import fit", "run may not import"),
     "report/a.py": ("from parsecaps.cli import app", "only cli"),
     "__init__.py": ("from .cli import app", "only cli"),
     "data/utils.py": ("", "says nothing"),
     "helpers/a.py": ("", "says nothing"),
-    "nn/long.py": ("\n" * (MAX_LINES + 1), "401 lines"),
+    "nn/long.py": ("\n" * (MAX_LINES + 1), "451 lines"),
 }
 
 

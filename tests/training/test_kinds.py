@@ -3,13 +3,12 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from parsecaps.config import load_config
-from parsecaps.data.cases import Case
 from parsecaps.models import find_model
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.training import Callbacks
-from parsecaps.training.build import usual_concepts
 from parsecaps.training.fit import train_run
 from tests.data.make import folder_of_pictures
 from tests.training.make import PHANTOM, skewed_manifest
@@ -67,10 +66,9 @@ def test_a_concept_model_trains_with_its_own_losses(kind: str, settings: list[st
 def test_classes_start_from_what_is_usual_in_them() -> None:
     nan = float("nan")
     known = [(1.0, 0.0, nan), (1.0, 1.0, nan), (0.0, 1.0, nan), (1.0, nan, 1.0), (0.0, 0.0, 0.0)]
-    rows = zip((0, 0, 1, 1, -1), known, strict=True)
-    cases = [Case(Path("x"), label, "p", concepts=concepts) for label, concepts in rows]
     model = find_model("CCNN").from_preset("tiny", num_classes=3)
-    assert usual_concepts(cases, model).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
+    model.start(torch.tensor([0, 0, 1, 1, -1]), torch.tensor(known))
+    assert (model.classes.weight > 0).tolist() == [[True, False, False], [False, True, False], [False, False, False]]
 
 
 @pytest.mark.parametrize("kind", ["CBM", "CEM", "CCNN", "CoherentCNN"])
@@ -100,9 +98,7 @@ def test_coherence_needs_masks(tmp_path: Path) -> None:
     said: list[str] = []
     config = load_config(None, [*given, "training.epochs=1"])
     run = train_run(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=said.append))
-    assert "training.coherence_weight: 0.0 (the data have no masks of lesions)" in said
+    assert "training.losses.coherence: 0.0 (the data have no masks of lesions)" in said
     assert "train_coherence" not in run.history[0]
-    with pytest.raises(
-        ValueError, match=r"coherence_weight is 0.3, but the data have no masks of lesions; set it to 0"
-    ):
-        train_run(load_config(None, [*given, "training.coherence_weight=0.3"]), run_folder=tmp_path / "other")
+    with pytest.raises(ValueError, match=r"coherence is 0.3, but the data have no masks of lesions; set it to 0"):
+        train_run(load_config(None, [*given, "training.losses.coherence=0.3"]), run_folder=tmp_path / "other")

@@ -93,6 +93,7 @@ class PretrainedModel(nn.Module, ABC):
         "triplet": 0.1,
         "reconstruction": 0.0005,
         "intervention": 1.0,
+        "diversity": 0.3,
     }
 
     intervention_probability: float = 0.0
@@ -136,6 +137,9 @@ class PretrainedModel(nn.Module, ABC):
         the model has what decides for parents and these capsules for children, and maps follow it.
         """
         return ()
+
+    def start(self, labels: Tensor, concepts: Tensor) -> None:
+        """Set what a new model takes from the training labels (N,) and concepts (N, m), NaN where unknown."""
 
     def decide(self, output: Output, presence: Tensor) -> Tensor:
         """The logits (B, num_classes) of an output if these were its presences (B, m)."""

@@ -47,7 +47,7 @@ def _columns(request: Request) -> list[Column]:
             raise ValueError(f"{column.kind} has no concept capsules to discover; choose one of {known}")
     if len(found) > 1:
         raise ValueError("discovery is about one network; give --models once")
-    training = {"diversity_weight": 0.3}  # which keeps concepts apart that nobody labelled (`functional.losses`)
+    training = {"losses": {"diversity": 0.3}}  # which keeps concepts apart that nobody labelled (`functional.losses`)
     seeds = [request.seed + i for i in range(SEEDS)]
     return [
         replace(found[0], name=f"seed {seed}", unnamed=CONCEPTS, training={**training, "seed": seed}) for seed in seeds

@@ -24,7 +24,7 @@ from parsecaps.training.choose import LARGEST_DIGIT, look_at
 BATCH = 16  # images of a step, for all models
 CEMRI_FOLD = 3  # that is tested, of the author's five
 # what is switched off for all: it was chosen for ParseCaps, and some losses of others have no use for it
-_PLAIN = {"mixup": 0.0, "consistency_weight": 0.0, "diversity_weight": 0.0}
+_PLAIN = {"mixup": 0.0, "losses": {"consistency": 0.0, "diversity": 0.0}}
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ from parsecaps.run import Run
 
 CONCEPTS = 8  # unnamed, from which the decoder draws
 COLUMNS = (
-    Column("weight 0.005", "ParseCaps", training={"reconstruction_weight": 0.005}, unnamed=CONCEPTS),
-    Column("weight 0.001", "ParseCaps", training={"reconstruction_weight": 0.001}, unnamed=CONCEPTS),
+    Column("weight 0.005", "ParseCaps", training={"losses": {"reconstruction": 0.005}}, unnamed=CONCEPTS),
+    Column("weight 0.001", "ParseCaps", training={"losses": {"reconstruction": 0.001}}, unnamed=CONCEPTS),
     Column("without", "ParseCaps", note="no concepts, no decoder"),
 )
 REFERENCE = "without"

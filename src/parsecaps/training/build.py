@@ -1,6 +1,6 @@
 """The parts of a training run, made from its settings and its data."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
@@ -8,17 +8,14 @@ import torch
 from parsecaps.config import Config, number
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
-from parsecaps.data.cases import Case, Split
+from parsecaps.data.cases import Split
 from parsecaps.data.masks import lesion_masks
 from parsecaps.models import PretrainedModel, find_model
-from parsecaps.rivals import CCNN
 from parsecaps.run import Run
 from parsecaps.system.processes import Processes
-from parsecaps.training.choose import reconstructs
 from parsecaps.training.loop import TrainingStep
+from parsecaps.training.losses import Need, TermContext
 from parsecaps.training.objective import Objective
-from parsecaps.training.prototype_terms import ImageReconstruction
-from parsecaps.training.terms import TermContext, loss_weight
 
 _CHUNK = 256  # images counted at a time
 _LEAST_STD = 1 / 255  # of images that are all alike
@@ -28,8 +25,9 @@ def build_model(run: Run) -> PretrainedModel:
     """The network with new weights, and the mean and standard deviation of the training pixels in it."""
     model = build_network(run.config, len(run.data.classes))
     model.standardise.use(*pixel_statistics(run.prepared.images, run.rows("train")))
-    if isinstance(model, CCNN):
-        model.start_classes(torch.from_numpy(usual_concepts([run.data.cases[i] for i in run.rows("train")], model)))
+    cases = [run.data.cases[i] for i in run.rows("train")]
+    labels, concepts = torch.tensor([case.label for case in cases]), torch.tensor([case.concepts for case in cases])
+    model.start(labels, concepts)
     return model
 
 
@@ -60,20 +58,21 @@ def build_step(run: Run, model: PretrainedModel) -> TrainingStep:
     if training.concept_balance and run.data.concepts and model.num_concepts:
         rare = concept_weights(np.array([case.concepts for case in cases]), training.concept_balance)
     sets = run.data.class_sets if run.data.members else None
-    objective = Objective.build(TermContext(training, model, weights, rare, sets))
-    wanted = ImageReconstruction.name in objective.terms
-    reconstruct = wanted or reconstructs(run.data, run.rows("train"), run.config)
-    return TrainingStep(model, objective, reconstruct=reconstruct, compiled=training.compile)
+    undescribed = any(np.isnan(case.concepts).all() for case in cases)
+    objective = Objective.build(TermContext(training, model, weights, rare, sets, undescribed))
+    return TrainingStep(model, objective, compiled=training.compile)
 
 
-def build_batches(run: Run, part: Split, processes: Processes) -> Batches | None:
-    """The batches of a part for this process, shuffled and augmented where they are for training; None without any."""
+def build_batches(run: Run, part: Split, processes: Processes, needs: Collection[Need] = ()) -> Batches | None:
+    """The batches of a part for this process, with what losses need; None without any.
+
+    Those for training are shuffled and augmented.
+    """
     rows, training, chosen = run.rows(part), run.config.training, run.config.augmentation
     if not rows:
         return None
     assert training.batch_size != "auto"
     trains = part == "train"
-    wants_masks = loss_weight(training, find_model(run.config.model.kind), "coherence")
     weights = None
     if trains and training.class_balance == "sampling":
         labels = [run.data.cases[i].label for i in rows]
@@ -88,26 +87,12 @@ def build_batches(run: Run, part: Split, processes: Processes) -> Batches | None
         shuffle=trains,
         weights=weights,
         augmentation=Augmentation(**chosen.model_dump()) if trains and chosen is not None else None,
-        views=2 if trains and training.consistency_weight else 1,
+        views=2 if trains and "views" in needs else 1,
         mixup=number(training.mixup) if trains else 0.0,
-        masks=lesion_masks(run.data, run.preparation, rows) if wants_masks else None,
+        masks=lesion_masks(run.data, run.preparation, rows) if "masks" in needs else None,
         process=processes.rank,
         processes=processes.count,
     )
-
-
-def usual_concepts(cases: Sequence[Case], model: PretrainedModel) -> np.ndarray:
-    """Which concepts are more usual in a class than in the mean of the classes: (classes, concepts), 1 or 0."""
-    labels, concepts = np.array([case.label for case in cases]), np.array([case.concepts for case in cases])
-    known = ~np.isnan(concepts)
-    shares = np.full((model.num_classes, model.num_concepts), np.nan)
-    for label in range(model.num_classes):
-        own = labels == label
-        count = known[own].sum(0)
-        shares[label] = np.where(count > 0, np.nansum(concepts[own], 0) / np.maximum(count, 1), np.nan)
-    seen = ~np.isnan(shares)
-    mean = np.nansum(shares, 0) / np.maximum(seen.sum(0), 1)
-    return np.asarray(np.where(seen, shares > mean, False), dtype=np.float32)
 
 
 def class_weights(labels: Sequence[int], num_classes: int) -> list[float]:
