@@ -25,9 +25,8 @@ def build_model(run: Run) -> PretrainedModel:
     """The network with new weights, and the mean and standard deviation of the training pixels in it."""
     model = build_network(run.config, len(run.data.classes))
     model.standardise.use(*pixel_statistics(run.prepared.images, run.rows("train")))
-    cases = [run.data.cases[i] for i in run.rows("train")]
-    labels, concepts = torch.tensor([case.label for case in cases]), torch.tensor([case.concepts for case in cases])
-    model.start(labels, concepts)
+    cases = run.cases("train")
+    model.start(torch.from_numpy(cases.labels), torch.from_numpy(cases.concepts))
     return model
 
 
@@ -51,14 +50,14 @@ def build_network(config: Config, num_classes: int) -> PretrainedModel:
 
 def build_step(run: Run, model: PretrainedModel) -> TrainingStep:
     """A model with its objective, and the weights of classes and concepts where they are to be balanced."""
-    training, cases = run.config.training, [run.data.cases[i] for i in run.rows("train")]
+    training, cases = run.config.training, run.cases("train")
     weights = rare = None
     if training.class_balance == "weights":
-        weights = class_weights([case.label for case in cases], model.num_classes)
+        weights = class_weights(cases.labels.tolist(), model.num_classes)
     if training.concept_balance and run.data.concepts and model.num_concepts:
-        rare = concept_weights(np.array([case.concepts for case in cases]), training.concept_balance)
+        rare = concept_weights(cases.concepts, training.concept_balance)
     sets = run.data.class_sets if run.data.members else None
-    undescribed = any(np.isnan(case.concepts).all() for case in cases)
+    undescribed = bool(np.isnan(cases.concepts).all(1).any())
     objective = Objective.build(TermContext(training, model, weights, rare, sets, undescribed))
     return TrainingStep(model, objective, compiled=training.compile)
 
@@ -68,20 +67,18 @@ def build_batches(run: Run, part: Split, processes: Processes, needs: Collection
 
     Those for training are shuffled and augmented.
     """
-    rows, training, chosen = run.rows(part), run.config.training, run.config.augmentation
-    if not rows:
+    cases, training, chosen = run.cases(part), run.config.training, run.config.augmentation
+    if not len(cases):
         return None
     assert training.batch_size != "auto"
     trains = part == "train"
     weights = None
     if trains and training.class_balance == "sampling":
-        labels = [run.data.cases[i].label for i in rows]
+        labels = cases.labels.tolist()
         each = [*class_weights(labels, len(run.data.classes)), 1.0]  # the last for -1, unknown
         weights = [each[label] for label in labels]
     return Batches(
-        run.data,
-        run.prepared,
-        rows,
+        cases,
         batch_size=training.batch_size,
         seed=training.seed,
         shuffle=trains,
@@ -89,7 +86,7 @@ def build_batches(run: Run, part: Split, processes: Processes, needs: Collection
         augmentation=Augmentation(**chosen.model_dump()) if trains and chosen is not None else None,
         views=2 if trains and "views" in needs else 1,
         mixup=number(training.mixup) if trains else 0.0,
-        masks=lesion_masks(run.data, run.preparation, rows) if "masks" in needs else None,
+        masks=lesion_masks(run.data, run.preparation, cases.rows) if "masks" in needs else None,
         process=processes.rank,
         processes=processes.count,
     )
