@@ -6,6 +6,7 @@ images are up to 5,000 training images for the preset `medical`. The page "Setti
 this file.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from difflib import SequenceMatcher
@@ -36,20 +37,12 @@ class Section(BaseModel):
     """A group of settings; no other keys than these, and no change after it is made."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        coerce_numbers_to_str=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
+        extra="forbid", frozen=True, coerce_numbers_to_str=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
 
 class DataSection(Section):
-    """What to train on, and who trains, chooses and tests: see `parsecaps data check` and `parsecaps data split`.
-
-    With `folds`, every patient is tested once: that many runs are trained, or only the run number `fold`. `also` are
-    further data sets to learn from, each with classes of its own; `licences` are those of all, in their order.
-    """
+    """What to train on, and who trains, chooses and tests: see `parsecaps data check` and `parsecaps data split`."""
 
     path: str = ""
     """A folder, a manifest, `phantom:n=2000,size=64` or `NAME:PATH`; the argument DATA of the command."""
@@ -66,12 +59,12 @@ class DataSection(Section):
     test_part: Literal["val", "test"] | None = None
     """With `val`, test on the official validation part; a share `val` of the official training part chooses."""
     folds: int = Field(default=0, ge=0, le=1000)
-    """Cross-validation with this many folds; `--folds 5` sets it."""
+    """Cross-validation with this many folds, each a run, so that every patient is tested once; `--folds 5` sets it."""
     fold: PositiveInt | None = None
     """Of a cross-validation, train only this fold."""
     val: float = Field(default=0.15, ge=0, lt=1)
-    """Share of the patients that choose the epoch and the temperature. Official parts come first where
-    there are some."""
+    """Share of the patients that choose the epoch and the temperature. Official parts come first where there are
+    some."""
     test: float = Field(default=0.2, ge=0, lt=1)
     """Share of the patients to test on."""
     seed: Seed = 0
@@ -83,22 +76,19 @@ class DataSection(Section):
 
 
 class ModelSection(Section):
-    """The network: `kind` is one of `models.MODELS`, `settings` are any other arguments of it, as `dropout: 0.2`.
-
-    `start` is where its first weights come from: a run, a model folder, or the name of weights; new ones without.
-    """
+    """The network, and where its first weights come from."""
 
     kind: str = "ParseCaps"
     """The network: ParseCaps, or one to compare with."""
     start: str | None = None
     """The weights to start from: a run, a model folder, `hf://owner/name`, or `imagenet`."""
     preset: str = "auto"
-    """`medical`, `digits`, `tiny`, `medical-paper` or `digits-paper`; auto is `digits` for images up to 40
-    px, else `medical`."""
+    """`medical`, `digits`, `tiny`, `medical-paper` or `digits-paper`; auto is `digits` for images up to 40 px, else
+    `medical`."""
     image_size: ImageSize | Auto = "auto"
-    """Pixels a side. Auto is the largest of 64, 96, 112, 128 and 224 that is not above the files' usual
-    side, and at most 112 for few images; digits as they are, from 28. The side is the longer one where
-    images are padded to a square, else the shorter one."""
+    """Pixels a side. Auto is the largest of 64, 96, 112, 128 and 224 that is not above the files' usual side, and at
+    most 112 for few images; digits as they are, from 28. The side is the longer one where images are padded to a
+    square, else the shorter one."""
     head: Literal["parallel", "bottleneck"] = "parallel"
     """`parallel`: concepts stand beside the diagnosis, as in the paper. `bottleneck`: the concepts alone decide."""
     num_concepts: Annotated[int, Field(ge=0, le=10_000)] | Auto = "auto"
@@ -142,11 +132,11 @@ class AugmentationSection(Section):
     brightness: float = Field(default=0.05, ge=0, le=100)
     """Change of brightness."""
     colour: Annotated[float, Field(ge=0, lt=1)] | Auto = "auto"
-    """Each channel is scaled on its own, as another lamp or camera would; auto is 0.2 for few images in
-    colour, else 0."""
+    """Each channel is scaled on its own, as another lamp or camera would; auto is 0.2 for few images in colour, else
+    0."""
     resampling: Literal["bilinear", "bicubic"] | Auto = "auto"
-    """How moved pixels are computed. Bilinear blurs, so that a network learns from softer images than it
-    is asked about. Auto is `bicubic` for few images, else `bilinear`."""
+    """How moved pixels are computed. Bilinear blurs, so that a network learns from softer images than it is asked
+    about. Auto is `bicubic` for few images, else `bilinear`."""
 
 
 class LossArguments(Section):
@@ -161,13 +151,13 @@ class TrainingSection(Section):
     """How to train. `batch_size` is that of all processes together; `patience`, `ema` and the weights are off at 0."""
 
     epochs: PositiveInt | Auto = "auto"
-    """Auto is 100,000 images in all, between 10 and 100 epochs; for few images at most 40, as each comes
-    in two views."""
+    """Auto is 100,000 images in all, between 10 and 100 epochs; for few images at most 40, as each comes in two
+    views."""
     batch_size: PositiveInt | Auto = "auto"
     """Of all processes together; auto is 16, or 64 from 10,000 training images."""
     optimizer: OptimizerName = "muon"
-    """`muon`: linear maps learn in orthogonal steps, all else by AdamW. `adamw` for everything, as in the
-    paper. `adam`, `sgd` (momentum 0.9) and `rmsprop` (0.9), as older networks were published with."""
+    """`muon`: linear maps learn in orthogonal steps, all else by AdamW. `adamw` for everything, as in the paper.
+    `adam`, `sgd` (momentum 0.9) and `rmsprop` (0.9), as older networks were published with."""
     learning_rate: float = Field(default=1.5e-3, gt=0)
     """Of all optimizers."""
     start_rate: float = Field(default=1.0, ge=0, le=1)
@@ -190,23 +180,23 @@ class TrainingSection(Section):
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Of the classification loss."""
     mixup: Annotated[float, Field(ge=0)] | Auto = "auto"
-    """With 0.4, each image and its labels are mixed with another of its batch, in shares from Beta(0.4,
-    0.4). What is unknown of one is unknown of the mixture; training losses are then those of mixtures.
-    Auto is 0.4 for few images, else 0."""
+    """With 0.4, each image and its labels are mixed with another of its batch, in shares from Beta(0.4, 0.4). What is
+    unknown of one is unknown of the mixture; training losses are then those of mixtures. Auto is 0.4 for few images,
+    else 0."""
     losses: dict[str, LossWeight | LossArguments] = {}
     """Weights of losses, as in `training.losses.triplet=0.2`, and their arguments; see below. Auto, or left out, is the
     weight that the model was published with."""
     class_balance: Balance | Auto = "auto"
-    """`weights`, `sampling` or `none`; auto is `weights` where the largest class has more than 1.5 times
-    as many training images as the smallest."""
+    """`weights`, `sampling` or `none`; auto is `weights` where the largest class has more than 1.5 times as many
+    training images as the smallest."""
     concept_balance: float = Field(default=0.0, ge=0, le=1)
-    """How far the rare side of a concept weighs more in its loss: with 0 each label weighs the same, with
-    1 presence and absence do."""
+    """How far the rare side of a concept weighs more in its loss: with 0 each label weighs the same, with 1 presence
+    and absence do."""
     patience: NonNegativeInt | Auto = "auto"
     """Epochs without a better validation before it stops: auto is half of all, at least 10; 0 never stops."""
     keep: Literal["best", "last"] | Auto = "auto"
-    """`best` is the epoch that validation finds best. Auto is `last` for few images, where validation
-    patients are too few to choose by; then nothing stops early."""
+    """`best` is the epoch that validation finds best. Auto is `last` for few images, where validation patients are too
+    few to choose by; then nothing stops early."""
     ema: Annotated[float, Field(ge=0, lt=1)] | Auto = "auto"
     """Decay of an average of the weights, which is validated and kept; auto is 0.99 for few images, else 0 (off)."""
     precision: Precision | Auto = "auto"
@@ -244,12 +234,7 @@ class Config(Section):
 
 
 class EvaluateConfig(Section):
-    """How to score runs: on a part of their own data (`auto`: test, or validation without one), or on other `data`.
-
-    `resamples` are those behind the intervals; at each of `risks`, prediction sets are measured. With several `views`
-    the answers to each image and to random changes of it, as in training, are averaged. `device` is a GPU where there
-    is one, if `auto`.
-    """
+    """How to score runs: on a part of their own data, or on other data."""
 
     part: Literal["auto", "test", "val", "train"] = "auto"
     """Auto is test, or validation without one."""
@@ -260,14 +245,14 @@ class EvaluateConfig(Section):
     risks: tuple[Risk, ...] = (0.05, 0.1, 0.2)
     """At which prediction sets are measured."""
     views: PositiveInt = 1
-    """Average over the image and random changes of it, as in training; for comparison, never a run's own
-    scores. Also says how many changed views get the same answer as the image itself."""
+    """Average over the image and random changes of it, as in training; for comparison, never a run's own scores. Also
+    says how many changed views get the same answer as the image itself."""
     device: Device = "auto"
     """Auto is a GPU where there is one; `--device` sets it too."""
 
 
 class PredictConfig(Section):
-    """How to predict: the risk at which to abstain, how many images the model sees at a time, and on which device."""
+    """How to predict."""
 
     risk: Risk | None = None
     """Abstain so that about this share of the prediction sets at most leaves out the truth."""
@@ -300,29 +285,11 @@ S = TypeVar("S", bound="Section")
 _SHIPPED = files("parsecaps") / "configs"
 _OPEN, _LOSSES = "model.settings", "training.losses"  # what lies below is the business of the model, and of each loss
 _LONGEST_KEY = 100  # characters of a key that an error shows
-_FORMER = {  # settings of version 0.2, and their names now
-    f"training.{name}_weight": f"{_LOSSES}.{name}"
-    for name in (
-        *("classification", "presentation", "triplet", "reconstruction", "intervention", "diversity", "consistency"),
-        *("concept_cross_entropy", "semantic", "counter", "uniqueness", "coherence", "margin"),
-        *("class_reconstruction", "attribute", "image_reconstruction", "prototype"),
-    )
-} | {
+_FORMER = {  # settings of version 0.2, which also had a `*_weight` for each loss
     "training.margins": f"{_LOSSES}.margin.margins",
     "training.prototype_warm_up": f"{_LOSSES}.prototype.warm_up",
     "training.prototype_push": f"{_LOSSES}.prototype.push_every",
 }
-
-
-def number(value: float | Auto) -> float:
-    """A setting that is no longer `auto`.
-
-    >>> number(0.4)
-    0.4
-    """
-    if isinstance(value, str):
-        raise ValueError("a setting is still auto; choose it first (training.choose)")
-    return value
 
 
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -370,23 +337,15 @@ def load_settings(
     50
     """
     content = {} if base is None else base.model_dump()
-    lines: list[tuple[str, Any, str]] = []
     given_by: dict[str, str] = {}
-    if path is not None:
-        content = _read(Path(path))
-        given_by = {key: str(path) for key in _paths(content)}
-        for key in given_by:
-            _check_known(kind, key, str(path))
-        former = content.get("training")
-        for key in [key for key in given_by if key in _FORMER and isinstance(former, dict)]:
-            lines.append((key, former.pop(key.partition(".")[2]), str(path)))
+    lines = [] if path is None else [(key, value, str(path)) for key, value in _flat(_read(Path(path)))]
     lines += [_parsed(line) for line in overrides]
     lines += [(key, value, f"{key}={value}") for key, value in _flat(values or {})]
-    for key, value, place in lines:
+    for given, value, place in lines:
+        key = _renamed(given)
         _check_known(kind, key, place)
-        path_in = _FORMER.get(key, key).split(".")
-        _put(content, path_in, value, place)
-        given_by[".".join(path_in[:3])] = place
+        _put(content, key.split("."), value, place)
+        given_by[".".join(key.split(".")[:3])] = place
     try:
         return kind.model_validate(content)
     except ValidationError as error:
@@ -416,13 +375,9 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _paths(content: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
-    """The dotted names of all sections and values."""
-    for name, value in content.items():
-        path = f"{prefix}{name}"
-        yield path
-        if isinstance(value, Mapping) and path != _OPEN:
-            yield from _paths(value, f"{path}.")
+def _renamed(key: str) -> str:
+    """The name that a setting of version 0.2 has now."""
+    return _FORMER.get(key) or re.sub(r"^training\.(\w+)_weight$", rf"{_LOSSES}.\1", key)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -440,14 +395,15 @@ def _parsed(line: str) -> tuple[str, Any, str]:
     place = f"--set {line}"
     if not equals:
         raise ValueError(f"{place} has no value; write --set key=value")
-    return key.strip(), _value(text, place), place
+    try:
+        return key.strip(), parse_yaml(text), place
+    except ValueError:
+        raise ValueError(f"{place}: the value cannot be read; put text with special characters in quotes") from None
 
 
 def _check_known(kind: type[Section], key: str, place: str) -> None:
     keys, key = known_keys(kind), key if len(key) < _LONGEST_KEY else f"{key[:_LONGEST_KEY]}..."
     if key in keys or any(each in keys and key.startswith(f"{each}.") for each in (_OPEN, _LOSSES)):
-        return
-    if _LOSSES in keys and key in _FORMER:
         return
 
     def likeness(known: str) -> float:  # a key without its section, or in another one, is recognised too
@@ -458,13 +414,6 @@ def _check_known(kind: type[Section], key: str, place: str) -> None:
     below = _OPEN in keys and key.startswith("model.")
     more = f" (other arguments of the network go below {_OPEN})" if below else ""
     raise ValueError(f"{place}: there is no key {key!r}; did you mean {near!r}?{more}")
-
-
-def _value(text: str, place: str) -> Any:
-    try:
-        return parse_yaml(text)
-    except ValueError:
-        raise ValueError(f"{place}: the value cannot be read; put text with special characters in quotes") from None
 
 
 def _put(content: dict[str, Any], path: Sequence[str], value: Any, place: str) -> None:

@@ -5,7 +5,7 @@ import json
 import math
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from numbers import Integral
@@ -75,7 +75,7 @@ class PretrainedModel(nn.Module, ABC):
     them, one that `needs_concepts` is nothing without. `largest_image` is the size above which it would have an
     unreasonable number of weights. `intervention_probability` is that with which training sets a concept to its truth
     before the loss of the classes; the model then has `decide`, which gives the logits of an output with other
-    presences.
+    presences. `imagenet_weights` gives the weights that ImageNet taught it, where there are such.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
@@ -96,6 +96,7 @@ class PretrainedModel(nn.Module, ABC):
         "diversity": 0.3,
     }
 
+    imagenet_weights: ClassVar[Callable[[], dict[str, Tensor]] | None] = None
     intervention_probability: float = 0.0
 
     def __init__(self, config: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from parsecaps.models.features import SIZE_PRESETS, SMALL_IMAGE, FeatureModel
 from parsecaps.models.pretrained import Head
+from parsecaps.rivals.imagenet import imagenet_weights
 
 STEM, _FEATURES = 32, 1280
 STAGES = (  # of B0 and Lite0 alike: expansion, channels, blocks, stride of the first block, kernel
@@ -98,6 +99,7 @@ class EfficientNetLite0(FeatureModel):
     """
 
     presets = SIZE_PRESETS
+    imagenet_weights = staticmethod(imagenet_weights)
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import torch
 
-from parsecaps.config import Config, number
+from parsecaps.config import Config
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
 from parsecaps.data.cases import Split
@@ -85,7 +85,7 @@ def build_batches(run: Run, part: Split, processes: Processes, needs: Collection
         weights=weights,
         augmentation=Augmentation(**chosen.model_dump()) if trains and chosen is not None else None,
         views=2 if trains and "views" in needs else 1,
-        mixup=number(training.mixup) if trains else 0.0,
+        mixup=float(training.mixup) if trains else 0.0,
         masks=lesion_masks(run.data, run.preparation, cases.rows) if "masks" in needs else None,
         process=processes.rank,
         processes=processes.count,

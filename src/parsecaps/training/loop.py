@@ -17,7 +17,6 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, distributed, nn
 
-from parsecaps.config import number
 from parsecaps.data.batches import Batches
 from parsecaps.data.split_file import relative_name
 from parsecaps.files.writing import remove_files, write_atomically
@@ -141,7 +140,7 @@ class TrainingLoop:
         self.fabric, self.run, self.schedule, self.callbacks, self.stop = fabric, run, schedule, callbacks, stop
         self.batches, self.validation, self.settings = batches, validation, run.config.training
         self.step = step.to(fabric.device)
-        decay = number(self.settings.ema)
+        decay = float(self.settings.ema)
         self.average = MovingAverage(step.model, decay) if decay else None
         self.optimizer = schedule.build_optimizer(self.step, self.step.taken)
         self.position = Position(chooses=self.settings.keep == "best")
