@@ -215,7 +215,7 @@ class Run:
                 each = value if isinstance(value, dict) else {"weight": value}
                 content["losses"] |= {f"{name}.{key}": given for key, given in each.items()}
         for section, values in asked.items():
-            for name, value in (values or dict.fromkeys(found[section] or {})).items():
+            for name, value in (dict.fromkeys(found[section] or {}) if values is None else values).items():
                 there = (found[section] or {}).get(name)
                 if f"{section}.{name}" not in may_differ and value not in ("auto", there):
                     reason = f"{section}.{name}={there}, but {value} is wanted"
