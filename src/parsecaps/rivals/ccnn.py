@@ -66,14 +66,22 @@ class CCNN(ConceptModel):
 
     @torch.no_grad()
     def start(self, labels: Tensor, concepts: Tensor) -> None:
-        """Let each class start from the concepts that are more usual in it than in the mean of the classes."""
-        own = (labels.unsqueeze(1) == torch.arange(self.num_classes)).double()  # (N, num_classes)
-        count = own.T @ (~concepts.isnan()).double()
-        shares = own.T @ concepts.double().nan_to_num() / count  # NaN where nothing is known
-        self.classes.weight.copy_(_START * (shares > shares.nanmean(0)))
+        self.classes.weight.copy_(_START * usual_concepts(labels, concepts, self.num_classes))
 
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
         self.refuse_reconstruction(reconstruct)
         maps, activation = self.concepts(self.backbone.last_map(image))
         logits, contributions = self.classes(activation)
         return Output(logits, contributions, presence=(RATE * activation).tanh(), concept_features=maps)
+
+
+def usual_concepts(labels: Tensor, concepts: Tensor, num_classes: int) -> Tensor:
+    """Which concepts are more usual in a class than in the mean of the classes: (num_classes, m), 1 or 0.
+
+    Shapes:
+        - labels: (N,), -1 = unknown; concepts: (N, m), NaN = unknown
+    """
+    own = (labels == torch.arange(num_classes, device=labels.device).unsqueeze(1)).double()  # (num_classes, N)
+    count = own @ (~concepts.isnan()).double()
+    shares = own @ concepts.double().nan_to_num() / count  # NaN where nothing is known
+    return (shares > shares.nanmean(0)).float()
