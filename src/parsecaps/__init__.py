@@ -10,18 +10,18 @@ The names are imported when they are first used, so `import parsecaps` is quick.
 """
 
 import os
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from parsecaps.compare import compare
     from parsecaps.config import Config, load_config
     from parsecaps.data.sources import open_data
-    from parsecaps.evaluate import evaluate
-    from parsecaps.explain.explainer import Explainer, load
+    from parsecaps.evaluation import compare, evaluate
+    from parsecaps.model import Model, load
     from parsecaps.models import ParseCaps, load_model
     from parsecaps.nn import record_couplings
-    from parsecaps.prediction.bundle import Bundle
     from parsecaps.report.case_page import save_page
     from parsecaps.run import Run
     from parsecaps.training.callbacks import Callbacks
@@ -33,10 +33,9 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime reads it once, as it i
 
 __version__ = "0.2.0"
 __all__ = [
-    "Bundle",
     "Callbacks",
     "Config",
-    "Explainer",
+    "Model",
     "ParseCaps",
     "Run",
     "compare",
@@ -53,17 +52,16 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Bundle": "prediction.bundle",
     "Callbacks": "training.callbacks",
     "Config": "config",
-    "Explainer": "explain.explainer",
+    "Model": "model",
     "ParseCaps": "models",
     "Run": "run",
-    "compare": "compare",
+    "compare": "evaluation",
     "cross_validate": "training.cross_validate",
-    "evaluate": "evaluate",
+    "evaluate": "evaluation",
     "fit": "training.train",
-    "load": "explain.explainer",
+    "load": "model",
     "load_config": "config",
     "load_model": "models",
     "open_data": "data.sources",
@@ -77,6 +75,17 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+class _Package(ModuleType):
+    """The package, in which `evaluate` and `compare` stay functions when the modules of these names are imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (isinstance(value, ModuleType) and name in _MODULES):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

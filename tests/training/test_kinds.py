@@ -3,13 +3,12 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from parsecaps.config import load_config
-from parsecaps.data.cases import Case
+from parsecaps.model import Model
 from parsecaps.models import find_model
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.training import Callbacks
-from parsecaps.training.build import usual_concepts
 from parsecaps.training.fit import train_run
 from tests.data.make import folder_of_pictures
 from tests.training.make import PHANTOM, skewed_manifest
@@ -19,17 +18,17 @@ from tests.training.make import PHANTOM, skewed_manifest
 def test_a_baseline_trains_with_concepts(kind: str, tmp_path: Path) -> None:
     config = load_config(None, [*PHANTOM, f"model.kind={kind}", "training.epochs=1", "model.head=bottleneck"])
     train_run(config, run_folder=tmp_path / "run")
-    bundle = Bundle.load(tmp_path / "run" / "bundle")
-    assert type(bundle.model).__name__ == kind
-    assert len(bundle.concepts) == bundle.model.num_concepts == 7
-    assert bundle.model.config["head"] == "bottleneck"
+    model = Model.load(tmp_path / "run" / "bundle")
+    assert type(model.network).__name__ == kind
+    assert len(model.concepts) == model.network.num_concepts == 7
+    assert model.network.config["head"] == "bottleneck"
 
 
 def test_images_without_concepts_are_not_reconstructed_by_a_model_that_cannot(tmp_path: Path) -> None:
     settings = [f"data.path={skewed_manifest(tmp_path)}", "model.kind=PlainCNN", "model.preset=tiny"]
     config = load_config(None, [*settings, "training.epochs=1", "data.test=0"])
     train_run(config, run_folder=tmp_path / "run")
-    assert Bundle.load(tmp_path / "run" / "bundle").concepts == ("veil", "streaks")
+    assert Model.load(tmp_path / "run" / "bundle").concepts == ("veil", "streaks")
 
 
 @pytest.mark.parametrize(
@@ -61,16 +60,15 @@ def test_a_concept_model_trains_with_its_own_losses(kind: str, settings: list[st
     for name in find_model(kind).losses:
         assert row[f"train_{name}"] > 0
         assert row[f"val_{name}"] > 0
-    assert Bundle.load(tmp_path / "run" / "bundle").model.num_concepts == 7
+    assert Model.load(tmp_path / "run" / "bundle").network.num_concepts == 7
 
 
 def test_classes_start_from_what_is_usual_in_them() -> None:
     nan = float("nan")
-    known = [(1.0, 0.0, nan), (1.0, 1.0, nan), (0.0, 1.0, nan), (1.0, nan, 1.0), (0.0, 0.0, 0.0)]
-    rows = zip((0, 0, 1, 1, -1), known, strict=True)
-    cases = [Case(Path("x"), label, "p", concepts=concepts) for label, concepts in rows]
+    known = torch.tensor([[1.0, 0, nan], [1, 1, nan], [0, 1, nan], [1, nan, 1], [0, 0, 0]])
     model = find_model("CCNN").from_preset("tiny", num_classes=3)
-    assert usual_concepts(cases, model).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
+    model.start(torch.tensor([0, 0, 1, 1, -1]), known)
+    assert (model.classes.weight > 0).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
 
 
 @pytest.mark.parametrize("kind", ["CBM", "CEM", "CCNN", "CoherentCNN"])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from parsecaps.config import TrainingSection, load_config
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.functional import class_loss
@@ -152,7 +153,7 @@ def test_the_average_follows_the_weights(tmp_path: Path) -> None:
     config = load_config(None, [*PHANTOM, "training.ema=0.9", "training.epochs=1"])
     run = train_run(config, run_folder=tmp_path / "run")
     assert np.isfinite([row["val_loss"] for row in run.history]).all()
-    last, kept = read_checkpoint(run.last_checkpoint), run.bundle.model.state_dict()
+    last, kept = read_checkpoint(run.last_checkpoint), run.model.network.state_dict()
     assert all(torch.equal(kept[key], last["average"]["weights"][key]) for key in kept)
     assert not torch.equal(kept[name], last["weights"][f"model.{name}"])
 
@@ -165,7 +166,7 @@ def test_sampling_balances_the_classes() -> None:
     weights = class_weights(labels, 2)
     assert weights == [20 / 32, 20 / 8]
     each = [weights[label] for label in labels]
-    batches = Batches(data, images, range(20), batch_size=10, shuffle=True, weights=each, seed=1)
+    batches = Batches(CaseSet(data, images, range(20)), batch_size=10, shuffle=True, weights=each, seed=1)
     drawn = torch.cat([b.label for epoch in range(60) for b in batches.epoch(epoch)])
     assert len(drawn) == 1200
     assert 0.45 < float(drawn.float().mean()) < 0.55

@@ -8,12 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.data.cache import PreparedImages, prepared_masks
+from parsecaps.data.cache import prepared_masks
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.attribution import Target
 from parsecaps.metrics import THRESHOLD
 from parsecaps.metrics.predictions import group_numbers
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.types import Output
 
 About = Literal["concepts", "classes"]
@@ -42,15 +43,15 @@ class CaseMasks:
         return None if self.lesion is None else self.lesion(rows)[:, None]
 
 
-def find_masks(data: DataSet, bundle: Bundle) -> CaseMasks:
+def find_masks(data: DataSet, model: Model) -> CaseMasks:
     """The masks that a data set has for a model.
 
     Where it is drawn, the pixels of each concept. Where a lesion or tumour is outlined, that is where the reasons for
     the diagnosis should be, and each concept that the case is known to have.
     """
-    size = bundle.preparation.size
+    size = model.preparation.size
     place = {name: j for j, name in enumerate(data.concepts)}
-    columns = [place.get(name) for name in bundle.concepts]
+    columns = [place.get(name) for name in model.concepts]
     drawn = data.concept_masks
     named = any(column is not None for column in columns)
 
@@ -59,7 +60,7 @@ def find_masks(data: DataSet, bundle: Bundle) -> CaseMasks:
         return _pick(drawn(rows, size), columns)
 
     def lesion(rows: Sequence[int]) -> np.ndarray:
-        return np.asarray(prepared_masks(data, bundle.preparation, rows) >= 0.5)
+        return np.asarray(prepared_masks(data, model.preparation, rows) >= 0.5)
 
     def within_lesion(rows: Sequence[int]) -> np.ndarray:
         has = np.array([[value == 1 for value in data.cases[row].concepts] for row in rows], dtype=bool)
@@ -72,45 +73,48 @@ def find_masks(data: DataSet, bundle: Bundle) -> CaseMasks:
     return CaseMasks()
 
 
-class Cases:
-    """Some cases of a data set as batches of images, each with what to explain in it.
+class AuditCases:
+    """Cases with a model, as batches of images, each with what to explain in it.
 
     That is the diagnosis, and the concepts that the case is known to have, or that the model sees where that is not
     known. `values` gives all that a model says of images at once; `column` finds a target in it.
     """
 
-    def __init__(self, bundle: Bundle, data: DataSet, prepared: PreparedImages, rows: Sequence[int]) -> None:
-        self.bundle, self.data, self.prepared, self.rows = bundle, data, prepared, list(rows)
-        self.model = bundle.model.eval()
-        self.values = model_values(self.model)
-        self.group = group_numbers([data.cases[row].patient for row in self.rows])
+    def __init__(self, model: Model, cases: CaseSet) -> None:
+        self.model, self.cases = model, cases
+        self.network = model.network.eval()
+        self.values = model_values(self.network)
+        self.group = group_numbers(cases.patients)
 
-    def first(self, count: int) -> "Cases":
+    def __len__(self) -> int:
+        return len(self.cases)
+
+    def first(self, count: int) -> "AuditCases":
         """The first few of the cases."""
-        return Cases(self.bundle, self.data, self.prepared, self.rows[:count])
+        return AuditCases(self.model, self.cases.subset(range(min(count, len(self)))))
 
     def batches(self) -> Iterator[tuple[range, Tensor]]:
         """The numbers of a few cases at a time, and their images (n, channels, size, size)."""
-        for start in range(0, len(self.rows), _BATCH):
-            batch = range(start, min(start + _BATCH, len(self.rows)))
-            levels = np.array(self.prepared.images[self.rows_of(batch)])
-            yield batch, torch.from_numpy(levels).float().div(255).to(self.bundle.device)
+        for start in range(0, len(self), _BATCH):
+            batch = range(start, min(start + _BATCH, len(self)))
+            levels = torch.from_numpy(self.cases.subset(batch).images)
+            yield batch, levels.float().div(255).to(self.model.device)
 
     def rows_of(self, batch: range) -> list[int]:
         """The rows of the data set that these cases are."""
-        return [self.rows[i] for i in batch]
+        return self.cases.subset(batch).rows
 
     def names(self, about: About) -> tuple[str, ...]:
         """Of the concepts or the classes."""
-        return self.bundle.concepts if about == "concepts" else self.bundle.classes
+        return self.model.concepts if about == "concepts" else self.model.classes
 
     def column(self, target: Target) -> int:
         """Where `values` has a target: the concepts come first, then the classes."""
-        return target.index + (len(self.bundle.concepts) if target.about == "classes" else 0)
+        return target.index + (len(self.model.concepts) if target.about == "classes" else 0)
 
     def targets(self, batch: range, values: Tensor) -> list[list[Target]]:
         """What to explain in each image, by what the model says of it (n, columns): concepts, then the diagnosis."""
-        count = len(self.bundle.concepts)
+        count = len(self.model.concepts)
         seen, diagnosis = (values[:, :count] > THRESHOLD).cpu().numpy(), values[:, count:].argmax(1).tolist()
         truth = self.truth(batch)
         wanted = np.where(np.isnan(truth), seen, truth == 1)
@@ -121,13 +125,7 @@ class Cases:
 
     def truth(self, batch: range) -> np.ndarray:
         """The concepts of the model, as the data know them: (n, m), NaN = unknown."""
-        place = {name: j for j, name in enumerate(self.data.concepts)}
-        truth = np.full((len(batch), len(self.bundle.concepts)), np.nan)
-        for i, row in enumerate(self.rows_of(batch)):
-            for j, name in enumerate(self.bundle.concepts):
-                if name in place:
-                    truth[i, j] = self.data.cases[row].concepts[place[name]]
-        return truth
+        return self.cases.subset(batch).concepts_named(self.model.concepts)
 
 
 def model_values(model: nn.Module) -> Values:

@@ -3,7 +3,6 @@
 Test-time interventions (Koh et al. 2020): accuracy as more and more concepts of an image are set to their truth.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -18,21 +17,18 @@ from parsecaps.audit.completeness import (
     leakage,
     permuted_concepts,
 )
-from parsecaps.data.cache import PreparedImages
-from parsecaps.data.cases import DataSet
-from parsecaps.explain.intervention import ConceptReasoning, Head, concept_reasoning, find_bottleneck, with_typical
+from parsecaps.data.case_set import CaseSet
+from parsecaps.explain.intervention import ConceptReasoning, concept_reasoning, with_typical
 from parsecaps.metrics import Score
 from parsecaps.metrics.bootstrap import interval, resampled_weights
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import score
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.prediction.predict import answer
-from parsecaps.rivals.concept_heads import EmbeddingBottleneck
 from parsecaps.types import Output
 
 Order = Literal["uncertain", "random"]
 
-_BATCH = 64  # images
 _READ = ("logits", "presence", "concept_weights")
 
 
@@ -67,10 +63,8 @@ class ConceptAudit:
 
 
 def audit_concepts(
-    bundle: Bundle,
-    data: DataSet,
-    prepared: PreparedImages,
-    rows: Sequence[int],
+    model: Model,
+    cases: CaseSet,
     predictions: Predictions,
     train: Predictions | None,
     *,
@@ -81,7 +75,7 @@ def audit_concepts(
 
     `train` are the predictions of its training cases, on which the measures that fit something fit it.
     """
-    if not bundle.concepts:
+    if not model.concepts:
         return None, ["the model has no concepts: nothing is said about them"]
     if predictions.presence is None or predictions.concepts is None:
         return None, ["the data do not know the model's concepts: whether they are right cannot be said"]
@@ -89,19 +83,18 @@ def audit_concepts(
     scores = score(predictions, resamples=resamples, seed=seed)
     labelled = int((predictions.label >= 0).sum())
     curves: list[InterventionCurve] = []
-    head = find_bottleneck(bundle.model)
-    if head is None:
+    if model.network.reasoning() is None:
         notes.append("the model does not decide by its concepts alone: corrections of them would change nothing")
     elif not labelled:
         notes.append("no label is known: the worth of corrections cannot be said")
     else:
-        reasoning = _reasoning(bundle, head, prepared, rows)
+        reasoning = _reasoning(model, cases)
         if train is not None and train.presence is not None and train.concepts is not None and len(train):
-            reasoning = with_typical(reasoning, head, train.presence, train.concepts)
+            reasoning = with_typical(reasoning, train.presence, train.concepts)
         curves = [
             intervention_curve(reasoning, predictions, each, resamples=resamples, seed=seed) for each in get_args(Order)
         ]
-    permuted = permuted_concepts(bundle, data, prepared, rows, seed=seed) if labelled > 1 else None
+    permuted = permuted_concepts(model, cases, seed=seed) if labelled > 1 else None
     leaked = complete = None
     if train is None or train.presence is None or not (train.label >= 0).any():
         notes.append("the training cases are not at hand: leakage, and what concepts explain, cannot be fitted")
@@ -168,13 +161,11 @@ def _right(
     return np.stack(steps, axis=1).astype(np.float64)
 
 
-def _reasoning(bundle: Bundle, head: Head, prepared: PreparedImages, rows: Sequence[int]) -> ConceptReasoning:
+def _reasoning(model: Model, cases: CaseSet) -> ConceptReasoning:
     """That of the model, or of each of these cases where each has its own."""
-    if not isinstance(head, EmbeddingBottleneck):
-        return concept_reasoning(bundle)
-    parts = []
-    for start in range(0, len(rows), _BATCH):
-        levels = np.array(prepared.images[list(rows[start : start + _BATCH])])
-        parts.append(answer(bundle, torch.from_numpy(levels).float().div(255)))
+    found = model.network.reasoning()
+    if found is None or not found.by_image:
+        return concept_reasoning(model)
+    parts = [answer(model, batch.image) for batch in cases.batches()]
     joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in _READ}
-    return concept_reasoning(bundle, output=Output(**joined))
+    return concept_reasoning(model, output=Output(**joined))

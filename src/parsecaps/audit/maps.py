@@ -6,9 +6,9 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from parsecaps.audit.cases import About, CaseMasks, Cases
+from parsecaps.audit.cases import About, AuditCases, CaseMasks
 from parsecaps.audit.faithfulness import (
     GRID,
     CurveMeasures,
@@ -25,6 +25,7 @@ from parsecaps.audit.faithfulness import (
 from parsecaps.audit.localisation import Localisation, MapMeasures, join, localise, measure_maps
 from parsecaps.audit.randomisation import Randomised, randomise_cascade, summarise_cascade
 from parsecaps.explain.attribution import Target, attribution_maps, has_routes
+from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.types import StageCallback, silent
 
 DIAGNOSIS = "diagnosis"
@@ -35,7 +36,7 @@ METHODS = {  # by the name that an audit gives it
     "occlusion": "occlusion",
 }
 
-MapMaker = Callable[[nn.Module, Tensor, Sequence[Target]], Tensor]  # as `attribution_maps`
+MapMaker = Callable[[PretrainedModel, Tensor, Sequence[Target]], Tensor]  # as `attribution_maps`
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class MapAudit:
     randomised: Randomised | None
 
 
-def map_makers(model: nn.Module) -> dict[str, MapMaker]:
+def map_makers(model: PretrainedModel) -> dict[str, MapMaker]:
     """The methods that an audit compares, by name; the routes first, where the model has any."""
     return {
         name: partial(attribution_maps, method=method)
@@ -57,7 +58,7 @@ def map_makers(model: nn.Module) -> dict[str, MapMaker]:
 
 
 def audit_maps(
-    cases: Cases,
+    cases: AuditCases,
     makers: Mapping[str, MapMaker],
     masks: CaseMasks,
     *,
@@ -72,13 +73,13 @@ def audit_maps(
     A map is made where a case has the target, or a mask of it. The first `sanity_cases` are explained again by networks
     made random.
     """
-    kinds: list[About] = ["concepts", "classes"] if cases.bundle.concepts else ["classes"]
+    kinds: list[About] = ["concepts", "classes"] if cases.model.concepts else ["classes"]
     located: dict[tuple[About, str], list[MapMeasures]] = {(about, name): [] for about in kinds for name in makers}
     curves: dict[str, list[CurveMeasures]] = {name: [] for name in makers}
     pairs: list[tuple[int, Target]] = []  # of a case and a target
     sanity = _Explained({name: [] for name in makers})
     generator = np.random.default_rng(seed)
-    progress("maps", 0, len(cases.rows))
+    progress("maps", 0, len(cases))
     for batch, image in cases.batches():
         targets = cases.targets(batch, cases.values(image))
         truth = {about: masks.of(about, cases.rows_of(batch)) for about in kinds}
@@ -101,9 +102,9 @@ def audit_maps(
         for name, *each in zip(makers, *(torch.split(curve, len(case)) for curve in found), strict=True):
             curves[name].append(curves_of_targets(Curves(*each), random, case, column))
         sanity.add(image, targets, {name: maps[case, column] for name, maps in made.items()}, sanity_cases)
-        progress("maps", batch.stop, len(cases.rows))
+        progress("maps", batch.stop, len(cases))
     randomised = randomise_cascade(
-        cases.model,
+        cases.network,
         {name: partial(sanity.maps_of, maker) for name, maker in makers.items()},
         {name: torch.cat(maps) for name, maps in sanity.maps.items()},
         seed=seed,
@@ -115,7 +116,7 @@ def audit_maps(
         own = [i for i, (_, target) in enumerate(pairs) if target.about == about]
         group = cases.group[[pairs[i][0] for i in own]]
         checked = [i for i in own if pairs[i][0] < sanity_cases]
-        names = [DIAGNOSIS] if about == "classes" else list(cases.bundle.concepts)
+        names = [DIAGNOSIS] if about == "classes" else list(cases.model.concepts)
         located_by = {name: located[about, name] for name in makers}
         audits[about] = {
             name: MapAudit(
@@ -144,19 +145,19 @@ class _Explained:
         for name, each in maps.items():
             self.maps[name].append(each[: sum(map(len, few))])
 
-    def maps_of(self, maker: MapMaker, model: nn.Module) -> Tensor:
+    def maps_of(self, maker: MapMaker, model: PretrainedModel) -> Tensor:
         """The same maps by another model."""
         return torch.cat([maker(model, *each)[0] for each in zip(self.image, self.targets, strict=True)])
 
 
-def dense_maps(cases: Cases, maker: MapMaker, image: Tensor, targets: Sequence[Sequence[Target]]) -> Tensor:
+def dense_maps(cases: AuditCases, maker: MapMaker, image: Tensor, targets: Sequence[Sequence[Target]]) -> Tensor:
     """The maps of each image's targets in their columns, 0 in all others: (n, columns, H, W)."""
-    columns = len(cases.bundle.concepts) + len(cases.bundle.classes)
+    columns = len(cases.model.concepts) + len(cases.model.classes)
     maps = image.new_zeros(len(image), columns, *image.shape[2:])
     for i, (single, asked) in enumerate(zip(torch.split(image, 1), targets, strict=True)):
         if asked:
             columns_of = [cases.column(target) for target in asked]
-            maps[i, columns_of] = maker(cases.model, single, asked)[0].detach().to(maps)
+            maps[i, columns_of] = maker(cases.network, single, asked)[0].detach().to(maps)
     return maps
 
 

@@ -10,19 +10,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.audit.cases import About, Cases, Values
+from parsecaps.audit.cases import About, AuditCases, Values
 from parsecaps.explain.attribution import Target
-from parsecaps.explain.trace import has_class_routes, has_tree
+from parsecaps.explain.trace import has_routes, has_tree
 from parsecaps.metrics import Score, means
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
-from parsecaps.nn.couplings import Coupling, Rule, record_couplings, replace_couplings
+from parsecaps.models.pretrained import PretrainedModel
+from parsecaps.nn.couplings import Coupling, Rule
 from parsecaps.nn.primary import InitialBlock, PrimaryCaps
+from parsecaps.nn.recorder import hooked, record_couplings, replace_couplings
 from parsecaps.types import ProgressCallback, silent
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -30,7 +32,7 @@ RANDOM_CUTS = 3
 _FORWARD = 64  # images in one forward pass
 
 # as `explain.attribution.route_relevance`: for each target and each cell (B, heads, parents, children)
-RouteRelevance = Callable[[nn.Module, Tensor, Sequence[Target]], list[list[Tensor]]]
+RouteRelevance = Callable[[PretrainedModel, Tensor, Sequence[Target]], list[list[Tensor]]]
 
 
 class CutMeasures(NamedTuple):
@@ -62,7 +64,7 @@ class RouteAblation:
 
 
 def audit_routes(
-    cases: Cases,
+    cases: AuditCases,
     relevance: RouteRelevance,
     *,
     resamples: int = 1000,
@@ -75,11 +77,11 @@ def audit_routes(
     }
     parts: dict[About, list[CutMeasures]] = {about: [] for about in generators}
     pairs: dict[About, list[int]] = {about: [] for about in generators}  # the case of each
-    progress(0, len(cases.rows))
+    progress(0, len(cases))
     for batch, image in cases.batches():
         targets = cases.targets(batch, cases.values(image))
-        cuts = RouteCuts(cases.model, cases.values, image)
-        brought = [relevance(cases.model, *each) for each in zip(torch.split(image, 1), targets, strict=True)]
+        cuts = RouteCuts(cases.network, cases.values, image)
+        brought = [relevance(cases.network, *each) for each in zip(torch.split(image, 1), targets, strict=True)]
         for about, generator in generators.items():
             asked = sorted(  # by target, then by case
                 (target.index, i, place)
@@ -93,7 +95,7 @@ def audit_routes(
                 column = [cases.column(Target(about, each)) for each in index]
                 parts[about].append(cuts.measure(case, column, of_pairs, generator))
                 pairs[about] += [batch[i] for i in case]
-        progress(batch.stop, len(cases.rows))
+        progress(batch.stop, len(cases))
     return {
         about: summarise_cuts(found, cases.group[pairs[about]], resamples=resamples, seed=seed)
         for about, found in parts.items()
@@ -101,10 +103,10 @@ def audit_routes(
     }
 
 
-def can_be_cut(model: nn.Module) -> bool:
+def can_be_cut(model: PretrainedModel) -> bool:
     """Whether the routes of a model are all known, and made by couplings that can be set to 0."""
     couplings = sum(isinstance(each, Coupling) for each in model.modules())
-    return has_tree(model) or (has_class_routes(model) and couplings == 1)
+    return has_tree(model) or (has_routes(model) and couplings == 1)
 
 
 class RouteCuts:
@@ -118,7 +120,9 @@ class RouteCuts:
     def __init__(self, model: nn.Module, values: Values, image: Tensor, *, shares: Sequence[float] = SHARES) -> None:
         self.model, self.values, self.image, self.shares = model, values, image, shares
         self.modules = [each for each in model.modules() if isinstance(each, Coupling) and each.between == "capsules"]
-        with record_couplings(model) as recorded, _outputs_of(model, PrimaryCaps) as primary:
+        primary: list[Tensor] = []
+        capsules = [each for each in model.modules() if isinstance(each, PrimaryCaps)]
+        with record_couplings(model) as recorded, hooked(capsules, lambda module, inputs, u: primary.append(u)):
             self.whole = values(image)  # (B, K)
         self.primary = primary[0] if primary else None
         self.couplings = [each.coupling for each in recorded if each.between == "capsules"]
@@ -230,19 +234,3 @@ def summarise_cuts(
 def _only(kept: dict[nn.Module, Tensor]) -> Rule:
     """The rule by which the cells do without some routes: true where a coupling is kept."""
     return lambda module, c: c * kept[module] if module in kept else c
-
-
-@contextmanager
-def _outputs_of(model: nn.Module, kind: type[nn.Module]) -> Iterator[list[Tensor]]:
-    """Collect what the modules of a kind give."""
-    outputs: list[Tensor] = []
-
-    def keep(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        outputs.append(output)
-
-    handles = [each.register_forward_hook(keep) for each in model.modules() if isinstance(each, kind)]
-    try:
-        yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -21,24 +21,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.data.batches import Batches
-from parsecaps.data.cache import PreparedImages
-from parsecaps.data.cases import DataSet
+from parsecaps.data.case_set import CaseSet
 from parsecaps.explain.strict_tree import STATISTICS_CASES, save_statistics, strict_statistics
 from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import make_private_folder, refuse_links, remove_files, write_binary
 from parsecaps.metrics.predictions import Predictions
+from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn.couplings import Coupling
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.nn.recorder import hooked
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.run import Run, run_of_bundle
+from parsecaps.run import Run
 from parsecaps.types import Output, ProgressCallback, silent
 
 MEMORY_FILE = "memory.npz"
 THUMBNAILS_FILE = "thumbnails.zip"
 _AGAIN = "make the memory of the run again"
 
+_PROTOTYPES = 4  # of each concept
 _CHUNK = 8192  # cases whose distances are computed at once
 SIDE = 96  # pixels; smaller images keep their size
 _QUALITY = 82
@@ -52,7 +52,7 @@ class CaseMemory:
 
     `predictions` always has a presence; its concepts are all unknown where the data have no concept labels. `model` is
     a digest of the weights, so that the cases of another model are not taken for its own. `temperature` is that of the
-    run's calibration, 1 without.
+    run's calibration, 1 without; `folder` is where it was loaded from, with pictures of the cases.
 
     Shapes:
         - capsules: (N, m, d_c) float16, the concept capsules: a case's place in concept space; d_c is 0 where there are
@@ -65,6 +65,7 @@ class CaseMemory:
     global_capsule: np.ndarray
     model: str
     temperature: float = 1.0
+    folder: Path | None = None
 
     def __len__(self) -> int:
         return len(self.predictions)
@@ -91,6 +92,22 @@ class CaseMemory:
         """Calibrated, of each class: (N, K)."""
         return self.predictions.probabilities(self.temperature)
 
+    @cached_property
+    def prototypes(self) -> list[tuple["Prototype", ...]]:
+        """Of each concept, the cases that show it most."""
+        return [tuple(prototypes(self, j, _PROTOTYPES)) for j in range(self.presence.shape[1])]
+
+    @cached_property
+    def prototype_pictures(self) -> dict[int, bytes]:
+        """JPEG files of the prototypes, by row."""
+        return self.pictures([each.case.row for group in self.prototypes for each in group])
+
+    def pictures(self, rows: Sequence[int]) -> dict[int, bytes]:
+        """JPEG files of cases, by row; none where they were not kept."""
+        if self.folder is None or not (self.folder / THUMBNAILS_FILE).is_file():
+            return {}
+        return dict(zip(rows, read_thumbnails(self.folder / THUMBNAILS_FILE, rows), strict=True))
+
     def save(self, folder: str | Path) -> None:
         """Write `memory.npz` into a folder: arrays, and the names as JSON in bytes; nothing needs pickle."""
         path = Path(folder) / MEMORY_FILE
@@ -108,8 +125,8 @@ class CaseMemory:
             )
 
     @classmethod
-    def load(cls, folder: str | Path, bundle: Bundle) -> "CaseMemory":
-        """Read what `save` wrote of this bundle, which gives the names of classes and concepts."""
+    def load(cls, folder: str | Path, model: Model) -> "CaseMemory":
+        """Read what `save` wrote of this model, which gives the names of classes and concepts."""
         path = Path(folder) / MEMORY_FILE
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing, so no known cases can be shown; {_AGAIN}")
@@ -125,29 +142,27 @@ class CaseMemory:
                 **arrays,
                 name=[str(name) for name in names["name"]],
                 patient=[str(patient) for patient in names["patient"]],
-                classes=bundle.classes,
-                concept_names=bundle.concepts,
+                classes=model.classes,
+                concept_names=model.concepts,
             )
-            model = str(names["model"])
+            digest = str(names["model"])
         except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a memory of this model's cases ({error}); {_AGAIN}") from None
-        if model != weights_digest(bundle.model):
+        if digest != weights_digest(model.network):
             raise ValueError(f"{path} is the memory of another model than the one beside it; {_AGAIN}")
-        return cls(predictions, capsules, global_capsule, model, bundle.calibration.temperature)
+        return cls(predictions, capsules, global_capsule, digest, model.calibration.temperature, Path(folder))
 
 
 def remember(
-    bundle: Bundle,
-    data: DataSet,
-    prepared: PreparedImages,
-    rows: Sequence[int],
+    model: Model,
+    cases: CaseSet,
     *,
     batch_size: int = 64,
     progress: ProgressCallback = silent,
 ) -> CaseMemory:
-    """Look at these cases of a data set, whose images were prepared as the bundle says."""
-    if not len(rows):
-        raise ValueError(f"{data.root} has no cases to remember; give at least one")
+    """Look at these cases, whose images were prepared as the bundle says."""
+    if not len(cases):
+        raise ValueError(f"{cases.data.root} has no cases to remember; give at least one")
     capsules: list[np.ndarray] = []
     presence: list[np.ndarray] = []
     global_capsule: list[np.ndarray] = []
@@ -160,33 +175,13 @@ def remember(
         presence.append(_array(present.clamp(max=1)))  # a length of 1, rounded up
         global_capsule.append(_array(torch.zeros_like(present) if whole is None else whole[:, 0]))
 
-    handle = bundle.model.register_forward_hook(note)
-    try:
-        predictions = predict_cases(bundle, data, prepared, rows, batch_size=batch_size, progress=progress)
-    finally:
-        handle.remove()
+    with hooked([model.network], note):
+        predictions = predict_cases(model, cases, batch_size=batch_size, progress=progress)
     seen = np.concatenate(presence)
     truth = np.full(seen.shape, np.nan) if predictions.concepts is None else predictions.concepts
-    predictions = replace(predictions, presence=seen, concepts=truth, concept_names=bundle.concepts)
-    digest = weights_digest(bundle.model)
+    predictions = replace(predictions, presence=seen, concepts=truth, concept_names=model.concepts)
+    digest = weights_digest(model.network)
     return CaseMemory(predictions, np.concatenate(capsules), np.concatenate(global_capsule), digest)
-
-
-class TrainingCases(NamedTuple):
-    """The cases that a run has learned from: rows of its data set, prepared as its bundle says."""
-
-    bundle: Bundle
-    data: DataSet
-    prepared: PreparedImages
-    rows: list[int]
-
-
-def training_cases(folder: str | Path, device: str = "cpu") -> TrainingCases:
-    """Those of a finished run whose images can be read, in the order of the data set."""
-    run = Run(folder, device=device)
-    data, bundle = run.data, run.bundle
-    good = set(run.prepared.good)
-    return TrainingCases(bundle, data, run.prepared, [row for row in run.rows("train") if row in good])
 
 
 def remember_run(
@@ -201,32 +196,26 @@ def remember_run(
     With a `limit`, so many of them, spread over all. A model that routes also gets the batch statistics of its strict
     tree, from some of these cases, into its bundle; what version 0.1 had put there of the cases goes.
     """
-    run = run if isinstance(run, Run) else Run(run)
+    run = Run(run.folder if isinstance(run, Run) else run, device=device)
     refuse_links(run.folder)
-    cases = training_cases(run.folder, device)
-    if limit is not None and len(cases.rows) > limit:
-        spread = np.linspace(0, len(cases.rows) - 1, limit).round().astype(int)
-        cases = cases._replace(rows=[cases.rows[i] for i in spread])
-    model, rows = cases.bundle.model, cases.rows
-    memory = remember(*cases, progress=progress)
+    model, cases = run.model, run.cases("train")
+    if limit is not None:
+        cases = cases.spread(limit)
+    memory = remember(model, cases, progress=progress)
     make_private_folder(run.known_cases_folder)
-    write_thumbnails(run.known_cases_folder / THUMBNAILS_FILE, cases.prepared.images, rows)
+    write_thumbnails(run.known_cases_folder / THUMBNAILS_FILE, cases.prepared.images, cases.rows)
     memory.save(run.known_cases_folder)
     remove_files(run.bundle_folder, f"{re.escape(MEMORY_FILE)}|{re.escape(THUMBNAILS_FILE)}")
-    if any(isinstance(module, Coupling) for module in model.modules()):
-        some = np.linspace(0, len(rows) - 1, min(STATISTICS_CASES, len(rows))).round().astype(int)
-        batches = Batches(cases.data, cases.prepared, [rows[i] for i in some], batch_size=64).epoch(0)
-        images = (each.image.to(cases.bundle.device) for each in batches)
-        save_statistics(run.bundle_folder, strict_statistics(model, images), memory.model)
-    return replace(memory, temperature=cases.bundle.calibration.temperature)
+    if any(isinstance(module, Coupling) for module in model.network.modules()):
+        images = (batch.image.to(model.device) for batch in cases.spread(STATISTICS_CASES).batches())
+        save_statistics(run.bundle_folder, strict_statistics(model.network, images), memory.model)
+    return replace(memory, temperature=model.calibration.temperature)
 
 
-def find_known_cases(bundle: str | Path | None) -> Path | None:
-    """Where the known cases of the model in this folder are: in its run, or beside it where 0.1 kept them."""
-    if bundle is None:
-        return None
-    run = run_of_bundle(bundle)
-    places = [*([] if run is None else [run.known_cases_folder]), Path(bundle)]
+def find_known_cases(model: Model) -> Path | None:
+    """Where the known cases of a model are: in its run, or beside it where 0.1 kept them."""
+    places = [] if model.run is None else [model.run.known_cases_folder]
+    places += [] if model.folder is None else [model.folder]
     return next((place for place in places if (place / MEMORY_FILE).is_file()), None)
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parsecaps.data.batches import Batches
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.run import Run, run_of_bundle
+from parsecaps.data.case_set import CaseSet
+from parsecaps.model import Model
 
 _BATCH = 16
 
@@ -31,34 +30,32 @@ class ExportOptions:
 class ExportSource:
     """A model to export, with the validation cases to check the export on.
 
-    `run` is where the cases come from, None for a model without one. `checked_on` says in words what the check saw.
+    `cases` are None for a model without any. `checked_on` says in words what the check saw.
     """
 
-    bundle: Bundle
-    run: Run | None
-    rows: tuple[int, ...]
+    model: Model
+    cases: CaseSet | None
     checked_on: str
 
     @classmethod
     def open(cls, folder: str | Path) -> "ExportSource":
         """The model of a run or of a saved model's folder, on the CPU; validation cases that are there are used."""
-        bundle = Bundle.load(folder)
-        run = None if bundle.folder is None else run_of_bundle(bundle.folder)
+        model = Model.load(folder, "cpu")
+        run = model.run
         if run is None:
-            return cls(bundle, None, (), "drawn images alone: the model has no run with validation cases")
+            return cls(model, None, "drawn images alone: the model has no run with validation cases")
         try:
-            good = set(run.prepared.good)
-            rows = tuple(row for row in run.rows("val") if row in good)
+            cases = run.cases("val")
         except (OSError, ValueError) as error:
-            return cls(bundle, None, (), f"drawn images alone: the validation cases cannot be read ({error})")
-        if not rows:
-            return cls(bundle, None, (), "drawn images alone: the run has no validation cases")
-        return cls(bundle, run, rows, f"{len(rows):,} validation cases and drawn images")
+            return cls(model, None, f"drawn images alone: the validation cases cannot be read ({error})")
+        if not len(cases):
+            return cls(model, None, "drawn images alone: the run has no validation cases")
+        return cls(model, cases, f"{len(cases):,} validation cases and drawn images")
 
     def validation(self) -> Iterator[Tensor]:
         """The prepared validation cases, some at a time: (B, channels, size, size); none without a run."""
-        if self.run is not None:
-            for batch in Batches(self.run.data, self.run.prepared, self.rows, batch_size=_BATCH).epoch(0):
+        if self.cases is not None:
+            for batch in self.cases.batches(_BATCH):
                 yield batch.image
 
     def drawn(self) -> Tensor:
@@ -67,7 +64,7 @@ class ExportSource:
         Shapes:
             - output: (6, channels, size, size) in [0, 1]
         """
-        preparation = self.bundle.preparation
+        preparation = self.model.preparation
         shape = (preparation.channels, preparation.size, preparation.size)
         noise = np.random.default_rng(0)
         coarse = torch.from_numpy(noise.random((2, preparation.channels, 6, 6), dtype=np.float32))

@@ -8,6 +8,7 @@ import numpy as np
 
 from parsecaps.config import Config, load_config
 from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.sources import open_data
 from parsecaps.data.sources.mnist import CLASSES, image_file, read_idx, read_labels
@@ -15,7 +16,7 @@ from parsecaps.metrics import score
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.paper.needs import AFFNIST, MNIST, Cases, find, share_cases
 from parsecaps.paper.plan import Column, Load, Measured, Request, Scale
-from parsecaps.paper.protocol import BOTH, PREDICTIONS, Protocol, keep_training, predict_rows
+from parsecaps.paper.protocol import BOTH, PREDICTIONS, Protocol, keep_training
 from parsecaps.paper.table import TWO_OPTIMIZERS, Table, Work
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.report.reproduced import Measure, Section
@@ -104,7 +105,7 @@ class AffNIST(Table):
         """Both accuracies; the answers to the changed digits are kept for paired tests."""
         most = self.protocol.scale(request).test
         if not cases.beside:
-            changed = predict_rows(run, cases.tested)
+            changed = predict_cases(run.model, CaseSet(run.data, run.prepared, cases.tested))
         else:
             data = open_data(cases.beside)
             rows = [i for i, case in enumerate(data.cases) if case.split in (None, "test")]
@@ -121,7 +122,7 @@ def _tested(cases: Cases) -> str:
 
 
 def _predict(run: Run, data: DataSet) -> Predictions:
-    return predict_cases(run.bundle, data, prepare_all(data, run.bundle.preparation), range(len(data)))
+    return predict_cases(run.model, CaseSet(data, prepare_all(data, run.model.preparation)))
 
 
 def canvas_digits(folder: Path) -> DataSet:

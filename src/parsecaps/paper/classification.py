@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from parsecaps.audit.redundancy import NUM_BINS, capsule_similarity
+from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import means
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.metrics.predictions import group_numbers
@@ -139,17 +139,17 @@ class Redundancy(Table):
 
     def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
         """The histograms of the primary layer and of the last one below the heads, and their means over patients."""
-        rows = [cases.tested[i] for i in np.unique(np.linspace(0, len(cases.tested) - 1, _IMAGES).astype(int))]
+        tested = CaseSet(run.data, run.prepared, cases.tested)
+        tested = tested.subset(np.unique(np.linspace(0, len(tested) - 1, _IMAGES).astype(int)))
         by_layer: dict[str, list[tuple[float, list[float]]]] = {}
         shapes: dict[str, tuple[int, int]] = {}
-        for row in rows:  # one by one, so that means can be over patients
-            image = torch.from_numpy(np.array(run.prepared.images[[row]])).float() / 255
-            for layer in capsule_similarity(run.bundle.model, [image]):
+        for batch in tested.batches(1):  # one by one, so that means can be over patients
+            for layer in capsule_similarity(run.model.network, [batch.image]):
                 if not layer.layer.startswith(_HEADS):
                     mean = np.nan if layer.mean is None else layer.mean
                     by_layer.setdefault(layer.layer, []).append((mean, layer.share))
                     shapes[layer.layer] = layer.capsules, layer.dim
-        group = group_numbers([run.data.cases[row].patient for row in rows])
+        group = group_numbers(tested.patients)
         names = list(by_layer)
 
         def overall(name: str) -> Mapping[str, object]:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from parsecaps.audit.cases import Cases as AuditCases
-from parsecaps.audit.cases import find_masks
+from parsecaps.audit.cases import AuditCases, find_masks
 from parsecaps.audit.localisation import join, localise, measure_maps
 from parsecaps.audit.maps import dense_maps
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.attribution import Target, attribution_maps, has_routes
 from parsecaps.files.untrusted import read_arrays
@@ -88,11 +88,11 @@ class Concepts(Table):
     def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
         """Localisation of the concept maps over some test cases, and the first of them to look at."""
         kept = keep_scores(run, cases.tested)
-        bundle, order = run.bundle, np.random.default_rng(0).permutation(len(cases.tested))
-        masks = find_masks(run.data, bundle)
+        model, order = run.model, np.random.default_rng(0).permutation(len(cases.tested))
+        masks = find_masks(run.data, model)
         rows = [cases.tested[i] for i in order][: _MAPPED[request.budget]]
-        some = AuditCases(bundle, run.data, run.prepared, rows)
-        method = "routes" if has_routes(bundle.model) else "grad-cam"
+        some = AuditCases(model, CaseSet(run.data, run.prepared, rows))
+        method = "routes" if has_routes(model.network) else "grad-cam"
         maker = partial(attribution_maps, method=method)
         measured, shown = [], list[dict[str, Any]]()
         for batch, image in some.batches():
@@ -105,10 +105,10 @@ class Concepts(Table):
                 if targets and len(shown) < SHOWN:
                     j = targets[len(shown) % len(targets)].index  # another concept each time, the same for all networks
                     shown.append({"image": image[i], "mask": truth[i, j], "heat": maps[i, j], "concept": j})
-        found = localise(join(measured), some.group, list(bundle.concepts))
+        found = localise(join(measured), some.group, list(model.concepts))
         _save(run.folder / _PICTURES, shown)
         located = {key: vars(getattr(found, key)) for key in _LOCATED}
-        return {**kept, **located, "method": method, "mapped": len(some.rows)}
+        return {**kept, **located, "method": method, "mapped": len(some)}
 
 
 def _save(path: Path, shown: Sequence[Mapping[str, Any]]) -> None:

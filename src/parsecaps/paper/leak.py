@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from parsecaps.config import Config
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.split_file import Division
 from parsecaps.data.splits import hold_out
@@ -19,7 +20,7 @@ from parsecaps.metrics.predictions import Predictions, group_numbers
 from parsecaps.paper.classification import COLUMNS
 from parsecaps.paper.needs import CEMRI, Cases, choose_data, share_cases, thin
 from parsecaps.paper.plan import Cell, Column, Load, Log, Measured, Request, Scale
-from parsecaps.paper.protocol import PREDICTIONS, Protocol, keep_scores, readable
+from parsecaps.paper.protocol import PREDICTIONS, Protocol, keep_scores
 from parsecaps.paper.table import EQUAL, Table, Work, in_points
 from parsecaps.report.reproduced import Measure, Row, Section
 from parsecaps.run import Run
@@ -111,12 +112,12 @@ class Leak(Table):
     def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
         """The scores on all tested rows, and apart on those that were trained on, whose patient was, and the rest."""
         kept = dict(keep_scores(run, cases.tested))
-        trained, tested = set(run.rows("train")), readable(run, cases.tested)
+        tested, trained = CaseSet(run.data, run.prepared, cases.tested), set(run.rows("train"))
         patients = {run.data.cases[row].patient for row in trained}
         answers = Predictions.load(run.folder / PREDICTIONS)
         right = (answers.logits.argmax(1) == answers.label).astype(float)
-        seen = np.array([row in trained for row in tested])
-        known = np.array([run.data.cases[row].patient in patients for row in tested])
+        seen = np.array([row in trained for row in tested.rows])
+        known = np.array([patient in patients for patient in tested.patients])
         for key, mask in (("seen", seen), ("patient_seen", known & ~seen), ("unseen", ~known)):
             [found] = means(np.where(mask, right, np.nan)[:, None], answers.groups(), resamples=1000, seed=0).scores()
             kept[key] = vars(found)

@@ -12,9 +12,9 @@ from typing import Any
 from filelock import FileLock
 
 from parsecaps.config import Config, load_config, shipped_configs
+from parsecaps.data.case_set import CaseSet
 from parsecaps.files.writing import make_private_folder, write_text
 from parsecaps.metrics import score
-from parsecaps.metrics.predictions import Predictions
 from parsecaps.models import find_model
 from parsecaps.models.summary import count_parameters
 from parsecaps.paper.needs import Cases, Need
@@ -256,28 +256,18 @@ def _measure_best(
 
 def validate(rows: Sequence[int], run: Run) -> float:
     """The log loss of a run on the validation rows, at its own temperature; 0 without any."""
-    if not readable(run, rows):
+    cases = CaseSet(run.data, run.prepared, rows)
+    if not len(cases):
         return 0.0
-    scores = score(predict_rows(run, rows), temperature=run.bundle.calibration.temperature, resamples=0)
+    scores = score(predict_cases(run.model, cases), temperature=run.model.calibration.temperature, resamples=0)
     return scores["nll"].value or 0.0
 
 
 def keep_scores(run: Run, rows: Sequence[int]) -> Measured:
     """Score a run on these cases, and keep its answers for paired tests."""
-    predictions = predict_rows(run, rows)
+    predictions = predict_cases(run.model, CaseSet(run.data, run.prepared, rows))
     predictions.save(run.folder / PREDICTIONS)
     return {"scores": score(predictions).as_dict(), **keep_training(run)}
-
-
-def readable(run: Run, rows: Sequence[int]) -> list[int]:
-    """The rows of a run's data whose images could be read."""
-    good = set(run.prepared.good)
-    return [row for row in rows if row in good]
-
-
-def predict_rows(run: Run, rows: Sequence[int]) -> Predictions:
-    """What a run says of those of its cases that can be read."""
-    return predict_cases(run.bundle, run.data, run.prepared, readable(run, rows))
 
 
 def keep_training(run: Run) -> Measured:
@@ -286,7 +276,7 @@ def keep_training(run: Run) -> Measured:
     training = config.training
     losses = next((c.removeprefix("losses: ") for c in about["choices"] if c.startswith("losses: ")), "")
     trained = {
-        "parameters": str(count_parameters(run.bundle.model)),
+        "parameters": str(count_parameters(run.model.network)),
         "image size": f"{config.model.image_size} px",
         "epochs": f"{about['epochs']}, {training.keep} kept",
         "losses": losses.partition(" (")[0],

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.discover import discover_run
-from parsecaps.explain.case_memory import training_cases
 from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import write_binary
 from parsecaps.metrics import means
@@ -23,7 +23,7 @@ from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.models.summary import count_parameters
 from parsecaps.paper.needs import CEMRI, Cases
 from parsecaps.paper.plan import Cell, Column, Log, Measured, Request, Scale
-from parsecaps.paper.protocol import Protocol, keep_scores, readable
+from parsecaps.paper.protocol import Protocol, keep_scores
 from parsecaps.paper.table import EQUAL, Table, Work
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.report.reproduced_grids import Panel, draw_panels
@@ -142,11 +142,11 @@ def _figures(concept: Mapping[str, Any]) -> dict[str, Figure]:
 def _look(folders: Sequence[Path], run: Run) -> Measured:
     """The concepts of the first network by its training cases, and how far the others found them."""
     found = discover_run(folders[0], folders[1:])
-    cases = training_cases(folders[0])
+    cases = Run(folders[0]).cases("train")
     images, heat, number = [], [], []
     for concept in found.concepts:
         rows = [each.case.row for each in concept.prototypes][:SHOWN]
-        images += [cases.prepared.images[cases.rows[row]] for row in rows]
+        images += list(cases.subset(rows).images)
         heat += list(found.maps(rows, concept.index))
         number += [concept.index] * len(rows)
     with write_binary(run.folder / _PROTOTYPES, private=True) as file:
@@ -197,29 +197,28 @@ class Reconstruction(Table):
 
     def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
         """Scores, and the squared error of the decoder's pictures where there is a decoder."""
-        kept, model = keep_scores(run, cases.tested), run.bundle.model
+        kept, model = keep_scores(run, cases.tested), run.model.network
         parameters = sum(count_parameters(model))
         if getattr(model, "decoder", None) is None:
             return {**kept, "parameters": parameters, "error": None}
-        rows = readable(run, cases.tested)
+        tested = CaseSet(run.data, run.prepared, cases.tested)
         errors = []
-        for start in range(0, len(rows), 32):
-            batch, drawn = _draw(model, np.array(run.prepared.images[rows[start : start + 32]]))
-            errors.append((drawn - batch).square().mean((1, 2, 3)).double().numpy())
-        group = group_numbers([run.data.cases[row].patient for row in rows])
+        for batch in tested.batches(32):
+            drawn = _draw(model, batch.image)
+            errors.append((drawn - batch.image).square().mean((1, 2, 3)).double().numpy())
+        group = group_numbers(tested.patients)
         [error] = means(np.concatenate(errors)[:, None], group, bounds=POSITIVE, resamples=1000, seed=0).scores()
-        spread = np.unique(np.linspace(0, len(rows) - 1, _DRAWN).astype(int))
-        image = np.array(run.prepared.images[[rows[i] for i in spread]])
-        pictures = _draw(model, image)[1].clamp(0, 1).mul(255).round().byte().numpy()
+        shown = tested.subset(np.unique(np.linspace(0, len(tested) - 1, _DRAWN).astype(int)))
+        [batch] = shown.batches(_DRAWN)
+        pictures = _draw(model, batch.image).clamp(0, 1).mul(255).round().byte().numpy()
         with write_binary(run.folder / _PICTURES, private=True) as file:
-            np.savez_compressed(file, image=image, drawn=pictures)
+            np.savez_compressed(file, image=shown.images, drawn=pictures)
         return {**kept, "parameters": parameters, "error": vars(error)}
 
 
 @torch.inference_mode()
-def _draw(model: PretrainedModel, images: np.ndarray) -> tuple[Tensor, Tensor]:
-    """Images (B, C, H, W) uint8 in [0, 1], and what the decoder draws of them."""
-    batch = torch.from_numpy(images).float() / 255
-    drawn = model(batch, reconstruct=True).reconstruction
+def _draw(model: PretrainedModel, images: Tensor) -> Tensor:
+    """What the decoder draws of images (B, C, H, W) in [0, 1]."""
+    drawn: Tensor | None = model(images, reconstruct=True).reconstruction
     assert drawn is not None
-    return batch, drawn
+    return drawn
