@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from parsecaps.data.decoding import decode_image
 from parsecaps.data.preparation import Preparation
+from parsecaps.data.reading import decode_image
 from parsecaps.explain.explainer import Explainer, load
 from parsecaps.export import export_model
 from parsecaps.models import PlainCNN

@@ -15,7 +15,6 @@ from parsecaps.data.raw_image import RawImage
 from parsecaps.data.reading import look_into, read_image
 from parsecaps.data.sources import SOURCES, open_data
 from parsecaps.data.sources.folder import is_image
-from parsecaps.data.split_file import relative_name
 from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
 from parsecaps.prediction.files import ImageFile, find_files
@@ -135,7 +134,7 @@ def _explain(explainer: Explainer, found: ImageFile | _DataCase, settings: Expla
     height, width = raw.pixels.shape[:2]
     return explainer.explain(
         explainer.bundle.preparation.prepare(raw),
-        name=relative_name(data, case) if found.frame is None else f"{relative_name(data, case)}#{found.frame}",
+        name=data.name_of(case) if found.frame is None else f"{data.name_of(case)}#{found.frame}",
         **wanted,
         truth=label if label in explainer.bundle.classes else None,
         concept_truth={

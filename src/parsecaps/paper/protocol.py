@@ -12,9 +12,8 @@ from filelock import FileLock
 
 from parsecaps.config import Config
 from parsecaps.data.cases import DataSet, Split
-from parsecaps.data.joint import absolute
-from parsecaps.data.split_file import Division, write_split
-from parsecaps.data.splits import divide, rows_of
+from parsecaps.data.sources import absolute
+from parsecaps.data.splits import Division, divide, rows_of, write_split
 from parsecaps.files.writing import make_private_folder, plain_name, write_text
 from parsecaps.models import all_models, find_model
 from parsecaps.paper.plan import Column, Scale, nearest
