@@ -13,6 +13,7 @@ from parsecaps.nn.decoder import Decoder
 from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
 from parsecaps.nn.normalisation import capsule_norm
 from parsecaps.nn.primary import InitialBlock, PrimaryCaps
+from parsecaps.nn.routes import RouteTree, record_chain
 from parsecaps.nn.routing import RoutingConfig
 from parsecaps.types import Output
 
@@ -84,6 +85,7 @@ class ParseCaps(PretrainedModel):
 
     presets = PRESETS
     has_capsules = True
+    route_form = "tree"
     stride: ClassVar[int] = 2  # of the first cell of each block
 
     def __init__(
@@ -172,6 +174,21 @@ class ParseCaps(PretrainedModel):
             if config.get(name, value) != value:
                 raise ValueError(f"{name}={config[name]} is no setting any more; register a routing of your own")
         return super().from_config({name: value for name, value in config.items() if name not in _FORMER_SETTINGS})
+
+    def routes(self, image: Tensor) -> RouteTree:
+        cells = [cell for block in self.blocks for cell in block.children()]
+        output, (initial, _, *recorded, _) = record_chain(self, image, [self.initial, self.primary, *cells, self.norm])
+        return RouteTree(
+            output=output,
+            image=initial.given,
+            initial=self.initial,
+            primary_caps=self.primary,
+            cells=tuple(recorded),
+            norm=self.norm,
+            concepts=self.concepts,
+            classes=self.classes,
+            reasoning=self.reasoning(output),
+        )
 
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
         u = self._top_capsules(image)
