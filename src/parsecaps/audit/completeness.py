@@ -32,9 +32,9 @@ from parsecaps.metrics import THRESHOLD, Difference, Weighted, compare
 from parsecaps.metrics.calibration import nll
 from parsecaps.metrics.classification import Classification
 from parsecaps.metrics.predictions import Predictions
+from parsecaps.model import Model
 from parsecaps.nn.heads import ConceptReadout
 from parsecaps.nn.recorder import hooked
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 
 
@@ -71,18 +71,18 @@ class Completeness:
     n: int
 
 
-def permuted_concepts(bundle: Bundle, cases: CaseSet, *, batch_size: int = 64, seed: int = 0) -> PermutedConcepts:
+def permuted_concepts(model: Model, cases: CaseSet, *, batch_size: int = 64, seed: int = 0) -> PermutedConcepts:
     """Run the model on labelled cases with their own concepts, and again with those of the next in a random order."""
-    layers = [module for module in bundle.model.modules() if isinstance(module, ConceptReadout)]
+    layers = [module for module in model.network.modules() if isinstance(module, ConceptReadout)]
     if not layers:
-        raise ValueError(f"{type(bundle.model).__name__} has no concepts to permute; give a model with concepts")
+        raise ValueError(f"{type(model.network).__name__} has no concepts to permute; give a model with concepts")
     labelled = np.flatnonzero(cases.labels >= 0)
     if len(labelled) < 2:
         raise ValueError(f"{len(labelled)} labelled case cannot exchange concepts; give at least 2")
     order = cases.subset(labelled[np.random.default_rng(seed).permutation(len(labelled))])
     while len(order) % batch_size == 1:  # a case alone in the last batch would get its own concepts
         batch_size += 1
-    own = predict_cases(bundle, order, batch_size=batch_size)
+    own = predict_cases(model, order, batch_size=batch_size)
 
     def exchange(module: nn.Module, inputs: Any, output: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
         if isinstance(output, Tensor):  # presences alone
@@ -90,7 +90,7 @@ def permuted_concepts(bundle: Bundle, cases: CaseSet, *, batch_size: int = 64, s
         return tuple(torch.roll(part, 1, 0) for part in output)
 
     with hooked(layers, exchange):
-        others = predict_cases(bundle, order, batch_size=batch_size)
+        others = predict_cases(model, order, batch_size=batch_size)
     named = own.logits.argmax(1)
     accuracy, shuffled = (float((each.logits.argmax(1) == own.label).mean()) for each in (own, others))
     classes = np.arange(len(own.classes))

@@ -23,7 +23,7 @@ from parsecaps.metrics import Score
 from parsecaps.metrics.bootstrap import interval, resampled_weights
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import score
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.prediction.predict import answer
 from parsecaps.types import Output
 
@@ -63,7 +63,7 @@ class ConceptAudit:
 
 
 def audit_concepts(
-    bundle: Bundle,
+    model: Model,
     cases: CaseSet,
     predictions: Predictions,
     train: Predictions | None,
@@ -75,7 +75,7 @@ def audit_concepts(
 
     `train` are the predictions of its training cases, on which the measures that fit something fit it.
     """
-    if not bundle.concepts:
+    if not model.concepts:
         return None, ["the model has no concepts: nothing is said about them"]
     if predictions.presence is None or predictions.concepts is None:
         return None, ["the data do not know the model's concepts: whether they are right cannot be said"]
@@ -83,18 +83,18 @@ def audit_concepts(
     scores = score(predictions, resamples=resamples, seed=seed)
     labelled = int((predictions.label >= 0).sum())
     curves: list[InterventionCurve] = []
-    if bundle.model.reasoning() is None:
+    if model.network.reasoning() is None:
         notes.append("the model does not decide by its concepts alone: corrections of them would change nothing")
     elif not labelled:
         notes.append("no label is known: the worth of corrections cannot be said")
     else:
-        reasoning = _reasoning(bundle, cases)
+        reasoning = _reasoning(model, cases)
         if train is not None and train.presence is not None and train.concepts is not None and len(train):
             reasoning = with_typical(reasoning, train.presence, train.concepts)
         curves = [
             intervention_curve(reasoning, predictions, each, resamples=resamples, seed=seed) for each in get_args(Order)
         ]
-    permuted = permuted_concepts(bundle, cases, seed=seed) if labelled > 1 else None
+    permuted = permuted_concepts(model, cases, seed=seed) if labelled > 1 else None
     leaked = complete = None
     if train is None or train.presence is None or not (train.label >= 0).any():
         notes.append("the training cases are not at hand: leakage, and what concepts explain, cannot be fitted")
@@ -161,11 +161,11 @@ def _right(
     return np.stack(steps, axis=1).astype(np.float64)
 
 
-def _reasoning(bundle: Bundle, cases: CaseSet) -> ConceptReasoning:
+def _reasoning(model: Model, cases: CaseSet) -> ConceptReasoning:
     """That of the model, or of each of these cases where each has its own."""
-    found = bundle.model.reasoning()
+    found = model.network.reasoning()
     if found is None or not found.by_image:
-        return concept_reasoning(bundle)
-    parts = [answer(bundle, batch.image) for batch in cases.batches()]
+        return concept_reasoning(model)
+    parts = [answer(model, batch.image) for batch in cases.batches()]
     joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in _READ}
-    return concept_reasoning(bundle, output=Output(**joined))
+    return concept_reasoning(model, output=Output(**joined))

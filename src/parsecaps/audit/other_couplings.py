@@ -14,9 +14,9 @@ from torch import Tensor
 from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import Comparison, compare
 from parsecaps.metrics.predictions import Predictions, concatenate
+from parsecaps.model import Model
 from parsecaps.nn.couplings import Coupling, given, uniform
 from parsecaps.nn.recorder import replace_couplings
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.types import ProgressCallback, silent
 
@@ -25,7 +25,7 @@ _BATCH = 16  # images whose couplings are kept at a time
 
 
 def compare_couplings(
-    bundle: Bundle,
+    model: Model,
     cases: CaseSet,
     ordinary: Predictions,
     *,
@@ -40,7 +40,7 @@ def compare_couplings(
     """
     if len(cases) < 2:
         raise ValueError(f"couplings of another image need 2 images, and there are {len(cases)}; give more")
-    predict, model, count = partial(predict_cases, bundle), bundle.model, len(cases)
+    predict, network, count = partial(predict_cases, model), model.network, len(cases)
     own: dict[Coupling, Tensor] = {}
     total: dict[Coupling, Tensor] = {}
 
@@ -50,19 +50,19 @@ def compare_couplings(
         return c
 
     progress(0, 4 * count)
-    with replace_couplings(model, uniform):
+    with replace_couplings(network, uniform):
         found = {UNIFORM: predict(cases)}
     order, parts = np.random.default_rng(seed).permutation(count), []
     cycle, following = cases.subset(order), cases.subset(np.roll(order, -1))
     for start in range(0, count, _BATCH):
         progress(count + 2 * start, 4 * count)
         some = range(start, min(start + _BATCH, count))
-        with replace_couplings(model, keep):
+        with replace_couplings(network, keep):
             predict(following.subset(some))
-        with replace_couplings(model, given(own)):
+        with replace_couplings(network, given(own)):
             parts.append(predict(cycle.subset(some)))
     found[OTHER] = concatenate(parts)
-    with replace_couplings(model, given({module: each / count for module, each in total.items()})):
+    with replace_couplings(network, given({module: each / count for module, each in total.items()})):
         found[MEAN] = predict(cases)
     progress(4 * count, 4 * count)
     return {name: compare(ordinary, each, resamples=resamples, seed=seed) for name, each in found.items()}

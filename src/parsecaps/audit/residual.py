@@ -37,7 +37,7 @@ def audit_residuals(cases: AuditCases, progress: ProgressCallback = silent) -> R
     found = []
     for batch, image in cases.batches():
         for one, targets in zip(torch.split(image, 1), cases.targets(batch, cases.values(image)), strict=True):
-            path = AttributionPath(trace(cases.model, one))
+            path = AttributionPath(trace(cases.network, one))
             path.find_gradients(targets)
             found += [path.residual(target).item() for target in targets]
         progress(batch.stop, len(cases))

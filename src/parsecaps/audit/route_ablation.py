@@ -80,8 +80,8 @@ def audit_routes(
     progress(0, len(cases))
     for batch, image in cases.batches():
         targets = cases.targets(batch, cases.values(image))
-        cuts = RouteCuts(cases.model, cases.values, image)
-        brought = [relevance(cases.model, *each) for each in zip(torch.split(image, 1), targets, strict=True)]
+        cuts = RouteCuts(cases.network, cases.values, image)
+        brought = [relevance(cases.network, *each) for each in zip(torch.split(image, 1), targets, strict=True)]
         for about, generator in generators.items():
             asked = sorted(  # by target, then by case
                 (target.index, i, place)
