@@ -19,8 +19,7 @@ from parsecaps.audit.residual import Residuals, audit_residuals
 from parsecaps.audit.route_ablation import RouteAblation, RouteRelevance, audit_routes, can_be_cut
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.joint import absolute
-from parsecaps.data.sources import open_data
+from parsecaps.data.sources import absolute, open_data
 from parsecaps.explain.attribution import route_relevance
 from parsecaps.explain.strict_tree import Paired, StrictCost, load_statistics, strict_network
 from parsecaps.explain.trace import has_tree

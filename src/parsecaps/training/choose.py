@@ -10,10 +10,8 @@ import torch
 
 from parsecaps.config import Config
 from parsecaps.data.cases import DataSet
-from parsecaps.data.masks import has_masks
 from parsecaps.data.reading import read_image
-from parsecaps.data.split_file import Division
-from parsecaps.data.splits import rows_of
+from parsecaps.data.splits import Division, rows_of
 from parsecaps.models import PretrainedModel, all_models, find_model
 from parsecaps.training.losses import find_terms, given_weight, loss_arguments, loss_weight
 
@@ -244,7 +242,7 @@ def _choose_recipe(choosing: _Choosing, data: DataSet, look: Look, images: int) 
 
 def _choose_losses(choosing: _Choosing, data: DataSet, train: Sequence[int]) -> None:
     kind = find_model(choosing.config.model.kind)
-    _settle_weights(choosing, kind, masks=has_masks(data, train))
+    _settle_weights(choosing, kind, masks=data.has_masks(train))
     config = choosing.config
     num_concepts = config.model.num_concepts
     with_concepts = sum(not np.isnan(data.cases[i].concepts).all() for i in train) if data.concepts else 0
