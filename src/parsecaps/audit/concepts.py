@@ -27,7 +27,7 @@ from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import score
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import answer
-from parsecaps.rivals.concept_heads import EmbeddingBottleneck
+from parsecaps.rivals.concept_models import EmbeddingBottleneck
 from parsecaps.types import Output
 
 Order = Literal["uncertain", "random"]

@@ -35,7 +35,7 @@ from parsecaps.metrics import THRESHOLD
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import Prediction, answer, each_image, of_output, predict_files
-from parsecaps.rivals.concept_heads import EmbeddingBottleneck
+from parsecaps.rivals.concept_models import EmbeddingBottleneck
 from parsecaps.run import Run
 from parsecaps.types import Output
 

@@ -25,7 +25,7 @@ from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.metrics import THRESHOLD
 from parsecaps.nn.heads import MARGINS, RATE, Bottleneck, Scale
 from parsecaps.prediction.bundle import Bundle
-from parsecaps.rivals.concept_heads import EmbeddingBottleneck
+from parsecaps.rivals.concept_models import EmbeddingBottleneck
 from parsecaps.types import Output
 
 _TRUTH = (0.0, 1.0)

@@ -17,7 +17,7 @@ from parsecaps.models.transfer import Transfer, transfer, trunk_settings
 from parsecaps.prediction.bundle import BUNDLE_FILE, Bundle, find_bundle
 from parsecaps.prediction.hub import is_hub_name
 from parsecaps.rivals import EfficientNetLite0
-from parsecaps.rivals.imagenet import imagenet_weights
+from parsecaps.rivals.efficientnet import imagenet_weights
 from parsecaps.run import Origin
 
 IMAGENET = "imagenet"
