@@ -369,7 +369,7 @@ def house(
     root: Annotated[Path, typer.Argument(help="The folder of a checkout.")] = Path(__file__).parents[1],
     json_file: JsonFile = None,
 ) -> None:
-    """Print how large the code is and how many modules an image passes through, each beside its bar.
+    """Print how large the code is and how much of it a command runs, each number beside its bar.
 
     **Example**
 
@@ -383,8 +383,8 @@ def house(
         measured = measure_house(root)
     out = console()
     out.print(bars_table(measured.bars))
-    for file in measured.lonely:
-        out.print(f"single importer: {file}", highlight=False)
+    for place in measured.equal:
+        out.print(f"equal lines: {place}", highlight=False)
     for file, lines in measured.largest.items():
         out.print(f"{lines:4} lines: {file}", highlight=False)
     write_json(json_file, asdict(measured))

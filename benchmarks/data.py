@@ -20,6 +20,7 @@ from benchmarks.timing import Effort, best_seconds, in_new_process, resident
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages, prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.leaks import Fingerprints
 from parsecaps.data.preparation import Preparation
@@ -66,9 +67,7 @@ def time_loading(preset: str, effort: Effort, *, images: int = 256) -> LoadingSp
         cases = [Case(Path(str(i)), i % NUM_CLASSES, str(i)) for i in range(images)]
         data = DataSet("noise", Path(), tuple(map(str, range(NUM_CLASSES))), (), cases)
         batches = Batches(
-            data,
-            prepared,
-            range(images),
+            CaseSet(data, prepared, range(images)),
             batch_size=BATCH_SIZE,
             shuffle=True,
             augmentation=Augmentation(padding=4),
@@ -96,7 +95,7 @@ def _load(name: str, image_size: int) -> LoadingMemory:
         prepared = prepare_all(data, Preparation(size=image_size, channels=3), folder=Path(folder))
         ready = time.perf_counter()
         rows = range(len(data))
-        for _ in Batches(data, prepared, rows, batch_size=64, shuffle=True, augmentation=Augmentation()).epoch(0):
+        for _ in Batches(CaseSet(data, prepared, rows), batch_size=64, shuffle=True, augmentation=Augmentation()):
             pass
         done = time.perf_counter()
     return LoadingMemory(name, len(data), image_size, ready - start, done - ready, resident("VmHWM"))

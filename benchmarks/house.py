@@ -1,12 +1,11 @@
-"""How large the code is, and how many modules an image passes through: the bars that the design is held to.
+"""How large the code is and how much of it a command runs, each beside its bar; a test keeps every bar.
 
     python -m benchmarks house [ROOT]
 
-A module counts for a way through the code when one of its functions runs on that way; `__init__` files and what runs at
-import do not count. Both ways are walked in processes of their own, on drawn images, through the command line.
+Each command is run in a process of its own, on drawn images. A file counts as run when a function or a class body of it
+is executed before the first capsule cell, imports included.
 """
 
-import ast
 import inspect
 import json
 import os
@@ -15,22 +14,39 @@ import sys
 import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 PACKAGE = "parsecaps"
-_SMALL = 60  # lines; a module with one importer and fewer belongs into that importer
-# a data set, a model and a verb are each a file of their own, whoever imports it
-_ENTRY_POINTS = ("__main__.py", "cli/", "data/sources/", "models/")
-_DATA = "phantom:n=48,size=32"
+BARS = {
+    "files": 235,
+    "lines": 36_500,
+    "lines of the core": 29_500,
+    "lines of templates, YAML and JSON": 1_965,
+    "files run by train": 100,
+    "files run by predict": 70,
+    "files run by explain": 100,
+    "stack depth of train": 12,
+    "equal runs of 12 lines": 0,
+}
+_BESIDE_THE_CORE = ("rivals", "paper", "text")
+_OTHER_TEXTS = {".html", ".css", ".md", ".yaml", ".json"}
+_EQUAL_LINES = 12
+_THIN = ("import ", "from ", "#", "@")  # lines that do not count as equal
+_CELL = ("nn/cell.py", "CapsuleCell.forward")
 _QUICK = ("model.preset=tiny", "training.epochs=1", "training.batch_size=8")
+_COMMANDS = {
+    "train": ["train", "phantom:n=48,size=32", "--out", "run", *(word for line in _QUICK for word in ("--set", line))],
+    "predict": ["predict", "run", "image.png", "--out", "answers.csv"],
+    "explain": ["explain", "run", "image.png"],
+}
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A number about the code, and the most that it should be; None where there is no such limit."""
+    """A number about the code, and the most that it may be; None where there is no such limit."""
 
     name: str
     value: int
@@ -42,33 +58,40 @@ class Bar:
 
 
 @dataclass(frozen=True)
+class Way:
+    """What a command runs before the first capsule cell: our files, and our frames there, the innermost first."""
+
+    files: list[str]
+    frames: list[str]
+
+
+@dataclass(frozen=True)
 class House:
-    """What was measured: the bars, the modules behind each way, the lonely modules, and the largest files."""
+    """The bars, what each command runs, places with equal lines, and the largest files."""
 
     bars: list[Bar]
-    ways: dict[str, list[str]]
-    lonely: list[str]
+    ways: dict[str, Way]
+    equal: list[str]
     largest: dict[str, int]
 
 
-def measure_house(root: Path, *, ways: bool = True) -> House:
-    """Measure the package of a checkout; without `ways`, only what can be read from its files."""
+def measure_house(root: Path) -> House:
+    """Measure the package of a checkout."""
     source = root / "src" / PACKAGE
     if not source.is_dir():
         raise FileNotFoundError(f"{source} is missing; give the folder of a checkout")
-    lines = count_lines(source)
-    lonely = lonely_modules(source)
-    bars = [Bar("files in src", len(lines), 150), Bar("lines in src", sum(lines.values()), 20_000)]
-    walked = walk(root) if ways else {}
-    if ways:
-        bars += [
-            Bar("modules, parsecaps train to the saved model", len(walked["train"]), 40),
-            Bar("more of them, to the scores and the page", len(walked["scores"])),
-            Bar("modules, parsecaps explain to its answer", len(walked["explain"]), 22),
-        ]
-    bars.append(Bar(f"modules under {_SMALL} lines with a single importer", len(lonely), 0))
+    lines, others, equal, ways = count_lines(source), _other_lines(source), equal_lines(source), walk(root)
+    values = {
+        "files": len(lines),
+        "lines": sum(lines.values()),
+        "lines of the core": sum(n for file, n in lines.items() if not file.startswith(_BESIDE_THE_CORE)),
+        "lines of templates, YAML and JSON": others,
+        **{f"files run by {command}": len(way.files) for command, way in ways.items()},
+        "stack depth of train": len(ways["train"].frames),
+        "equal runs of 12 lines": len(equal),
+    }
     largest = dict(sorted(lines.items(), key=lambda item: -item[1])[:10])
-    return House(bars, walked, lonely, largest)
+    return House([Bar(name, value, BARS[name]) for name, value in values.items()], ways, equal, largest)
 
 
 def count_lines(source: Path) -> dict[str, int]:
@@ -79,120 +102,103 @@ def count_lines(source: Path) -> dict[str, int]:
     }
 
 
-def lonely_modules(source: Path) -> list[str]:
-    """Modules that are short, are no entry points, and are imported by one other module or none."""
-    lines = count_lines(source)
-    importers: dict[str, set[str]] = defaultdict(set)
-    for file in lines:
-        for name in _imported(source / file, PACKAGE, Path(file).parent.parts):
-            module = _file_of(source, name)
-            if module is not None and module != file:
-                importers[module].add(file)
-    return [
-        file
-        for file, length in lines.items()
-        if length < _SMALL
-        and not file.endswith("__init__.py")
-        and not file.startswith(_ENTRY_POINTS)
-        and len(importers[file]) < 2
-    ]
+def _other_lines(source: Path) -> int:
+    paths = [path for path in source.rglob("*") if path.suffix in _OTHER_TEXTS]
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 
 
-def _imported(path: Path, package: str, folders: Sequence[str]) -> set[str]:
-    """The dotted names that a file imports, wherever in it."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            inside = [package, *folders]
-            start = inside[: len(inside) - node.level + 1] if node.level else []
-            base = ".".join([*start, *([node.module] if node.module else [])])
-            names |= {f"{base}.{alias.name}" for alias in node.names}
-    return names
+def equal_lines(source: Path, number: int = _EQUAL_LINES) -> list[str]:
+    """Pairs of places that share so many lines of code, without blank lines, comments, imports and lone punctuation."""
+    places: dict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
+    for path in sorted(source.rglob("*.py")):
+        file, code = path.relative_to(source).as_posix(), []
+        for row, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            text = line.strip()
+            if any(map(str.isalnum, text)) and not text.startswith(_THIN):
+                code.append((text, row))
+        for i in range(len(code) - number + 1):
+            places[tuple(text for text, _ in code[i : i + number])].append((file, code[i][1]))
+    found: dict[tuple[str, str], str] = {}  # the first run of each pair of files
+    for first, *rest in places.values():
+        for other in rest:
+            found.setdefault((first[0], other[0]), f"{first[0]}:{first[1]} ~ {other[0]}:{other[1]}")
+    return list(found.values())
 
 
-def _file_of(source: Path, name: str) -> str | None:
-    """The file of the longest part of a dotted name that is a module of the package."""
-    parts = name.split(".")
-    if parts[0] != PACKAGE:
-        return None
-    for end in range(len(parts), 0, -1):
-        place = Path(*parts[1:end])
-        for file in (place.with_suffix(".py") if end > 1 else None, place / "__init__.py"):
-            if file is not None and (source / file).is_file():
-                return file.as_posix()
-    return None
-
-
-def walk(root: Path) -> dict[str, list[str]]:
-    """The modules that run while a model is trained and saved, then scored, and while one image is explained."""
+def walk(root: Path) -> dict[str, Way]:
+    """What each command runs, each in a process of its own: a run is trained, then asked about an image."""
+    found = {}
+    source = (root / "src").resolve()
     with tempfile.TemporaryDirectory() as folder:
-        places = {"PYTHONPATH": str((root / "src").resolve()), "PARSECAPS_CACHE": str(Path(folder) / "cache")}
-        source = str((root / "src" / PACKAGE).resolve())
-        done = subprocess.run(  # -P: not the modules beside this file
-            [sys.executable, "-P", str(Path(__file__).resolve()), source, "ways.json"],
-            cwd=folder,
-            env=os.environ | places,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-            raise OSError(f"{root} could not be walked: {reason}")
-        ways: dict[str, list[str]] = json.loads((Path(folder) / "ways.json").read_text(encoding="utf-8"))
-    return ways
+        places = {"PYTHONPATH": str(source), "PARSECAPS_CACHE": str(Path(folder) / "cache")}
+        for command, words in _COMMANDS.items():
+            done = subprocess.run(  # -P: not the modules beside this file
+                [sys.executable, "-P", str(Path(__file__).resolve()), str(source / PACKAGE), *words],
+                cwd=folder,
+                env=os.environ | places,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+                raise OSError(f"{root} could not be walked: {reason}")
+            found[command] = Way(**json.loads((Path(folder) / "way.json").read_text(encoding="utf-8")))
+    return found
 
 
-def trace(command: Callable[[], Any], source: str, is_over: Callable[[], bool]) -> tuple[list[str], list[str]]:
-    """The files below `source` whose functions a command calls: those before a moment, and those after it alone."""
-    before: set[str] = set()
-    after: set[str] = set()
-    start = source + os.sep
+class Recorder:
+    """Notes the files below a folder of which a function or class body runs, until a certain function is called."""
 
-    def note(frame: Any, event: str, argument: Any) -> None:
-        code = frame.f_code
-        file = code.co_filename
-        if event != "call" or file in before or file in after or not (file.startswith(start) and file.endswith(".py")):
+    def __init__(self, source: str, until: tuple[str, str]) -> None:
+        self.start, self.until = source + os.sep, until
+        self.files: set[str] = set()
+        self.frames: list[str] = []
+
+    def __call__(self, frame: Any, event: str, argument: Any) -> None:
+        file = self._file(frame)
+        if event != "call" or self.frames or not file or frame.f_code.co_name == "<module>":
             return
-        if code.co_flags & inspect.CO_OPTIMIZED and not file.endswith("__init__.py"):  # no module or class body
-            (after if is_over() else before).add(file)
+        if (file, frame.f_code.co_qualname) == self.until:
+            while frame is not None:
+                if self._file(frame) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # a function
+                    self.frames.append(frame.f_code.co_qualname)
+                frame = frame.f_back
+            return
+        self.files.add(file)
 
-    threading.setprofile(note)
-    sys.setprofile(note)
-    try:
-        command()
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
-    first, second = (sorted(Path(file).relative_to(source).as_posix() for file in files) for files in (before, after))
-    return first, second
+    def _file(self, frame: Any) -> str:
+        path = frame.f_code.co_filename
+        return Path(path.removeprefix(self.start)).as_posix() if path.startswith(self.start) else ""
+
+    def record(self, command: Any) -> Way:
+        """Call a command, and return what it ran."""
+        threading.setprofile(self)
+        sys.setprofile(self)
+        try:
+            command()
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)  # type: ignore[arg-type]
+        return Way(sorted(self.files), self.frames)
 
 
-def _walk_here(source: str) -> dict[str, list[str]]:
-    """Train and explain in this folder, after all modules are imported."""
-    import importlib
-    import pkgutil
-
-    import parsecaps
-
-    assert Path(parsecaps.__file__).parent == Path(source)
-    for module in pkgutil.walk_packages(parsecaps.__path__, "parsecaps."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
-    from PIL import Image
-
+def _run(words: Sequence[str]) -> None:
     from parsecaps.cli import app
-    from parsecaps.data.phantom import draw
 
-    settings = [word for line in _QUICK for word in ("--set", line)]
-    train = ["train", _DATA, "--out", "run", *settings]
-    saved, scored = trace(lambda: app(train, standalone_mode=False), source, Path("run/bundle").is_dir)
-    Image.fromarray(draw([0], size=32).image[0].transpose(1, 2, 0)).save("image.png")
-    explain, _ = trace(lambda: app(["explain", "run", "image.png"], standalone_mode=False), source, lambda: False)
-    return {"train": saved, "scores": scored, "explain": explain}
+    app(words, standalone_mode=False)
+
+
+def _walk_here(source: str, words: Sequence[str]) -> None:
+    way = Recorder(source, _CELL).record(lambda: _run(words))
+    Path("way.json").write_text(json.dumps({"files": way.files, "frames": way.frames}), encoding="utf-8")
+    if words[0] == "train":
+        from PIL import Image
+
+        from parsecaps.data.phantom import draw
+
+        Image.fromarray(draw([0], size=32).image[0].transpose(1, 2, 0)).save("image.png")
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).write_text(json.dumps(_walk_here(sys.argv[1])), encoding="utf-8")
+    _walk_here(sys.argv[1], sys.argv[2:])

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages, prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.joint import join
 from parsecaps.data.leaks import FINGERPRINTS_FILE, write_fingerprints
@@ -143,7 +144,7 @@ def distil(
     """The tree after each epoch, with the mean loss of each level."""
     rows = list(range(len(images.data)))
     batches = Batches(
-        images.data, images.prepared, rows, batch_size=32, shuffle=True, augmentation=_AUGMENTATION, seed=seed
+        CaseSet(images.data, images.prepared, rows), batch_size=32, shuffle=True, augmentation=_AUGMENTATION, seed=seed
     )
     teacher, some = Teacher(), batches.epoch(epochs)
     teacher.measure(batch.image for batch, _ in zip(some, range(_STATISTICS), strict=False))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from parsecaps.audit.other_couplings import UNIFORM, compare_couplings
 from parsecaps.config import Config, load_config
+from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import Comparison, compare
 from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.predictions import Predictions
@@ -144,13 +145,13 @@ def measure_run(
         raise ValueError(f"{folder} has no test part to try other couplings on; train with data.test above 0")
 
     def predict(bundle: Bundle) -> Predictions:
-        return predict_cases(bundle, run.data, run.prepared, rows)
+        return predict_cases(bundle, CaseSet(run.data, run.prepared, rows))
 
     log("testing with other couplings")
     bundle = run.bundle
     whole = predict(bundle)
     compared = {} if twin is None else {TWIN: compare(whole, predict(_twin(Run(twin), run)))}
-    compared |= compare_couplings(bundle, run.data, run.prepared, rows, whole)
+    compared |= compare_couplings(bundle, CaseSet(run.data, run.prepared, rows), whole)
     for count in KEPT:
         with replace_couplings(bundle.model, strongest(count)):
             compared[strongest_of(count)] = compare(whole, predict(bundle))

@@ -192,9 +192,7 @@ def test_settings_come_from_a_file_and_from_set(runs: list[Path], tmp_path: Path
 
 def test_training_leaves_what_prediction_calibrates_by(runs: list[Path]) -> None:
     opened = Run(runs[0])
-    assert opened.bundle.calibration == Calibration.fit(
-        predict_cases(opened.bundle, opened.data, opened.prepared, opened.rows("val"))
-    )
+    assert opened.bundle.calibration == Calibration.fit(predict_cases(opened.bundle, opened.cases("val")))
 
 
 @pytest.mark.parametrize(

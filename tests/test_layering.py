@@ -19,7 +19,7 @@ import parsecaps
 
 PACKAGE = "parsecaps"
 SOURCE = Path(parsecaps.__file__).parent
-MAX_LINES = 400
+MAX_LINES = 450
 VAGUE_NAMES = {"common", "helper", "helpers", "misc", "util", "utils"}
 
 # A unit is a direct child of the package: a folder or a single module. Each may import only what stands before it.
@@ -145,7 +145,7 @@ OFFENCES = {
     "__init__.py": ("from .cli import app", "only cli"),
     "data/utils.py": ("", "says nothing"),
     "helpers/a.py": ("", "says nothing"),
-    "nn/long.py": ("\n" * (MAX_LINES + 1), "401 lines"),
+    "nn/long.py": ("\n" * (MAX_LINES + 1), "451 lines"),
 }
 
 

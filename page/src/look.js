@@ -74,8 +74,8 @@ function captionOf({ name, map, concept }) {
   if (map === null) return "";
   const said = `Map: ${name}.`;
   if (isEmpty(map)) return `${said} Nothing in the image speaks for it.`;
-  if (concept === null || concept.seen) return `${said} It shows what speaks for it, not what speaks against it.`;
-  return `${said} It does not count as seen: the map shows where the little there is came from.`;
+  const part = `${said} It shows what speaks for it, not what speaks against it.`;
+  return concept === null || concept.seen ? part : `${part} It does not count as seen.`;
 }
 
 /** @param {Case} theCase @param {Target} target @param {HTMLInputElement} radio */

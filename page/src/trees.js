@@ -59,7 +59,7 @@ export function trees(theCase, frame) {
 
 /** How well contributions add up. @param {Case} theCase */
 const accuracyOf = ({ residual }) =>
-  residual === null ? "" : `All contributions, for and against, add up to the answer to within ${percent(residual)}. `;
+  residual === null ? "" : `All contributions, for and against, add up to the change from an empty image to within ${percent(residual)}. `;
 
 /** @param {Tree} tree @param {string | null} picture @param {(region: Box | null) => void} frame */
 function figureOf(tree, picture, frame) {

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from parsecaps.data.cache import prepare_all, prepared_masks
+from parsecaps.data.case_set import CaseSet
 from parsecaps.discovery.discover import Discovery, Maps, Masks, discover_concepts, effective_concepts
 from parsecaps.discovery.naming import Naming, name_concepts, read_notes
 from parsecaps.discovery.stability import concept_stability
@@ -17,12 +18,10 @@ from parsecaps.explain.attribution import Target, attribution_maps, has_routes
 from parsecaps.explain.case_memory import (
     THUMBNAILS_FILE,
     CaseMemory,
-    TrainingCases,
     find_known_cases,
     read_thumbnails,
     remember,
     remember_run,
-    training_cases,
 )
 from parsecaps.files.writing import refuse_links
 from parsecaps.models.pretrained import weights_digest
@@ -48,8 +47,9 @@ def discover_run(
     run = Path(run)
     refuse_links(run)
     check_unlabelled(run)
-    cases = training_cases(run, device)
-    bundles, digests = dict[Path, Bundle](), {weights_digest(cases.bundle.model): run}
+    opened = Run(run, device=device)
+    own, cases = opened.bundle, opened.cases("train")
+    bundles, digests = dict[Path, Bundle](), {weights_digest(own.model): run}
     for other in map(Path, others):
         check_unlabelled(other)
         _check_same_data(run, other)
@@ -57,8 +57,8 @@ def discover_run(
         if (digest := weights_digest(bundles[other].model)) in digests:
             raise ValueError(f"{other} has the same model as {digests[digest]}; give runs of other seeds")
         digests[digest] = other
-    memory, remembered = _memory(run, cases, device, progress)
-    maps, masks = _maps(cases), _masks(cases)
+    memory, remembered = _memory(opened, cases, progress)
+    maps, masks = _maps(own, cases), _masks(own, cases)
     progress("prototypes", 0, 1)
     concepts = discover_concepts(memory, maps=maps, masks=masks)
     progress("prototypes", 1, 1)
@@ -67,7 +67,11 @@ def discover_run(
     if bundles:
         presences = [memory.presence]
         for other, bundle in bundles.items():
-            presences.append(_look(bundle, cases, f"cases as {other.name} sees them", progress).presence)
+            alike = bundle.preparation == own.preparation
+            prepared = cases.prepared if alike else prepare_all(cases.data, bundle.preparation, skip_bad=True)
+            seen = CaseSet(cases.data, prepared, cases.rows)
+            stage = partial(progress, f"cases as {other.name} sees them")
+            presences.append(remember(bundle, seen, progress=stage).presence)
         progress("stability", 0, 1)
         found = concept_stability(presences, memory.group, memory.predictions.label)
         progress("stability", 1, 1)
@@ -97,42 +101,34 @@ def _check_same_data(run: Path, other: Path) -> None:
         raise ValueError(f"{other} was trained on {theirs.path}, not on {own.path}; give runs on the same data")
 
 
-def _memory(run: Path, cases: TrainingCases, device: str, progress: StageCallback) -> tuple[CaseMemory, bool]:
+def _memory(run: Run, cases: CaseSet, progress: StageCallback) -> tuple[CaseMemory, bool]:
     """The memory of a run where it fits the model and the cases, else a new one."""
-    place = find_known_cases(Run(run).bundle_folder)
+    place = find_known_cases(run.bundle_folder)
     with suppress(FileNotFoundError, ValueError):  # it is of another model, or damaged
-        memory = None if place is None else CaseMemory.load(place, cases.bundle)
-        if memory and place and len(memory) == len(cases.rows) and (place / THUMBNAILS_FILE).is_file():
+        memory = None if place is None else CaseMemory.load(place, run.bundle)
+        if memory and place and len(memory) == len(cases) and (place / THUMBNAILS_FILE).is_file():
             return memory, False
-    return remember_run(run, device=device, progress=partial(progress, "training cases")), True
+    return remember_run(run, device=run.device, progress=partial(progress, "training cases")), True
 
 
-def _look(bundle: Bundle, cases: TrainingCases, stage: str, progress: StageCallback) -> CaseMemory:
-    """Another model over the same cases."""
-    prepared = cases.prepared
-    if bundle.preparation != cases.bundle.preparation:
-        prepared = prepare_all(cases.data, bundle.preparation, skip_bad=True)
-    return remember(bundle, cases.data, prepared, cases.rows, progress=lambda done, total: progress(stage, done, total))
-
-
-def _maps(cases: TrainingCases) -> Maps:
+def _maps(bundle: Bundle, cases: CaseSet) -> Maps:
     """Maps of concepts as an explanation has them: along the routes, or of the gradient where a model has none."""
-    model = cases.bundle.model.eval()
+    model = bundle.model.eval()
     method = "routes" if has_routes(model) else "grad-cam"
 
     @cache
-    def of_images(rows: tuple[int, ...], concept: int) -> np.ndarray:
-        images = torch.from_numpy(cases.prepared.images[[cases.rows[row] for row in rows]]).float() / 255
-        maps = attribution_maps(model, images.to(cases.bundle.device), [Target("concepts", concept)], method)
+    def of_images(positions: tuple[int, ...], concept: int) -> np.ndarray:
+        images = torch.from_numpy(cases.subset(positions).images).float() / 255
+        maps = attribution_maps(model, images.to(bundle.device), [Target("concepts", concept)], method)
         return np.asarray(maps[:, 0].detach().float().cpu().numpy())
 
     return lambda rows, concept: of_images(tuple(rows), concept)
 
 
-def _masks(cases: TrainingCases) -> Masks | None:
-    if all(cases.data.cases[row].mask is None for row in cases.rows):
+def _masks(bundle: Bundle, cases: CaseSet) -> Masks | None:
+    if all(case.mask is None for case in cases):
         return None
-    return lambda rows: prepared_masks(cases.data, cases.bundle.preparation, [cases.rows[row] for row in rows])
+    return lambda rows: prepared_masks(cases.data, bundle.preparation, cases.subset(rows).rows)
 
 
 def naming_sheet(found: Discovery) -> str:

@@ -9,8 +9,9 @@ import numpy as np
 
 from parsecaps.config import EvaluateConfig, load_settings
 from parsecaps.data.augment import Augmentation
-from parsecaps.data.cache import PreparedImages, prepare_all
-from parsecaps.data.cases import SPLITS, DataSet, Split
+from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet
+from parsecaps.data.cases import SPLITS, Split
 from parsecaps.data.sources import open_data
 from parsecaps.data.split_file import Division
 from parsecaps.metrics import FoldScores, Scores, Sets, score, score_sets
@@ -79,7 +80,7 @@ def evaluate_run(
 
 def calibrate_run(run: Run) -> None:
     """Fit the temperature and the conformal quantiles on the validation part, and keep them beside the model."""
-    validation = _predict(run.bundle, run.data, run.prepared, run.rows("val"), None, 1)
+    validation = predict_cases(run.bundle, run.cases("val"))
     if len(validation):
         Calibration.fit(validation).save(run.bundle_folder)
 
@@ -110,16 +111,17 @@ def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: ProgressCallback)
         raise ValueError(f"{run.folder} has no {part} part to score; give {', '.join(there)} or --data DATA")
     changes = _changes(run, settings.views)
     if settings.data is None:
-        predictions = _predict(bundle, run.data, run.prepared, run.rows(part), changes, settings.views, scoring)
+        scored = run.cases(part)
         cases, flattering = _PARTS[part], _FLATTERING.get(part)
         if part == "val" and "test" not in division and flattering:
             flattering = f"there is no test part; these are {flattering}"
     else:
         other = open_data(settings.data)
         others = prepare_all(other, bundle.preparation, skip_bad=run.config.data.skip_bad, progress=run.reading)
-        predictions = _predict(bundle, other, others, range(len(other)), changes, settings.views, scoring)
+        scored = CaseSet(other, others)
         learned = {run.prepared.digests[row] for row in run.rows("train")}
         cases, flattering = f"all of {settings.data}", _trained_on(sum(each in learned for each in others.digests))
+    predictions = predict_cases(bundle, scored, changes=changes, views=settings.views, progress=scoring)
     calibration, judges_itself = _calibration(run, changes, settings.views), settings.data is None and part == "val"
     sets, notes = dict[float, Sets](), [calibration.note] if calibration.note else []
     if calibration.quantiles is None:
@@ -190,10 +192,9 @@ def _part(settings: EvaluateConfig, division: Division) -> Split:
 
 def _calibration(run: Run, changes: Augmentation | None, views: int) -> Calibration:
     """The one that is stored; with several views, answers are less sure, so they get one of their own."""
-    rows = run.rows("val")
-    if not rows or (views == 1 and run.bundle.calibration.quantiles is not None):
+    if not run.rows("val") or (views == 1 and run.bundle.calibration.quantiles is not None):
         return run.bundle.calibration
-    return Calibration.fit(_predict(run.bundle, run.data, run.prepared, rows, changes, views))
+    return Calibration.fit(predict_cases(run.bundle, run.cases("val"), changes=changes, views=views))
 
 
 def _set(predictions: Predictions, calibration: Calibration, risk: float) -> Sets:
@@ -215,18 +216,3 @@ def _changes(run: Run, views: int) -> Augmentation | None:
     if run.config.augmentation is None:
         raise ValueError(f"{run.folder} was trained without augmentation, so it has no other views; leave views out")
     return Augmentation(**run.config.augmentation.model_dump())
-
-
-def _predict(
-    bundle: Bundle,
-    data: DataSet,
-    prepared: PreparedImages,
-    rows: Sequence[int],
-    changes: Augmentation | None,
-    views: int,
-    scoring: ProgressCallback = silent,
-) -> Predictions:
-    """What the model says of the cases whose images could be read."""
-    good = set(prepared.good)
-    usable = [row for row in rows if row in good]
-    return predict_cases(bundle, data, prepared, usable, changes=changes, views=views, progress=scoring)

@@ -12,6 +12,7 @@ from typing import Any
 
 from parsecaps.config import Config, load_config
 from parsecaps.data.cache import PreparedImages, prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet, Split
 from parsecaps.data.joint import open_all
 from parsecaps.data.leaks import FINGERPRINTS_FILE
@@ -278,6 +279,10 @@ class Run:
     def rows(self, part: Split) -> list[int]:
         """The cases of a part, as rows of the data."""
         return rows_of(self.division, part)
+
+    def cases(self, part: Split) -> CaseSet:
+        """The cases of a part whose images can be read, with their prepared images."""
+        return CaseSet(self.data, self.prepared, self.rows(part))
 
     @property
     def preparation(self) -> Preparation:

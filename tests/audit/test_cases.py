@@ -6,8 +6,9 @@ import pytest
 import torch
 from PIL import Image
 
-from parsecaps.audit.cases import Cases, find_masks, model_values
+from parsecaps.audit.cases import AuditCases, find_masks, model_values
 from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.phantom import draw
 from parsecaps.data.preparation import Preparation
@@ -87,7 +88,7 @@ def test_values_are_presences_then_probabilities() -> None:
 
 def test_what_is_explained_is_what_a_case_has_or_else_what_is_seen(outlined: DataSet) -> None:
     bundle = bundle_for("streaks", "no such thing", "veil")
-    cases = Cases(bundle, outlined, prepare_all(outlined, bundle.preparation), [2, 0, 1])
+    cases = AuditCases(bundle, CaseSet(outlined, prepare_all(outlined, bundle.preparation), [2, 0, 1]))
     values = torch.tensor([[0.9, 0.2, 0.1, 0.7, 0.3], [0.9, 0.8, 0.1, 0.3, 0.7], [0.1, 0.1, 0.6, 0.5, 0.5]])
     found = cases.targets(range(3), values)
     assert found == [

@@ -6,6 +6,7 @@ import torch
 
 from parsecaps.audit.completeness import concept_completeness, permuted_concepts
 from parsecaps.data.cache import PreparedImages, prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation, dequantise
 from parsecaps.data.sources import open_data
@@ -37,12 +38,12 @@ def test_a_bottleneck_decides_for_the_image_whose_concepts_it_got(phantom: tuple
     head = own.model.classes
     with torch.no_grad():  # half of the images are of each class, clearly
         head.weight.mul_(50)
-        said = predict_cases(own, data, prepared, range(65))
+        said = predict_cases(own, CaseSet(data, prepared, range(65)))
         difference = said.logits[:, 1] - said.logits[:, 0]
         head.bias[0] += float(np.median(difference))
-        own_label = predict_cases(own, data, prepared, range(65)).logits.argmax(1)
+        own_label = predict_cases(own, CaseSet(data, prepared, range(65))).logits.argmax(1)
     cases = [replace(case, label=int(label)) for case, label in zip(data.cases, own_label, strict=True)]
-    found = permuted_concepts(own, replace(data, cases=cases), prepared, range(65), batch_size=64)
+    found = permuted_concepts(own, CaseSet(replace(data, cases=cases), prepared, range(65)), batch_size=64)
     assert found.accuracy == 1
     share = own_label.mean()
     assert found.chance == pytest.approx(share**2 + (1 - share) ** 2)
@@ -56,14 +57,14 @@ def test_a_bottleneck_decides_for_the_image_whose_concepts_it_got(phantom: tuple
 
 def test_a_parallel_head_does_not_notice(phantom: tuple[DataSet, PreparedImages]) -> None:
     data, prepared = phantom
-    found = permuted_concepts(bundle(data, prepared, "parallel"), data, prepared, range(20))
+    found = permuted_concepts(bundle(data, prepared, "parallel"), CaseSet(data, prepared, range(20)))
     assert found.shuffled == found.accuracy
     assert found.survives in (None, 1.0)
 
 
 def test_presences_explain_a_bottleneck_wholly(phantom: tuple[DataSet, PreparedImages]) -> None:
     data, prepared = phantom
-    said = predict_cases(bundle(data, prepared, "bottleneck"), data, prepared, range(65))
+    said = predict_cases(bundle(data, prepared, "bottleneck"), CaseSet(data, prepared, range(65)))
     found = concept_completeness(said.subset(range(40)), said.subset(range(40, 65)))
     assert found.r2 == pytest.approx(1, abs=1e-4)
     assert (found.agreement, found.n) == (1, 25)
@@ -72,7 +73,7 @@ def test_presences_explain_a_bottleneck_wholly(phantom: tuple[DataSet, PreparedI
 
 def test_presences_explain_nothing_that_is_not_theirs(phantom: tuple[DataSet, PreparedImages]) -> None:
     data, prepared = phantom
-    said = predict_cases(bundle(data, prepared, "parallel"), data, prepared, range(65))
+    said = predict_cases(bundle(data, prepared, "parallel"), CaseSet(data, prepared, range(65)))
     random = np.random.default_rng(0)
     first = 3 * random.choice([-1, 1], 65)
     foreign = replace(said, logits=np.column_stack([first, -first]) + 5.0, label=(first < 0).astype(int))
@@ -92,10 +93,10 @@ def test_what_cannot_be_measured_is_refused(phantom: tuple[DataSet, PreparedImag
     data, prepared = phantom
     plain = PlainCNN(num_classes=2, in_channels=3, image_size=32, grid_width=16)
     with pytest.raises(ValueError, match="PlainCNN has no concepts to permute"):
-        permuted_concepts(Bundle(plain, PREPARATION, data.classes, ()), data, prepared, range(5))
+        permuted_concepts(Bundle(plain, PREPARATION, data.classes, ()), CaseSet(data, prepared, range(5)))
     with pytest.raises(ValueError, match="1 labelled case cannot exchange"):
-        permuted_concepts(bundle(data, prepared, "parallel"), data, prepared, [0])
-    said = predict_cases(bundle(data, prepared, "parallel"), data, prepared, range(3))
+        permuted_concepts(bundle(data, prepared, "parallel"), CaseSet(data, prepared, [0]))
+    said = predict_cases(bundle(data, prepared, "parallel"), CaseSet(data, prepared, range(3)))
     with pytest.raises(ValueError, match="have no presences"):
         concept_completeness(replace(said, presence=None, concepts=None, concept_names=()), said)
     with pytest.raises(ValueError, match="0 cases to fit and 3 to compare on"):

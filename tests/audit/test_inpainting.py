@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from parsecaps.audit.cases import About, CaseMasks, Cases, Masks, find_masks
+from parsecaps.audit.cases import About, AuditCases, CaseMasks, Masks, find_masks
 from parsecaps.audit.inpainting import (
     Inpainted,
     another_place,
@@ -17,6 +17,7 @@ from parsecaps.audit.inpainting import (
     widened,
 )
 from parsecaps.data.cache import PreparedImages, prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
@@ -60,9 +61,9 @@ class Looks(nn.Module):
         return Output(logits=nn.functional.one_hot(label, 2) * 9.0, presence=presence * self.scale)
 
 
-def cases_of(data: DataSet, prepared: PreparedImages, places: np.ndarray) -> Cases:
+def cases_of(data: DataSet, prepared: PreparedImages, places: np.ndarray) -> AuditCases:
     model = Looks(data, prepared, places).eval()
-    return Cases(Bundle(model, Preparation(SIZE, 3), data.classes, data.concepts), data, prepared, ROWS)
+    return AuditCases(Bundle(model, Preparation(SIZE, 3), data.classes, data.concepts), CaseSet(data, prepared, ROWS))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def drawn(data: DataSet, prepared: PreparedImages) -> Masks:
     return masks.concepts
 
 
-def hide(cases: Cases, about: About, masks: CaseMasks, label: np.ndarray) -> tuple[Inpainted | None, np.ndarray]:
+def hide(cases: AuditCases, about: About, masks: CaseMasks, label: np.ndarray) -> tuple[Inpainted | None, np.ndarray]:
     measured = measure_inpainted(cases, about, masks, label)
     assert measured is not None
     return summarise_inpainted(measured, cases, about, resamples=20), measured.needed

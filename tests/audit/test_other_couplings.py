@@ -11,6 +11,7 @@ from torch import Tensor
 from parsecaps.audit import other_couplings
 from parsecaps.audit.other_couplings import MEAN, OTHER, UNIFORM, compare_couplings
 from parsecaps.data.cache import PreparedImages, prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
@@ -49,8 +50,8 @@ def routings(model: PretrainedModel) -> Iterator[SAARouting]:
 
 def measured(model: PretrainedModel, data: DataSet, prepared: PreparedImages, rows: list[int] = ROWS) -> Any:
     bundle = Bundle(model, Preparation(32, 3), data.classes, ())
-    ordinary = predict_cases(bundle, data, prepared, rows)
-    return ordinary, compare_couplings(bundle, data, prepared, rows, ordinary, resamples=20)
+    ordinary = predict_cases(bundle, CaseSet(data, prepared, rows))
+    return ordinary, compare_couplings(bundle, CaseSet(data, prepared, rows), ordinary, resamples=20)
 
 
 def images_of(prepared: PreparedImages, rows: list[int] = ROWS) -> Tensor:
@@ -139,7 +140,7 @@ def test_trees_and_class_routings_alike(model: ParseCaps, data: DataSet, prepare
         ordinary, found = measured(network, data, prepared)
         with replace_couplings(network, uniform):
             bundle = Bundle(network, Preparation(32, 3), data.classes, ())
-            wanted = predict_cases(bundle, data, prepared, ROWS)
+            wanted = predict_cases(bundle, CaseSet(data, prepared, ROWS))
         assert np.array_equal(found[UNIFORM].logits, wanted.logits)
         assert all(np.abs(found[name].logits - ordinary.logits).max() > 0 for name in (OTHER, MEAN))
         assert all(not module._forward_hooks for module in network.modules())

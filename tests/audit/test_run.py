@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from parsecaps.audit import Audit, audit
 from parsecaps.audit.cases import CaseMasks, find_masks
 from parsecaps.data.cache import PreparedImages, prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
@@ -74,9 +75,9 @@ def by_coupling(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> l
 @pytest.fixture(scope="module")
 def whole(data: DataSet, prepared: PreparedImages) -> tuple[Bundle, Audit]:
     bundle = bundle_of(data, head="bottleneck")
-    train = predict_cases(bundle, data, prepared, range(20))
+    train = predict_cases(bundle, CaseSet(data, prepared, range(20)))
     maps = {"truth": Known(data, prepared, bundle), "nowhere": nowhere}
-    return bundle, audit(bundle, data, prepared, ROWS, maps=maps, routes=by_coupling, train=train, **FEW)
+    return bundle, audit(bundle, CaseSet(data, prepared, ROWS), maps=maps, routes=by_coupling, train=train, **FEW)
 
 
 def test_maps_of_the_truth_are_right_and_blank_ones_wrong(whole: tuple[Bundle, Audit], data: DataSet) -> None:
@@ -126,8 +127,8 @@ def test_the_strict_tree_is_scored_on_the_same_cases(
 ) -> None:
     bundle, found = whole
     with replace_couplings(bundle.model, strict_tree):
-        strict = score(predict_cases(bundle, data, prepared, ROWS), resamples=30)
-    ordinary = score(predict_cases(bundle, data, prepared, ROWS), resamples=30)
+        strict = score(predict_cases(bundle, CaseSet(data, prepared, ROWS)), resamples=30)
+    ordinary = score(predict_cases(bundle, CaseSet(data, prepared, ROWS)), resamples=30)
     assert found.strict is not None
     assert not found.strict.adjusted
     for pair, name in ((found.strict.accuracy, "accuracy"), (found.strict.auroc, "mean_auroc")):
@@ -145,9 +146,9 @@ def test_other_couplings_are_scored_on_the_same_cases(
     whole: tuple[Bundle, Audit], data: DataSet, prepared: PreparedImages
 ) -> None:
     bundle, found = whole
-    ordinary = predict_cases(bundle, data, prepared, ROWS)
+    ordinary = predict_cases(bundle, CaseSet(data, prepared, ROWS))
     with replace_couplings(bundle.model, uniform):
-        evenly = predict_cases(bundle, data, prepared, ROWS)
+        evenly = predict_cases(bundle, CaseSet(data, prepared, ROWS))
     assert list(found.couplings) == ["uniform", "of another image", "mean over images"]
     assert found.couplings["uniform"] == compare(ordinary, evenly, resamples=30)
     assert all(
@@ -157,7 +158,7 @@ def test_other_couplings_are_scored_on_the_same_cases(
 
 def test_concepts_and_redundancy(whole: tuple[Bundle, Audit], data: DataSet, prepared: PreparedImages) -> None:
     bundle, found = whole
-    scores = score(predict_cases(bundle, data, prepared, ROWS), resamples=30)
+    scores = score(predict_cases(bundle, CaseSet(data, prepared, ROWS)), resamples=30)
     assert found.concepts is not None
     assert found.concepts.by_concept == scores.by_concept
     assert found.concepts.overall["explanation_error_l2"] == scores["explanation_error_l2"]
@@ -182,7 +183,9 @@ def test_the_same_arguments_give_the_same_numbers(data: DataSet, prepared: Prepa
 
     def again() -> str:
         maps = {"truth": Known(data, prepared, bundle)}
-        found = audit(bundle, data, prepared, ROWS[:2], maps=maps, routes=by_coupling, progress=tell, resamples=10)
+        found = audit(
+            bundle, CaseSet(data, prepared, ROWS[:2]), maps=maps, routes=by_coupling, progress=tell, resamples=10
+        )
         return json.dumps(found.as_dict())
 
     assert again() == again()
@@ -212,12 +215,10 @@ def test_each_method_is_measured_alone_as_beside_others(data: DataSet, prepared:
         maps = attribution_maps(model, image, every, "grad-cam")
         return maps[:, [every.index(target) for target in targets]]
 
-    both = audit(bundle, data, prepared, ROWS[:3], maps={"nowhere": nowhere, "slow": slow}, resamples=10)
+    both = audit(bundle, CaseSet(data, prepared, ROWS[:3]), maps={"nowhere": nowhere, "slow": slow}, resamples=10)
     alone = audit(
         bundle,
-        data,
-        prepared,
-        ROWS[:3],
+        CaseSet(data, prepared, ROWS[:3]),
         maps={"fast": lambda model, image, targets: attribution_maps(model, image, targets, "grad-cam")},
         resamples=10,
     )
@@ -245,7 +246,11 @@ def test_more_cases_than_a_batch_has(data: DataSet, prepared: PreparedImages) ->
     """Eight cases are in a batch, and only so many are explained again by random networks."""
     bundle = bundle_of(data)
     found = audit(
-        bundle, data, prepared, ROWS, maps={"truth": Known(data, prepared, bundle)}, routes=by_coupling, resamples=10
+        bundle,
+        CaseSet(data, prepared, ROWS),
+        maps={"truth": Known(data, prepared, bundle)},
+        routes=by_coupling,
+        resamples=10,
     )
     order = np.random.default_rng(0).permutation(16)
     present = np.array([data.cases[ROWS[i]].concepts for i in order]).sum(1)
@@ -262,7 +267,7 @@ def test_more_cases_than_a_batch_has(data: DataSet, prepared: PreparedImages) ->
 
 def test_a_model_without_concepts_says_what_is_missing(data: DataSet, prepared: PreparedImages) -> None:
     bundle = bundle_of(data, PlainCNN, num_concepts=0)
-    found = audit(bundle, data, prepared, ROWS[:4], maps={"nowhere": nowhere}, masks=CaseMasks(), resamples=10)
+    found = audit(bundle, CaseSet(data, prepared, ROWS[:4]), maps={"nowhere": nowhere}, masks=CaseMasks(), resamples=10)
     assert found.maps.keys() == {"classes"}
     assert found.concepts is None
     assert found.strict is None
@@ -279,7 +284,7 @@ def test_a_lesion_is_what_the_diagnosis_is_about(data: DataSet, prepared: Prepar
     bundle = bundle_of(data, PlainCNN)
     known = Known(data, prepared, bundle)
     masks = CaseMasks(lesion=lambda rows: known.masks(rows).any(1))
-    found = audit(bundle, data, prepared, ROWS[:4], maps={"truth": known}, masks=masks, resamples=10)
+    found = audit(bundle, CaseSet(data, prepared, ROWS[:4]), maps={"truth": known}, masks=masks, resamples=10)
     located = found.maps["classes"]["truth"].localisation
     assert located is not None
     assert [target.name for target in located.targets] == ["diagnosis"]
@@ -292,4 +297,4 @@ def test_nothing_to_measure(data: DataSet, prepared: PreparedImages, changes: di
     bundle = bundle_of(data)
     arguments = {"rows": ROWS, "maps": {}, **changes}
     with pytest.raises(ValueError, match=reason):
-        audit(bundle, data, prepared, arguments.pop("rows"), **arguments)
+        audit(bundle, CaseSet(data, prepared, arguments.pop("rows")), **arguments)

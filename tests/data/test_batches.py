@@ -10,6 +10,7 @@ import torch
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches, mix, prefetch
 from parsecaps.data.cache import PreparedImages
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.leaks import Fingerprints
 from parsecaps.types import Batch
@@ -32,7 +33,7 @@ def seen(batches: Iterator) -> list[int]:
 
 def test_in_order_everything_comes_once_with_its_labels() -> None:
     data, images = prepared()
-    batches = Batches(data, images, [3, 7, 1, 19, 4], batch_size=2)
+    batches = Batches(CaseSet(data, images, [3, 7, 1, 19, 4]), batch_size=2)
     parts = list(batches.epoch(0))
     assert [len(batch.image) for batch in parts] == [2, 2, 1]
     assert len(batches) == 3
@@ -47,18 +48,18 @@ def test_in_order_everything_comes_once_with_its_labels() -> None:
 
 def test_shuffled_epochs_differ_and_repeat() -> None:
     data, images = prepared()
-    batches = Batches(data, images, range(20), batch_size=6, shuffle=True, seed=3)
+    batches = Batches(CaseSet(data, images, range(20)), batch_size=6, shuffle=True, seed=3)
     first, second = seen(batches.epoch(0)), seen(batches.epoch(1))
     assert len(first) == 18
     assert len(set(first)) == 18
     assert first != second
-    assert first == seen(Batches(data, images, range(20), batch_size=6, shuffle=True, seed=3).epoch(0))
-    assert first != seen(Batches(data, images, range(20), batch_size=6, shuffle=True, seed=4).epoch(0))
+    assert first == seen(Batches(CaseSet(data, images, range(20)), batch_size=6, shuffle=True, seed=3).epoch(0))
+    assert first != seen(Batches(CaseSet(data, images, range(20)), batch_size=6, shuffle=True, seed=4).epoch(0))
 
 
 def test_an_epoch_can_be_taken_up_in_its_middle() -> None:
     data, images = prepared()
-    batches = Batches(data, images, range(20), batch_size=4, shuffle=True, augmentation=Augmentation())
+    batches = Batches(CaseSet(data, images, range(20)), batch_size=4, shuffle=True, augmentation=Augmentation())
     whole = list(batches.epoch(5))
     rest = list(batches.epoch(5, start=3))
     assert len(whole) == 5
@@ -70,19 +71,21 @@ def test_an_epoch_can_be_taken_up_in_its_middle() -> None:
 
 def test_processes_share_each_batch() -> None:
     data, images = prepared()
-    whole = Batches(data, images, range(20), batch_size=4, shuffle=True)
-    shares = [Batches(data, images, range(20), batch_size=4, shuffle=True, process=i, processes=2) for i in (0, 1)]
+    whole = Batches(CaseSet(data, images, range(20)), batch_size=4, shuffle=True)
+    shares = [
+        Batches(CaseSet(data, images, range(20)), batch_size=4, shuffle=True, process=i, processes=2) for i in (0, 1)
+    ]
     for one, *parts in zip(whole.epoch(0), *(share.epoch(0) for share in shares), strict=True):
         assert sorted(torch.cat([part.image for part in parts])[:, 0, 4, 4].tolist()) == sorted(
             one.image[:, 0, 4, 4].tolist()
         )
     with pytest.raises(ValueError, match="batch_size is 5"):
-        Batches(data, images, range(20), batch_size=5, processes=2)
+        Batches(CaseSet(data, images, range(20)), batch_size=5, processes=2)
 
 
 def test_fewer_rows_than_a_batch_still_train() -> None:
     data, images = prepared()
-    assert len(seen(Batches(data, images, range(3), batch_size=8, shuffle=True).epoch(0))) == 3
+    assert len(seen(Batches(CaseSet(data, images, range(3)), batch_size=8, shuffle=True).epoch(0))) == 3
 
 
 def test_an_error_in_the_thread_comes_out(tmp_path: Path) -> None:
@@ -126,16 +129,17 @@ def test_views_are_the_same_rows_changed_in_different_ways() -> None:
     data, images = prepared()
     rows = [3, 7, 1, 19]
     options = {"batch_size": 4, "shuffle": True, "seed": 2}
-    (plain,) = Batches(data, images, rows, **options).epoch(0)
-    (twice,) = Batches(data, images, rows, views=2, **options).epoch(0)
+    (plain,) = Batches(CaseSet(data, images, rows), **options).epoch(0)
+    (twice,) = Batches(CaseSet(data, images, rows), views=2, **options).epoch(0)
     assert (plain.views, twice.views) == (1, 2)
     assert twice.label.tolist() == plain.label.tolist() * 2
     assert torch.equal(twice.image, torch.cat([plain.image, plain.image]))
-    (changed,) = Batches(data, images, rows, views=2, augmentation=Augmentation(), **options).epoch(0)
+    (changed,) = Batches(CaseSet(data, images, rows), views=2, augmentation=Augmentation(), **options).epoch(0)
     first, second = changed.image.chunk(2)
     assert all(not torch.allclose(a, b) for a, b in zip(first, second, strict=True))
     shares = [
-        next(Batches(data, images, rows, views=2, process=i, processes=2, **options).epoch(0)).label for i in range(2)
+        next(Batches(CaseSet(data, images, rows), views=2, process=i, processes=2, **options).epoch(0)).label
+        for i in range(2)
     ]
     assert [share.tolist() for share in shares] == [plain.label[i::2].tolist() * 2 for i in range(2)]
 

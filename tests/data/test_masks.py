@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.leaks import Fingerprints
 from parsecaps.data.masks import has_masks, lesion_masks
 from parsecaps.data.preparation import Preparation
@@ -34,7 +35,7 @@ def test_masks_move_with_their_images(resampling: str) -> None:
     prepared = PreparedImages(images, none, [(64, 64)] * 6, [""] * 6, [])
 
     def batch(**settings: Any) -> Any:
-        return next(iter(Batches(data, prepared, range(6), batch_size=6, **settings).epoch(0)))
+        return next(iter(Batches(CaseSet(data, prepared, range(6)), batch_size=6, **settings).epoch(0)))
 
     plain = batch(masks=masks)
     assert torch.equal(plain.mask[:, 0], torch.from_numpy(masks).float() / 255)

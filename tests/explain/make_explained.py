@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
@@ -34,6 +35,6 @@ def make_folder(folder: Path, head: str) -> Explainer:
     bundle = make_bundle(data, head)
     bundle.save(folder)
     prepared = prepare_all(data, bundle.preparation, folder=folder / "cache")
-    remember(bundle, data, prepared, range(len(data))).save(folder)
+    remember(bundle, CaseSet(data, prepared, range(len(data)))).save(folder)
     write_thumbnails(folder / THUMBNAILS_FILE, prepared.images, range(len(data)))
     return Explainer.load(folder)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from parsecaps.data.cache import PreparedImages, prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation, dequantise
 from parsecaps.data.sources import open_data
@@ -32,7 +33,7 @@ def setting() -> Setting:
 def test_it_holds_what_the_model_says_of_each_image_alone(setting: Setting) -> None:
     bundle, data, prepared = setting
     rows = [7, 2, 5]
-    memory = remember(bundle, data, prepared, rows, batch_size=2)
+    memory = remember(bundle, CaseSet(data, prepared, rows), batch_size=2)
     for i, row in enumerate(rows):
         with torch.no_grad():
             output = bundle.model(dequantise(torch.from_numpy(prepared.images[row].copy()))[None])
@@ -50,14 +51,14 @@ def test_unnamed_concepts_are_remembered_too(tmp_path: Path) -> None:
     preparation = Preparation(size=32, channels=3)
     model = ParseCaps.from_preset("tiny", num_classes=2, in_channels=3)
     bundle = Bundle(model, preparation, data.classes, ("unnamed 1", "unnamed 2", "unnamed 3"))
-    memory = remember(bundle, data, prepare_all(data, preparation), range(4))
+    memory = remember(bundle, CaseSet(data, prepare_all(data, preparation), range(4)))
     assert memory.presence.shape == (4, 3)
     assert np.isnan(memory.truth).all()
 
 
 def test_what_is_saved_comes_back_under_the_names_of_the_bundle(setting: Setting, tmp_path: Path) -> None:
     bundle, data, prepared = setting
-    memory = remember(bundle, data, prepared, range(10))
+    memory = remember(bundle, CaseSet(data, prepared, range(10)))
     memory.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["memory.npz"]
     with np.load(tmp_path / "memory.npz", allow_pickle=False) as stored:
@@ -76,7 +77,7 @@ def test_what_is_saved_comes_back_under_the_names_of_the_bundle(setting: Setting
 
 def test_the_memory_of_another_model_is_refused(setting: Setting, tmp_path: Path) -> None:
     bundle, data, prepared = setting
-    memory = remember(bundle, data, prepared, range(4))
+    memory = remember(bundle, CaseSet(data, prepared, range(4)))
     with pytest.raises(FileNotFoundError, match=r"memory\.npz is missing"):
         CaseMemory.load(tmp_path, bundle)
     memory.save(tmp_path)
@@ -110,10 +111,10 @@ def test_a_model_without_concepts_and_no_cases_are_refused(setting: Setting) -> 
     bundle, data, prepared = setting
     plain = PlainCNN(num_classes=2, in_channels=3, image_size=32, grid_width=16)
     with pytest.raises(ValueError, match="has no concepts, so no concept space"):
-        remember(Bundle(plain, bundle.preparation, bundle.classes, ()), data, prepared, range(2))
+        remember(Bundle(plain, bundle.preparation, bundle.classes, ()), CaseSet(data, prepared, range(2)))
     assert not plain._forward_hooks
     with pytest.raises(ValueError, match="no cases to remember"):
-        remember(bundle, data, prepared, [])
+        remember(bundle, CaseSet(data, prepared, []))
 
 
 def test_a_length_of_one_may_be_rounded_up(setting: Setting) -> None:
@@ -123,7 +124,7 @@ def test_a_length_of_one_may_be_rounded_up(setting: Setting) -> None:
         model.concepts.readout.bias.mul_(100)
         lengths = model(torch.rand(1, 3, 32, 32)).concept_capsules.double().norm(dim=-1)
     assert lengths.max() > 1 - 1e-6
-    memory = remember(replace(bundle, model=model), data, prepared, range(10))
+    memory = remember(replace(bundle, model=model), CaseSet(data, prepared, range(10)))
     assert memory.presence.max() <= 1
 
 

@@ -68,7 +68,7 @@ def test_predict_abstains_and_keeps_its_promise(
     sets = [row["set"].split(" | ") if row["set"] else [] for row in rows]
     assert [row["abstain"] for row in rows] == [str(int(len(names) != 1)) for names in sets]
     assert 0 < sum(row["abstain"] == "1" for row in rows) < len(rows)
-    validation = predict_cases(run.bundle, run.data, run.prepared, run.rows("val"))
+    validation = predict_cases(run.bundle, run.cases("val"))
     assert run.scores is not None
     shares = validation.probabilities(run.scores.temperature)
     threshold = ConformalQuantiles.fit(shares, validation.label, validation.groups()).threshold(RISK)

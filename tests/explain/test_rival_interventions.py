@@ -9,6 +9,7 @@ import torch
 
 from parsecaps.audit.concepts import audit_concepts
 from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.sources import open_data
 from parsecaps.explain.case_memory import CaseMemory, remember
 from parsecaps.explain.explainer import Explainer
@@ -66,7 +67,7 @@ def test_vectors_weigh_concepts_anew_in_each_image() -> None:
 def test_present_and_absent_are_percentiles_of_training(name: str, tmp_path: Path) -> None:
     bundle, data = make(name), open_data(DATA)
     prepared = prepare_all(data, bundle.preparation, folder=tmp_path / "cache")
-    memory = remember(bundle, data, prepared, range(len(data)))
+    memory = remember(bundle, CaseSet(data, prepared, range(len(data))))
     assert memory.capsules.shape == (12, 7, 0)
     memory.save(tmp_path)
     memory = CaseMemory.load(tmp_path, bundle)
@@ -83,10 +84,10 @@ def test_present_and_absent_are_percentiles_of_training(name: str, tmp_path: Pat
 def test_the_audit_corrects_each_image_by_its_own_weights(name: str, tmp_path: Path) -> None:
     bundle, data = make(name), open_data(DATA)
     prepared, rows = prepare_all(data, bundle.preparation, folder=tmp_path), list(range(12))
-    said = predict_cases(bundle, data, prepared, rows)
+    said = predict_cases(bundle, CaseSet(data, prepared, rows))
     unlabelled = np.arange(12) == 4
     said = replace(said, label=np.where(unlabelled, -1, said.label))
-    found, notes = audit_concepts(bundle, data, prepared, rows, said, said, resamples=0)
+    found, notes = audit_concepts(bundle, CaseSet(data, prepared, rows), said, said, resamples=0)
     assert found is not None
     assert not any("alone" in note for note in notes)
     curve = found.interventions[0]
@@ -125,7 +126,7 @@ def test_concepts_of_others_change_the_diagnosis_of_every_one(tmp_path: Path) ->
         bundle = make(name)
         prepared = prepare_all(data, bundle.preparation, folder=tmp_path)
         order = [range(12)[i] for i in np.random.default_rng(0).permutation(12)]
-        own = predict_cases(bundle, data, prepared, order).logits.argmax(1)
+        own = predict_cases(bundle, CaseSet(data, prepared, order)).logits.argmax(1)
         label = np.array([data.cases[i].label for i in order])
-        found = permuted_concepts(bundle, data, prepared, range(12))
+        found = permuted_concepts(bundle, CaseSet(data, prepared, range(12)))
         assert found.shuffled == pytest.approx((np.roll(own, 1) == label).mean())

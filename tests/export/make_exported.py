@@ -46,7 +46,7 @@ def make_bundle(kind: str = "ParseCaps", **settings: Any) -> Bundle:
 
 def source_of(bundle: Bundle) -> ExportSource:
     """Without validation cases."""
-    return ExportSource(bundle, None, (), "drawn images alone")
+    return ExportSource(bundle, None, "drawn images alone")
 
 
 def both(bundle: Bundle, folder: Path, images: torch.Tensor, **options: bool) -> tuple[Arrays, Arrays, ModelGraph]:

@@ -19,6 +19,7 @@ from PIL import Image
 
 import parsecaps
 from parsecaps.audit.run import audit_model
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import MAP_METHODS, Target, attribution_maps
 from parsecaps.explain.explainer import Explainer
@@ -69,7 +70,7 @@ def _cases(model: Explainer, folder: Path) -> list[dict[str, Any]]:
     """Logits, calibrated probabilities and presences of the first test cases, by their row in the data set."""
     run = Run(folder)
     rows = run.rows("test")[:12]
-    found = predict_cases(model.bundle, run.data, run.prepared, rows)
+    found = predict_cases(model.bundle, CaseSet(run.data, run.prepared, rows))
     temperature = parsecaps.evaluate(folder, part="test", resamples=0, device="cpu").temperature
     table = zip(rows, found.logits, found.probabilities(temperature), found.presence, strict=True)
     return [dict(zip(("row", "logits", "probabilities", "presence"), each, strict=True)) for each in table]

@@ -7,6 +7,7 @@ from PIL import Image
 
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.models import ParseCaps
 from parsecaps.prediction.bundle import Bundle, find_device
@@ -47,7 +48,7 @@ def test_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_training_and_prediction_see_the_same_pixels(tmp_path: Path) -> None:
     data = folder_of_pictures(tmp_path / "pictures", per_class=4)
     prepared = prepare_all(data, PREPARATION, folder=tmp_path / "cache")
-    (batch,) = Batches(data, prepared, range(8), batch_size=8).epoch(0)
+    (batch,) = Batches(CaseSet(data, prepared, range(8)), batch_size=8).epoch(0)
     alone = torch.stack([bundle().read(case.image) for case in data.cases])
     assert torch.equal(batch.image, alone)
 

@@ -7,6 +7,7 @@ import torch
 
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.models import ParseCaps
 from parsecaps.prediction.bundle import Bundle
@@ -25,7 +26,7 @@ def test_several_views_of_a_model_that_is_sure_have_finite_logits(tmp_path: Path
         with torch.no_grad():
             model.classes.scale.fill_(scale)
         changed = Augmentation(rotation=5.0)
-        found = predict_cases(bundle, data, prepared, range(8), changes=changed, views=3)
+        found = predict_cases(bundle, CaseSet(data, prepared, range(8)), changes=changed, views=3)
         assert np.isfinite(found.logits).all()
         np.testing.assert_allclose(np.exp(found.logits).sum(1), 1)  # logarithms of mean probabilities
     assert (found.probabilities() == 0).any()

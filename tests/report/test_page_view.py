@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,21 @@ def test_a_map_has_the_colours_of_its_levels(tab: Any, told: list[Explanation]) 
     assert found[strong, :3] == pytest.approx(wanted, abs=2)
     assert found[level.argmax()].tolist() == [255, 240, 40, 255]
     assert (found[level == 0, 3] == 0).all()
+
+
+def test_a_reader_learns_how_well_contributions_add_up_and_what_a_map_leaves_out(
+    tab: Any, told: list[Explanation]
+) -> None:
+    mount(tab, [replace(told[0], residual=0.0084)])
+    assert "within 0.8 %" in tab.locator(".case .trees").inner_text()
+    targets = tab.locator(".case .targets input")
+    assert targets.count() > 1
+    for number in range(targets.count()):  # the diagnosis, and concepts that are seen or not
+        targets.nth(number).check()
+        said = tab.locator(".case .look .caption").inner_text()
+        assert "not what speaks against it" in said or "Nothing in the image" in said
+    mount(tab, [replace(told[0], residual=None)])
+    assert "within" not in tab.locator(".case .trees").inner_text()
 
 
 def test_more_cases_can_come_while_one_is_looked_at(tab: Any, told: list[Explanation]) -> None:

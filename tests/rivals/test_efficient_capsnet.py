@@ -47,6 +47,9 @@ def test_the_kernel_is_as_large_as_the_map_at_every_size(size: int) -> None:
     assert seen == [tuple(model.primary.depthwise.kernel_size)]
     assert isinstance(model.stem[2], nn.GroupNorm if size >= 48 else nn.BatchNorm2d)
     assert (model.decoder is None) == (size > 128)
+    norms = [layer for layer in model.stem if isinstance(layer, nn.GroupNorm | nn.BatchNorm2d)]
+    assert len(norms) == 4
+    assert {layer.eps for layer in norms} == {1e-3}  # the default of Keras, not that of torch
 
 
 def test_a_vote_counts_as_it_agrees_with_the_others() -> None:

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from parsecaps.config import load_config
-from parsecaps.data.cases import Case
 from parsecaps.models import find_model
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.training import Callbacks
@@ -67,10 +67,13 @@ def test_a_concept_model_trains_with_its_own_losses(kind: str, settings: list[st
 def test_classes_start_from_what_is_usual_in_them() -> None:
     nan = float("nan")
     known = [(1.0, 0.0, nan), (1.0, 1.0, nan), (0.0, 1.0, nan), (1.0, nan, 1.0), (0.0, 0.0, 0.0)]
-    rows = zip((0, 0, 1, 1, -1), known, strict=True)
-    cases = [Case(Path("x"), label, "p", concepts=concepts) for label, concepts in rows]
     model = find_model("CCNN").from_preset("tiny", num_classes=3)
-    assert usual_concepts(cases, model).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
+    labels = np.array([0, 0, 1, 1, -1])
+    assert usual_concepts(labels, np.array(known), model).tolist() == [
+        [1, 0, 0],
+        [0, 1, 0],
+        [0, 0, 0],
+    ]
 
 
 @pytest.mark.parametrize("kind", ["CBM", "CEM", "CCNN", "CoherentCNN"])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from parsecaps.config import TrainingSection, load_config
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.functional import class_loss
@@ -165,7 +166,7 @@ def test_sampling_balances_the_classes() -> None:
     weights = class_weights(labels, 2)
     assert weights == [20 / 32, 20 / 8]
     each = [weights[label] for label in labels]
-    batches = Batches(data, images, range(20), batch_size=10, shuffle=True, weights=each, seed=1)
+    batches = Batches(CaseSet(data, images, range(20)), batch_size=10, shuffle=True, weights=each, seed=1)
     drawn = torch.cat([b.label for epoch in range(60) for b in batches.epoch(epoch)])
     assert len(drawn) == 1200
     assert 0.45 < float(drawn.float().mean()) < 0.55

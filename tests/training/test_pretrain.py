@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 import parsecaps
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.leaks import read_fingerprints
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
@@ -91,13 +92,13 @@ def test_each_head_is_scored_on_its_own_patients_among_its_own_classes(run: Run)
     for name, own in classes.items():
         rows = [row for row in run.rows("val") if run.data.cases[row].patient.startswith(f"{name}/")]
         assert rows
-        logits = predict_cases(run.bundle, run.data, run.prepared, rows).logits[:, own]
+        logits = predict_cases(run.bundle, CaseSet(run.data, run.prepared, rows)).logits[:, own]
         label = np.array([run.data.cases[row].label for row in rows]) - own[0]
         assert table[name][:2] == [str(len(rows)), f"{(logits.argmax(1) == label).mean():.3f}"]
     assert table["breast"][3] == "-"
     rows = [row for row in run.rows("val") if row < 24]
     veil = np.array([run.data.cases[row].concepts[0] for row in rows])
-    presence = predict_cases(run.bundle, run.data, run.prepared, rows).presence
+    presence = predict_cases(run.bundle, CaseSet(run.data, run.prepared, rows)).presence
     assert presence is not None
     pairs = presence[veil == 1] - presence[veil == 0].T  # (present, absent)
     assert table["skin"][3] == f"{((pairs > 0) + 0.5 * (pairs == 0)).mean():.3f}"

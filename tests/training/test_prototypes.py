@@ -13,6 +13,7 @@ from parsecaps.config import load_config
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.rivals import ProtoCaps, ResNet18
@@ -112,7 +113,7 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> Batches:
     data = open_data("phantom:n=40,size=32")
     prepared = prepare_all(data, Preparation(size=32, channels=1), folder=tmp_path_factory.mktemp("cache"))
     changed = {"augmentation": Augmentation(), "views": 2, "mixup": 0.4, "shuffle": True, "weights": np.ones(30)}
-    return Batches(data, prepared, range(5, 35), batch_size=8, process=1, processes=2, **changed)
+    return Batches(CaseSet(data, prepared, range(5, 35)), batch_size=8, process=1, processes=2, **changed)
 
 
 def test_plain_batches_have_each_row_once_as_it_is(batches: Batches) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.data.cache import PreparedImages, prepared_masks
+from parsecaps.data.cache import prepared_masks
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.attribution import Target
 from parsecaps.metrics import THRESHOLD
@@ -72,33 +73,36 @@ def find_masks(data: DataSet, bundle: Bundle) -> CaseMasks:
     return CaseMasks()
 
 
-class Cases:
-    """Some cases of a data set as batches of images, each with what to explain in it.
+class AuditCases:
+    """Cases with a model, as batches of images, each with what to explain in it.
 
     That is the diagnosis, and the concepts that the case is known to have, or that the model sees where that is not
     known. `values` gives all that a model says of images at once; `column` finds a target in it.
     """
 
-    def __init__(self, bundle: Bundle, data: DataSet, prepared: PreparedImages, rows: Sequence[int]) -> None:
-        self.bundle, self.data, self.prepared, self.rows = bundle, data, prepared, list(rows)
+    def __init__(self, bundle: Bundle, cases: CaseSet) -> None:
+        self.bundle, self.cases = bundle, cases
         self.model = bundle.model.eval()
         self.values = model_values(self.model)
-        self.group = group_numbers([data.cases[row].patient for row in self.rows])
+        self.group = group_numbers(cases.patients)
 
-    def first(self, count: int) -> "Cases":
+    def __len__(self) -> int:
+        return len(self.cases)
+
+    def first(self, count: int) -> "AuditCases":
         """The first few of the cases."""
-        return Cases(self.bundle, self.data, self.prepared, self.rows[:count])
+        return AuditCases(self.bundle, self.cases.subset(range(min(count, len(self)))))
 
     def batches(self) -> Iterator[tuple[range, Tensor]]:
         """The numbers of a few cases at a time, and their images (n, channels, size, size)."""
-        for start in range(0, len(self.rows), _BATCH):
-            batch = range(start, min(start + _BATCH, len(self.rows)))
-            levels = np.array(self.prepared.images[self.rows_of(batch)])
-            yield batch, torch.from_numpy(levels).float().div(255).to(self.bundle.device)
+        for start in range(0, len(self), _BATCH):
+            batch = range(start, min(start + _BATCH, len(self)))
+            levels = torch.from_numpy(self.cases.subset(batch).images)
+            yield batch, levels.float().div(255).to(self.bundle.device)
 
     def rows_of(self, batch: range) -> list[int]:
         """The rows of the data set that these cases are."""
-        return [self.rows[i] for i in batch]
+        return self.cases.subset(batch).rows
 
     def names(self, about: About) -> tuple[str, ...]:
         """Of the concepts or the classes."""
@@ -121,13 +125,7 @@ class Cases:
 
     def truth(self, batch: range) -> np.ndarray:
         """The concepts of the model, as the data know them: (n, m), NaN = unknown."""
-        place = {name: j for j, name in enumerate(self.data.concepts)}
-        truth = np.full((len(batch), len(self.bundle.concepts)), np.nan)
-        for i, row in enumerate(self.rows_of(batch)):
-            for j, name in enumerate(self.bundle.concepts):
-                if name in place:
-                    truth[i, j] = self.data.cases[row].concepts[place[name]]
-        return truth
+        return self.cases.subset(batch).concepts_named(self.bundle.concepts)
 
 
 def model_values(model: nn.Module) -> Values:

@@ -20,7 +20,6 @@ and 1, the numbers carry something beyond the concepts that they are named after
 sure the model is of a concept.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,8 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.data.cache import PreparedImages
-from parsecaps.data.cases import DataSet
+from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import THRESHOLD, Difference, Weighted, compare
 from parsecaps.metrics.calibration import nll
 from parsecaps.metrics.classification import Classification
@@ -72,20 +70,18 @@ class Completeness:
     n: int
 
 
-def permuted_concepts(
-    bundle: Bundle, data: DataSet, prepared: PreparedImages, rows: Sequence[int], *, batch_size: int = 64, seed: int = 0
-) -> PermutedConcepts:
+def permuted_concepts(bundle: Bundle, cases: CaseSet, *, batch_size: int = 64, seed: int = 0) -> PermutedConcepts:
     """Run the model on labelled cases with their own concepts, and again with those of the next in a random order."""
     layers = [module for module in bundle.model.modules() if isinstance(module, ConceptReadout)]
     if not layers:
         raise ValueError(f"{type(bundle.model).__name__} has no concepts to permute; give a model with concepts")
-    labelled = [row for row in rows if data.cases[row].label >= 0]
+    labelled = np.flatnonzero(cases.labels >= 0)
     if len(labelled) < 2:
         raise ValueError(f"{len(labelled)} labelled case cannot exchange concepts; give at least 2")
-    order = [labelled[i] for i in np.random.default_rng(seed).permutation(len(labelled))]
+    order = cases.subset(labelled[np.random.default_rng(seed).permutation(len(labelled))])
     while len(order) % batch_size == 1:  # a case alone in the last batch would get its own concepts
         batch_size += 1
-    own = predict_cases(bundle, data, prepared, order, batch_size=batch_size)
+    own = predict_cases(bundle, order, batch_size=batch_size)
 
     def exchange(module: nn.Module, inputs: Any, output: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
         if isinstance(output, Tensor):  # presences alone
@@ -94,7 +90,7 @@ def permuted_concepts(
 
     handles = [layer.register_forward_hook(exchange) for layer in layers]
     try:
-        others = predict_cases(bundle, data, prepared, order, batch_size=batch_size)
+        others = predict_cases(bundle, order, batch_size=batch_size)
     finally:
         for handle in handles:
             handle.remove()

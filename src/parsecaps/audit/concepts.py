@@ -3,7 +3,6 @@
 Test-time interventions (Koh et al. 2020): accuracy as more and more concepts of an image are set to their truth.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -18,8 +17,7 @@ from parsecaps.audit.completeness import (
     leakage,
     permuted_concepts,
 )
-from parsecaps.data.cache import PreparedImages
-from parsecaps.data.cases import DataSet
+from parsecaps.data.case_set import CaseSet
 from parsecaps.explain.intervention import ConceptReasoning, Head, concept_reasoning, find_bottleneck, with_typical
 from parsecaps.metrics import Score
 from parsecaps.metrics.bootstrap import interval, resampled_weights
@@ -32,7 +30,6 @@ from parsecaps.types import Output
 
 Order = Literal["uncertain", "random"]
 
-_BATCH = 64  # images
 _READ = ("logits", "presence", "concept_weights")
 
 
@@ -68,9 +65,7 @@ class ConceptAudit:
 
 def audit_concepts(
     bundle: Bundle,
-    data: DataSet,
-    prepared: PreparedImages,
-    rows: Sequence[int],
+    cases: CaseSet,
     predictions: Predictions,
     train: Predictions | None,
     *,
@@ -95,13 +90,13 @@ def audit_concepts(
     elif not labelled:
         notes.append("no label is known: the worth of corrections cannot be said")
     else:
-        reasoning = _reasoning(bundle, head, prepared, rows)
+        reasoning = _reasoning(bundle, head, cases)
         if train is not None and train.presence is not None and train.concepts is not None and len(train):
             reasoning = with_typical(reasoning, head, train.presence, train.concepts)
         curves = [
             intervention_curve(reasoning, predictions, each, resamples=resamples, seed=seed) for each in get_args(Order)
         ]
-    permuted = permuted_concepts(bundle, data, prepared, rows, seed=seed) if labelled > 1 else None
+    permuted = permuted_concepts(bundle, cases, seed=seed) if labelled > 1 else None
     leaked = complete = None
     if train is None or train.presence is None or not (train.label >= 0).any():
         notes.append("the training cases are not at hand: leakage, and what concepts explain, cannot be fitted")
@@ -168,13 +163,10 @@ def _right(
     return np.stack(steps, axis=1).astype(np.float64)
 
 
-def _reasoning(bundle: Bundle, head: Head, prepared: PreparedImages, rows: Sequence[int]) -> ConceptReasoning:
+def _reasoning(bundle: Bundle, head: Head, cases: CaseSet) -> ConceptReasoning:
     """That of the model, or of each of these cases where each has its own."""
     if not isinstance(head, EmbeddingBottleneck):
         return concept_reasoning(bundle)
-    parts = []
-    for start in range(0, len(rows), _BATCH):
-        levels = np.array(prepared.images[list(rows[start : start + _BATCH])])
-        parts.append(answer(bundle, torch.from_numpy(levels).float().div(255)))
+    parts = [answer(bundle, batch.image) for batch in cases.batches()]
     joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in _READ}
     return concept_reasoning(bundle, output=Output(**joined))

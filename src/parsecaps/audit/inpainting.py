@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from parsecaps.audit.cases import About, CaseMasks, Cases
+from parsecaps.audit.cases import About, AuditCases, CaseMasks
 from parsecaps.metrics import THRESHOLD, Score, means
 from parsecaps.types import ProgressCallback, silent
 
@@ -61,7 +61,7 @@ class Inpainted:
 
 
 def measure_inpainted(
-    cases: Cases,
+    cases: AuditCases,
     about: About,
     masks: CaseMasks,
     label: np.ndarray,
@@ -76,9 +76,9 @@ def measure_inpainted(
     if (masks.concepts if about == "concepts" else masks.lesion) is None:
         return None
     names, random = cases.names(about), np.random.default_rng(seed)
-    found = np.full((3, len(cases.rows), len(names)), np.nan)
-    needed = np.full((len(cases.rows), len(names) if about == "concepts" else 1), np.nan)
-    progress(0, len(cases.rows))
+    found = np.full((3, len(cases), len(names)), np.nan)
+    needed = np.full((len(cases), len(names) if about == "concepts" else 1), np.nan)
+    progress(0, len(cases))
     for batch, image in cases.batches():
         pictures, inside = image.double().cpu().numpy(), masks.of(about, cases.rows_of(batch))
         assert inside is not None
@@ -104,12 +104,12 @@ def measure_inpainted(
                 if truth >= 0:
                     found[: len(diagnosis), batch[i], truth] = diagnosis == truth
                 needed[batch[i], 0] = diagnosis[0] != diagnosis[1]
-        progress(batch.stop, len(cases.rows))
+        progress(batch.stop, len(cases))
     return InpaintedMeasures(found, needed)
 
 
 def summarise_inpainted(
-    measured: InpaintedMeasures, cases: Cases, about: About, *, resamples: int = 1000, seed: int = 0
+    measured: InpaintedMeasures, cases: AuditCases, about: About, *, resamples: int = 1000, seed: int = 0
 ) -> Inpainted | None:
     """Scores of each class or concept, with 95 % intervals over patients; None if none was hidden."""
     if np.isnan(measured.found).all():
@@ -201,7 +201,7 @@ def _beside(values: np.ndarray, axis: int, step: int) -> np.ndarray:
     return moved
 
 
-def _values(cases: Cases, images: list[np.ndarray], about: About) -> np.ndarray:
+def _values(cases: AuditCases, images: list[np.ndarray], about: About) -> np.ndarray:
     """What the model says of images (channels, H, W) about the concepts or the classes: (images, K)."""
     batches = torch.split(torch.from_numpy(np.stack(images)), _FORWARD)
     values = torch.cat([cases.values(each.to(cases.bundle.device)) for each in batches])

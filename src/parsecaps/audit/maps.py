@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.audit.cases import About, CaseMasks, Cases
+from parsecaps.audit.cases import About, AuditCases, CaseMasks
 from parsecaps.audit.faithfulness import (
     GRID,
     CurveMeasures,
@@ -57,7 +57,7 @@ def map_makers(model: nn.Module) -> dict[str, MapMaker]:
 
 
 def audit_maps(
-    cases: Cases,
+    cases: AuditCases,
     makers: Mapping[str, MapMaker],
     masks: CaseMasks,
     *,
@@ -78,7 +78,7 @@ def audit_maps(
     pairs: list[tuple[int, Target]] = []  # of a case and a target
     sanity = _Explained({name: [] for name in makers})
     generator = np.random.default_rng(seed)
-    progress("maps", 0, len(cases.rows))
+    progress("maps", 0, len(cases))
     for batch, image in cases.batches():
         targets = cases.targets(batch, cases.values(image))
         truth = {about: masks.of(about, cases.rows_of(batch)) for about in kinds}
@@ -101,7 +101,7 @@ def audit_maps(
         for name, *each in zip(makers, *(torch.split(curve, len(case)) for curve in found), strict=True):
             curves[name].append(curves_of_targets(Curves(*each), random, case, column))
         sanity.add(image, targets, {name: maps[case, column] for name, maps in made.items()}, sanity_cases)
-        progress("maps", batch.stop, len(cases.rows))
+        progress("maps", batch.stop, len(cases))
     randomised = randomise_cascade(
         cases.model,
         {name: partial(sanity.maps_of, maker) for name, maker in makers.items()},
@@ -149,7 +149,7 @@ class _Explained:
         return torch.cat([maker(model, *each)[0] for each in zip(self.image, self.targets, strict=True)])
 
 
-def dense_maps(cases: Cases, maker: MapMaker, image: Tensor, targets: Sequence[Sequence[Target]]) -> Tensor:
+def dense_maps(cases: AuditCases, maker: MapMaker, image: Tensor, targets: Sequence[Sequence[Target]]) -> Tensor:
     """The maps of each image's targets in their columns, 0 in all others: (n, columns, H, W)."""
     columns = len(cases.bundle.concepts) + len(cases.bundle.classes)
     maps = image.new_zeros(len(image), columns, *image.shape[2:])

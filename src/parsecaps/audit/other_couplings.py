@@ -5,15 +5,13 @@ even of place. The mean over images keeps what holds for all images, such as pla
 Those of another image are as sharp as its own, but were chosen for other content.
 """
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from parsecaps.data.cache import PreparedImages
-from parsecaps.data.cases import DataSet
+from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import Comparison, compare
 from parsecaps.metrics.predictions import Predictions, concatenate
 from parsecaps.nn.couplings import Coupling, given, replace_couplings, uniform
@@ -27,9 +25,7 @@ _BATCH = 16  # images whose couplings are kept at a time
 
 def compare_couplings(
     bundle: Bundle,
-    data: DataSet,
-    prepared: PreparedImages,
-    rows: Sequence[int],
+    cases: CaseSet,
     ordinary: Predictions,
     *,
     resamples: int = 1000,
@@ -41,9 +37,9 @@ def compare_couplings(
     Images are put into a random cycle, whatever their order and labels, and each gets the couplings that the network as
     it is has for the next one. The mean is taken over all of these images.
     """
-    if len(rows) < 2:
-        raise ValueError(f"couplings of another image need 2 images, and there are {len(rows)}; give more")
-    predict, model, count = partial(predict_cases, bundle, data, prepared), bundle.model, len(rows)
+    if len(cases) < 2:
+        raise ValueError(f"couplings of another image need 2 images, and there are {len(cases)}; give more")
+    predict, model, count = partial(predict_cases, bundle), bundle.model, len(cases)
     own: dict[Coupling, Tensor] = {}
     total: dict[Coupling, Tensor] = {}
 
@@ -54,16 +50,18 @@ def compare_couplings(
 
     progress(0, 4 * count)
     with replace_couplings(model, uniform):
-        found = {UNIFORM: predict(rows)}
-    cycle, parts = [rows[i] for i in np.random.default_rng(seed).permutation(count)], []
+        found = {UNIFORM: predict(cases)}
+    order, parts = np.random.default_rng(seed).permutation(count), []
+    cycle, following = cases.subset(order), cases.subset(np.roll(order, -1))
     for start in range(0, count, _BATCH):
         progress(count + 2 * start, 4 * count)
+        some = range(start, min(start + _BATCH, count))
         with replace_couplings(model, keep):
-            predict([*cycle[1:], cycle[0]][start : start + _BATCH])
+            predict(following.subset(some))
         with replace_couplings(model, given(own)):
-            parts.append(predict(cycle[start : start + _BATCH]))
+            parts.append(predict(cycle.subset(some)))
     found[OTHER] = concatenate(parts)
     with replace_couplings(model, given({module: each / count for module, each in total.items()})):
-        found[MEAN] = predict(rows)
+        found[MEAN] = predict(cases)
     progress(4 * count, 4 * count)
     return {name: compare(ordinary, each, resamples=resamples, seed=seed) for name, each in found.items()}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from parsecaps.audit.cases import Cases
+from parsecaps.audit.cases import AuditCases
 from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.trace import trace
 from parsecaps.types import ProgressCallback, silent
@@ -31,15 +31,15 @@ class Residuals:
         )
 
 
-def audit_residuals(cases: Cases, progress: ProgressCallback = silent) -> Residuals:
+def audit_residuals(cases: AuditCases, progress: ProgressCallback = silent) -> Residuals:
     """The residuals of each target of each case of a model with a tree (`AttributionPath.residual`)."""
-    progress(0, len(cases.rows))
+    progress(0, len(cases))
     found = []
     for batch, image in cases.batches():
         for one, targets in zip(torch.split(image, 1), cases.targets(batch, cases.values(image)), strict=True):
             path = AttributionPath(trace(cases.model, one))
             path.find_gradients(targets)
             found += [path.residual(target).item() for target in targets]
-        progress(batch.stop, len(cases.rows))
+        progress(batch.stop, len(cases))
     median, high = np.percentile(found, [50, 95]).tolist()
     return Residuals(len(found), median, high, max(found))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.audit.cases import About, Cases, Values
+from parsecaps.audit.cases import About, AuditCases, Values
 from parsecaps.explain.attribution import Target
 from parsecaps.explain.trace import has_class_routes, has_tree
 from parsecaps.metrics import Score, means
@@ -62,7 +62,7 @@ class RouteAblation:
 
 
 def audit_routes(
-    cases: Cases,
+    cases: AuditCases,
     relevance: RouteRelevance,
     *,
     resamples: int = 1000,
@@ -75,7 +75,7 @@ def audit_routes(
     }
     parts: dict[About, list[CutMeasures]] = {about: [] for about in generators}
     pairs: dict[About, list[int]] = {about: [] for about in generators}  # the case of each
-    progress(0, len(cases.rows))
+    progress(0, len(cases))
     for batch, image in cases.batches():
         targets = cases.targets(batch, cases.values(image))
         cuts = RouteCuts(cases.model, cases.values, image)
@@ -93,7 +93,7 @@ def audit_routes(
                 column = [cases.column(Target(about, each)) for each in index]
                 parts[about].append(cuts.measure(case, column, of_pairs, generator))
                 pairs[about] += [batch[i] for i in case]
-        progress(batch.stop, len(cases.rows))
+        progress(batch.stop, len(cases))
     return {
         about: summarise_cuts(found, cases.group[pairs[about]], resamples=resamples, seed=seed)
         for about, found in parts.items()

@@ -1,6 +1,6 @@
 """How far the explanations of a model can be trusted: all that is measured, on a run's test part or on other data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from parsecaps.audit.cases import About, CaseMasks, Cases, find_masks
+from parsecaps.audit.cases import About, AuditCases, CaseMasks, find_masks
 from parsecaps.audit.concepts import ConceptAudit, audit_concepts
 from parsecaps.audit.inpainting import Inpainted, measure_inpainted, summarise_inpainted
 from parsecaps.audit.maps import MapAudit, MapMaker, audit_maps, map_makers
@@ -17,8 +17,8 @@ from parsecaps.audit.other_couplings import compare_couplings
 from parsecaps.audit.redundancy import LayerSimilarity, capsule_similarity
 from parsecaps.audit.residual import Residuals, audit_residuals
 from parsecaps.audit.route_ablation import RouteAblation, RouteRelevance, audit_routes, can_be_cut
-from parsecaps.data.cache import PreparedImages, prepare_all
-from parsecaps.data.cases import DataSet
+from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.joint import absolute
 from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import route_relevance
@@ -37,9 +37,7 @@ from parsecaps.types import ProgressCallback, StageCallback, silent
 
 def strict_cost(
     bundle: Bundle,
-    data: DataSet,
-    prepared: PreparedImages,
-    rows: Sequence[int],
+    cases: CaseSet,
     ordinary: Predictions,
     *,
     statistics: Mapping[str, Tensor] | None = None,
@@ -48,9 +46,9 @@ def strict_cost(
     progress: ProgressCallback = silent,
 ) -> StrictCost:
     """Run the strict network on these cases, of which the `ordinary` one's predictions are known, and score both."""
-    progress(0, len(rows))
+    progress(0, len(cases))
     with strict_network(bundle.model, statistics):
-        strict = predict_cases(bundle, data, prepared, rows, progress=progress)
+        strict = predict_cases(bundle, cases, progress=progress)
     scores = [score(each, resamples=resamples, seed=seed) for each in (ordinary, strict)]
     accuracy = auroc = None
     if (ordinary.label >= 0).any():
@@ -106,9 +104,7 @@ class Audit:
 
 def audit(
     bundle: Bundle,
-    data: DataSet,
-    prepared: PreparedImages,
-    rows: Sequence[int],
+    cases: CaseSet,
     *,
     maps: Mapping[str, MapMaker] | None = None,
     masks: CaseMasks | None = None,
@@ -120,22 +116,22 @@ def audit(
     seed: int = 0,
     progress: StageCallback = silent,
 ) -> Audit:
-    """Measure the explanations of a model on these cases of a data set, whose images were prepared as the bundle says.
+    """Measure the explanations of a model on these cases, whose images were prepared as the bundle says.
 
     `maps` are the methods to compare, by name, those of `map_makers` if left out; `routes` says what each route
     brought, `route_relevance` if left out. `masks` are those of the data if left out. `statistics` are those of the
     strict tree (`explain.strict_tree`). `train` are the predictions of the training cases (`predict_cases`). At most
     `limit` cases, drawn at random, get maps. The same arguments give the same numbers.
     """
-    if not rows:
-        raise ValueError(f"{data.root} has no cases to audit on; give at least one")
+    if not len(cases):
+        raise ValueError(f"{cases.data.root} has no cases to audit on; give at least one")
     _check_limit(limit)
-    masks = find_masks(data, bundle) if masks is None else masks
-    progress("predictions", 0, len(rows))
-    predictions = predict_cases(bundle, data, prepared, rows, progress=partial(progress, "predictions"))
-    order = np.random.default_rng(seed).permutation(len(rows))
-    cases = Cases(bundle, data, prepared, [rows[i] for i in order[:limit]])
-    inpainted = Cases(bundle, data, prepared, [rows[i] for i in order[: max(limit, INPAINTED_CASES)]])
+    masks = find_masks(cases.data, bundle) if masks is None else masks
+    progress("predictions", 0, len(cases))
+    predictions = predict_cases(bundle, cases, progress=partial(progress, "predictions"))
+    order = np.random.default_rng(seed).permutation(len(cases))
+    mapped = AuditCases(bundle, cases.subset(order[:limit]))
+    inpainted = AuditCases(bundle, cases.subset(order[: max(limit, INPAINTED_CASES)]))
     options = {"resamples": resamples, "seed": seed}
     kinds: list[About] = ["concepts", "classes"] if bundle.concepts else ["classes"]
     hidden: dict[About, Inpainted] = {}
@@ -144,46 +140,44 @@ def audit(
         of_label, stage = predictions.label[order], partial(progress, f"inpainted {about}")
         measured = measure_inpainted(inpainted, about, masks, of_label, seed=seed, progress=stage)
         if measured is not None:
-            needed[about] = measured.needed[: len(cases.rows)]
+            needed[about] = measured.needed[: len(mapped)]
             if (found := summarise_inpainted(measured, inpainted, about, **options)) is not None:
                 hidden[about] = found
     makers = map_makers(bundle.model) if maps is None else maps
     found_maps = audit_maps(
-        cases, makers, masks, sanity_cases=SANITY_CASES, needed=needed, progress=progress, **options
+        mapped, makers, masks, sanity_cases=SANITY_CASES, needed=needed, progress=progress, **options
     )
     ablations: dict[About, RouteAblation] = {}
     strict = residuals = None
     if can_be_cut(bundle.model):
-        few, stage = cases.first(ROUTE_CASES), partial(progress, "route ablation")
+        few, stage = mapped.first(ROUTE_CASES), partial(progress, "route ablation")
         ablations = audit_routes(few, routes or route_relevance, progress=stage, **options)
     couplings: dict[str, Comparison] = {}
     routed = any(isinstance(each, Coupling) for each in bundle.model.modules())
-    if routed and len(rows) > 1 and (predictions.label >= 0).any():
+    if routed and len(cases) > 1 and (predictions.label >= 0).any():
         stage = partial(progress, "other couplings")
-        couplings = compare_couplings(bundle, data, prepared, rows, predictions, progress=stage, **options)
+        couplings = compare_couplings(bundle, cases, predictions, progress=stage, **options)
     if has_tree(bundle.model):
-        residuals = audit_residuals(cases.first(ROUTE_CASES), partial(progress, "shares"))
+        residuals = audit_residuals(mapped.first(ROUTE_CASES), partial(progress, "shares"))
         stage = partial(progress, "strict tree")
-        strict = strict_cost(
-            bundle, data, prepared, rows, predictions, statistics=statistics, progress=stage, **options
-        )
+        strict = strict_cost(bundle, cases, predictions, statistics=statistics, progress=stage, **options)
     progress("concepts", 0, 1)
-    concepts, notes = audit_concepts(bundle, data, prepared, rows, predictions, train, **options)
+    concepts, notes = audit_concepts(bundle, cases, predictions, train, **options)
     progress("concepts", 1, 1)
     progress("redundancy", 0, 1)
-    redundancy = capsule_similarity(bundle.model, (image for _, image in cases.first(REDUNDANCY_CASES).batches()))
+    redundancy = capsule_similarity(bundle.model, (image for _, image in mapped.first(REDUNDANCY_CASES).batches()))
     progress("redundancy", 1, 1)
-    notes = [*few_patients(len(np.unique(cases.group))), *notes]
+    notes = [*few_patients(len(np.unique(mapped.group))), *notes]
     if masks.concepts is None and masks.lesion is None:
         notes.append("the data have no masks: whether maps point at the right place cannot be said")
     if not ablations:
         notes.append(f"no routes were cut: none are known of this {type(bundle.model).__name__}")
     return Audit(
         model=type(bundle.model).__name__,
-        data=data.root.name,
-        cases=len(rows),
+        data=cases.data.root.name,
+        cases=len(cases),
         patients=len(np.unique(predictions.groups())),
-        mapped=len(cases.rows),
+        mapped=len(mapped),
         resamples=resamples,
         seed=seed,
         masks=masks.known,
@@ -221,23 +215,21 @@ def audit_model(
         raise ValueError(f"{model} has no test part to audit on; give other data")
     if not own and data is None:
         raise ValueError(f"{model} is not a run, so it has no data of its own; name the data to audit on")
-    cases = run.data if own else open_data(str(data))
+    others = None if own else open_data(str(data))
     train: Predictions | None = None
     if run.is_there:
-        learned, stage = _readable(run.prepared, run.rows("train")), partial(progress, "training cases")
+        learned, stage = run.cases("train"), partial(progress, "training cases")
         stage(0, len(learned))
-        train = predict_cases(bundle, run.data, run.prepared, learned, progress=stage)
-    if own:
-        prepared, rows = run.prepared, run.rows("test")
+        train = predict_cases(bundle, learned, progress=stage)
+    if others is None:
+        cases = run.cases("test")
     else:
-        prepared = prepare_all(cases, bundle.preparation, skip_bad=True, progress=partial(progress, "reading images"))
-        rows = list(range(len(cases)))
+        reading = partial(progress, "reading images")
+        cases = CaseSet(others, prepare_all(others, bundle.preparation, skip_bad=True, progress=reading))
     assert bundle.folder is not None
     return audit(
         bundle,
         cases,
-        prepared,
-        _readable(prepared, rows),
         train=train,
         statistics=load_statistics(bundle.folder, bundle.model),
         limit=limit,
@@ -250,9 +242,3 @@ def audit_model(
 def _check_limit(limit: int) -> None:
     if limit < 1:
         raise ValueError(f"limit is {limit}; give at least 1 case")
-
-
-def _readable(prepared: PreparedImages, rows: Sequence[int]) -> list[int]:
-    """Those whose images could be prepared."""
-    good = set(prepared.good)
-    return [row for row in rows if row in good]

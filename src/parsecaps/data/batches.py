@@ -4,22 +4,23 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from parsecaps.data.augment import Augmentation
-from parsecaps.data.cache import PreparedImages
-from parsecaps.data.cases import DataSet
 from parsecaps.types import Batch, Mixed
+
+if TYPE_CHECKING:
+    from parsecaps.data.case_set import CaseSet
 
 T = TypeVar("T")
 
 
 class Batches:
-    """Some rows of a data set, epoch by epoch, as batches of images in [0, 1].
+    """Cases, epoch by epoch, as batches of images in [0, 1]; iterating gives the first epoch.
 
     Order and augmentation follow from the seed, the epoch and the number of the batch alone, so an epoch can be taken
     up in its middle. With `weights`, one per row, an epoch draws its rows with replacement, each as often as its weight
@@ -37,9 +38,7 @@ class Batches:
 
     def __init__(
         self,
-        data: DataSet,
-        prepared: PreparedImages,
-        rows: Sequence[int],
+        cases: "CaseSet",
         *,
         batch_size: int,
         seed: int = 0,
@@ -55,8 +54,8 @@ class Batches:
     ) -> None:
         if batch_size < 1 or batch_size % processes:
             raise ValueError(f"batch_size is {batch_size}; give a positive multiple of the {processes} processes")
-        self.images = prepared.images
-        self.rows = np.asarray(rows, dtype=np.int64)
+        self.images, data = cases.prepared.images, cases.data
+        self.rows = np.asarray(cases.rows, dtype=np.int64)
         self.label = torch.tensor([case.label for case in data.cases], dtype=torch.long)
         concepts = torch.tensor([case.concepts for case in data.cases], dtype=torch.float32)
         self.concepts = concepts if data.concepts else None
@@ -69,6 +68,9 @@ class Batches:
         """Batches per epoch; when shuffled, what does not fill a batch is left for another epoch."""
         whole, rest = divmod(len(self.rows), self.batch_size)
         return whole if self.shuffle and whole else whole + (rest > 0)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.epoch(0)
 
     def epoch(self, number: int, *, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, from the batch `start` on."""

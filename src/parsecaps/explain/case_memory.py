@@ -21,9 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.data.batches import Batches
-from parsecaps.data.cache import PreparedImages
-from parsecaps.data.cases import DataSet
+from parsecaps.data.case_set import CaseSet
 from parsecaps.explain.strict_tree import STATISTICS_CASES, save_statistics, strict_statistics
 from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import make_private_folder, refuse_links, remove_files, write_binary
@@ -138,16 +136,14 @@ class CaseMemory:
 
 def remember(
     bundle: Bundle,
-    data: DataSet,
-    prepared: PreparedImages,
-    rows: Sequence[int],
+    cases: CaseSet,
     *,
     batch_size: int = 64,
     progress: ProgressCallback = silent,
 ) -> CaseMemory:
-    """Look at these cases of a data set, whose images were prepared as the bundle says."""
-    if not len(rows):
-        raise ValueError(f"{data.root} has no cases to remember; give at least one")
+    """Look at these cases, whose images were prepared as the bundle says."""
+    if not len(cases):
+        raise ValueError(f"{cases.data.root} has no cases to remember; give at least one")
     capsules: list[np.ndarray] = []
     presence: list[np.ndarray] = []
     global_capsule: list[np.ndarray] = []
@@ -162,7 +158,7 @@ def remember(
 
     handle = bundle.model.register_forward_hook(note)
     try:
-        predictions = predict_cases(bundle, data, prepared, rows, batch_size=batch_size, progress=progress)
+        predictions = predict_cases(bundle, cases, batch_size=batch_size, progress=progress)
     finally:
         handle.remove()
     seen = np.concatenate(presence)
@@ -170,23 +166,6 @@ def remember(
     predictions = replace(predictions, presence=seen, concepts=truth, concept_names=bundle.concepts)
     digest = weights_digest(bundle.model)
     return CaseMemory(predictions, np.concatenate(capsules), np.concatenate(global_capsule), digest)
-
-
-class TrainingCases(NamedTuple):
-    """The cases that a run has learned from: rows of its data set, prepared as its bundle says."""
-
-    bundle: Bundle
-    data: DataSet
-    prepared: PreparedImages
-    rows: list[int]
-
-
-def training_cases(folder: str | Path, device: str = "cpu") -> TrainingCases:
-    """Those of a finished run whose images can be read, in the order of the data set."""
-    run = Run(folder, device=device)
-    data, bundle = run.data, run.bundle
-    good = set(run.prepared.good)
-    return TrainingCases(bundle, data, run.prepared, [row for row in run.rows("train") if row in good])
 
 
 def remember_run(
@@ -201,24 +180,20 @@ def remember_run(
     With a `limit`, so many of them, spread over all. A model that routes also gets the batch statistics of its strict
     tree, from some of these cases, into its bundle; what version 0.1 had put there of the cases goes.
     """
-    run = run if isinstance(run, Run) else Run(run)
+    run = Run(run.folder if isinstance(run, Run) else run, device=device)
     refuse_links(run.folder)
-    cases = training_cases(run.folder, device)
-    if limit is not None and len(cases.rows) > limit:
-        spread = np.linspace(0, len(cases.rows) - 1, limit).round().astype(int)
-        cases = cases._replace(rows=[cases.rows[i] for i in spread])
-    model, rows = cases.bundle.model, cases.rows
-    memory = remember(*cases, progress=progress)
+    bundle, cases = run.bundle, run.cases("train")
+    if limit is not None:
+        cases = cases.spread(limit)
+    memory = remember(bundle, cases, progress=progress)
     make_private_folder(run.known_cases_folder)
-    write_thumbnails(run.known_cases_folder / THUMBNAILS_FILE, cases.prepared.images, rows)
+    write_thumbnails(run.known_cases_folder / THUMBNAILS_FILE, cases.prepared.images, cases.rows)
     memory.save(run.known_cases_folder)
     remove_files(run.bundle_folder, f"{re.escape(MEMORY_FILE)}|{re.escape(THUMBNAILS_FILE)}")
-    if any(isinstance(module, Coupling) for module in model.modules()):
-        some = np.linspace(0, len(rows) - 1, min(STATISTICS_CASES, len(rows))).round().astype(int)
-        batches = Batches(cases.data, cases.prepared, [rows[i] for i in some], batch_size=64).epoch(0)
-        images = (each.image.to(cases.bundle.device) for each in batches)
-        save_statistics(run.bundle_folder, strict_statistics(model, images), memory.model)
-    return replace(memory, temperature=cases.bundle.calibration.temperature)
+    if any(isinstance(module, Coupling) for module in bundle.model.modules()):
+        images = (batch.image.to(bundle.device) for batch in cases.spread(STATISTICS_CASES).batches())
+        save_statistics(run.bundle_folder, strict_statistics(bundle.model, images), memory.model)
+    return replace(memory, temperature=bundle.calibration.temperature)
 
 
 def find_known_cases(bundle: str | Path | None) -> Path | None:

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parsecaps.data.batches import Batches
+from parsecaps.data.case_set import CaseSet
 from parsecaps.prediction.bundle import Bundle
-from parsecaps.run import Run, run_of_bundle
+from parsecaps.run import run_of_bundle
 
 _BATCH = 16
 
@@ -31,12 +31,11 @@ class ExportOptions:
 class ExportSource:
     """A model to export, with the validation cases to check the export on.
 
-    `run` is where the cases come from, None for a model without one. `checked_on` says in words what the check saw.
+    `cases` are None for a model without any. `checked_on` says in words what the check saw.
     """
 
     bundle: Bundle
-    run: Run | None
-    rows: tuple[int, ...]
+    cases: CaseSet | None
     checked_on: str
 
     @classmethod
@@ -45,20 +44,19 @@ class ExportSource:
         bundle = Bundle.load(folder)
         run = None if bundle.folder is None else run_of_bundle(bundle.folder)
         if run is None:
-            return cls(bundle, None, (), "drawn images alone: the model has no run with validation cases")
+            return cls(bundle, None, "drawn images alone: the model has no run with validation cases")
         try:
-            good = set(run.prepared.good)
-            rows = tuple(row for row in run.rows("val") if row in good)
+            cases = run.cases("val")
         except (OSError, ValueError) as error:
-            return cls(bundle, None, (), f"drawn images alone: the validation cases cannot be read ({error})")
-        if not rows:
-            return cls(bundle, None, (), "drawn images alone: the run has no validation cases")
-        return cls(bundle, run, rows, f"{len(rows):,} validation cases and drawn images")
+            return cls(bundle, None, f"drawn images alone: the validation cases cannot be read ({error})")
+        if not len(cases):
+            return cls(bundle, None, "drawn images alone: the run has no validation cases")
+        return cls(bundle, cases, f"{len(cases):,} validation cases and drawn images")
 
     def validation(self) -> Iterator[Tensor]:
         """The prepared validation cases, some at a time: (B, channels, size, size); none without a run."""
-        if self.run is not None:
-            for batch in Batches(self.run.data, self.run.prepared, self.rows, batch_size=_BATCH).epoch(0):
+        if self.cases is not None:
+            for batch in self.cases.batches(_BATCH):
                 yield batch.image
 
     def drawn(self) -> Tensor:

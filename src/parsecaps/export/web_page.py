@@ -19,6 +19,7 @@ from parsecaps.files.writing import write_text
 from parsecaps.models.summary import count_parameters
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.web_page import web_page
+from parsecaps.run import run_of_bundle
 
 _MEGABYTE = 1_000_000
 _USUAL = 12  # megabytes, at most
@@ -104,7 +105,9 @@ def _facts(bundle: Bundle) -> list[tuple[str, str]]:
 
 
 def _title(source: ExportSource) -> str:
-    folder = source.bundle.folder if source.run is None else source.run.folder
+    folder = source.bundle.folder
+    run = None if folder is None else run_of_bundle(folder)
+    folder = folder if run is None else run.folder
     name = "" if folder is None else folder.resolve().name
     return f"Model {name}" if name else "Model"
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from parsecaps.config import Config, load_config
 from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.sources import open_data
 from parsecaps.data.sources.mnist import CLASSES, image_file, read_idx, read_labels
@@ -188,15 +189,15 @@ def _measure(digits: Path, original: str | None, most: int | None, cases: Cases,
     """Both accuracies; the answers to the changed digits are kept for paired tests."""
     bundle = run.bundle
     if original is None:
-        changed = predict_cases(bundle, run.data, run.prepared, cases.rows("test"))
+        changed = predict_cases(bundle, CaseSet(run.data, run.prepared, cases.rows("test")))
     else:
         data = open_data(original)
         rows = [i for i, case in enumerate(data.cases) if case.split in (None, "test")]
         data = data.subset(rows[:: max(1, len(rows) // most)] if most else rows)
-        changed = predict_cases(bundle, data, prepare_all(data, bundle.preparation), range(len(data)))
+        changed = predict_cases(bundle, CaseSet(data, prepare_all(data, bundle.preparation)))
     changed.save(run.folder / PREDICTIONS)
     still = canvas_digits(digits)
     still = still.subset(range(min(len(still), most or len(still))))
-    unchanged = predict_cases(bundle, still, prepare_all(still, bundle.preparation), range(len(still)))
+    unchanged = predict_cases(bundle, CaseSet(still, prepare_all(still, bundle.preparation)))
     accuracies = {name: vars(score(each)["accuracy"]) for name, each in (("affnist", changed), ("mnist", unchanged))}
     return {**accuracies, "trained": trained_with(run), "split": run.about["split_hash"]}

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from parsecaps.audit.cases import Cases as AuditCases
-from parsecaps.audit.cases import find_masks
+from parsecaps.audit.cases import AuditCases, find_masks
 from parsecaps.audit.localisation import join, localise, measure_maps
 from parsecaps.audit.maps import dense_maps
+from parsecaps.data.case_set import CaseSet
 from parsecaps.explain.attribution import Target, attribution_maps, has_routes
 from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import write_binary
@@ -159,7 +159,7 @@ def _measure(most: int, cases: Cases, run: Run) -> Measured:
     order = np.random.default_rng(0).permutation(len(cases.rows("test")))
     rows = [cases.rows("test")[i] for i in order]
     masks = find_masks(run.data, bundle)
-    some = AuditCases(bundle, run.data, run.prepared, rows[:most])
+    some = AuditCases(bundle, CaseSet(run.data, run.prepared, rows[:most]))
     method = "routes" if has_routes(bundle.model) else "grad-cam"
     maker = partial(attribution_maps, method=method)
     measured, shown = [], list[dict[str, Any]]()
@@ -176,7 +176,7 @@ def _measure(most: int, cases: Cases, run: Run) -> Measured:
     found = localise(join(measured), some.group, list(bundle.concepts))
     _save(run.folder / _PICTURES, shown)
     located = {key: vars(getattr(found, key)) for key in _LOCATED}
-    return {**kept, **located, "method": method, "mapped": len(some.rows)}
+    return {**kept, **located, "method": method, "mapped": len(some)}
 
 
 def _save(path: Path, shown: Sequence[Mapping[str, Any]]) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from parsecaps.discover import discover_run
-from parsecaps.explain.case_memory import training_cases
 from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import write_binary
 from parsecaps.models import all_models, find_model
@@ -173,11 +172,11 @@ def _measure(cases: Cases, run: Run) -> Measured:
 def _look(folders: Sequence[Path], run: Run) -> Measured:
     """The concepts of the first network by its training cases, and how far the others found them."""
     found = discover_run(folders[0], folders[1:])
-    cases = training_cases(folders[0])
+    cases = Run(folders[0]).cases("train")
     images, heat, number = [], [], []
     for concept in found.concepts:
         rows = [each.case.row for each in concept.prototypes][:SHOWN]
-        images += [cases.prepared.images[cases.rows[row]] for row in rows]
+        images += list(cases.subset(rows).images)
         heat += list(found.maps(rows, concept.index))
         number += [concept.index] * len(rows)
     with write_binary(run.folder / _PICTURES, private=True) as file:

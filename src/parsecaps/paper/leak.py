@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.split_file import Division
 from parsecaps.data.splits import hold_out
@@ -233,13 +234,12 @@ def _universe(data: DataSet, most: int | None) -> list[int]:
 def _measure(run: Run, rows: Sequence[int]) -> Measured:
     """The scores on all tested rows, and apart on those that were trained on, whose patient was, and the rest."""
     kept = dict(keep_scores(run, rows))
-    good, trained = set(run.prepared.good), set(run.rows("train"))
-    tested = [row for row in rows if row in good]
+    tested, trained = CaseSet(run.data, run.prepared, rows), set(run.rows("train"))
     patients = {run.data.cases[row].patient for row in trained}
     answers = Predictions.load(run.folder / "predictions.npz")
     right = (answers.logits.argmax(1) == answers.label).astype(float)
-    seen = np.array([row in trained for row in tested])
-    known = np.array([run.data.cases[row].patient in patients for row in tested])
+    seen = np.array([row in trained for row in tested.rows])
+    known = np.array([case.patient in patients for case in tested])
     for key, mask in (("seen", seen), ("patient_seen", known & ~seen), ("unseen", ~known)):
         [found] = means(np.where(mask, right, np.nan)[:, None], answers.groups(), resamples=1000, seed=0).scores()
         kept[key] = vars(found)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from parsecaps.config import load_config, shipped_configs
+from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import score
 from parsecaps.paper.plan import Column, Measured
 from parsecaps.prediction.predict import predict_cases
@@ -55,11 +56,10 @@ def _published(column: Column, epochs: int, batch: int) -> dict[str, Any]:
 
 def validate(rows: Sequence[int], run: Run) -> Measured:
     """The log loss of a run on the validation rows, at its own temperature; 0 without any."""
-    good = set(run.prepared.good)
-    rows = [row for row in rows if row in good]
-    if not rows:
+    cases = CaseSet(run.data, run.prepared, rows)
+    if not len(cases):
         return {"nll": 0.0}
-    predictions = predict_cases(run.bundle, run.data, run.prepared, rows)
+    predictions = predict_cases(run.bundle, cases)
     scores = score(predictions, temperature=run.bundle.calibration.temperature, resamples=0)
     return {"nll": scores["nll"].value}
 

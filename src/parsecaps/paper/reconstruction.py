@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parsecaps.data.case_set import CaseSet
 from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import write_binary
 from parsecaps.metrics import Score, means
@@ -140,14 +141,14 @@ def _measure(cases: Cases, run: Run) -> Measured:
     kept |= {"parameters": sum(count_parameters(model)), "error": None}
     if getattr(model, "decoder", None) is None:
         return kept
-    rows = [row for row in cases.rows("test") if row in set(run.prepared.good)]
-    errors = []
-    spread = np.unique(np.linspace(0, len(rows) - 1, _SHOWN).astype(int))
-    image = np.array(run.prepared.images[[rows[i] for i in spread]])
-    for start in range(0, len(rows), 32):
-        batch, drawn = _draw(model, np.array(run.prepared.images[rows[start : start + 32]]))
+    tested = CaseSet(run.data, run.prepared, cases.rows("test"))
+    spread = tested.subset(np.unique(np.linspace(0, len(tested) - 1, _SHOWN).astype(int)))
+    errors, image = [], spread.images
+    for start in range(0, len(tested), 32):
+        some = tested.subset(range(start, min(start + 32, len(tested))))
+        batch, drawn = _draw(model, some.images)
         errors.append((drawn - batch).square().mean((1, 2, 3)).double().numpy())
-    group = group_numbers([run.data.cases[row].patient for row in rows])
+    group = group_numbers(tested.patients)
     [error] = means(np.concatenate(errors)[:, None], group, bounds=POSITIVE, resamples=1000, seed=0).scores()
     pictures = _draw(model, image)[1].clamp(0, 1).mul(255).round().byte().numpy()
     with write_binary(run.folder / _PICTURES, private=True) as file:

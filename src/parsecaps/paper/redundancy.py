@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from parsecaps.audit.redundancy import NUM_BINS, capsule_similarity
+from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import Score, means
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.metrics.predictions import group_numbers
@@ -115,18 +115,17 @@ class Similarities(Work):
 
 def _measure(cases: Cases, run: Run) -> Measured:
     """The histograms of the primary layer and of the last one below the heads, and their means over patients."""
-    model, rows = run.bundle.model, cases.rows("test")
-    rows = [rows[i] for i in np.unique(np.linspace(0, len(rows) - 1, IMAGES).astype(int))]
+    model, tested = run.bundle.model, CaseSet(run.data, run.prepared, cases.rows("test"))
+    tested = tested.subset(np.unique(np.linspace(0, len(tested) - 1, IMAGES).astype(int)))
     by_layer: dict[str, list[tuple[float, list[float]]]] = {}
     shapes: dict[str, tuple[int, int]] = {}
-    for row in rows:  # one by one, so that means can be over patients
-        image = torch.from_numpy(np.array(run.prepared.images[[row]])).float() / 255
-        for layer in capsule_similarity(model, [image]):
+    for batch in tested.batches(1):  # one by one, so that means can be over patients
+        for layer in capsule_similarity(model, [batch.image]):
             if not layer.layer.startswith(_HEADS):
                 mean = np.nan if layer.mean is None else layer.mean
                 by_layer.setdefault(layer.layer, []).append((mean, layer.share))
                 shapes[layer.layer] = layer.capsules, layer.dim
-    group = group_numbers([run.data.cases[row].patient for row in rows])
+    group = group_numbers(tested.patients)
     names = list(by_layer)
     kept = {}
     for key, name in ((_PRIMARY, names[0]), (_TOP, names[-1])):

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from parsecaps.config import Config
+from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import Difference, Scores, paired_differences, score
 from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.comparison import match
@@ -177,8 +178,7 @@ def _nothing(run: Run) -> Measured:
 
 def keep_scores(run: Run, rows: Sequence[int]) -> Measured:
     """Score a run on these cases, and keep its answers for paired tests."""
-    good = set(run.prepared.good)
-    predictions = predict_cases(run.bundle, run.data, run.prepared, [row for row in rows if row in good])
+    predictions = predict_cases(run.bundle, CaseSet(run.data, run.prepared, rows))
     predictions.save(run.folder / PREDICTIONS)
     return {"scores": score(predictions).as_dict(), "trained": trained_with(run), "split": run.about["split_hash"]}
 

@@ -18,11 +18,8 @@ from scipy.special import log_softmax, logsumexp
 from torch import Generator, Tensor
 
 from parsecaps.data.augment import Augmentation
-from parsecaps.data.batches import Batches
-from parsecaps.data.cache import PreparedImages
-from parsecaps.data.cases import DataSet
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.reading import READERS, in_shares
-from parsecaps.data.split_file import relative_name
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.conformal import prediction_sets
@@ -93,46 +90,44 @@ def predict_files(
 
 def predict_cases(
     bundle: Bundle,
-    data: DataSet,
-    prepared: PreparedImages,
-    rows: Sequence[int],
+    cases: CaseSet,
     *,
     changes: Augmentation | None = None,
     views: int = 1,
     batch_size: int = 64,
     progress: ProgressCallback = silent,
 ) -> Predictions:
-    """What a model says of these cases of a data set, whose images were prepared as the bundle says, and the truth.
+    """What a model says of these cases, whose images were prepared as the bundle says, and the truth.
 
     Classes and concepts are matched by name: the data set may list them in another order, lack some, and have concepts
     that the model does not know; a class that the model does not know is an error. With several `views` the
     probabilities and presences are means over the image and random `changes` of it, the same ones at every call.
     """
-    label = _labels(bundle, data, rows)
+    label, names = _labels(bundle, cases), cases.names
     logits: list[np.ndarray] = [np.zeros((0, len(bundle.classes)))]
     presence, consistency = [np.zeros((0, len(bundle.concepts)))], [np.zeros(0)]
     generator = Generator().manual_seed(0)
-    for batch in Batches(data, prepared, rows, batch_size=batch_size).epoch(0):
+    for batch in cases.batches(batch_size):
         others = (changes(batch.image, generator) for _ in range(views - 1)) if changes is not None else ()
         start = sum(map(len, logits))
-        names = [_name(data, row) for row in rows[start : start + len(batch.image)]]
-        by_view = [predict_images(bundle, view, names) for view in (batch.image, *others)]
+        some = names[start : start + len(batch.image)]
+        by_view = [predict_images(bundle, view, some) for view in (batch.image, *others)]
         logits.append(by_view[0].logits if len(by_view) == 1 else _mean_logits(by_view))
         if len(by_view) > 1:
             named = np.stack([each.logits.argmax(1) for each in by_view])
             consistency.append((named[1:] == named[0]).mean(0))
         if bundle.concepts:
             presence.append(np.mean([each.presence for each in by_view if each.presence is not None], axis=0))
-        progress(sum(map(len, logits)), len(rows))
-    known = bool(set(bundle.concepts) & set(data.concepts)) and len(rows) > 0
+        progress(sum(map(len, logits)), len(cases))
+    known = bool(set(bundle.concepts) & set(cases.data.concepts)) and len(cases) > 0
     return Predictions(
         logits=np.concatenate(logits),
         label=label,
-        patient=[data.cases[row].patient for row in rows],
-        name=[_name(data, row) for row in rows],
+        patient=cases.patients,
+        name=names,
         classes=bundle.classes,
         presence=np.concatenate(presence) if known else None,
-        concepts=_concepts(bundle, data, rows) if known else None,
+        concepts=cases.concepts_named(bundle.concepts) if known else None,
         concept_names=bundle.concepts if known else (),
         consistency=np.concatenate(consistency) if len(consistency) > 1 else None,
     )
@@ -203,31 +198,15 @@ def _mean_logits(views: Sequence[Predictions]) -> np.ndarray:
     return np.asarray(logsumexp(each, axis=0) - np.log(len(views)))
 
 
-def _labels(bundle: Bundle, data: DataSet, rows: Sequence[int]) -> np.ndarray:
+def _labels(bundle: Bundle, cases: CaseSet) -> np.ndarray:
+    classes, labels = cases.data.classes, cases.labels
     place = {name: i for i, name in enumerate(bundle.classes)}
-    unknown = {data.classes[data.cases[row].label] for row in rows if data.cases[row].label >= 0} - place.keys()
-    if unknown:
-        known = ", ".join(bundle.classes)
+    if unknown := {classes[label] for label in labels if label >= 0} - place.keys():
+        known, root = ", ".join(bundle.classes), cases.data.root
         raise ValueError(
-            f"{data.root} has the class {min(unknown)!r}, which the model does not know; name it as one of {known}"
+            f"{root} has the class {min(unknown)!r}, which the model does not know; name it as one of {known}"
         )
-    labels = (data.cases[row].label for row in rows)
-    return np.array([-1 if label < 0 else place[data.classes[label]] for label in labels], dtype=np.int64)
-
-
-def _concepts(bundle: Bundle, data: DataSet, rows: Sequence[int]) -> np.ndarray:
-    place = {name: i for i, name in enumerate(data.concepts)}
-    truth = np.full((len(rows), len(bundle.concepts)), np.nan)
-    for j, name in enumerate(bundle.concepts):
-        if name in place:
-            truth[:, j] = [data.cases[row].concepts[place[name]] for row in rows]
-    return truth
-
-
-def _name(data: DataSet, row: int) -> str:
-    case = data.cases[row]
-    name = relative_name(data, case)
-    return name if case.frame is None else f"{name}#{case.frame}"
+    return np.array([-1 if label < 0 else place[classes[label]] for label in labels], dtype=np.int64)
 
 
 def _array(tensor: Tensor) -> np.ndarray:

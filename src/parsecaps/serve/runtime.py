@@ -99,7 +99,7 @@ def _kept(bundle: Bundle, path: Path) -> Any:
     """A session of an earlier export; None where there is none, or it does not answer as PyTorch does (any more)."""
     try:
         session = open_session(path.read_bytes(), threads=_ONE_THREAD)
-        images = ExportSource(bundle, None, (), "").drawn()
+        images = ExportSource(bundle, None, "").drawn()
         compare_answers(arrays(answer_graph(bundle).function(images)), run(session, images))
     except Exception:  # it is not there, damaged, or of another library: it is made anew
         return None
@@ -144,7 +144,7 @@ class _SomeCases(ExportSource):
             if found is not None and found.data.draw is None:
                 cases = [found.data.cases[row] for row in found.rows("val")[:_CASES]]
                 images += [bundle.read(case.image, case.frame) for case in cases]
-        return cls(bundle, None, (), f"{len(images)} validation cases and drawn images", tuple(images))
+        return cls(bundle, None, f"{len(images)} validation cases and drawn images", tuple(images))
 
     def validation(self) -> Iterator[Tensor]:
         """All of them at once: (B, channels, size, size)."""

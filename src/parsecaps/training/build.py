@@ -8,7 +8,7 @@ import torch
 from parsecaps.config import Config, number
 from parsecaps.data.augment import Augmentation
 from parsecaps.data.batches import Batches
-from parsecaps.data.cases import Case, Split
+from parsecaps.data.cases import Split
 from parsecaps.data.masks import lesion_masks
 from parsecaps.models import PretrainedModel, find_model
 from parsecaps.rivals import CCNN
@@ -29,7 +29,8 @@ def build_model(run: Run) -> PretrainedModel:
     model = build_network(run.config, len(run.data.classes))
     model.standardise.use(*pixel_statistics(run.prepared.images, run.rows("train")))
     if isinstance(model, CCNN):
-        model.start_classes(torch.from_numpy(usual_concepts([run.data.cases[i] for i in run.rows("train")], model)))
+        cases = run.cases("train")
+        model.start_classes(torch.from_numpy(usual_concepts(cases.labels, cases.concepts, model)))
     return model
 
 
@@ -53,12 +54,12 @@ def build_network(config: Config, num_classes: int) -> PretrainedModel:
 
 def build_step(run: Run, model: PretrainedModel) -> TrainingStep:
     """A model with its objective, and the weights of classes and concepts where they are to be balanced."""
-    training, cases = run.config.training, [run.data.cases[i] for i in run.rows("train")]
+    training, cases = run.config.training, run.cases("train")
     weights = rare = None
     if training.class_balance == "weights":
-        weights = class_weights([case.label for case in cases], model.num_classes)
+        weights = class_weights(cases.labels.tolist(), model.num_classes)
     if training.concept_balance and run.data.concepts and model.num_concepts:
-        rare = concept_weights(np.array([case.concepts for case in cases]), training.concept_balance)
+        rare = concept_weights(cases.concepts, training.concept_balance)
     sets = run.data.class_sets if run.data.members else None
     objective = Objective.build(TermContext(training, model, weights, rare, sets))
     wanted = ImageReconstruction.name in objective.terms
@@ -68,21 +69,19 @@ def build_step(run: Run, model: PretrainedModel) -> TrainingStep:
 
 def build_batches(run: Run, part: Split, processes: Processes) -> Batches | None:
     """The batches of a part for this process, shuffled and augmented where they are for training; None without any."""
-    rows, training, chosen = run.rows(part), run.config.training, run.config.augmentation
-    if not rows:
+    cases, training, chosen = run.cases(part), run.config.training, run.config.augmentation
+    if not len(cases):
         return None
     assert training.batch_size != "auto"
     trains = part == "train"
     wants_masks = loss_weight(training, find_model(run.config.model.kind), "coherence")
     weights = None
     if trains and training.class_balance == "sampling":
-        labels = [run.data.cases[i].label for i in rows]
+        labels = cases.labels.tolist()
         each = [*class_weights(labels, len(run.data.classes)), 1.0]  # the last for -1, unknown
         weights = [each[label] for label in labels]
     return Batches(
-        run.data,
-        run.prepared,
-        rows,
+        cases,
         batch_size=training.batch_size,
         seed=training.seed,
         shuffle=trains,
@@ -90,15 +89,14 @@ def build_batches(run: Run, part: Split, processes: Processes) -> Batches | None
         augmentation=Augmentation(**chosen.model_dump()) if trains and chosen is not None else None,
         views=2 if trains and training.consistency_weight else 1,
         mixup=number(training.mixup) if trains else 0.0,
-        masks=lesion_masks(run.data, run.preparation, rows) if wants_masks else None,
+        masks=lesion_masks(run.data, run.preparation, cases.rows) if wants_masks else None,
         process=processes.rank,
         processes=processes.count,
     )
 
 
-def usual_concepts(cases: Sequence[Case], model: PretrainedModel) -> np.ndarray:
+def usual_concepts(labels: np.ndarray, concepts: np.ndarray, model: PretrainedModel) -> np.ndarray:
     """Which concepts are more usual in a class than in the mean of the classes: (classes, concepts), 1 or 0."""
-    labels, concepts = np.array([case.label for case in cases]), np.array([case.concepts for case in cases])
     known = ~np.isnan(concepts)
     shares = np.full((model.num_classes, model.num_concepts), np.nan)
     for label in range(model.num_classes):

@@ -16,14 +16,14 @@ from parsecaps.run import Run
 
 def write_weights_card(run: Run) -> None:
     """Score the heads, and write the card beside the model."""
-    bundle, data, good = run.bundle, run.data, set(run.prepared.good)
-    rows = [row for row in run.rows("val") if row in good]
-    predictions = predict_cases(bundle, data, run.prepared, rows) if rows else None
+    bundle, data = run.bundle, run.data
+    validation, learned = run.cases("val"), set(run.cases("train").rows)
+    predictions = predict_cases(bundle, validation) if len(validation) else None
     licences = run.config.data.licences or [SOURCES[member.source].licence for _, member in data.members]
-    learned, listed, first = good.intersection(run.rows("train")), [], 0
+    listed, first = [], 0
     for number, ((name, member), licence) in enumerate(zip(data.members, licences, strict=True)):
         own = range(first, first + len(member))
-        here = [i for i, row in enumerate(rows) if row in own]
+        here = [i for i, row in enumerate(validation.rows) if row in own]
         scores = None if predictions is None else _scores_of(bundle, data, predictions, here, number)
         patients = len({data.cases[row].patient for row in own if row in learned})
         images = sum(row in learned for row in own)

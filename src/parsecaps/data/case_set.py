@@ -1,0 +1,88 @@
+"""The readable cases of one part of a data set, with their prepared images."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from parsecaps.data.batches import Batches
+from parsecaps.data.cache import PreparedImages
+from parsecaps.data.cases import Case, DataSet
+from parsecaps.data.split_file import relative_name
+
+
+@dataclass(frozen=True, init=False)
+class CaseSet:
+    """Cases of a data set by their `rows` there; those whose images could not be read are left out.
+
+    A position counts within the set, a row within the whole data set.
+
+    Shapes:
+        - labels: (n,) int64, -1 where unknown; concepts: (n, concepts of the data) float64, NaN where unknown
+        - images: (n, channels, size, size) uint8, read when asked for: of a large set, take a `subset` first
+    """
+
+    data: DataSet
+    prepared: PreparedImages
+    rows: list[int]
+
+    def __init__(self, data: DataSet, prepared: PreparedImages, rows: Sequence[int] | None = None) -> None:
+        """Take these rows of the data set, or all."""
+        wanted = range(len(data)) if rows is None else rows
+        readable = [int(row) for row in wanted if prepared.sizes[row] != (0, 0)]
+        for name, value in (("data", data), ("prepared", prepared), ("rows", readable)):
+            object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Case]:
+        return (self.data.cases[row] for row in self.rows)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The class of each case, as an index into the classes of the data set."""
+        return np.array([case.label for case in self], dtype=np.int64)
+
+    @property
+    def concepts(self) -> np.ndarray:
+        """The concepts of each case, in the order of the data set."""
+        return self.concepts_named(self.data.concepts)
+
+    def concepts_named(self, names: Sequence[str]) -> np.ndarray:
+        """The same for these names, (n, names); unknown where the data set has no such concept."""
+        place = {name: j for j, name in enumerate(self.data.concepts)}
+        found = np.full((len(self), len(names)), np.nan)
+        for j, name in enumerate(names):
+            if name in place:
+                found[:, j] = [case.concepts[place[name]] for case in self]
+        return found
+
+    @property
+    def patients(self) -> list[str]:
+        """The patient of each case."""
+        return [case.patient for case in self]
+
+    @property
+    def names(self) -> list[str]:
+        """The image of each case below the root of the data set, and the frame where a file has several."""
+        names = ((relative_name(self.data, case), case.frame) for case in self)
+        return [name if frame is None else f"{name}#{frame}" for name, frame in names]
+
+    @property
+    def images(self) -> np.ndarray:
+        """The prepared image of each case."""
+        return np.array(self.prepared.images[self.rows])
+
+    def subset(self, positions: Sequence[int] | np.ndarray) -> Self:
+        """The cases at these positions, in this order."""
+        return type(self)(self.data, self.prepared, [self.rows[i] for i in positions])
+
+    def spread(self, most: int) -> Self:
+        """At most so many cases, spread over all."""
+        return self.subset(np.linspace(0, len(self) - 1, min(most, len(self))).round().astype(int))
+
+    def batches(self, batch_size: int = 64) -> Batches:
+        """The cases in their order as batches of images in [0, 1]."""
+        return Batches(self, batch_size=batch_size)
