@@ -15,7 +15,8 @@ from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import Comparison, compare
 from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.predictions import Predictions
-from parsecaps.nn.couplings import replace_couplings, strongest
+from parsecaps.nn.couplings import strongest
+from parsecaps.nn.recorder import replace_couplings
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain import MAP_METHODS, Explainer, Target, attribution_maps, has_routes, route_relevance, trace
-from parsecaps.explain.class_routes import class_route_maps, class_route_relevance
+from parsecaps.explain.route_maps import layer_maps
+from parsecaps.explain.trace import trace_layer
 from parsecaps.nn.capsules import CapsuleGrid
 from parsecaps.nn.recorder import record_ways
 from parsecaps.prediction.bundle import Bundle
@@ -28,7 +30,7 @@ def test_children_are_credited_with_the_length_of_the_class(routing: str) -> Non
         model(IMAGE)
     square = ways[-1].total.square().sum(-1)
     expected = 2 * square / (1 + square).square()
-    for target, brought in zip(TARGETS, class_route_relevance(model, IMAGE, TARGETS), strict=True):
+    for target, (brought,) in zip(TARGETS, route_relevance(model, IMAGE, TARGETS), strict=True):
         assert brought.shape == (2, 1, 3, 4 * 8 * 8)
         torch.testing.assert_close(brought.sum((1, 2, 3)), expected[:, target.index], rtol=1e-4, atol=1e-7)
         others = [k for k in range(3) if k != target.index]
@@ -48,15 +50,22 @@ def test_every_method_explains_it(routing: str) -> None:
         torch.testing.assert_close(maps[1:], attribution_maps(model, IMAGE[1:], TARGETS, method), rtol=1e-3, atol=1e-5)
 
 
-def test_a_map_lies_where_the_children_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def map_of(brought: Tensor, *grids: CapsuleGrid) -> Tensor:
+    """The map of one image and target, to which children brought (1, heads, K, n)."""
+    layer = trace_layer(build(), IMAGE[:1])
+    object.__setattr__(layer, "grids", grids)
+    object.__setattr__(layer, "contributions", lambda values: brought)
+    return layer_maps(layer, TARGETS[:1], 32)[0, 0]
+
+
+def test_a_map_lies_where_the_children_look() -> None:
     """Of one child alone the map is a hill of its size, with its top at the centre of what that child sees."""
     model = build()
     grid = model.class_children[0]
     place, kind = 2 * 8 + 5, 3
     brought = torch.zeros(1, 1, 3, grid.capsules)
     brought[0, 0, 1, place * grid.types + kind] = 2.0
-    monkeypatch.setattr("parsecaps.explain.class_routes.class_route_relevance", lambda *_: [brought])
-    (found,) = class_route_maps(model, IMAGE[:1], TARGETS[:1])[0]
+    found = map_of(brought, grid)
     assert found.sum().item() == pytest.approx(2.0)
     line = torch.arange(32) + 0.5
     assert float((found.sum(1) * line).sum() / 2) == pytest.approx(grid.first + 2 * grid.step)
@@ -72,19 +81,10 @@ def test_children_on_several_grids_add_up(monkeypatch: pytest.MonkeyPatch) -> No
     parts = (CapsuleGrid(8, 2, 8.5, 2), CapsuleGrid(4, 8, 10.5, 4))
     assert sum(each.capsules for each in parts) == model.primary.capsules
     whole = torch.rand(1, 1, 3, 256)
-    monkeypatch.setattr("parsecaps.explain.class_routes.class_route_relevance", lambda *_: [whole])
-    monkeypatch.setattr(CapsNet, "class_children", parts)
-    found = class_route_maps(model, IMAGE[:1], TARGETS[:1])
-    assert found.sum().item() == pytest.approx(whole.sum().item(), rel=1e-5)
+    assert map_of(whole, *parts).sum().item() == pytest.approx(whole.sum().item(), rel=1e-5)
     monkeypatch.setattr(CapsNet, "class_children", parts[:1])
     with pytest.raises(ValueError, match="128 children are said to be routed to its classes, but 256 are"):
-        class_route_maps(model, IMAGE[:1], TARGETS[:1])
-
-
-def test_routes_are_those_of_the_couplings() -> None:
-    model = build()
-    ((one,), (two,)) = route_relevance(model, IMAGE, TARGETS)
-    torch.testing.assert_close([one, two], class_route_relevance(model, IMAGE, TARGETS))
+        model.routes(IMAGE[:1])
 
 
 def test_it_has_no_tree_and_says_so() -> None:

@@ -15,15 +15,16 @@ from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.evidence import EvidenceFlow, Region, choose, evidence_flow, hills
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.explain.strict_tree import strict_network
-from parsecaps.explain.trace import Target, Trace, trace
+from parsecaps.explain.trace import Target, trace
 from parsecaps.nn.recorder import RecordedStage, RecordedWay
+from parsecaps.nn.routes import RouteTree
 from parsecaps.nn.routing import Way
 from parsecaps.report.tree_drawing import draw_tree
 from tests.explain.small_models import KINDS, random_image, small_model
 from tests.explain.toy_routing import ToyMessages
 
 
-def tree_of(kind: str = "default", **settings: Any) -> tuple[ParseTree, EvidenceFlow, Trace]:
+def tree_of(kind: str = "default", **settings: Any) -> tuple[ParseTree, EvidenceFlow, RouteTree]:
     """The tree, the evidence and the trace of a small model, the first with which the image speaks for a concept."""
     for seed, index in product(range(4), range(3)):
         model = small_model(seed, **KINDS[kind])
@@ -179,7 +180,7 @@ def cell_with(coupling: list[list[float]]) -> RecordedStage:
     """A cell with one way and these couplings (n', n), of which only they matter."""
     c = torch.tensor([[coupling]])
     way = RecordedWay(Way("toy", chooses=True), ToyMessages(torch.zeros(1, c.shape[-1], 1), c), torch.zeros(1))
-    return RecordedStage("cell", torch.nn.Identity(), torch.zeros(1), torch.zeros(1), (way,))
+    return RecordedStage(torch.nn.Identity(), torch.zeros(1), torch.zeros(1), (way,))
 
 
 def test_a_flow_by_hand() -> None:

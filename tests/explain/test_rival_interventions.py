@@ -111,9 +111,9 @@ def test_the_audit_corrects_each_image_by_its_own_weights(name: str, tmp_path: P
 
 
 def _typical(bundle: Bundle, said: object) -> dict[str, np.ndarray]:
-    from parsecaps.explain.intervention import bottleneck_of, with_typical
+    from parsecaps.explain.intervention import with_typical
 
-    found = with_typical(concept_reasoning(bundle), bottleneck_of(bundle.model), said.presence, said.concepts)  # type: ignore[attr-defined]
+    found = with_typical(concept_reasoning(bundle), said.presence, said.concepts)  # type: ignore[attr-defined]
     return {"present": found.present, "absent": found.absent}
 
 

@@ -14,8 +14,8 @@ from parsecaps.explain.strict_tree import (
 )
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn import record_couplings, replace_couplings
-from parsecaps.nn.couplings import RecordedCoupling
 from parsecaps.nn.normalisation import CapsuleBatchNorm
+from parsecaps.nn.recorder import RecordedCoupling
 from tests.explain.small_models import KINDS, random_image, small_model
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 from parsecaps.explain.trace import trace
 from parsecaps.functional import squash
@@ -92,7 +91,7 @@ class Doubled(ParseCaps):
 
 def test_a_chain_with_a_gap_is_refused() -> None:
     model = Doubled.from_preset("tiny", num_classes=2).eval()
-    with pytest.raises(ValueError, match="no tree of cells; choose a gradient map"):
+    with pytest.raises(ValueError, match=r"no tree of cells, .*; choose a gradient map"):
         trace(model, torch.rand(1, 1, 32, 32))
 
 
@@ -101,34 +100,22 @@ class TestRecorder:
         model = small_model()
         image = random_image(model)
         before = model(image)
-        with record_stages(model) as stages:
+        with record_stages(model.blocks[2]) as stages:
             during = model(image)
-        assert torch.equal(before.logits, during.logits)
-        assert len(stages) == 9
-        assert sum(len(module._forward_hooks) for module in model.modules()) == 0
-
-    def test_the_hooks_go_even_if_something_fails(self) -> None:
-        model = small_model()
-        with pytest.raises(RuntimeError, match="on purpose"), record_stages(model):
-            raise RuntimeError("on purpose")
-        assert sum(len(module._forward_hooks) for module in model.modules()) == 0
-
-    def test_two_passes_give_two_records(self) -> None:
-        model = small_model()
-        image = random_image(model)
-        with record_stages(model) as stages:
-            model(image)
             model(image[:1])
-        cells = [stage for stage in stages if stage.name == "blocks.0.0"]
-        assert [cell.ways[0].total.shape[0] for cell in cells] == [2, 1]
-        assert isinstance(cells[0].module, nn.Module)
+        with pytest.raises(RuntimeError, match="on purpose"), record_stages(model.blocks[2]):
+            raise RuntimeError("on purpose")
+        assert torch.equal(before.logits, during.logits)
+        assert [stage.module for stage in stages] == [*model.blocks[2]] * 2
+        assert [stage.ways[0].total.shape[0] for stage in stages] == [2, 2, 1, 1]
+        assert sum(len(module._forward_hooks) for module in model.modules()) == 0
 
     def test_the_gradient_at_a_way_is_that_of_the_way_alone(self) -> None:
         """A residual path passes its children, which the routing uses as well."""
         model = small_model()
-        with record_stages(model) as stages:
+        with record_stages([model.blocks[2][1]]) as stages:
             output = model(random_image(model))
-        cell = next(stage for stage in stages if stage.name == "blocks.2.1")
+        cell = stages[0]
         kept = cell.ways[-1]
         assert kept.way.name == "residual"
         by_way, whole = torch.autograd.grad(output.logits.sum(), [kept.total, cell.given])

@@ -98,7 +98,7 @@ def test_training_finds_the_concepts(kind: type[CCNN]) -> None:
     batch = Batch(image, concepts[:, 0].long(), concepts, mask=mask)
     model = kind.from_preset("tiny", num_classes=2, num_concepts=2, dropout=0.1)
     made = objective(model)
-    model.start_classes(torch.tensor([[0.0, 0], [1, 0]]))
+    model.start(batch.label, concepts)
     assert model.classes.weight[1].tolist() == pytest.approx([0.1, 0])
     optimizer = torch.optim.Adam([*model.parameters(), *made.parameters()], lr=3e-3)
     first = last = 0.0

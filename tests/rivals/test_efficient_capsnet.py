@@ -8,7 +8,7 @@ from torch import nn
 
 from parsecaps import load_config
 from parsecaps.nn import record_couplings
-from parsecaps.nn.recorder import record_stages
+from parsecaps.nn.recorder import record_ways
 from parsecaps.rivals import EfficientCapsNet
 from parsecaps.rivals.class_capsules import ClassRoutingConfig, SelfAttentionClassRouting
 from tests.models.contract import ExportContract, ModelContract
@@ -77,11 +77,9 @@ def test_couplings_of_a_child_are_shared_out_among_classes() -> None:
 
 def test_messages_add_up_to_the_capsules() -> None:
     model = EfficientCapsNet.from_preset("tiny", num_classes=3).eval()
-    with record_stages(model):  # ways can be listened to in any model
-        found = []
-        model.classes.routing.way.register_forward_hook(lambda way, given, total: found.append((total, given[1])))
+    with record_ways(model) as ways:  # ways can be listened to in any model
         model(torch.rand(2, 1, 32, 32))
-    total, messages = found[0]
+    total, messages = ways[0].total, ways[0].messages
     direction = torch.randn_like(total)
     torch.testing.assert_close(messages.along(direction).sum((1, 3)), (direction * total).sum(-1))
 

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from parsecaps.explain.attribution import Target, attribution_maps
-from parsecaps.explain.class_routes import class_route_relevance
+from parsecaps.explain.attribution import Target, attribution_maps, route_relevance
 from parsecaps.explain.gradient_maps import grad_cam
 from parsecaps.functional import squash
 from parsecaps.nn import record_couplings
@@ -137,10 +136,10 @@ def test_maps_are_of_classes_and_of_concepts() -> None:
 
 def test_a_concept_is_explained_by_what_was_routed_to_its_own_capsule() -> None:
     model, image = warmed_up(ProtoCaps.from_preset("tiny", num_classes=2)), torch.rand(2, 1, 32, 32)
-    (of_concept,) = class_route_relevance(model, image, [Target("concepts", 2)])  # (B, 1, m, n)
+    ((of_concept,),) = route_relevance(model, image, [Target("concepts", 2)])  # (B, 1, m, n)
     assert of_concept[:, :, 2].abs().amax() > 0
     assert (of_concept[:, :, :2] == 0).all()
-    (of_class,) = class_route_relevance(model, image, [Target("classes", 0)])
+    ((of_class,),) = route_relevance(model, image, [Target("classes", 0)])
     assert (of_class.abs().amax((0, 1, 3)) > 0).all()
 
 

@@ -7,7 +7,7 @@ import torch
 
 from parsecaps.config import load_config
 from parsecaps.models import ParseCaps
-from parsecaps.nn.couplings import record_couplings
+from parsecaps.nn.recorder import record_couplings
 from parsecaps.run import Run
 from parsecaps.training import Callbacks
 from parsecaps.training.train import fit

@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
+import torch
 
 from parsecaps.config import load_config
 from parsecaps.models import find_model
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.training import Callbacks
-from parsecaps.training.build import usual_concepts
 from parsecaps.training.fit import train_run
 from tests.data.make import folder_of_pictures
 from tests.training.make import PHANTOM, skewed_manifest
@@ -66,14 +65,10 @@ def test_a_concept_model_trains_with_its_own_losses(kind: str, settings: list[st
 
 def test_classes_start_from_what_is_usual_in_them() -> None:
     nan = float("nan")
-    known = [(1.0, 0.0, nan), (1.0, 1.0, nan), (0.0, 1.0, nan), (1.0, nan, 1.0), (0.0, 0.0, 0.0)]
+    known = torch.tensor([[1.0, 0, nan], [1, 1, nan], [0, 1, nan], [1, nan, 1], [0, 0, 0]])
     model = find_model("CCNN").from_preset("tiny", num_classes=3)
-    labels = np.array([0, 0, 1, 1, -1])
-    assert usual_concepts(labels, np.array(known), model).tolist() == [
-        [1, 0, 0],
-        [0, 1, 0],
-        [0, 0, 0],
-    ]
+    model.start(torch.tensor([0, 0, 1, 1, -1]), known)
+    assert (model.classes.weight > 0).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0]]
 
 
 @pytest.mark.parametrize("kind", ["CBM", "CEM", "CCNN", "CoherentCNN"])

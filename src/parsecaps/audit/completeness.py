@@ -33,6 +33,7 @@ from parsecaps.metrics.calibration import nll
 from parsecaps.metrics.classification import Classification
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.nn.heads import ConceptReadout
+from parsecaps.nn.recorder import hooked
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 
@@ -88,12 +89,8 @@ def permuted_concepts(bundle: Bundle, cases: CaseSet, *, batch_size: int = 64, s
             return torch.roll(output, 1, 0)
         return tuple(torch.roll(part, 1, 0) for part in output)
 
-    handles = [layer.register_forward_hook(exchange) for layer in layers]
-    try:
+    with hooked(layers, exchange):
         others = predict_cases(bundle, order, batch_size=batch_size)
-    finally:
-        for handle in handles:
-            handle.remove()
     named = own.logits.argmax(1)
     accuracy, shuffled = (float((each.logits.argmax(1) == own.label).mean()) for each in (own, others))
     classes = np.arange(len(own.classes))

@@ -18,14 +18,13 @@ from parsecaps.audit.completeness import (
     permuted_concepts,
 )
 from parsecaps.data.case_set import CaseSet
-from parsecaps.explain.intervention import ConceptReasoning, Head, concept_reasoning, find_bottleneck, with_typical
+from parsecaps.explain.intervention import ConceptReasoning, concept_reasoning, with_typical
 from parsecaps.metrics import Score
 from parsecaps.metrics.bootstrap import interval, resampled_weights
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import score
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import answer
-from parsecaps.rivals.concept_models import EmbeddingBottleneck
 from parsecaps.types import Output
 
 Order = Literal["uncertain", "random"]
@@ -84,15 +83,14 @@ def audit_concepts(
     scores = score(predictions, resamples=resamples, seed=seed)
     labelled = int((predictions.label >= 0).sum())
     curves: list[InterventionCurve] = []
-    head = find_bottleneck(bundle.model)
-    if head is None:
+    if bundle.model.reasoning() is None:
         notes.append("the model does not decide by its concepts alone: corrections of them would change nothing")
     elif not labelled:
         notes.append("no label is known: the worth of corrections cannot be said")
     else:
-        reasoning = _reasoning(bundle, head, cases)
+        reasoning = _reasoning(bundle, cases)
         if train is not None and train.presence is not None and train.concepts is not None and len(train):
-            reasoning = with_typical(reasoning, head, train.presence, train.concepts)
+            reasoning = with_typical(reasoning, train.presence, train.concepts)
         curves = [
             intervention_curve(reasoning, predictions, each, resamples=resamples, seed=seed) for each in get_args(Order)
         ]
@@ -163,9 +161,10 @@ def _right(
     return np.stack(steps, axis=1).astype(np.float64)
 
 
-def _reasoning(bundle: Bundle, head: Head, cases: CaseSet) -> ConceptReasoning:
+def _reasoning(bundle: Bundle, cases: CaseSet) -> ConceptReasoning:
     """That of the model, or of each of these cases where each has its own."""
-    if not isinstance(head, EmbeddingBottleneck):
+    found = bundle.model.reasoning()
+    if found is None or not found.by_image:
         return concept_reasoning(bundle)
     parts = [answer(bundle, batch.image) for batch in cases.batches()]
     joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in _READ}

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from parsecaps.audit.cases import About, AuditCases, CaseMasks
 from parsecaps.audit.faithfulness import (
@@ -25,6 +25,7 @@ from parsecaps.audit.faithfulness import (
 from parsecaps.audit.localisation import Localisation, MapMeasures, join, localise, measure_maps
 from parsecaps.audit.randomisation import Randomised, randomise_cascade, summarise_cascade
 from parsecaps.explain.attribution import Target, attribution_maps, has_routes
+from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.types import StageCallback, silent
 
 DIAGNOSIS = "diagnosis"
@@ -35,7 +36,7 @@ METHODS = {  # by the name that an audit gives it
     "occlusion": "occlusion",
 }
 
-MapMaker = Callable[[nn.Module, Tensor, Sequence[Target]], Tensor]  # as `attribution_maps`
+MapMaker = Callable[[PretrainedModel, Tensor, Sequence[Target]], Tensor]  # as `attribution_maps`
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class MapAudit:
     randomised: Randomised | None
 
 
-def map_makers(model: nn.Module) -> dict[str, MapMaker]:
+def map_makers(model: PretrainedModel) -> dict[str, MapMaker]:
     """The methods that an audit compares, by name; the routes first, where the model has any."""
     return {
         name: partial(attribution_maps, method=method)
@@ -144,7 +145,7 @@ class _Explained:
         for name, each in maps.items():
             self.maps[name].append(each[: sum(map(len, few))])
 
-    def maps_of(self, maker: MapMaker, model: nn.Module) -> Tensor:
+    def maps_of(self, maker: MapMaker, model: PretrainedModel) -> Tensor:
         """The same maps by another model."""
         return torch.cat([maker(model, *each)[0] for each in zip(self.image, self.targets, strict=True)])
 

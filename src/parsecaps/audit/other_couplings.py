@@ -14,7 +14,8 @@ from torch import Tensor
 from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import Comparison, compare
 from parsecaps.metrics.predictions import Predictions, concatenate
-from parsecaps.nn.couplings import Coupling, given, replace_couplings, uniform
+from parsecaps.nn.couplings import Coupling, given, uniform
+from parsecaps.nn.recorder import replace_couplings
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.types import ProgressCallback, silent

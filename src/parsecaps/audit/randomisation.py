@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from parsecaps.metrics import Score, means
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
+from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn.decoder import Decoder
 from parsecaps.types import ProgressCallback, silent
 
-Maps = Callable[[nn.Module], Tensor]  # a model -> the maps of P pairs of a case and a target (P, H, W)
+Maps = Callable[[PretrainedModel], Tensor]  # a model -> the maps of P pairs of a case and a target (P, H, W)
 
 _C1, _C2 = 0.01**2, 0.03**2  # of the structural similarity
 
@@ -54,7 +55,7 @@ class Randomised:
 
 
 def randomise_cascade(
-    model: nn.Module,
+    model: PretrainedModel,
     maps: Mapping[str, Maps],
     own: Mapping[str, Tensor],
     *,

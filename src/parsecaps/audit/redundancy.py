@@ -4,7 +4,7 @@ Capsules that point the same way say the same thing twice. For each image, the c
 capsules of a layer; all images make the layer's histogram. The further left, the less redundant.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from parsecaps.nn.capsules import CapsuleLayer
 from parsecaps.nn.cell import CapsuleCell
 from parsecaps.nn.heads import CapsuleReadout
 from parsecaps.nn.primary import PrimaryCaps
+from parsecaps.nn.recorder import hooked
 
 NUM_BINS = 40
 MOST = 1024  # positions of a feature map that take part, evenly spread: pairs are their square
@@ -55,29 +56,23 @@ def capsule_similarity(
         - batches: images (B, channels, size, size)
     """
     found = _layers(model, layers)
-    histograms = {name: _Histogram() for name, _ in found}
+    histograms = {module: _Histogram(name) for name, module in found}
 
-    def note(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
-            if output.dim() == 4:
-                histograms[name].add(output.flatten(2).mT)
-            elif output.dim() == 3:
-                histograms[name].add(output)
+    def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        if output.dim() == 4:
+            histograms[module].add(output.flatten(2).mT)
+        elif output.dim() == 3:
+            histograms[module].add(output)
 
-        return hook
-
-    handles = [module.register_forward_hook(note(name)) for name, module in found]
     training = model.training
     model.eval()
     try:
-        with torch.no_grad():
+        with hooked(histograms, note), torch.no_grad():
             for image in batches:
                 model(image)
     finally:
         model.train(training)
-        for handle in handles:
-            handle.remove()
-    results = [histograms[name].result(name) for name, _ in found if histograms[name].seen]
+    results = [each.result() for each in histograms.values() if each.seen]
     if not results:
         raise ValueError("no layer gave capsules or feature maps; name modules that do, and give at least one batch")
     return results
@@ -99,7 +94,8 @@ def _layers(model: nn.Module, names: Sequence[str] | None) -> list[tuple[str, nn
 class _Histogram:
     """The histogram of a layer while batches come in."""
 
-    def __init__(self) -> None:
+    def __init__(self, layer: str) -> None:
+        self.layer = layer
         self.histogram, self.total = np.zeros(NUM_BINS, dtype=np.int64), 0.0
         self.seen = self.empty = self.capsules = self.dim = 0
 
@@ -118,8 +114,8 @@ class _Histogram:
             self.histogram += torch.histc(similar, NUM_BINS, -1, 1).long().cpu().numpy()
             self.total += float(similar.double().sum())
 
-    def result(self, layer: str) -> LayerSimilarity:
+    def result(self) -> LayerSimilarity:
         pairs = int(self.histogram.sum())
         mean = self.total / pairs if pairs else None
         share = (self.histogram / max(pairs, 1)).tolist()
-        return LayerSimilarity(layer, self.capsules, self.dim, pairs, mean, share, self.empty / max(self.seen, 1))
+        return LayerSimilarity(self.layer, self.capsules, self.dim, pairs, mean, share, self.empty / max(self.seen, 1))

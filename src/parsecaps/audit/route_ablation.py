@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,11 +18,13 @@ from torch import Tensor, nn
 
 from parsecaps.audit.cases import About, AuditCases, Values
 from parsecaps.explain.attribution import Target
-from parsecaps.explain.trace import has_class_routes, has_tree
+from parsecaps.explain.trace import has_routes, has_tree
 from parsecaps.metrics import Score, means
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
-from parsecaps.nn.couplings import Coupling, Rule, record_couplings, replace_couplings
+from parsecaps.models.pretrained import PretrainedModel
+from parsecaps.nn.couplings import Coupling, Rule
 from parsecaps.nn.primary import InitialBlock, PrimaryCaps
+from parsecaps.nn.recorder import hooked, record_couplings, replace_couplings
 from parsecaps.types import ProgressCallback, silent
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -30,7 +32,7 @@ RANDOM_CUTS = 3
 _FORWARD = 64  # images in one forward pass
 
 # as `explain.attribution.route_relevance`: for each target and each cell (B, heads, parents, children)
-RouteRelevance = Callable[[nn.Module, Tensor, Sequence[Target]], list[list[Tensor]]]
+RouteRelevance = Callable[[PretrainedModel, Tensor, Sequence[Target]], list[list[Tensor]]]
 
 
 class CutMeasures(NamedTuple):
@@ -101,10 +103,10 @@ def audit_routes(
     }
 
 
-def can_be_cut(model: nn.Module) -> bool:
+def can_be_cut(model: PretrainedModel) -> bool:
     """Whether the routes of a model are all known, and made by couplings that can be set to 0."""
     couplings = sum(isinstance(each, Coupling) for each in model.modules())
-    return has_tree(model) or (has_class_routes(model) and couplings == 1)
+    return has_tree(model) or (has_routes(model) and couplings == 1)
 
 
 class RouteCuts:
@@ -118,7 +120,9 @@ class RouteCuts:
     def __init__(self, model: nn.Module, values: Values, image: Tensor, *, shares: Sequence[float] = SHARES) -> None:
         self.model, self.values, self.image, self.shares = model, values, image, shares
         self.modules = [each for each in model.modules() if isinstance(each, Coupling) and each.between == "capsules"]
-        with record_couplings(model) as recorded, _outputs_of(model, PrimaryCaps) as primary:
+        primary: list[Tensor] = []
+        capsules = [each for each in model.modules() if isinstance(each, PrimaryCaps)]
+        with record_couplings(model) as recorded, hooked(capsules, lambda module, inputs, u: primary.append(u)):
             self.whole = values(image)  # (B, K)
         self.primary = primary[0] if primary else None
         self.couplings = [each.coupling for each in recorded if each.between == "capsules"]
@@ -230,19 +234,3 @@ def summarise_cuts(
 def _only(kept: dict[nn.Module, Tensor]) -> Rule:
     """The rule by which the cells do without some routes: true where a coupling is kept."""
     return lambda module, c: c * kept[module] if module in kept else c
-
-
-@contextmanager
-def _outputs_of(model: nn.Module, kind: type[nn.Module]) -> Iterator[list[Tensor]]:
-    """Collect what the modules of a kind give."""
-    outputs: list[Tensor] = []
-
-    def keep(module: nn.Module, inputs: Any, output: Tensor) -> None:
-        outputs.append(output)
-
-    handles = [each.register_forward_hook(keep) for each in model.modules() if isinstance(each, kind)]
-    try:
-        yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -3,32 +3,33 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from parsecaps.explain.attribution_path import AttributionPath
-from parsecaps.explain.class_routes import class_route_maps, class_route_relevance
 from parsecaps.explain.gradient_maps import grad_cam, integrated_gradients, occlusion
-from parsecaps.explain.route_maps import route_maps
-from parsecaps.explain.trace import About, Target, has_class_routes, has_routes, has_tree, trace
+from parsecaps.explain.route_maps import layer_contributions, layer_maps, route_maps
+from parsecaps.explain.trace import Target, has_routes, has_tree, trace, trace_layer
+from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn.recorder import RecordedStage
+from parsecaps.nn.routes import About
 
 __all__ = ["MAP_METHODS", "ROUTES", "About", "MapMethod", "Target", "attribution_maps", "has_routes", "route_relevance"]
 
 # a model, images (B, channels, size, size) and targets -> (B, targets, size, size), not negative
-MapMethod = Callable[[nn.Module, Tensor, Sequence[Target]], Tensor]
+MapMethod = Callable[[PretrainedModel, Tensor, Sequence[Target]], Tensor]
 
 ROUTES = "routes"
 _AT_ONCE = 4  # images; a path has several points for each
 
 
-def _along_routes(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
-    """Maps along the routes, for models that have them (`explain.route_maps`, `explain.class_routes`)."""
+def _along_routes(model: PretrainedModel, image: Tensor, targets: Sequence[Target]) -> Tensor:
+    """Maps along the routes, for models that have them (`explain.route_maps`)."""
     if not has_routes(model):
         raise ValueError(f"{type(model).__name__} has no routes to follow; choose a gradient map")
     parts = torch.split(image, _AT_ONCE)
-    if not has_tree(model):
-        return torch.cat([class_route_maps(model, part, targets) for part in parts])
-    return torch.cat([route_maps(AttributionPath(trace(model, part)), targets) for part in parts])
+    if has_tree(model):
+        return torch.cat([route_maps(AttributionPath(trace(model, part)), targets) for part in parts])
+    return torch.cat([layer_maps(trace_layer(model, part), targets, image.shape[-1]) for part in parts])
 
 
 MAP_METHODS: dict[str, MapMethod] = {
@@ -45,7 +46,7 @@ def check_method(method: str) -> None:
         raise ValueError(f"method is {method!r}; choose one of {', '.join(MAP_METHODS)}")
 
 
-def attribution_maps(model: nn.Module, image: Tensor, targets: Sequence[Target], method: str = ROUTES) -> Tensor:
+def attribution_maps(model: PretrainedModel, image: Tensor, targets: Sequence[Target], method: str = ROUTES) -> Tensor:
     """Where each target was seen, by one of `MAP_METHODS`.
 
     Shapes:
@@ -57,7 +58,7 @@ def attribution_maps(model: nn.Module, image: Tensor, targets: Sequence[Target],
 
 
 @torch.no_grad()
-def route_relevance(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> list[list[Tensor]]:
+def route_relevance(model: PretrainedModel, image: Tensor, targets: Sequence[Target]) -> list[list[Tensor]]:
     """What each route brought to each target, as maps and trees show it: for each target, for each cell.
 
     The routes are those of the ways that choose; where a cell has several such ways, their heads come one after the
@@ -67,8 +68,8 @@ def route_relevance(model: nn.Module, image: Tensor, targets: Sequence[Target]) 
         - image: (B, channels, size, size)
         - output: (B, heads, parents, children) each
     """
-    if has_class_routes(model):
-        return [[brought] for brought in class_route_relevance(model, image, targets)]
+    if has_routes(model) and not has_tree(model):
+        return [[brought] for brought in layer_contributions(trace_layer(model, image), targets)]
     path = AttributionPath(trace(model, image))
     path.find_gradients(targets)
     return [

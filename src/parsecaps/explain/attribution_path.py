@@ -20,10 +20,10 @@ import torch
 from einops import einsum, rearrange
 from torch import Tensor
 
-from parsecaps.explain.trace import Target, Trace, neutral_image
+from parsecaps.explain.trace import Target, neutral_image
 from parsecaps.functional.exporting import is_exporting
-from parsecaps.nn.heads import Bottleneck
 from parsecaps.nn.recorder import RecordedWay, record_stages
+from parsecaps.nn.routes import RouteTree
 
 PANELS = 10
 TOLERANCE = 0.02  # largest residual, as a part of the target's change
@@ -59,7 +59,7 @@ class AttributionPath:
     """
 
     def __init__(
-        self, trace: Trace, panels: int = PANELS, refinements: int = _REFINEMENTS, scan: Tensor | None = None
+        self, trace: RouteTree, panels: int = PANELS, refinements: int = _REFINEMENTS, scan: Tensor | None = None
     ) -> None:
         self.trace, self.panels = trace, panels
         self.points = 2 * panels + 1
@@ -179,10 +179,10 @@ class AttributionPath:
 
     def concept_weights(self, target: Target, found: Container[Target]) -> dict[Target, Tensor] | None:
         """How a class is made of concepts, where they alone decide and all are among the `found`; None otherwise."""
-        if target.about == "concepts" or not isinstance(self.trace.classes, Bottleneck):
+        if target.about == "concepts" or self.trace.reasoning is None:
             return None
         self._value(target)
-        weights = _pick(self.trace.classes.weight.detach(), 0, target.index).unbind()
+        weights = _pick(self.trace.reasoning.weight, 0, target.index).unbind()
         concepts = {Target("concepts", j): weight for j, weight in enumerate(weights)}
         return concepts if all(concept in found for concept in concepts) else None
 

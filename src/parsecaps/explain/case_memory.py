@@ -28,6 +28,7 @@ from parsecaps.files.writing import make_private_folder, refuse_links, remove_fi
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn.couplings import Coupling
+from parsecaps.nn.recorder import hooked
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run, run_of_bundle
@@ -156,11 +157,8 @@ def remember(
         presence.append(_array(present.clamp(max=1)))  # a length of 1, rounded up
         global_capsule.append(_array(torch.zeros_like(present) if whole is None else whole[:, 0]))
 
-    handle = bundle.model.register_forward_hook(note)
-    try:
+    with hooked([bundle.model], note):
         predictions = predict_cases(bundle, cases, batch_size=batch_size, progress=progress)
-    finally:
-        handle.remove()
     seen = np.concatenate(presence)
     truth = np.full(seen.shape, np.nan) if predictions.concepts is None else predictions.concepts
     predictions = replace(predictions, presence=seen, concepts=truth, concept_names=bundle.concepts)

@@ -25,17 +25,17 @@ from parsecaps.explain.case_memory import (
 )
 from parsecaps.explain.counterfactual import counterfactual
 from parsecaps.explain.explanation import Explanation, Reasons, SeenConcept
-from parsecaps.explain.intervention import ConceptReasoning, concept_reasoning, find_bottleneck
+from parsecaps.explain.intervention import ConceptReasoning, concept_reasoning
 from parsecaps.explain.parse_tree import ParseTree, tree_of_path
 from parsecaps.explain.route_maps import route_maps
 from parsecaps.explain.strict_tree import StrictCost, Strictness, load_cost, load_statistics, strict_network
-from parsecaps.explain.trace import Target, Trace, describe_routes, has_class_routes, has_tree, trace
+from parsecaps.explain.trace import Target, describe_routes, has_routes, has_tree, trace
 from parsecaps.explain.traversal import TraversalStrip, traversal_strips
 from parsecaps.metrics import THRESHOLD
+from parsecaps.nn.routes import RouteTree
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import Prediction, answer, each_image, of_output, predict_files
-from parsecaps.rivals.concept_models import EmbeddingBottleneck
 from parsecaps.run import Run
 from parsecaps.types import Output
 
@@ -175,7 +175,7 @@ class Explainer:
             concepts = [] if presence is None else [Target("concepts", j) for j in range(len(bundle.concepts))]
             targets = [*concepts, Target("classes", best)]
             path = AttributionPath(traced) if traced and (method == ROUTES or num_trees > 0) else None
-            if method == ROUTES and path is None and not has_class_routes(model):
+            if method == ROUTES and path is None and not has_routes(model):
                 method = "grad-cam"
             if path is not None and method == ROUTES:
                 maps = route_maps(path, targets)
@@ -218,13 +218,14 @@ class Explainer:
     @cached_property
     def reasoning(self) -> ConceptReasoning | None:
         """How the concepts add up to the diagnosis in all images, of a model that decides by them alone."""
-        head = find_bottleneck(self.bundle.model)
-        return None if head is None or isinstance(head, EmbeddingBottleneck) else self.reasoning_of(None)
+        found = self.bundle.model.reasoning()
+        return None if found is None or found.by_image else self.reasoning_of(None)
 
     @cached_property
     def reasoning_by_image(self) -> ConceptReasoning | None:
         """That of a model whose weights differ from image to image, for no image: what is the same in all of them."""
-        if not isinstance(find_bottleneck(self.bundle.model), EmbeddingBottleneck):
+        found = self.bundle.model.reasoning()
+        if found is None or not found.by_image:
             return None
         classes, concepts = len(self.bundle.classes), len(self.bundle.concepts)
         shapes = {"logits": (0, classes), "presence": (0, concepts), "concept_weights": (0, classes, concepts)}
@@ -286,12 +287,12 @@ class Explainer:
     def _seen(self, presence: np.ndarray) -> np.ndarray:
         return presence > THRESHOLD if self.reasoning is None else self.reasoning.seen(presence)
 
-    def _trace(self, batch: Tensor, notes: list[str]) -> Trace | None:
+    def _trace(self, batch: Tensor, notes: list[str]) -> RouteTree | None:
         """The trace of a model with routes, None without."""
         try:
             return trace(self.bundle.model, batch)
         except ValueError:
-            gradients = "" if has_class_routes(self.bundle.model) else ", and maps come from gradients"
+            gradients = "" if has_routes(self.bundle.model) else ", and maps come from gradients"
             notes.append(f"{describe_routes(self.bundle.model)}, so there is no parse tree{gradients}")
             return None
 
@@ -317,7 +318,7 @@ class Explainer:
     def _reasons(self, output: Output, presence: np.ndarray | None, notes: list[str]) -> Reasons | None:
         if presence is None:
             return None
-        if find_bottleneck(self.bundle.model) is None:
+        if self.bundle.model.reasoning() is None:
             notes.append(NO_REASONING)
             return None
         reasoning = self.reasoning or self.reasoning_of(output).of_image(0)

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from parsecaps.explain.trace import Target, neutral_image
 from parsecaps.nn.primary import PrimaryCaps
+from parsecaps.nn.recorder import hooked
 from parsecaps.types import Output
 
 IG_STEPS = 16
@@ -36,7 +37,7 @@ def integrated_gradients(model: nn.Module, image: Tensor, targets: Sequence[Targ
         difference = single - start
         with torch.enable_grad():
             way = (start + along * difference).requires_grad_()  # (steps, channels, size, size)
-            values = target_values(model, way, targets)
+            values = target_values(model(way), targets)
         gradients = [(gradient * weight).sum(0) for gradient in target_gradients(values, way)]
         maps.append((torch.stack(gradients) * difference).sum(1))
     return torch.stack(maps).clamp_min(0)
@@ -50,12 +51,8 @@ def grad_cam(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tens
         kept.append(output if output.requires_grad else output.requires_grad_())
         return output.clone()  # what comes next may change it in place
 
-    handle = _feature_map(model, image).register_forward_hook(keep)
-    try:
-        with torch.enable_grad():
-            values = target_values(model, image, targets)
-    finally:
-        handle.remove()
+    with hooked([_feature_map(model, image)], keep), torch.enable_grad():
+        values = target_values(model(image), targets)
     features = kept[0]
     maps = [(gradient.mean((2, 3), keepdim=True) * features).sum(1) for gradient in target_gradients(values, features)]
     small = torch.stack(maps, 1).detach()  # (B, T, h, w)
@@ -80,14 +77,13 @@ def occlusion(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Ten
     maps = []
     for single in torch.split(image, 1):
         hidden = torch.where(covered.unsqueeze(1), neutral_image(single), single)
-        lost = target_values(model, single, targets) - target_values(model, hidden, targets)  # (windows, T)
+        lost = target_values(model(single), targets) - target_values(model(hidden), targets)  # (windows, T)
         maps.append((torch.einsum("wt,wyx->tyx", lost, corner) / corner.sum(0))[:, *squares])
     return torch.stack(maps).clamp_min(0)
 
 
-def target_values(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
+def target_values(output: Output, targets: Sequence[Target]) -> Tensor:
     """The presence or the logit of each target: (B, T)."""
-    output: Output = model(image)
     columns = []
     for target in targets:
         found = output.logits if target.about == "classes" else output.presence
@@ -121,14 +117,9 @@ def _feature_map(model: nn.Module, image: Tensor) -> nn.Module:
         if output.dim() == 4 and len(output) == 1 and output.shape[2:].numel() > 1:
             ran.append(module)
 
-    kinds = nn.Conv2d | nn.BatchNorm2d
-    handles = [module.register_forward_hook(note) for module in model.modules() if isinstance(module, kinds)]
-    try:
-        with torch.no_grad():
-            model(image[:1])
-    finally:
-        for handle in handles:
-            handle.remove()
+    layers = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.BatchNorm2d)]
+    with hooked(layers, note), torch.no_grad():
+        model(image[:1])
     if not ran:
         raise ValueError(f"{type(model).__name__} has no feature map for Grad-CAM; choose another map")
     return ran[-1]

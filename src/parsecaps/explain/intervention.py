@@ -19,20 +19,16 @@ from typing import Any
 
 import numpy as np
 from scipy.special import logit, softmax
-from torch import Tensor, nn
+from torch import Tensor
 
 from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.metrics import THRESHOLD
-from parsecaps.nn.heads import MARGINS, RATE, Bottleneck, Scale
+from parsecaps.nn.heads import MARGINS, Scale
 from parsecaps.prediction.bundle import Bundle
-from parsecaps.rivals.concept_models import EmbeddingBottleneck
 from parsecaps.types import Output
 
-_TRUTH = (0.0, 1.0)
 _ENDS = (5, 95)  # percentiles
 _LEAST = 1e-7  # from 0 and 1: presences beyond have no finite value behind them
-
-Head = Bottleneck | EmbeddingBottleneck
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,70 +126,44 @@ def concept_reasoning(
     The temperature is that of the memory if left out, 1 without one. A model whose weights differ from image to image
     needs the `output` for them (B images): weight and bias then have an axis for these.
     """
-    head = bottleneck_of(bundle.model)
+    kind = type(bundle.model).__name__
+    found = bundle.model.reasoning(output)
+    if found is None:
+        raise ValueError(
+            f"this {kind} does not decide by its concepts alone, so setting one changes nothing; "
+            "train with --set model.head=bottleneck"
+        )
+    if found.by_image and output is None:
+        raise ValueError(f"{kind} weighs its concepts anew in each image; give the output for some images as well")
     if temperature is None:
         temperature = 1.0 if memory is None else memory.temperature
     if not (np.isfinite(temperature) and temperature > 0):
         raise ValueError(f"temperature is {temperature}; give a number above 0")
-    weight, bias = _weights(head, output, type(bundle.model).__name__)
     m = len(bundle.concepts)
-    usual = _TRUTH if isinstance(head, EmbeddingBottleneck) else MARGINS
-    absent, present = (np.full(m, value) for value in usual)
+    absent, present = (np.full(m, value) for value in found.margins)
     reasoning = ConceptReasoning(
         classes=bundle.classes,
         concepts=bundle.concepts,
-        weight=weight,
-        bias=bias,
+        weight=_array(found.weight),
+        bias=_array(found.bias),
         temperature=float(temperature),
         present=present,
         absent=absent,
         threshold=np.full(m, THRESHOLD),
         group=exclusive_groups(bundle.concepts),
-        scale=scale_of(head),
+        scale=found.scale,
     )
-    return reasoning if memory is None else with_typical(reasoning, head, memory.presence, memory.truth)
+    return reasoning if memory is None else with_typical(reasoning, memory.presence, memory.truth)
 
 
-def with_typical(reasoning: ConceptReasoning, head: Head, presence: np.ndarray, truth: np.ndarray) -> ConceptReasoning:
-    """The same with what presence means present and absent by training cases: (N, m) twice."""
-    if isinstance(head, EmbeddingBottleneck):
+def with_typical(reasoning: ConceptReasoning, presence: np.ndarray, truth: np.ndarray) -> ConceptReasoning:
+    """The same with what training cases (N, m) say of present and absent; not where each image has its own weights."""
+    if reasoning.weight.ndim == 3:
         return reasoning
     absent, present, threshold = typical_presences(presence, truth)
-    if head.scale != "presence":
+    if reasoning.scale != "presence":
         absent, present = np.percentile(presence, _ENDS, axis=0)
     return replace(reasoning, absent=absent, present=present, threshold=threshold)
-
-
-def bottleneck_of(model: nn.Module) -> Head:
-    """The bottleneck of a model, or a line that says how to get one."""
-    head = find_bottleneck(model)
-    if head is None:
-        raise ValueError(
-            f"this {type(model).__name__} does not decide by its concepts alone, so setting one changes nothing; "
-            "train with --set model.head=bottleneck"
-        )
-    return head
-
-
-def find_bottleneck(model: nn.Module) -> Head | None:
-    """The head of a model that decides by its concepts alone."""
-    return next((module for module in model.modules() if isinstance(module, Head)), None)
-
-
-def scale_of(head: Head) -> Scale:
-    """What a bottleneck adds up."""
-    return head.scale if isinstance(head, Bottleneck) else "presence"
-
-
-def _weights(head: Head, output: Output | None, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Weight and bias of all images, or of each image of an output."""
-    if isinstance(head, Bottleneck):
-        weight = _array(head.weight) / (RATE if head.scale == "activation" else 1)
-        return weight, np.zeros(len(weight)) if head.bias is None else _array(head.bias)
-    if output is None or output.concept_weights is None or output.presence is None:
-        raise ValueError(f"{kind} weighs its concepts anew in each image; give the output for some images as well")
-    weight, presence = _array(output.concept_weights), _array(output.presence)
-    return weight, _array(output.logits) - (weight * presence[:, None]).sum(-1)
 
 
 def _array(tensor: Tensor) -> np.ndarray:

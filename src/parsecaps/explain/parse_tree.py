@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain.attribution_path import AttributionPath
@@ -19,7 +19,9 @@ from parsecaps.explain.evidence import (
     tree_levels,
 )
 from parsecaps.explain.route_maps import Box, PrimaryGrid, bounding_box
-from parsecaps.explain.trace import About, Target, Trace, trace
+from parsecaps.explain.trace import Target, trace
+from parsecaps.models.pretrained import PretrainedModel
+from parsecaps.nn.routes import About, RouteTree
 
 VERSION = 2  # 1 had a node for each capsule of each cell, and several parents for a node
 MAX_NODES = 24
@@ -87,7 +89,7 @@ class ParseTree:
 
 
 def parse_tree(
-    model: nn.Module,
+    model: PretrainedModel,
     image: Tensor,
     *,
     about: About = "concepts",
@@ -156,7 +158,7 @@ def tree_of_path(
 
 
 def _nodes(
-    traced: Trace,
+    traced: RouteTree,
     levels: Sequence[Level],
     shown: Sequence[Region],
     preparation: Preparation | None,
@@ -192,7 +194,7 @@ def _nodes(
     return tuple(nodes)
 
 
-def _halvings(traced: Trace, level: Level) -> int:
+def _halvings(traced: RouteTree, level: Level) -> int:
     """How often the grid was halved below a level."""
     return sum(not cell.module.residual for cell in traced.cells[: level.layer])
 

@@ -1,4 +1,8 @@
-"""Maps of where a concept, or the reason for a class, was seen: the network's own routes, followed down to pixels."""
+"""Maps of where a concept, or the reason for a class, was seen: the network's own routes, followed down to pixels.
+
+Those of a tree lead to its primary capsules, and from there to the pixels. Those of one layer lead to children that lie
+on grids in the image, over which each one's part is spread.
+"""
 
 import math
 from collections.abc import Sequence
@@ -9,10 +13,12 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from parsecaps.explain.attribution_path import AttributionPath
-from parsecaps.explain.trace import Target, Trace, neutral_image
+from parsecaps.explain.gradient_maps import target_values
+from parsecaps.explain.trace import Target, neutral_image
 from parsecaps.functional.exporting import is_exporting
-from parsecaps.nn.capsules import grid_places
+from parsecaps.nn.capsules import CapsuleGrid, grid_places
 from parsecaps.nn.primary import InitialBlock
+from parsecaps.nn.routes import RouteLayer, RouteTree
 
 _POINTS = (0.25, 0.75)  # of the way from the neutral image, where gradients of the pixels are taken
 
@@ -107,7 +113,7 @@ def _pixels_of(path: AttributionPath, directions: dict[Target, Tensor]) -> dict[
     return pixels
 
 
-def pixel_contributions(trace: Trace, directions: Sequence[Tensor]) -> list[Tensor]:
+def pixel_contributions(trace: RouteTree, directions: Sequence[Tensor]) -> list[Tensor]:
     """What each pixel, by differing from the neutral picture, adds to the primary capsules along each direction.
 
     Gradient times difference through the initial block and the primary capsules, as the mean of two points on the way
@@ -177,3 +183,33 @@ def smooth(maps: Tensor, step: int) -> Tensor:
     window = ((pixels - pixels.unsqueeze(1)).abs() <= reach).to(maps)
     window = window / window.sum(0)  # each column shares out one pixel
     return window @ maps @ window.T
+
+
+def layer_contributions(layer: RouteLayer, targets: Sequence[Target]) -> list[Tensor]:
+    """What each child brought to each target, along one layer of routes: (B, heads, K, n) each, signed."""
+    with torch.enable_grad():
+        values = target_values(layer.output, targets).unbind(1)
+    return [layer.contributions(each) for each in values]
+
+
+def layer_maps(layer: RouteLayer, targets: Sequence[Target], size: int) -> Tensor:
+    """Where the children lie that brought most to each target: their sum at each place, spread over the pixels there.
+
+    Shapes:
+        - output: (B, targets, size, size), not negative
+    """
+    brought = torch.stack([each.sum((1, 2)) for each in layer_contributions(layer, targets)], 1)  # (B, T, n)
+    maps = brought.new_zeros(*brought.shape[:2], size, size)
+    for grid, part in zip(layer.grids, torch.split(brought, [grid.capsules for grid in layer.grids], 2), strict=True):
+        at_places = rearrange(part, "b k (y x t) -> b k y x t", x=grid.width, t=grid.types).sum(-1).clamp_min(0)
+        across = _spread(grid, size).to(maps)
+        maps += across.T @ at_places @ across
+    return maps
+
+
+def _spread(grid: CapsuleGrid, size: int) -> Tensor:
+    """(width, size): how much of a place each pixel gets, along one side; less and less up to where it sees nothing."""
+    centre = grid.first + grid.step * torch.arange(grid.width).unsqueeze(1)
+    away = (torch.arange(size) + 0.5 - centre).abs()
+    near = (1 - away / max(grid.step, grid.reach or 0.0)).clamp_min(0)
+    return near / near.sum(1, keepdim=True).clamp_min(1e-6)

@@ -20,8 +20,9 @@ from parsecaps.files.writing import write_binary
 from parsecaps.metrics import Score
 from parsecaps.metrics.comparison import Difference
 from parsecaps.models.pretrained import read_shapes, read_tensors, weights_digest
-from parsecaps.nn.couplings import Coupling, replace_couplings
+from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.normalisation import CapsuleBatchNorm
+from parsecaps.nn.recorder import replace_couplings
 from parsecaps.prediction.bundle import Bundle
 
 STATISTICS_FILE = "strict.safetensors"

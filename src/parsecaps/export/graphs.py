@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.evidence import evidence_flow, is_strict, tree_layers, tree_levels
 from parsecaps.explain.route_maps import route_maps
-from parsecaps.explain.trace import Target, Trace, describe_routes, has_tree, trace
+from parsecaps.explain.trace import Target, describe_routes, has_tree, trace
+from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn.couplings import Coupling
+from parsecaps.nn.routes import RouteTree
 from parsecaps.prediction.bundle import Bundle
 from parsecaps.types import Output
 
@@ -78,7 +80,7 @@ def explained_graph(bundle: Bundle, trees: bool) -> ModelGraph:
     return ModelGraph(explain, any_batch=False)
 
 
-def _frozen(bundle: Bundle) -> nn.Module:
+def _frozen(bundle: Bundle) -> PretrainedModel:
     """A copy of the model whose weights need no gradient: those of the maps are of images and capsules.
 
     What it learned of alpha is a number, for which entmax takes fewer operations.
@@ -103,7 +105,7 @@ def _answer(bundle: Bundle, output: Output) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _trees(traced: Trace, path: AttributionPath, targets: list[Target]) -> dict[str, Tensor]:
+def _trees(traced: RouteTree, path: AttributionPath, targets: list[Target]) -> dict[str, Tensor]:
     leaves = [path.leaf_attribution(target) for target in targets]
     strict = is_strict(traced.cells)
 

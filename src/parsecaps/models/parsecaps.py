@@ -13,6 +13,7 @@ from parsecaps.nn.decoder import Decoder
 from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
 from parsecaps.nn.normalisation import capsule_norm
 from parsecaps.nn.primary import InitialBlock, PrimaryCaps
+from parsecaps.nn.routes import RouteTree, record_chain
 from parsecaps.nn.routing import RoutingConfig
 from parsecaps.types import Output
 
@@ -87,6 +88,7 @@ class ParseCaps(PretrainedModel):
 
     presets = PRESETS
     has_capsules = True
+    route_form = "tree"
     without_decoder = "build it with num_concepts of at least 1, which it decodes"
     num_concepts = 8
     stride: ClassVar[int] = 2  # of the first cell of each block
@@ -154,6 +156,21 @@ class ParseCaps(PretrainedModel):
     @classmethod
     def settings(cls) -> dict[str, Any]:
         return {**get_type_hints(RoutingConfig), **super().settings()}
+
+    def routes(self, image: Tensor) -> RouteTree:
+        cells = [cell for block in self.blocks for cell in block.children()]
+        output, (initial, _, *recorded, _) = record_chain(self, image, [self.initial, self.primary, *cells, self.norm])
+        return RouteTree(
+            output=output,
+            image=initial.given,
+            initial=self.initial,
+            primary_caps=self.primary,
+            cells=tuple(recorded),
+            norm=self.norm,
+            concepts=self.concepts,
+            classes=self.classes,
+            reasoning=self.reasoning(output),
+        )
 
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
         u = self._top_capsules(image)

@@ -22,6 +22,9 @@ from parsecaps.config import LARGEST_IMAGE, SMALLEST_IMAGE
 from parsecaps.files.untrusted import checked, read_document, shown
 from parsecaps.functional.exporting import is_exporting
 from parsecaps.nn.capsules import CapsuleGrid
+from parsecaps.nn.heads import ConceptDecision, LinearReasoning
+from parsecaps.nn.routes import RouteForm, RouteLayer, RouteTree
+from parsecaps.nn.routing import Way
 from parsecaps.types import Output
 
 
@@ -162,6 +165,30 @@ class PretrainedModel(nn.Module, ABC):
         the model has what decides for parents and these capsules for children, and maps follow it.
         """
         return ()
+
+    @property
+    def route_form(self) -> RouteForm | None:
+        """What routes it has: a tree of cells, one layer to the classes, or None."""
+        return "layer" if self.class_children and any(isinstance(part, Way) for part in self.modules()) else None
+
+    def routes(self, image: Tensor) -> RouteTree | RouteLayer | None:
+        """Run on images (B, in_channels, image_size, image_size) and keep the routes; None where there are none."""
+        return None if self.route_form is None else RouteLayer.record(self, image, self.class_children)
+
+    def reasoning(self, output: Output | None = None) -> LinearReasoning | None:
+        """How the logits of an output follow from its concepts alone; None where something else takes part.
+
+        Without an output, how those of every image do; weights that each image has for itself are then of no image.
+        """
+        head = next((part for part in self.children() if isinstance(part, ConceptDecision)), None)
+        return None if head is None else head.reasoning(output)
+
+    def start(self, labels: Tensor, concepts: Tensor) -> None:
+        """Take from the training cases what new weights start from; most models need nothing of them.
+
+        Shapes:
+            - labels: (N,) int64, -1 = unknown; concepts: (N, m), 1, 0 or NaN = unknown
+        """
 
     def decide(self, output: Output, presence: Tensor) -> Tensor:
         """The logits (B, num_classes) of an output if these were its presences (B, m)."""

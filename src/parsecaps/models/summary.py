@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn.heads import Bottleneck, ConceptLayer
+from parsecaps.nn.recorder import hooked
 
 TOTAL, TOTAL_WITHOUT_DECODER = "total", "total without decoder"
 
@@ -130,28 +131,24 @@ def _layers(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
 def _measure(model: PretrainedModel, layers: dict[str, nn.Module]) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
     """Classify one black image; gives the FLOPs of each layer, and n and d of those that give capsules."""
     shapes: dict[str, tuple[int, int]] = {}
-    handles = []
-    for path, module in layers.items():
+    paths = {module: path for path, module in layers.items()}
 
-        def note(module: nn.Module, inputs: Any, output: Any, path: str = path) -> None:
-            outputs = output if isinstance(output, tuple) else (output,)
-            capsules = [o for o in outputs if isinstance(o, Tensor) and o.dim() == 3]
-            if capsules:
-                shapes[path] = (capsules[0].shape[1], capsules[0].shape[2])
+    def note(module: nn.Module, inputs: Any, output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        capsules = [o for o in outputs if isinstance(o, Tensor) and o.dim() == 3]
+        if capsules:
+            shapes[paths[module]] = (capsules[0].shape[1], capsules[0].shape[2])
 
-        handles.append(module.register_forward_hook(note))
     parameter = next(model.parameters())
     size = (1, model.in_channels, model.image_size, model.image_size)
     image = torch.zeros(size, dtype=parameter.dtype, device=parameter.device)
     was_training = model.training
     try:
         model.eval()
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        with hooked(paths, note), torch.no_grad(), FlopCounterMode(display=False) as counter:
             model(image, reconstruct=getattr(model, "decoder", None) is not None)
     finally:
         model.train(was_training)
-        for handle in handles:
-            handle.remove()
     counted = counter.get_flop_counts()
     root = type(model).__name__
     return {

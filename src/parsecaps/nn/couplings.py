@@ -1,17 +1,14 @@
-"""Coupling coefficients as a thing of their own: computed in one small module, recorded and replaced from outside.
+"""Coupling coefficients as a thing of their own, computed in one small module, and rules that replace them.
 
 Every attention of the network sends its logits through a `Coupling`. A recorder or an intervention hooks onto these
-modules, so the network itself has no branch that returns or changes couplings.
+modules (`nn.recorder`), so the network itself has no branch that returns or changes couplings.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from parsecaps.functional import entmax
 
@@ -90,55 +87,6 @@ class Coupling(nn.Module):
         return dense if self.layout is None else self.layout.kept(dense)
 
 
-@dataclass(frozen=True)
-class RecordedCoupling:
-    """The couplings of one branch of one cell, for one batch: (B, heads, parents, children)."""
-
-    name: str
-    branch: str
-    between: Between
-    coupling: Tensor
-
-
-@contextmanager
-def record_couplings(model: nn.Module) -> Iterator[list[RecordedCoupling]]:
-    """Collect the couplings of each forward pass made inside the `with`, in the order of the cells.
-
-    >>> from parsecaps.models import ParseCaps
-    >>> model = ParseCaps.from_preset("tiny", num_classes=2).eval()
-    >>> with record_couplings(model) as couplings:
-    ...     output = model(torch.rand(1, 1, 32, 32))
-    >>> couplings[0].name, tuple(couplings[0].coupling.shape)
-    ('blocks.0.0', (1, 2, 64, 256))
-    """
-    recorded: list[RecordedCoupling] = []
-    handles = []
-    for name, module in _couplings(model):
-
-        def note(module: nn.Module, inputs: Any, output: Tensor, name: str = name) -> None:
-            assert isinstance(module, Coupling)
-            recorded.append(RecordedCoupling(name, module.branch, module.between, module.dense(output).detach()))
-
-        handles.append(module.register_forward_hook(note))
-    with _removed_afterwards(handles):
-        yield recorded
-
-
-@contextmanager
-def replace_couplings(model: nn.Module, rule: Rule) -> Iterator[None]:
-    """Run the model with other couplings: `rule(module, couplings)` gives what the parents use instead."""
-    handles = []
-    for _, module in _couplings(model):
-
-        def replace(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-            assert isinstance(module, Coupling)
-            return rule(module, output)
-
-        handles.append(module.register_forward_hook(replace))
-    with _removed_afterwards(handles):
-        yield
-
-
 def uniform(module: Coupling, c: Tensor) -> Tensor:
     """The rule by which every child a parent may choose counts the same."""
     allowed = torch.ones_like(c) if module.allowed is None else module.allowed.expand_as(c).to(c.dtype)
@@ -167,21 +115,3 @@ def strongest(count: int) -> Rule:
         return kept / torch.where(total > 0, total, 1)
 
     return rule
-
-
-def _couplings(model: nn.Module) -> Iterator[tuple[str, Coupling]]:
-    """The couplings of a model with the name of the cell each belongs to; an error where there are none."""
-    found = [(name, module) for name, module in model.named_modules() if isinstance(module, Coupling)]
-    if not found:
-        raise ValueError(f"{type(model).__name__} has no couplings; give a model that routes, such as ParseCaps")
-    for name, module in found:
-        yield name.split(".routing.")[0], module
-
-
-@contextmanager
-def _removed_afterwards(handles: list[RemovableHandle]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -8,7 +8,8 @@ class and each concept is exact (`CapsuleReadout.shares`).
 """
 
 import math
-from typing import ClassVar, Literal, get_args
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from einops import einsum
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parsecaps.functional import squash
+from parsecaps.types import Output
 
 Axes = dict[str, tuple[str, ...]]
 Scale = Literal["presence", "logit", "activation"]  # of the numbers that a bottleneck adds up
@@ -145,7 +147,36 @@ class AttributeHead(ConceptReadout):
         return ((capsules * self.weight).sum(-1) + self.bias).sigmoid()
 
 
-class Bottleneck(nn.Module):
+class LinearReasoning(NamedTuple):
+    """How the logits of images follow from their concepts alone: `weight @ values + bias`.
+
+    The values are the presences, or what lies behind them on another `scale`. `margins` are the presences that training
+    aims at for an absent and for a present concept.
+
+    Shapes:
+        - weight: (K, m), or (B, K, m) where each image has its own; bias: (K,) or (B, K), likewise
+    """
+
+    weight: Tensor
+    bias: Tensor
+    scale: Scale = "presence"
+    margins: tuple[float, float] = MARGINS
+
+    @property
+    def by_image(self) -> bool:
+        """Whether each image has weights of its own."""
+        return self.weight.dim() == 3
+
+
+class ConceptDecision(nn.Module, ABC):
+    """A head that decides by the concepts alone, linear in them for each image."""
+
+    @abstractmethod
+    def reasoning(self, output: Output | None) -> LinearReasoning:
+        """How it decides in the images of an output; without one, in no image where each has weights of its own."""
+
+
+class Bottleneck(ConceptDecision):
     """Logits as a linear function of the presences alone: the stated reasons are the only reasons.
 
     Beside the logits it gives what each concept contributes to each class; the contributions and the bias add up to
@@ -171,6 +202,13 @@ class Bottleneck(nn.Module):
         contributions = presence.unsqueeze(1) * self.weight
         logits = contributions.sum(-1)
         return logits if self.bias is None else logits + self.bias, contributions
+
+    def reasoning(self, output: Output | None = None) -> LinearReasoning:
+        weight = self.weight.detach()
+        if self.scale == "activation":
+            weight = weight.double() / RATE
+        bias = weight.new_zeros(len(weight)) if self.bias is None else self.bias.detach()
+        return LinearReasoning(weight, bias, self.scale)
 
 
 def length(capsules: Tensor) -> Tensor:

@@ -1,23 +1,79 @@
-"""A forward pass recorded from outside: every stage between the image and the heads, with what went in and came out.
+"""The one recorder: what modules of a network did in a forward pass, kept or replaced from outside.
 
-The stages of a model that routes are an initial block, primary capsules, cells, normalisations of all capsules, and
-heads. They are found by their classes, wherever a model keeps them, and the network has no branch for being recorded.
+Every record rests on `hooked`. The network has no branch for being recorded: couplings pass their `Coupling`, sums of
+messages their `Way`, and explanations listen to whole layers.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from parsecaps.nn.cell import CapsuleCell
-from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
-from parsecaps.nn.normalisation import CapsuleBatchNorm
-from parsecaps.nn.primary import InitialBlock, PrimaryCaps
+from parsecaps.nn.couplings import Between, Coupling, Rule
 from parsecaps.nn.routing import Messages, Way
 
-_STAGES = (InitialBlock, PrimaryCaps, CapsuleCell, CapsuleBatchNorm, nn.LayerNorm, ConceptLayer, FullyCaps, Bottleneck)
+M = TypeVar("M", bound=nn.Module)
+
+
+@contextmanager
+def hooked(modules: Iterable[M], note: Callable[[M, Any, Any], Any]) -> Iterator[None]:
+    """Call `note(module, inputs, output)` after each pass of these modules; `inputs` is a tuple.
+
+    What it returns replaces the output, unless that is None. Afterwards the modules are as before.
+    """
+    with ExitStack() as handles:
+        for module in modules:
+            handles.callback(module.register_forward_hook(note).remove)
+        yield
+
+
+@dataclass(frozen=True)
+class RecordedCoupling:
+    """The couplings of one branch of one cell, for one batch: (B, heads, parents, children)."""
+
+    name: str
+    branch: str
+    between: Between
+    coupling: Tensor
+
+
+@contextmanager
+def record_couplings(model: nn.Module) -> Iterator[list[RecordedCoupling]]:
+    """Collect the couplings of each forward pass made inside the `with`, in the order of the cells.
+
+    >>> import torch
+    >>> from parsecaps.models import ParseCaps
+    >>> model = ParseCaps.from_preset("tiny", num_classes=2).eval()
+    >>> with record_couplings(model) as couplings:
+    ...     output = model(torch.rand(1, 1, 32, 32))
+    >>> couplings[0].name, tuple(couplings[0].coupling.shape)
+    ('blocks.0.0', (1, 2, 64, 256))
+    """
+    recorded: list[RecordedCoupling] = []
+    cells = {module: name.split(".routing.")[0] for name, module in model.named_modules()}
+
+    def note(module: Coupling, inputs: Any, c: Tensor) -> None:
+        recorded.append(RecordedCoupling(cells[module], module.branch, module.between, module.dense(c).detach()))
+
+    with hooked(find_couplings(model), note):
+        yield recorded
+
+
+@contextmanager
+def replace_couplings(model: nn.Module, rule: Rule) -> Iterator[None]:
+    """Run the model with other couplings: `rule(module, couplings)` gives what the parents use instead."""
+    with hooked(find_couplings(model), lambda module, inputs, c: rule(module, c)):
+        yield
+
+
+def find_couplings(model: nn.Module) -> list[Coupling]:
+    """The couplings of a model; an error where there are none."""
+    found = [module for module in model.modules() if isinstance(module, Coupling)]
+    if not found:
+        raise ValueError(f"{type(model).__name__} has no couplings; give a model that routes, such as ParseCaps")
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,71 +90,46 @@ class RecordedWay:
     total: Tensor
 
 
+@contextmanager
+def record_ways(model: nn.Module) -> Iterator[list[RecordedWay]]:
+    """Collect what passes the ways of a model in each forward pass made inside the `with`, in the order they ran."""
+    recorded: list[RecordedWay] = []
+
+    def note(way: Way, inputs: tuple[Tensor, Messages], outcome: Tensor) -> Tensor:
+        recorded.append(RecordedWay(way, inputs[1], total := outcome.view_as(outcome)))
+        return total
+
+    with hooked([module for module in model.modules() if isinstance(module, Way)], note):
+        yield recorded
+
+
 @dataclass(frozen=True, eq=False)
 class RecordedStage:
-    """One stage in one forward pass. `outcome` is a tuple where the stage is a head; a cell has `ways`."""
+    """One layer in one forward pass, with what passed the ways inside it."""
 
-    name: str
     module: nn.Module
     given: Tensor
-    outcome: Any
+    outcome: Tensor
     ways: tuple[RecordedWay, ...]
 
 
 @contextmanager
-def record_stages(model: nn.Module) -> Iterator[list[RecordedStage]]:
-    """Collect the stages of each forward pass made inside the `with`, in the order in which they ran.
+def record_stages(stages: Iterable[nn.Module]) -> Iterator[list[RecordedStage]]:
+    """Collect each pass of these layers made inside the `with`, in the order in which they ran.
 
     >>> import torch
     >>> from parsecaps.models import ParseCaps
     >>> model = ParseCaps.from_preset("tiny", num_classes=2).eval()
-    >>> with record_stages(model) as stages:
+    >>> with record_stages([model.primary, *model.blocks[2]]) as stages:
     ...     output = model(torch.rand(1, 1, 32, 32))
-    >>> [stage.name for stage in stages]
-    ['initial', 'primary', 'blocks.0.0', 'blocks.1.0', 'blocks.2.0', 'blocks.2.1', 'norm', 'concepts', 'classes']
-    >>> [each.way.name for each in stages[-4].ways]
-    ['sparse', 'axial', 'residual']
+    >>> [[each.way.name for each in stage.ways] for stage in stages]
+    [[], ['sparse', 'axial'], ['sparse', 'axial', 'residual']]
     """
-    recorded: list[RecordedStage] = []
-    handles = []
-    with record_ways(model) as ways:  # those of the cell that is running
-        for name, module in _outermost(model):
+    modules, recorded = nn.ModuleList(stages), list[RecordedStage]()
 
-            def note(module: nn.Module, given: tuple[Tensor], outcome: Any, name: str = name) -> None:
-                recorded.append(RecordedStage(name, module, given[0], outcome, tuple(ways)))
-                ways.clear()
+    def note(module: nn.Module, inputs: tuple[Tensor, ...], outcome: Tensor) -> None:
+        recorded.append(RecordedStage(module, inputs[0], outcome, tuple(ways)))
+        ways.clear()
 
-            handles.append(module.register_forward_hook(note))
-        try:
-            yield recorded
-        finally:
-            for handle in handles:
-                handle.remove()
-
-
-@contextmanager
-def record_ways(model: nn.Module) -> Iterator[list[RecordedWay]]:
-    """Collect what passes the ways of a model in each forward pass made inside the `with`, in the order they ran."""
-    ways: list[RecordedWay] = []
-
-    def note(module: nn.Module, given: tuple[Tensor, Messages], outcome: Tensor) -> Tensor:
-        assert isinstance(module, Way)
-        total = outcome.view_as(outcome)
-        ways.append(RecordedWay(module, given[1], total))
-        return total
-
-    handles = [module.register_forward_hook(note) for module in model.modules() if isinstance(module, Way)]
-    try:
-        yield ways
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _outermost(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The stages of a model that are not inside another."""
-    inside: tuple[str, ...] = ()
-    for name, module in model.named_modules():
-        if isinstance(module, _STAGES) and not name.startswith(inside):
-            inside = (*inside, f"{name}.")
-            yield name, module
+    with record_ways(modules) as ways, hooked(modules, note):
+        yield recorded

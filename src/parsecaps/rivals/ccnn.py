@@ -22,7 +22,7 @@ class CCNN(ConceptModel):
     The published one has the convolutions of VGG-16 (`backbone=ConvVGG16`). A class is a sum over the mean activations
     of the concepts, without a bias; a presence is `tanh` of an activation, scaled such that what the authors of
     `CoherentCNN` count as present, tanh above 0.7, is a presence above 0.5. What the classes start from are the
-    concepts that are more usual in a class than in others (`start_classes`; deviation: the published one is told which
+    concepts that are more usual in a class than in others (`start`; deviation: the published one is told which
     concepts a class has).
 
     Deviations: one stage of training instead of three, so without the last, which takes weights off the classes that do
@@ -56,9 +56,8 @@ class CCNN(ConceptModel):
         return self.concepts.conv
 
     @torch.no_grad()
-    def start_classes(self, usual: Tensor) -> None:
-        """Let the classes start from concepts: (num_classes, m), 1 where a class has the concept, else 0."""
-        self.classes.weight.copy_(_START * usual)
+    def start(self, labels: Tensor, concepts: Tensor) -> None:
+        self.classes.weight.copy_(_START * usual_concepts(labels, concepts, self.num_classes))
 
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
         maps, activation = self.concepts(self.backbone.last_map(image))
@@ -99,3 +98,15 @@ class ConceptMaps(ConceptReadout):
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         maps = F.relu(self.conv(features))
         return maps, self.dropout(maps).mean((2, 3))
+
+
+def usual_concepts(labels: Tensor, concepts: Tensor, num_classes: int) -> Tensor:
+    """Which concepts are more usual in a class than in the mean of the classes: (num_classes, m), 1 or 0.
+
+    Shapes:
+        - labels: (N,), -1 = unknown; concepts: (N, m), NaN = unknown
+    """
+    own = (labels == torch.arange(num_classes, device=labels.device).unsqueeze(1)).double()  # (num_classes, N)
+    count = own @ (~concepts.isnan()).double()
+    shares = own @ concepts.double().nan_to_num() / count  # NaN where nothing is known
+    return (shares > shares.nanmean(0)).float()

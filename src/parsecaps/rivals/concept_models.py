@@ -11,12 +11,13 @@ from torch.nn import functional as F
 from parsecaps.models import all_models
 from parsecaps.models.cnn import FeatureModel
 from parsecaps.models.pretrained import Presets, PretrainedModel
-from parsecaps.nn.heads import Axes, Bottleneck, ConceptReadout, LinearConcepts
+from parsecaps.nn.heads import Axes, Bottleneck, ConceptDecision, ConceptReadout, LinearConcepts, LinearReasoning
 from parsecaps.types import Output
 
 Mode = Literal["joint", "sequential", "independent"]
 Passed = Literal["auto", "presence", "logit"]  # auto: models saved when joint ones passed presences on
 _MOST_DIMENSIONS = 1024
+_ENDS = (0.0, 1.0)  # presences of which the vectors for absent and for present are made
 
 
 class ConceptModel(PretrainedModel):
@@ -190,7 +191,7 @@ class ConceptEmbeddings(ConceptReadout):
         return both.view(-1, m, 2, wide // 2), logits.sigmoid(), logits
 
 
-class EmbeddingBottleneck(nn.Module):
+class EmbeddingBottleneck(ConceptDecision):
     """Logits as a linear function of concept vectors that are mixed by presence: `p c+ + (1 - p) c-`.
 
     For one image they are linear in the presences: `weights` says by how much each logit grows with each presence, so a
@@ -215,3 +216,14 @@ class EmbeddingBottleneck(nn.Module):
         weights = present - absent
         contributions = absent + presence.unsqueeze(1) * weights
         return contributions.sum(-1) + self.bias, contributions, weights
+
+    def reasoning(self, output: Output | None) -> LinearReasoning:
+        if output is None:
+            classes, concepts, _ = self.weight.shape
+            none = self.bias.new_zeros(0, classes)
+            return LinearReasoning(none.new_zeros(0, classes, concepts), none, margins=_ENDS)
+        assert output.concept_weights is not None
+        assert output.presence is not None
+        weight, presence = output.concept_weights.detach().double(), output.presence.detach().double()
+        bias = output.logits.detach().double() - (weight * presence.unsqueeze(1)).sum(-1)
+        return LinearReasoning(weight, bias, margins=_ENDS)

@@ -11,7 +11,6 @@ from parsecaps.data.batches import Batches
 from parsecaps.data.cases import Split
 from parsecaps.data.masks import lesion_masks
 from parsecaps.models import PretrainedModel, find_model
-from parsecaps.rivals import CCNN
 from parsecaps.run import Run
 from parsecaps.system.processes import Processes
 from parsecaps.training.choose import reconstructs
@@ -28,9 +27,8 @@ def build_model(run: Run) -> PretrainedModel:
     """The network with new weights, and the mean and standard deviation of the training pixels in it."""
     model = build_network(run.config, len(run.data.classes))
     model.standardise.use(*pixel_statistics(run.prepared.images, run.rows("train")))
-    if isinstance(model, CCNN):
-        cases = run.cases("train")
-        model.start_classes(torch.from_numpy(usual_concepts(cases.labels, cases.concepts, model)))
+    cases = run.cases("train")
+    model.start(torch.from_numpy(cases.labels), torch.from_numpy(cases.concepts))
     return model
 
 
@@ -93,19 +91,6 @@ def build_batches(run: Run, part: Split, processes: Processes) -> Batches | None
         process=processes.rank,
         processes=processes.count,
     )
-
-
-def usual_concepts(labels: np.ndarray, concepts: np.ndarray, model: PretrainedModel) -> np.ndarray:
-    """Which concepts are more usual in a class than in the mean of the classes: (classes, concepts), 1 or 0."""
-    known = ~np.isnan(concepts)
-    shares = np.full((model.num_classes, model.num_concepts), np.nan)
-    for label in range(model.num_classes):
-        own = labels == label
-        count = known[own].sum(0)
-        shares[label] = np.where(count > 0, np.nansum(concepts[own], 0) / np.maximum(count, 1), np.nan)
-    seen = ~np.isnan(shares)
-    mean = np.nansum(shares, 0) / np.maximum(seen.sum(0), 1)
-    return np.asarray(np.where(seen, shares > mean, False), dtype=np.float32)
 
 
 def class_weights(labels: Sequence[int], num_classes: int) -> list[float]:
