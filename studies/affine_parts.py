@@ -54,7 +54,7 @@ def accuracies(folder: Path) -> dict[str, float]:
     first = len(data) - len(still)  # the training digits come after the versions of the test digits
     digits = torch.from_numpy(still[[frame - first for frame in frames if frame is not None]])
     label = torch.tensor([data.cases[row].label for row in rows])
-    model = run.bundle.model.eval()
+    model = run.model.network.eval()
     found = {}
     for kind in KINDS:
         logits = torch.cat([model(part).logits for part in torch.split(changed(digits, kind), _BATCH)])

@@ -100,7 +100,7 @@ def row(run: Run) -> dict[str, Any]:
     """What a run measured, as a row of the study's tables."""
     scores = run.scores
     assert scores is not None
-    model, trained = run.bundle.model, run.rows("train")
+    model, trained = run.model.network, run.rows("train")
     found: dict[str, Any] = {
         "epochs": run.about["epochs"],
         "seed": run.config.training.seed,

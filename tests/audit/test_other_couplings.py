@@ -15,11 +15,11 @@ from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps, find_model
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn import Coupling, SAARouting, replace_couplings
 from parsecaps.nn.couplings import given, uniform
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from tests.models.contract import sharpened, warmed_up
 
@@ -48,10 +48,10 @@ def routings(model: PretrainedModel) -> Iterator[SAARouting]:
     return (each for each in model.modules() if isinstance(each, SAARouting))
 
 
-def measured(model: PretrainedModel, data: DataSet, prepared: PreparedImages, rows: list[int] = ROWS) -> Any:
-    bundle = Bundle(model, Preparation(32, 3), data.classes, ())
-    ordinary = predict_cases(bundle, CaseSet(data, prepared, rows))
-    return ordinary, compare_couplings(bundle, CaseSet(data, prepared, rows), ordinary, resamples=20)
+def measured(network: PretrainedModel, data: DataSet, prepared: PreparedImages, rows: list[int] = ROWS) -> Any:
+    model = Model(network, Preparation(32, 3), data.classes, ())
+    ordinary = predict_cases(model, CaseSet(data, prepared, rows))
+    return ordinary, compare_couplings(model, CaseSet(data, prepared, rows), ordinary, resamples=20)
 
 
 def images_of(prepared: PreparedImages, rows: list[int] = ROWS) -> Tensor:
@@ -139,8 +139,8 @@ def test_trees_and_class_routings_alike(model: ParseCaps, data: DataSet, prepare
     for network in (model, rival):
         ordinary, found = measured(network, data, prepared)
         with replace_couplings(network, uniform):
-            bundle = Bundle(network, Preparation(32, 3), data.classes, ())
-            wanted = predict_cases(bundle, CaseSet(data, prepared, ROWS))
+            loaded = Model(network, Preparation(32, 3), data.classes, ())
+            wanted = predict_cases(loaded, CaseSet(data, prepared, ROWS))
         assert np.array_equal(found[UNIFORM].logits, wanted.logits)
         assert all(np.abs(found[name].logits - ordinary.logits).max() > 0 for name in (OTHER, MEAN))
         assert all(not module._forward_hooks for module in network.modules())

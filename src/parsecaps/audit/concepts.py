@@ -35,9 +35,9 @@ from parsecaps.metrics.calibration import nll
 from parsecaps.metrics.classification import Classification
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import score
+from parsecaps.model import Model
 from parsecaps.nn.heads import ConceptReadout
 from parsecaps.nn.recorder import hooked
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import answer, predict_cases
 from parsecaps.types import Output
 
@@ -75,18 +75,18 @@ class Completeness:
     n: int
 
 
-def permuted_concepts(bundle: Bundle, cases: CaseSet, *, batch_size: int = 64, seed: int = 0) -> PermutedConcepts:
+def permuted_concepts(model: Model, cases: CaseSet, *, batch_size: int = 64, seed: int = 0) -> PermutedConcepts:
     """Run the model on labelled cases with their own concepts, and again with those of the next in a random order."""
-    layers = [module for module in bundle.model.modules() if isinstance(module, ConceptReadout)]
+    layers = [module for module in model.network.modules() if isinstance(module, ConceptReadout)]
     if not layers:
-        raise ValueError(f"{type(bundle.model).__name__} has no concepts to permute; give a model with concepts")
+        raise ValueError(f"{type(model.network).__name__} has no concepts to permute; give a model with concepts")
     labelled = np.flatnonzero(cases.labels >= 0)
     if len(labelled) < 2:
         raise ValueError(f"{len(labelled)} labelled case cannot exchange concepts; give at least 2")
     order = cases.subset(labelled[np.random.default_rng(seed).permutation(len(labelled))])
     while len(order) % batch_size == 1:  # a case alone in the last batch would get its own concepts
         batch_size += 1
-    own = predict_cases(bundle, order, batch_size=batch_size)
+    own = predict_cases(model, order, batch_size=batch_size)
 
     def exchange(module: nn.Module, inputs: Any, output: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
         if isinstance(output, Tensor):  # presences alone
@@ -94,7 +94,7 @@ def permuted_concepts(bundle: Bundle, cases: CaseSet, *, batch_size: int = 64, s
         return tuple(torch.roll(part, 1, 0) for part in output)
 
     with hooked(layers, exchange):
-        others = predict_cases(bundle, order, batch_size=batch_size)
+        others = predict_cases(model, order, batch_size=batch_size)
     named = own.logits.argmax(1)
     accuracy, shuffled = (float((each.logits.argmax(1) == own.label).mean()) for each in (own, others))
     classes = np.arange(len(own.classes))
@@ -243,7 +243,7 @@ class ConceptAudit:
 
 
 def audit_concepts(
-    bundle: Bundle,
+    model: Model,
     cases: CaseSet,
     predictions: Predictions,
     train: Predictions | None,
@@ -255,7 +255,7 @@ def audit_concepts(
 
     `train` are the predictions of its training cases, on which the measures that fit something fit it.
     """
-    if not bundle.concepts:
+    if not model.concepts:
         return None, ["the model has no concepts: nothing is said about them"]
     if predictions.presence is None or predictions.concepts is None:
         return None, ["the data do not know the model's concepts: whether they are right cannot be said"]
@@ -263,18 +263,18 @@ def audit_concepts(
     scores = score(predictions, resamples=resamples, seed=seed)
     labelled = int((predictions.label >= 0).sum())
     curves: list[InterventionCurve] = []
-    if bundle.model.reasoning() is None:
+    if model.network.reasoning() is None:
         notes.append("the model does not decide by its concepts alone: corrections of them would change nothing")
     elif not labelled:
         notes.append("no label is known: the worth of corrections cannot be said")
     else:
-        reasoning = _reasoning(bundle, cases)
+        reasoning = _reasoning(model, cases)
         if train is not None and train.presence is not None and train.concepts is not None and len(train):
             reasoning = with_typical(reasoning, train.presence, train.concepts)
         curves = [
             intervention_curve(reasoning, predictions, each, resamples=resamples, seed=seed) for each in get_args(Order)
         ]
-    permuted = permuted_concepts(bundle, cases, seed=seed) if labelled > 1 else None
+    permuted = permuted_concepts(model, cases, seed=seed) if labelled > 1 else None
     leaked = complete = None
     if train is None or train.presence is None or not (train.label >= 0).any():
         notes.append("the training cases are not at hand: leakage, and what concepts explain, cannot be fitted")
@@ -341,11 +341,11 @@ def _right(
     return np.stack(steps, axis=1).astype(np.float64)
 
 
-def _reasoning(bundle: Bundle, cases: CaseSet) -> ConceptReasoning:
+def _reasoning(model: Model, cases: CaseSet) -> ConceptReasoning:
     """That of the model, or of each of these cases where each has its own."""
-    found = bundle.model.reasoning()
+    found = model.network.reasoning()
     if found is None or not found.by_image:
-        return concept_reasoning(bundle)
-    parts = [answer(bundle, batch.image) for batch in cases.batches()]
+        return concept_reasoning(model)
+    parts = [answer(model, batch.image) for batch in cases.batches()]
     joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in _READ}
-    return concept_reasoning(bundle, output=Output(**joined))
+    return concept_reasoning(model, output=Output(**joined))

@@ -34,11 +34,11 @@ from parsecaps.explain.trace import has_routes, has_tree, trace
 from parsecaps.metrics import Comparison, Score, compare, means, paired_differences, score
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.metrics.predictions import Predictions, concatenate
+from parsecaps.model import Model
 from parsecaps.models.pretrained import PretrainedModel, weights_digest
 from parsecaps.nn.couplings import Coupling, Rule, given, uniform
 from parsecaps.nn.primary import InitialBlock, PrimaryCaps
 from parsecaps.nn.recorder import hooked, record_couplings, replace_couplings
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.types import ProgressCallback, silent
 
@@ -96,8 +96,8 @@ def audit_routes(
     pairs: dict[About, list[int]] = {about: [] for about in generators}  # the case of each
     for batch, image in cases.batches(progress):
         targets = cases.targets(batch, cases.values(image))
-        cuts = RouteCuts(cases.model, cases.values, image)
-        brought = [relevance(cases.model, *each) for each in zip(torch.split(image, 1), targets, strict=True)]
+        cuts = RouteCuts(cases.network, cases.values, image)
+        brought = [relevance(cases.network, *each) for each in zip(torch.split(image, 1), targets, strict=True)]
         for about, generator in generators.items():
             asked = sorted(  # by target, then by case
                 (target.index, i, place)
@@ -252,7 +252,7 @@ def _only(kept: dict[nn.Module, Tensor]) -> Rule:
 
 
 def compare_couplings(
-    bundle: Bundle,
+    model: Model,
     cases: CaseSet,
     ordinary: Predictions,
     *,
@@ -267,7 +267,7 @@ def compare_couplings(
     """
     if len(cases) < 2:
         raise ValueError(f"couplings of another image need 2 images, and there are {len(cases)}; give more")
-    predict, model, count = partial(predict_cases, bundle), bundle.model, len(cases)
+    predict, network, count = partial(predict_cases, model), model.network, len(cases)
     own: dict[Coupling, Tensor] = {}
     total: dict[Coupling, Tensor] = {}
 
@@ -277,26 +277,26 @@ def compare_couplings(
         return c
 
     progress(0, 4 * count)
-    with replace_couplings(model, uniform):
+    with replace_couplings(network, uniform):
         found = {UNIFORM: predict(cases)}
     order, parts = np.random.default_rng(seed).permutation(count), []
     cycle, following = cases.subset(order), cases.subset(np.roll(order, -1))
     for start in range(0, count, _COUPLED):
         progress(count + 2 * start, 4 * count)
         some = range(start, min(start + _COUPLED, count))
-        with replace_couplings(model, keep):
+        with replace_couplings(network, keep):
             predict(following.subset(some))
-        with replace_couplings(model, given(own)):
+        with replace_couplings(network, given(own)):
             parts.append(predict(cycle.subset(some)))
     found[OTHER] = concatenate(parts)
-    with replace_couplings(model, given({module: each / count for module, each in total.items()})):
+    with replace_couplings(network, given({module: each / count for module, each in total.items()})):
         found[MEAN] = predict(cases)
     progress(4 * count, 4 * count)
     return {name: compare(ordinary, each, resamples=resamples, seed=seed) for name, each in found.items()}
 
 
 def strict_cost(
-    bundle: Bundle,
+    model: Model,
     cases: CaseSet,
     ordinary: Predictions,
     *,
@@ -307,8 +307,8 @@ def strict_cost(
 ) -> StrictCost:
     """Run the strict network on these cases, of which the `ordinary` one's predictions are known, and score both."""
     progress(0, len(cases))
-    with strict_network(bundle.model, statistics):
-        strict = predict_cases(bundle, cases, progress=progress)
+    with strict_network(model.network, statistics):
+        strict = predict_cases(model, cases, progress=progress)
     scores = [score(each, resamples=resamples, seed=seed) for each in (ordinary, strict)]
     accuracy = auroc = None
     if (ordinary.label >= 0).any():
@@ -318,7 +318,7 @@ def strict_cost(
         first, second = (each.concepts["mean_auroc"] for each in scores)
         found = paired_differences(ordinary, strict, ["mean_auroc"], resamples=resamples, seed=seed)
         auroc = Paired(first, second, found["mean_auroc"])
-    return StrictCost(accuracy, auroc, statistics is not None, weights_digest(bundle.model))
+    return StrictCost(accuracy, auroc, statistics is not None, weights_digest(model.network))
 
 
 @dataclass(frozen=True)
@@ -346,7 +346,7 @@ def audit_residuals(cases: AuditCases, progress: ProgressCallback = silent) -> R
     found = []
     for batch, image in cases.batches(progress):
         for one, targets in zip(torch.split(image, 1), cases.targets(batch, cases.values(image)), strict=True):
-            path = AttributionPath(trace(cases.model, one))
+            path = AttributionPath(trace(cases.network, one))
             path.find_gradients(targets)
             found += [path.residual(target).item() for target in targets]
     median, high = np.percentile(found, [50, 95]).tolist()

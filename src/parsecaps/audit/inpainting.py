@@ -202,8 +202,8 @@ def _beside(values: np.ndarray, axis: int, step: int) -> np.ndarray:
 def _values(cases: AuditCases, images: list[np.ndarray], about: About) -> np.ndarray:
     """What the model says of images (channels, H, W) about the concepts or the classes: (images, K)."""
     batches = torch.split(torch.from_numpy(np.stack(images)), _FORWARD)
-    values = torch.cat([cases.values(each.to(cases.bundle.device)) for each in batches])
-    count = len(cases.bundle.concepts)
+    values = torch.cat([cases.values(each.to(cases.model.device)) for each in batches])
+    count = len(cases.model.concepts)
     return (values[:, :count] if about == "concepts" else values[:, count:]).cpu().numpy()
 
 

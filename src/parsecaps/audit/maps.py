@@ -231,7 +231,7 @@ def audit_maps(
     A map is made where a case has the target, or a mask of it. The first `sanity_cases` are explained again by networks
     made random.
     """
-    kinds: list[About] = ["concepts", "classes"] if cases.bundle.concepts else ["classes"]
+    kinds: list[About] = ["concepts", "classes"] if cases.model.concepts else ["classes"]
     located: dict[tuple[About, str], list[MapMeasures]] = {(about, name): [] for about in kinds for name in makers}
     curves: dict[str, list[CurveMeasures]] = {name: [] for name in makers}
     pairs: list[tuple[int, Target]] = []  # of a case and a target
@@ -260,7 +260,7 @@ def audit_maps(
             curves[name].append(curves_of_targets(Curves(*each), random, case, column))
         sanity.add(image, targets, {name: maps[case, column] for name, maps in made.items()}, sanity_cases)
     randomised = randomise_cascade(
-        cases.model,
+        cases.network,
         {name: partial(sanity.maps_of, maker) for name, maker in makers.items()},
         {name: torch.cat(maps) for name, maps in sanity.maps.items()},
         seed=seed,
@@ -272,7 +272,7 @@ def audit_maps(
         own = [i for i, (_, target) in enumerate(pairs) if target.about == about]
         group = cases.group[[pairs[i][0] for i in own]]
         checked = [i for i in own if pairs[i][0] < sanity_cases]
-        names = [DIAGNOSIS] if about == "classes" else list(cases.bundle.concepts)
+        names = [DIAGNOSIS] if about == "classes" else list(cases.model.concepts)
         located_by = {name: located[about, name] for name in makers}
         audits[about] = {
             name: MapAudit(
@@ -308,12 +308,12 @@ class _Explained:
 
 def dense_maps(cases: AuditCases, maker: MapMaker, image: Tensor, targets: Sequence[Sequence[Target]]) -> Tensor:
     """The maps of each image's targets in their columns, 0 in all others: (n, columns, H, W)."""
-    columns = len(cases.bundle.concepts) + len(cases.bundle.classes)
+    columns = len(cases.model.concepts) + len(cases.model.classes)
     maps = image.new_zeros(len(image), columns, *image.shape[2:])
     for i, (single, asked) in enumerate(zip(torch.split(image, 1), targets, strict=True)):
         if asked:
             columns_of = [cases.column(target) for target in asked]
-            maps[i, columns_of] = maker(cases.model, single, asked)[0].detach().to(maps)
+            maps[i, columns_of] = maker(cases.network, single, asked)[0].detach().to(maps)
     return maps
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from parsecaps import __version__
 from parsecaps.data.reading import read_dicom_header
+from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
 
 NAME = "parsecaps"
@@ -42,9 +42,9 @@ class Device:
     digest: str
 
     @classmethod
-    def of(cls, bundle: Bundle) -> "Device":
+    def of(cls, model: Model) -> "Device":
         """The device that a model is."""
-        return cls(type(bundle.model).__name__, weights_digest(bundle.model))
+        return cls(type(model.network).__name__, weights_digest(model.network))
 
     @property
     def uid(self) -> str:

@@ -187,17 +187,17 @@ def _long(config: Config) -> bool:
 
 def _measure(digits: Path, original: str | None, most: int | None, cases: Cases, run: Run) -> Measured:
     """Both accuracies; the answers to the changed digits are kept for paired tests."""
-    bundle = run.bundle
+    model = run.model
     if original is None:
-        changed = predict_cases(bundle, CaseSet(run.data, run.prepared, cases.rows("test")))
+        changed = predict_cases(model, CaseSet(run.data, run.prepared, cases.rows("test")))
     else:
         data = open_data(original)
         rows = [i for i, case in enumerate(data.cases) if case.split in (None, "test")]
         data = data.subset(rows[:: max(1, len(rows) // most)] if most else rows)
-        changed = predict_cases(bundle, CaseSet(data, prepare_all(data, bundle.preparation)))
+        changed = predict_cases(model, CaseSet(data, prepare_all(data, model.preparation)))
     changed.save(run.folder / PREDICTIONS)
     still = canvas_digits(digits)
     still = still.subset(range(min(len(still), most or len(still))))
-    unchanged = predict_cases(bundle, CaseSet(still, prepare_all(still, bundle.preparation)))
+    unchanged = predict_cases(model, CaseSet(still, prepare_all(still, model.preparation)))
     accuracies = {name: vars(score(each)["accuracy"]) for name, each in (("affnist", changed), ("mnist", unchanged))}
     return {**accuracies, "trained": trained_with(run), "split": run.about["split_hash"]}

@@ -154,12 +154,12 @@ _LOCATED = ("pointing", "ratio", "iou")
 def _measure(most: int, cases: Cases, run: Run) -> Measured:
     """Localisation of the concept maps over at most so many test cases, and the first of them to look at."""
     kept = keep_scores(run, cases.rows("test"))
-    bundle = run.bundle
+    model = run.model
     order = np.random.default_rng(0).permutation(len(cases.rows("test")))
     rows = [cases.rows("test")[i] for i in order]
-    masks = find_masks(run.data, bundle)
-    some = AuditCases(bundle, CaseSet(run.data, run.prepared, rows[:most]))
-    method = "routes" if has_routes(bundle.model) else "grad-cam"
+    masks = find_masks(run.data, model)
+    some = AuditCases(model, CaseSet(run.data, run.prepared, rows[:most]))
+    method = "routes" if has_routes(model.network) else "grad-cam"
     maker = partial(attribution_maps, method=method)
     measured, shown = [], list[dict[str, Any]]()
     for batch, image in some.batches():
@@ -172,7 +172,7 @@ def _measure(most: int, cases: Cases, run: Run) -> Measured:
             if targets and len(shown) < SHOWN:
                 j = targets[len(shown) % len(targets)].index  # another concept each time, the same for all networks
                 shown.append({"image": image[i], "mask": truth[i, j], "heat": maps[i, j], "concept": j})
-    found = localise(join(measured), some.group, list(bundle.concepts))
+    found = localise(join(measured), some.group, list(model.concepts))
     _save(run.folder / _PICTURES, shown)
     located = {key: vars(getattr(found, key)) for key in _LOCATED}
     return {**kept, **located, "method": method, "mapped": len(some)}

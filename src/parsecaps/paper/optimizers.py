@@ -59,8 +59,8 @@ def validate(rows: Sequence[int], run: Run) -> Measured:
     cases = CaseSet(run.data, run.prepared, rows)
     if not len(cases):
         return {"nll": 0.0}
-    predictions = predict_cases(run.bundle, cases)
-    scores = score(predictions, temperature=run.bundle.calibration.temperature, resamples=0)
+    predictions = predict_cases(run.model, cases)
+    scores = score(predictions, temperature=run.model.calibration.temperature, resamples=0)
     return {"nll": scores["nll"].value}
 
 

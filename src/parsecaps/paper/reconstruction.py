@@ -137,7 +137,7 @@ class Drawn(Work):
 def _measure(cases: Cases, run: Run) -> Measured:
     """Scores, and the squared error of the decoder's pictures where there is a decoder."""
     kept = dict(keep_scores(run, cases.rows("test")))
-    model = run.bundle.model
+    model = run.model.network
     kept |= {"parameters": sum(count_parameters(model)), "error": None}
     if getattr(model, "decoder", None) is None:
         return kept

@@ -115,7 +115,7 @@ class Similarities(Work):
 
 def _measure(cases: Cases, run: Run) -> Measured:
     """The histograms of the primary layer and of the last one below the heads, and their means over patients."""
-    model, tested = run.bundle.model, CaseSet(run.data, run.prepared, cases.rows("test"))
+    model, tested = run.model.network, CaseSet(run.data, run.prepared, cases.rows("test"))
     tested = tested.subset(np.unique(np.linspace(0, len(tested) - 1, IMAGES).astype(int)))
     by_layer: dict[str, list[tuple[float, list[float]]]] = {}
     shapes: dict[str, tuple[int, int]] = {}

@@ -178,7 +178,7 @@ def _nothing(run: Run) -> Measured:
 
 def keep_scores(run: Run, rows: Sequence[int]) -> Measured:
     """Score a run on these cases, and keep its answers for paired tests."""
-    predictions = predict_cases(run.bundle, CaseSet(run.data, run.prepared, rows))
+    predictions = predict_cases(run.model, CaseSet(run.data, run.prepared, rows))
     predictions.save(run.folder / PREDICTIONS)
     return {"scores": score(predictions).as_dict(), "trained": trained_with(run), "split": run.about["split_hash"]}
 
@@ -189,7 +189,7 @@ def trained_with(run: Run) -> dict[str, str]:
     training = config.training
     losses = next((c.removeprefix("losses: ") for c in about["choices"] if c.startswith("losses: ")), "")
     return {
-        "parameters": str(count_parameters(run.bundle.model)),
+        "parameters": str(count_parameters(run.model.network)),
         "image size": f"{config.model.image_size} px",
         "epochs": f"{about['epochs']}, {training.keep} kept",
         "losses": losses.partition(" (")[0],
