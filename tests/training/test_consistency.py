@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from parsecaps.config import load_config
-from parsecaps.data.augment import Augmentation
+from parsecaps.data.batches import Augmentation
 from parsecaps.functional import consistency_loss
 from parsecaps.run import Run
 from parsecaps.training.fit import train_run

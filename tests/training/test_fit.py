@@ -11,8 +11,7 @@ import torch
 from parsecaps.config import load_config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.sources import open_data
-from parsecaps.data.split_file import split_hash
-from parsecaps.data.splits import rows_of
+from parsecaps.data.splits import rows_of, split_hash
 from parsecaps.model import Model
 from parsecaps.run import Run
 from parsecaps.training import objective as objective_module

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from parsecaps.config import load_config
-from parsecaps.data.augment import Augmentation
-from parsecaps.data.batches import Batches
+from parsecaps.data.batches import Augmentation, Batches
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.preparation import Preparation

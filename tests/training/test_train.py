@@ -14,8 +14,7 @@ import parsecaps
 from parsecaps.config import load_config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.sources import open_data
-from parsecaps.data.split_file import write_split
-from parsecaps.data.splits import hold_out, rows_of
+from parsecaps.data.splits import hold_out, rows_of, write_split
 from parsecaps.evaluation import write_card
 from parsecaps.metrics import calibration
 from parsecaps.metrics.calibration import fit_temperature

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.data.cache import prepared_masks
-from parsecaps.data.case_set import CaseSet
+from parsecaps.data.case_set import CaseSet, prepared_masks
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.attribution import Target
 from parsecaps.metrics import THRESHOLD

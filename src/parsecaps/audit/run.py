@@ -26,8 +26,7 @@ from parsecaps.audit.maps import MapAudit, MapMaker, audit_maps, map_makers
 from parsecaps.audit.redundancy import LayerSimilarity, capsule_similarity
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.joint import absolute
-from parsecaps.data.sources import open_data
+from parsecaps.data.sources import absolute, open_data
 from parsecaps.explain.attribution import route_relevance
 from parsecaps.explain.strict_tree import StrictCost, load_statistics
 from parsecaps.explain.trace import has_tree
