@@ -9,26 +9,25 @@ import time
 import torch
 
 from parsecaps.data.preparation import Preparation
-from parsecaps.explain import Explainer
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps
-from parsecaps.prediction.bundle import Bundle
 
 SIZE, CONCEPTS, CLASSES = 224, 7, 2
 
 
-def explainer(head: str = "parallel") -> Explainer:
+def new_model(head: str = "parallel") -> Model:
     """The explainer of a new model."""
     torch.manual_seed(0)
     model = ParseCaps.from_preset(
         "medical", num_classes=CLASSES, num_concepts=CONCEPTS, in_channels=3, image_size=SIZE, head=head
     )
     names = [tuple(f"{what} {i}" for i in range(count)) for what, count in (("class", CLASSES), ("concept", CONCEPTS))]
-    return Explainer(Bundle(model.eval(), Preparation(size=SIZE, channels=3), names[0], names[1]))
+    return Model(model.eval(), Preparation(size=SIZE, channels=3), names[0], names[1])
 
 
 def best_turn(head: str = "parallel", turns: int = 12) -> tuple[float, float]:
     """The seconds of the wall clock and of the processor of the best of some turns, after one to warm up."""
-    made, image = explainer(head), torch.rand(3, SIZE, SIZE)
+    made, image = new_model(head), torch.rand(3, SIZE, SIZE)
     made.explain(image)
     wall, processor = [], []
     for _ in range(turns):

@@ -15,8 +15,8 @@ import torch
 from parsecaps.data.preparation import Preparation
 from parsecaps.export.checking import open_session
 from parsecaps.export.onnx import write_onnx
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps
-from parsecaps.prediction.bundle import Bundle
 
 CLASSES = ("a", "b", "c")
 
@@ -46,14 +46,14 @@ def time_exported(
     torch.set_num_threads(1)
     try:
         torch.manual_seed(0)
-        model = ParseCaps.from_preset(preset, num_classes=len(CLASSES), image_size=image_size).eval()
-        concepts = tuple(f"concept {j}" for j in range(model.num_concepts))
-        bundle = Bundle(model, Preparation(size=image_size, channels=1), CLASSES, concepts)
+        network = ParseCaps.from_preset(preset, num_classes=len(CLASSES), image_size=image_size).eval()
+        concepts = tuple(f"concept {j}" for j in range(network.num_concepts))
+        model = Model(network, Preparation(size=image_size, channels=1), CLASSES, concepts)
         image = torch.rand(1, 1, image_size, image_size)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             start = time.process_time()
-            graph = write_onnx(bundle, path, maps=maps)
+            graph = write_onnx(model, path, maps=maps)
             written = time.process_time()
             session = open_session(path)
             opened, size = time.process_time(), path.stat().st_size

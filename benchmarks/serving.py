@@ -31,8 +31,8 @@ import torch
 from PIL import Image
 
 from parsecaps.data.preparation import Preparation
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import answer
 from parsecaps.serve.runtime import Network, choose_runtime
 
@@ -174,13 +174,13 @@ def measure_serving(
     with tempfile.TemporaryDirectory() as place:
         if folder is None:
             folder = Path(place) / "model"
-            new_bundle().save(folder)
-        bundle = Bundle.load(folder)
-        networks = _networks(bundle)
+            new_model().save(folder)
+        model = Model.load(folder, "cpu")
+        networks = _networks(model)
         log("the bare model")
         bare_seconds = min(seconds / 3, _BARE_SECONDS)
-        first = {name: bare_model(bundle, bare_seconds, networks[name]) for name in networks}
-        latency = bare_latency(bundle)
+        first = {name: bare_model(model, bare_seconds, networks[name]) for name in networks}
+        latency = bare_latency(model)
         with _server(folder, settings) as (process, port):
             runtime = _served_by(port)
             log("one client")
@@ -194,31 +194,31 @@ def measure_serving(
             over.set()
             watch.join()
         log("the bare model")
-        last = {name: bare_model(bundle, bare_seconds, networks[name]) for name in networks}
-        latency = min(latency, bare_latency(bundle))
+        last = {name: bare_model(model, bare_seconds, networks[name]) for name in networks}
+        latency = min(latency, bare_latency(model))
     bare = {name: max(first[name], last[name], key=lambda each: each.images_per_second) for name in networks}
     fifth = len(memory) // 5
     before, after = (int(np.median(part)) for part in (memory[fifth : 2 * fifth], memory[-fifth:]))
     return Serving(bare["torch"], bare.get("onnx"), latency, runtime, one, many, before, after)
 
 
-def _networks(bundle: Bundle) -> dict[str, Network]:
+def _networks(model: Model) -> dict[str, Network]:
     """The model in PyTorch, and in ONNX Runtime where that can be."""
-    found = choose_runtime(bundle, "auto")
-    return {"torch": partial(answer, bundle), found.name: found.network}
+    found = choose_runtime(model, "auto")
+    return {"torch": partial(answer, model), found.name: found.network}
 
 
-def new_bundle() -> Bundle:
+def new_model() -> Model:
     """A model with random weights."""
     torch.manual_seed(0)
     model = ParseCaps.from_preset("medical", num_classes=CLASSES, num_concepts=CONCEPTS, in_channels=3, image_size=SIZE)
     names = [tuple(f"{what} {i}" for i in range(count)) for what, count in (("class", CLASSES), ("concept", CONCEPTS))]
-    return Bundle(model.eval(), Preparation(size=SIZE, channels=3), names[0], names[1])
+    return Model(model.eval(), Preparation(size=SIZE, channels=3), names[0], names[1])
 
 
-def bare_model(bundle: Bundle, seconds: float, network: Network | None = None) -> BareModel:
+def bare_model(model: Model, seconds: float, network: Network | None = None) -> BareModel:
     """Try batch sizes, with all cores for one batch and with one core for each of several, for so long in all."""
-    network = network or partial(answer, bundle)
+    network = network or partial(answer, model)
     cores, before = len(os.sched_getaffinity(0)), torch.get_num_threads()
     ways = [(size, *way) for size in _BATCH_SIZES for way in {(1, cores), (cores, 1)}]
     found = []
@@ -226,35 +226,35 @@ def bare_model(bundle: Bundle, seconds: float, network: Network | None = None) -
         for size, workers, threads in ways:
             torch.set_num_threads(threads)
             before_it = time.process_time()
-            count, speed = _bare(bundle, network, size, workers, seconds / len(ways))
+            count, speed = _bare(model, network, size, workers, seconds / len(ways))
             found.append(BareModel(speed, size, workers, threads, (time.process_time() - before_it) / count))
     finally:
         torch.set_num_threads(before)
     return max(found, key=lambda each: each.images_per_second)
 
 
-def bare_latency(bundle: Bundle, turns: int = 40) -> float:
+def bare_latency(model: Model, turns: int = 40) -> float:
     """The median of the seconds that PyTorch takes for one image, on one thread, as a worker of the server has it."""
-    image, taken, before = _images(bundle, 1), [], torch.get_num_threads()
+    image, taken, before = _images(model, 1), [], torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         for _ in range(turns):
             begun = time.perf_counter()
-            answer(bundle, image)
+            answer(model, image)
             taken.append(time.perf_counter() - begun)
     finally:
         torch.set_num_threads(before)
     return float(np.median(taken))
 
 
-def _images(bundle: Bundle, count: int) -> torch.Tensor:
-    preparation = bundle.preparation
+def _images(model: Model, count: int) -> torch.Tensor:
+    preparation = model.preparation
     return torch.rand(count, preparation.channels, preparation.size, preparation.size)
 
 
-def _bare(bundle: Bundle, network: Network, size: int, workers: int, seconds: float) -> tuple[int, float]:
+def _bare(model: Model, network: Network, size: int, workers: int, seconds: float) -> tuple[int, float]:
     """How many images the model answered, that of the trial before too, and how many a second."""
-    images = _images(bundle, size)
+    images = _images(model, size)
     counts = [0] * workers
     ends = [0.0] * workers
 

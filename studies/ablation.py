@@ -68,7 +68,7 @@ def train_variant(variant: str, folder: Path, *, epochs: int, seed: int) -> dict
     run = train_or_resume(config, folder)
     assert run.scores is not None
     row: dict[str, Any] = {"variant": variant, "seed": seed, "epochs": epochs, "n": run.scores.images}
-    row["parameters"] = sum(p.numel() for p in run.bundle.model.parameters())
+    row["parameters"] = sum(p.numel() for p in run.model.network.parameters())
     row["accuracy"] = _with_interval(run.scores.overall["accuracy"], 100)
     row |= {name: _with_interval(run.scores.concepts[name], 1) for name in ("mean_auroc", "explanation_error_l2")}
     row["seconds"] = round(sum(each["seconds"] for each in run.history))

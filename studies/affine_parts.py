@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parsecaps.data.affine_digits import change
+from parsecaps.data.sources.affnist import change
 from parsecaps.data.sources.mnist import image_file, read_idx
 from parsecaps.run import Run
 
-# the columns of the draws of `affine_digits.change` that each kind uses; the others stay in their middle, no change
+# the columns of the draws of `affnist.change` that each kind uses; the others stay in their middle, no change
 KINDS: dict[str, tuple[int, ...]] = {
     "in the middle": (),
     "anywhere": (4, 5),
@@ -54,7 +54,7 @@ def accuracies(folder: Path) -> dict[str, float]:
     first = len(data) - len(still)  # the training digits come after the versions of the test digits
     digits = torch.from_numpy(still[[frame - first for frame in frames if frame is not None]])
     label = torch.tensor([data.cases[row].label for row in rows])
-    model = run.bundle.model.eval()
+    model = run.model.network.eval()
     found = {}
     for kind in KINDS:
         logits = torch.cat([model(part).logits for part in torch.split(changed(digits, kind), _BATCH)])

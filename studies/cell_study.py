@@ -16,7 +16,7 @@ import torch
 
 from parsecaps.config import Config, load_config
 from parsecaps.data.sources import open_data
-from parsecaps.data.split_file import write_split
+from parsecaps.data.splits import write_split
 from parsecaps.models import find_model
 from parsecaps.run import Run
 from parsecaps.training import Callbacks
@@ -100,7 +100,7 @@ def row(run: Run) -> dict[str, Any]:
     """What a run measured, as a row of the study's tables."""
     scores = run.scores
     assert scores is not None
-    model, trained = run.bundle.model, run.rows("train")
+    model, trained = run.model.network, run.rows("train")
     found: dict[str, Any] = {
         "epochs": run.about["epochs"],
         "seed": run.config.training.seed,

@@ -22,13 +22,13 @@ import numpy as np
 
 from parsecaps.metrics import Difference, Score, compare, score
 from parsecaps.metrics.bootstrap import resampled_weights
+from parsecaps.metrics.calibration import Calibration
 from parsecaps.metrics.classification import Classification
 from parsecaps.metrics.comparison import COMPARED
+from parsecaps.metrics.conformal import ConformalQuantiles, prediction_sets
 from parsecaps.metrics.metric import Weighted, compute
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.table import find_metric
-from parsecaps.prediction.calibration import Calibration
-from parsecaps.prediction.conformal import ConformalQuantiles, prediction_sets
 
 SCORES = ("accuracy", "balanced_accuracy", "macro_f1", "macro_auroc", "brier", "nll", "ece")
 SEPARATIONS = {"harder": 2.0, "easier": 3.5}

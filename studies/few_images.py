@@ -21,7 +21,7 @@ import numpy as np
 from parsecaps.config import Config, load_settings
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.sources import open_data
-from parsecaps.evaluate import evaluate
+from parsecaps.evaluation import evaluate
 from studies.runs import train_or_resume
 
 RESULTS = "results.jsonl"

@@ -2,22 +2,22 @@
 
 A network is trained, and its twin whose couplings follow from place alone: same data, order, schedule and seed. Then
 the couplings of the first are replaced on its test part, without training anew: by uniform ones, those of another
-image, the mean over images (`audit.other_couplings`), and by each parent's strongest children.
+image, the mean over images (`audit.couplings`), and by each parent's strongest children.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from parsecaps.audit.other_couplings import UNIFORM, compare_couplings
+from parsecaps.audit.couplings import UNIFORM, compare_couplings
 from parsecaps.config import Config, load_config
 from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import Comparison, compare
 from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.predictions import Predictions
+from parsecaps.model import Model
 from parsecaps.nn.couplings import strongest
 from parsecaps.nn.recorder import replace_couplings
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
 from parsecaps.training import Callbacks
@@ -145,17 +145,17 @@ def measure_run(
     if not rows:
         raise ValueError(f"{folder} has no test part to try other couplings on; train with data.test above 0")
 
-    def predict(bundle: Bundle) -> Predictions:
-        return predict_cases(bundle, CaseSet(run.data, run.prepared, rows))
+    def predict(model: Model) -> Predictions:
+        return predict_cases(model, CaseSet(run.data, run.prepared, rows))
 
     log("testing with other couplings")
-    bundle = run.bundle
-    whole = predict(bundle)
+    model = run.model
+    whole = predict(model)
     compared = {} if twin is None else {TWIN: compare(whole, predict(_twin(Run(twin), run)))}
-    compared |= compare_couplings(bundle, CaseSet(run.data, run.prepared, rows), whole)
+    compared |= compare_couplings(model, CaseSet(run.data, run.prepared, rows), whole)
     for count in KEPT:
-        with replace_couplings(bundle.model, strongest(count)):
-            compared[strongest_of(count)] = compare(whole, predict(bundle))
+        with replace_couplings(model.network, strongest(count)):
+            compared[strongest_of(count)] = compare(whole, predict(model))
     return RouteResult(
         run=str(folder),
         seed=run.config.training.seed,
@@ -166,9 +166,9 @@ def measure_run(
     )
 
 
-def _twin(twin: Run, run: Run) -> Bundle:
+def _twin(twin: Run, run: Run) -> Model:
     """The model of a run that differs from another in nothing but that its couplings do not look at content."""
     if twin.config != without_content(run.config):
         change = ", ".join(f"model.settings.{name}={value}" for name, value in PLACE.items())
         raise ValueError(f"{twin.folder} is no twin of {run.folder}; train it alike, with {change}")
-    return twin.bundle
+    return twin.model

@@ -14,9 +14,9 @@ from typer.testing import CliRunner, Result
 import parsecaps
 from parsecaps.cli import app
 from parsecaps.explain.case_memory import CaseMemory, remember_run
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps
 from parsecaps.models.pretrained import weights_digest
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.training.callbacks import Callbacks
 from tests.data.make import folder_of_pictures
 from tests.explain.make_explained import make_folder
@@ -63,7 +63,7 @@ def test_from_two_runs_to_names_everywhere(root: Path, tmp_path: Path) -> None:
     assert "training cases are now kept beside the model" in result.stdout
     assert "parsecaps name" in result.stdout
     stored = json.loads(numbers.read_text(encoding="utf-8"))
-    memory = CaseMemory.load(first / "known_cases", Bundle.load(first / "bundle"))
+    memory = CaseMemory.load(first / "known_cases", Model.load(first / "bundle"))
     assert not (second / "known_cases").exists()  # nothing is written into the others
     assert stored["cases"] == len(memory)
     assert [each["mean"] for each in stored["concepts"]] == pytest.approx(memory.presence.mean(0).tolist())
@@ -86,7 +86,7 @@ def test_from_two_runs_to_names_everywhere(root: Path, tmp_path: Path) -> None:
     assert (first / "concepts.html").is_file()
 
     names = tmp_path / "names.csv"
-    digest = weights_digest(Bundle.load(first / "bundle").model)
+    digest = weights_digest(Model.load(first / "bundle").network)
     names.write_text(f"concept,name,note,model\n1,bright rim,seen in 8 of 9,{digest}\n2,,,{digest}\n", encoding="utf-8")
     old = tmp_path / "old.csv"
     image = root / "pictures" / "a" / "0.png"
@@ -104,7 +104,7 @@ def test_from_two_runs_to_names_everywhere(root: Path, tmp_path: Path) -> None:
     assert "'concept:bright rim' for one" in refused.stderr
     assert "1 of them have names" in (first / "bundle" / "README.md").read_text(encoding="utf-8")
     assert (
-        CaseMemory.load(first / "known_cases", Bundle.load(first / "bundle")).predictions.concept_names[0]
+        CaseMemory.load(first / "known_cases", Model.load(first / "bundle")).predictions.concept_names[0]
         == "bright rim"
     )
     assert run("evaluate", first).exit_code == 0
@@ -126,9 +126,9 @@ def test_mistakes_cost_a_line(root: Path, tmp_path: Path) -> None:
         shutil.copytree(root / "run-0", tmp_path / copy)
     about = tmp_path / "labelled" / "data.json"
     about.write_text(about.read_text(encoding="utf-8").replace('"concepts": []', '"concepts": ["veil", "rim"]'))
-    bundle = Bundle.load(root / "run-0" / "bundle")
-    bare = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=0, in_channels=bundle.preparation.channels)
-    Bundle(bare, bundle.preparation, bundle.classes, ()).save(tmp_path / "none" / "bundle")
+    model = Model.load(root / "run-0" / "bundle")
+    bare = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=0, in_channels=model.preparation.channels)
+    Model(bare, model.preparation, model.classes, ()).save(tmp_path / "none" / "bundle")
     config = tmp_path / "elsewhere" / "config.yaml"
     config.write_text(config.read_text(encoding="utf-8").replace("cases.csv", "others.csv"), encoding="utf-8")
     (tmp_path / "names.csv").write_text("concept,name\n1,x\n", encoding="utf-8")

@@ -12,12 +12,12 @@ from typer.testing import CliRunner, Result
 import parsecaps
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig
-from parsecaps.data.augment import Augmentation
+from parsecaps.data.batches import Augmentation
 from parsecaps.data.preparation import dequantise
-from parsecaps.evaluate import Evaluation, evaluate_run
+from parsecaps.evaluation import Evaluation, evaluate_run
 from parsecaps.metrics import compare
+from parsecaps.metrics.calibration import Calibration
 from parsecaps.models.summary import count_parameters
-from parsecaps.prediction.calibration import Calibration
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
 from tests.training.make import TINY
@@ -58,7 +58,7 @@ def test_scores_of_one_run(runs: list[Path]) -> None:
     assert f"{100 * ten['coverage']['value']:.1f} %" in page.partition("Prediction sets")[2]
     card = (runs[0] / "bundle/README.md").read_text(encoding="utf-8")
     assert "95 % intervals: Student's t with the standard error from 50 bootstrap resamples" in card
-    assert f"| parameters | {count_parameters(Run(runs[0]).bundle.model)} |" in card
+    assert f"| parameters | {count_parameters(Run(runs[0]).model.network)} |" in card
     assert "in the decoder) |" in card
 
 
@@ -123,13 +123,13 @@ def test_views_are_averaged_and_reported_apart(runs: list[Path], tmp_path: Path)
     (scores,) = json.loads(file.read_text(encoding="utf-8"))["runs"].values()
     evaluation = evaluate_run(runs[0], EvaluateConfig(resamples=20, views=3))
     opened = Run(runs[0])
-    bundle, config, rows = opened.bundle, opened.config, opened.rows("test")
+    model, config, rows = opened.model, opened.config, opened.rows("test")
     image = dequantise(torch.from_numpy(opened.prepared.images[rows]))
     generator = torch.Generator().manual_seed(0)
     assert config.augmentation is not None
     change = Augmentation(**config.augmentation.model_dump())
     with torch.no_grad():
-        outputs = [bundle.model.eval()(view) for view in (image, change(image, generator), change(image, generator))]
+        outputs = [model.network.eval()(view) for view in (image, change(image, generator), change(image, generator))]
     mean = torch.stack([output.logits.softmax(1) for output in outputs]).mean(0)
     assert evaluation.predictions.logits.argmax(1).tolist() == mean.argmax(1).tolist()
     tempered = (mean.log() / evaluation.scores.temperature).softmax(1)
@@ -192,7 +192,7 @@ def test_settings_come_from_a_file_and_from_set(runs: list[Path], tmp_path: Path
 
 def test_training_leaves_what_prediction_calibrates_by(runs: list[Path]) -> None:
     opened = Run(runs[0])
-    assert opened.bundle.calibration == Calibration.fit(predict_cases(opened.bundle, opened.cases("val")))
+    assert opened.model.calibration == Calibration.fit(predict_cases(opened.model, opened.cases("val")))
 
 
 @pytest.mark.parametrize(

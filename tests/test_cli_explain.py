@@ -13,11 +13,10 @@ from parsecaps.cli import app
 from parsecaps.cli.output import next_free
 from parsecaps.data.sources import open_data
 from parsecaps.explain.case_memory import CaseMemory, remember_run
-from parsecaps.explain.explainer import Explainer
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.report.explanation_document import explanation_document
 from parsecaps.training.callbacks import Callbacks
-from tests.explain.make_explained import make_bundle, make_folder
+from tests.explain.make_explained import make_folder, make_model
 from tests.report.held_document import held_document
 
 
@@ -70,7 +69,7 @@ def test_explain_writes_overlays_trees_and_numbers(model: Path, image: Path, tmp
         "explain", model, image, "--files", tmp_path / "why", "--json", tmp_path / "why.json", "--set", "trees=2"
     )
     assert result.exit_code == 0, result.stderr
-    explanation = Explainer.load(model).explain_file(image, num_trees=2)
+    explanation = Model.load(model).explain(image, trees=2)
     stored = json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))
     title = f"{model.name}: {explanation.name}"
     assert stored == explanation_document([explanation], title=title).to_dict()
@@ -95,13 +94,13 @@ def test_a_strict_tree_and_traversals(model: Path, image: Path, tmp_path: Path) 
     assert result.exit_code == 0, result.stderr
     stored = json.loads(file.read_text(encoding="utf-8"))["cases"][0]
     assert [tree["strict"] for tree in stored["trees"]] == [True] * 3
-    explainer = Explainer.load(model)
-    assert stored["strict"]["diagnosis"] == explainer.explain_file(image, num_trees=0).diagnosis
+    loaded = Model.load(model)
+    assert stored["strict"]["diagnosis"] == loaded.explain(image, trees=0).diagnosis
     printed = " ".join(result.stdout.split())
     assert "Strict tree: each capsule keeps the one parent that chose it most." in printed
     assert "What strictness costs was not measured" in printed
     assert "no traversals: the decoder was never trained" in result.stderr
-    strict = explainer.explain_file(image, strict=True, num_trees=0)
+    strict = loaded.explain(image, strict=True, trees=0)
     assert stored["probabilities"] == pytest.approx(strict.probabilities)
     (case,) = held_document(page).cases
     assert case.strict is not None
@@ -170,7 +169,7 @@ def test_mistakes_cost_a_line(model: Path, image: Path, tmp_path: Path) -> None:
 
 
 def test_a_plain_cnn_says_what_it_cannot_give(image: Path, tmp_path: Path) -> None:
-    make_bundle(open_data("phantom:n=2,size=32"), "cnn").save(tmp_path)
+    make_model(open_data("phantom:n=2,size=32"), "cnn").save(tmp_path)
     result = run("explain", tmp_path, image)
     assert result.exit_code == 0, result.stderr
     assert "no parse tree" in result.stderr
@@ -190,7 +189,7 @@ def test_a_run_is_remembered_and_explained_on_its_own_test_part(tmp_path: Path) 
     assert result.exit_code == 0, result.stderr
     assert "patient ids" in result.stdout
     assert (tmp_path / "run" / "bundle" / "strict.safetensors").is_file()
-    everyone = CaseMemory.load(tmp_path / "run" / "known_cases", Bundle.load(tmp_path / "run"))
+    everyone = CaseMemory.load(tmp_path / "run" / "known_cases", Model.load(tmp_path / "run"))
     assert len(everyone) > 5
     some = remember_run(tmp_path / "run", limit=5)
     assert len(some) == 5

@@ -17,7 +17,7 @@ from parsecaps.config import (
 
 def test_defaults_are_those_of_the_code() -> None:
     """`config` may not import the code it configures, so the numbers stand in two places."""
-    from parsecaps.data.augment import Augmentation
+    from parsecaps.data.batches import Augmentation
     from parsecaps.data.preparation import Preparation
     from parsecaps.training.optimizer import Schedule
 

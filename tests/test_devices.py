@@ -17,12 +17,11 @@ from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig, load_settings
 from parsecaps.data.preparation import Preparation
 from parsecaps.discover import discover_run
-from parsecaps.evaluate import calibrate_run, evaluate_run
+from parsecaps.evaluation import calibrate_run, evaluate_run
 from parsecaps.explain import remember_run
 from parsecaps.explain.attribution import MAP_METHODS
-from parsecaps.explain.explainer import Explainer
+from parsecaps.model import Model, find_device
 from parsecaps.models import find_model
-from parsecaps.prediction import bundle
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.train import fit
@@ -33,12 +32,11 @@ from tests.other_device import DEVICE, other_device
 
 GOLDEN = Path(__file__).parent / "golden"
 IMAGE = GOLDEN / "images" / "nevus.png"
-find_device = bundle.find_device
 
 
 @pytest.fixture(autouse=True)
 def _other_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle, "find_device", lambda name: DEVICE if name == "cuda" else find_device(name))
+    monkeypatch.setattr("parsecaps.model.find_device", lambda name: DEVICE if name == "cuda" else find_device(name))
 
 
 @pytest.fixture(params=["bottleneck", "parallel"])
@@ -89,10 +87,10 @@ def test_training_cases_are_remembered_where_the_model_is(run: Path) -> None:
     np.testing.assert_allclose(there.presence, here.presence, rtol=1e-4)
     np.testing.assert_allclose(there.capsules, here.capsules, atol=1e-3)
     with other_device():
-        explainer = Explainer.load(run, device="cuda")
-        assert explainer.bundle.device == DEVICE
-        assert explainer.statistics
-        assert explainer.explain(IMAGE, strict=True).similar
+        model = Model.load(run, device="cuda")
+        assert model.device == DEVICE
+        assert model.statistics
+        assert model.explain(IMAGE, strict=True).similar
 
 
 def test_a_run_is_calibrated_and_scored_where_the_model_is(run: Path) -> None:
@@ -131,14 +129,14 @@ def test_rivals_explain_where_they_are(kind: str) -> None:
     else:
         torch.manual_seed(0)
         concepts = 3 if find_model(kind).names_concepts else 0
-        model = warmed_up(find_model(kind).from_preset("tiny", num_classes=2, num_concepts=concepts, in_channels=1))
-        preparation = Preparation(model.image_size, 1)
-        made = bundle.Bundle(model, preparation, ("a", "b"), ("x", "y", "z")[:concepts])
+        network = warmed_up(find_model(kind).from_preset("tiny", num_classes=2, num_concepts=concepts, in_channels=1))
+        preparation = Preparation(network.image_size, 1)
+        made = Model(network, preparation, ("a", "b"), ("x", "y", "z")[:concepts])
     image = torch.rand(made.preparation.channels, made.preparation.size, made.preparation.size)
-    here = Explainer(made).explain(image, num_trees=0)
+    here = made.explain(image, trees=0)
     with other_device():
-        made.model.to(DEVICE)
-        there = Explainer(made).explain(image, num_trees=0)
+        made.network.to(DEVICE)
+        there = made.explain(image, trees=0)
     np.testing.assert_allclose(there.class_map, here.class_map, rtol=1e-3, atol=1e-6)
     assert there.probabilities == numbers(here.probabilities)
 

@@ -11,7 +11,7 @@ from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of
 from parsecaps.explain.case_memory import CaseMemory, read_thumbnails, remember_run
 from parsecaps.explain.traversal import trained_decoder, traverse, usual_ranges
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.training.fit import train_run
 from tests.training.make import PHANTOM, TINY, skewed_manifest
 
@@ -21,24 +21,24 @@ ONCE = "training.epochs=1"
 def test_training_cases_are_remembered_in_the_run(tmp_path: Path) -> None:
     run = train_run(load_config(None, [*PHANTOM, ONCE]), run_folder=tmp_path / "run")
     made = remember_run(run.folder)
-    bundle = Bundle.load(run.bundle_folder)
-    memory = CaseMemory.load(run.folder / "known_cases", bundle)
+    model = Model.load(run.bundle_folder)
+    memory = CaseMemory.load(run.folder / "known_cases", model)
     data = open_data(run.config.data.path)
     rows = rows_of(run.division, "train")
     assert memory.predictions.label.tolist() == [data.cases[row].label for row in rows]
     assert memory.presence == pytest.approx(made.presence, abs=1e-7)
     assert len(read_thumbnails(run.known_cases_folder / "thumbnails.zip", range(len(rows)))) == len(rows)
     with pytest.raises(ValueError, match="the decoder was never trained"):  # all images have concepts
-        trained_decoder(bundle.model)
+        trained_decoder(model.network)
 
 
 def test_images_without_concepts_train_the_decoder(tmp_path: Path) -> None:
     settings = [f"data.path={skewed_manifest(tmp_path)}", *TINY, ONCE]
     run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
     memory = remember_run(run.folder)
-    bundle = Bundle.load(run.bundle_folder)
+    model = Model.load(run.bundle_folder)
     ranges = usual_ranges(memory)
-    moved = traverse(bundle.model, torch.from_numpy(memory.global_capsule[0]), steps=3, ranges=ranges)
+    moved = traverse(model.network, torch.from_numpy(memory.global_capsule[0]), steps=3, ranges=ranges)
     assert moved.values[:, [0, -1]].numpy() == pytest.approx(ranges, abs=1e-6)
     assert (np.sort(memory.global_capsule, axis=0)[0] <= ranges[:, 0] + 1e-7).all()
     assert moved.changes.abs().max() > 0

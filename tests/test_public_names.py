@@ -11,7 +11,7 @@ from parsecaps.types import Batch, Output
 PUBLIC: dict[str, set[str]] = {
     "parsecaps": {
         *("fit", "cross_validate", "evaluate", "load", "open_data", "load_config", "load_model", "record_couplings"),
-        *("compare", "pretrain", "Run", "Bundle", "Explainer", "Config", "Callbacks", "ParseCaps", "save_page"),
+        *("compare", "pretrain", "Run", "Model", "Config", "Callbacks", "ParseCaps", "save_page"),
     },
     "parsecaps.functional": {
         *("entmax", "squash", "class_loss", "presentation_loss", "triplet_loss", "reconstruction_loss"),

@@ -20,10 +20,9 @@ import parsecaps
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig, load_config
 from parsecaps.data.cases import DataSet
-from parsecaps.evaluate import evaluate_run, write_card
+from parsecaps.evaluation import evaluate_run, write_card
 from parsecaps.explain.case_memory import remember_run
-from parsecaps.explain.explainer import Explainer
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import predict_files
 from parsecaps.run import Run
@@ -74,12 +73,12 @@ def _stop(epoch: int, batch: int) -> Callable[[Progress], None]:
 
 
 def predict(folder: Path) -> None:
-    bundle = Bundle.load(folder)
-    list(predict_files(bundle, [ImageFile(IMAGE)], risk=0.2 if bundle.calibration.quantiles else None))
+    model = Model.load(folder)
+    list(predict_files(model, [ImageFile(IMAGE)], risk=0.2 if model.calibration.quantiles else None))
 
 
 def explain(folder: Path) -> None:
-    Explainer.load(folder).explain(IMAGE, strict=True)
+    Model.load(folder).explain(IMAGE, strict=True)
 
 
 def evaluate(folder: Path) -> None:
@@ -264,7 +263,7 @@ def test_names_that_are_there_twice_are_refused(run: Path) -> None:
     for field, names in (("classes", ["nevus"] * 2), ("concepts", ["a"] * 7)):
         path.write_text(json.dumps({**stored, field: names}), encoding="utf-8")
         with pytest.raises(ValueError, match=rf"bundle\.json: two of the {field} are called '{names[0]}'"):
-            Bundle.load(run)
+            Model.load(run)
     for field in ("classes", "concepts"):
         with pytest.raises(ValueError, match=f"films: two of the {field} are called 'a'; give each its own name"):
             DataSet("films", Path("films"), **{"classes": (), "concepts": (), field: ("a", "b", "a")}, cases=[])
@@ -282,14 +281,14 @@ def test_an_answer_that_is_not_finite_is_an_error_of_that_image(run: Path) -> No
     from PIL import Image
 
     Image.new("RGB", (40, 40)).save(black)
-    answers = list(predict_files(Bundle.load(run), [ImageFile(each) for each in (black, IMAGE, black)]))
+    answers = list(predict_files(Model.load(run), [ImageFile(each) for each in (black, IMAGE, black)]))
     assert [bool(each.error) for each in answers] == [False, True, False]
     assert "no finite numbers" in answers[1].error
     assert (answers[1].label, answers[1].probabilities) == ("", None)
     for name in ("memory.npz", "strict.safetensors"):  # of the model as it was
         (run / "bundle" / name).unlink()
     with pytest.raises(ValueError, match=r"logits of .*nevus\.png are not finite"):
-        Explainer.load(run).explain(IMAGE)
+        Model.load(run).explain(IMAGE)
 
 
 LINKS = [".bundle.1.tmp", "checkpoints", "bundle", "logs", "run.json", "checkpoints/.last.pt.7.tmp", "deep/er"]

@@ -16,14 +16,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from parsecaps.compare import compare
     from parsecaps.config import Config, load_config
     from parsecaps.data.sources import open_data
-    from parsecaps.evaluate import evaluate
-    from parsecaps.explain.explainer import Explainer, load
+    from parsecaps.evaluation import compare, evaluate
+    from parsecaps.model import Model, load
     from parsecaps.models import ParseCaps, load_model
     from parsecaps.nn import record_couplings
-    from parsecaps.prediction.bundle import Bundle
     from parsecaps.report.case_page import save_page
     from parsecaps.run import Run
     from parsecaps.training.callbacks import Callbacks
@@ -35,10 +33,9 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime reads it once, as it i
 
 __version__ = "0.2.0"
 __all__ = [
-    "Bundle",
     "Callbacks",
     "Config",
-    "Explainer",
+    "Model",
     "ParseCaps",
     "Run",
     "compare",
@@ -55,17 +52,16 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Bundle": "prediction.bundle",
     "Callbacks": "training.callbacks",
     "Config": "config",
-    "Explainer": "explain.explainer",
+    "Model": "model",
     "ParseCaps": "models",
     "Run": "run",
-    "compare": "compare",
+    "compare": "evaluation",
     "cross_validate": "training.cross_validate",
-    "evaluate": "evaluate",
+    "evaluate": "evaluation",
     "fit": "training.train",
-    "load": "explain.explainer",
+    "load": "model",
     "load_config": "config",
     "load_model": "models",
     "open_data": "data.sources",

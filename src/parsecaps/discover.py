@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from parsecaps.data.cache import prepare_all, prepared_masks
-from parsecaps.data.case_set import CaseSet
+from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet, prepared_masks
 from parsecaps.discovery.discover import Discovery, Maps, Masks, discover_concepts, effective_concepts
 from parsecaps.discovery.naming import Naming, name_concepts, read_notes
 from parsecaps.discovery.stability import concept_stability
-from parsecaps.evaluate import write_card
+from parsecaps.evaluation import write_card
 from parsecaps.explain.attribution import Target, attribution_maps, has_routes
 from parsecaps.explain.case_memory import (
     THUMBNAILS_FILE,
@@ -24,8 +24,8 @@ from parsecaps.explain.case_memory import (
     remember_run,
 )
 from parsecaps.files.writing import refuse_links
+from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.naming_page import naming_page
 from parsecaps.run import Run
 from parsecaps.types import StageCallback, silent
@@ -48,13 +48,13 @@ def discover_run(
     refuse_links(run)
     check_unlabelled(run)
     opened = Run(run, device=device)
-    own, cases = opened.bundle, opened.cases("train")
-    bundles, digests = dict[Path, Bundle](), {weights_digest(own.model): run}
+    own, cases = opened.model, opened.cases("train")
+    bundles, digests = dict[Path, Model](), {weights_digest(own.network): run}
     for other in map(Path, others):
         check_unlabelled(other)
         _check_same_data(run, other)
-        bundles[other] = Bundle.load(other, device)
-        if (digest := weights_digest(bundles[other].model)) in digests:
+        bundles[other] = Model.load(other, device)
+        if (digest := weights_digest(bundles[other].network)) in digests:
             raise ValueError(f"{other} has the same model as {digests[digest]}; give runs of other seeds")
         digests[digest] = other
     memory, remembered = _memory(opened, cases, progress)
@@ -66,12 +66,12 @@ def discover_run(
     found = None
     if bundles:
         presences = [memory.presence]
-        for other, bundle in bundles.items():
-            alike = bundle.preparation == own.preparation
-            prepared = cases.prepared if alike else prepare_all(cases.data, bundle.preparation, skip_bad=True)
+        for other, model in bundles.items():
+            alike = model.preparation == own.preparation
+            prepared = cases.prepared if alike else prepare_all(cases.data, model.preparation, skip_bad=True)
             seen = CaseSet(cases.data, prepared, cases.rows)
             stage = partial(progress, f"cases as {other.name} sees them")
-            presences.append(remember(bundle, seen, progress=stage).presence)
+            presences.append(remember(model, seen, progress=stage).presence)
         progress("stability", 0, 1)
         found = concept_stability(presences, memory.group, memory.predictions.label)
         progress("stability", 1, 1)
@@ -80,13 +80,13 @@ def discover_run(
 
 def check_unlabelled(folder: str | Path) -> None:
     """Refuse what has no concepts to discover, in one line that says what it has instead."""
-    run, bundle = Run(folder), Bundle.load(folder)
+    run, model = Run(folder), Model.load(folder, "cpu")
     if not run.data_file.is_file():
         raise FileNotFoundError(f"{run.data_file} is missing; give the folder of a finished run of parsecaps train")
-    if not bundle.concepts:
+    if not model.concepts:
         advice = "train with --set model.num_concepts=8 to find some"
-        if not bundle.model.names_concepts:
-            advice = f"{type(bundle.model).__name__} has no place for any; train a ParseCaps to find some"
+        if not model.network.names_concepts:
+            advice = f"{type(model.network).__name__} has no place for any; train a ParseCaps to find some"
         raise ValueError(f"{folder} was trained without concepts; {advice}")
     if labelled := run.data_check["concepts"]:
         raise ValueError(
@@ -103,38 +103,38 @@ def _check_same_data(run: Path, other: Path) -> None:
 
 def _memory(run: Run, cases: CaseSet, progress: StageCallback) -> tuple[CaseMemory, bool]:
     """The memory of a run where it fits the model and the cases, else a new one."""
-    place = find_known_cases(run.bundle_folder)
+    place = find_known_cases(run.model)
     with suppress(FileNotFoundError, ValueError):  # it is of another model, or damaged
-        memory = None if place is None else CaseMemory.load(place, run.bundle)
+        memory = None if place is None else CaseMemory.load(place, run.model)
         if memory and place and len(memory) == len(cases) and (place / THUMBNAILS_FILE).is_file():
             return memory, False
     return remember_run(run, device=run.device, progress=partial(progress, "training cases")), True
 
 
-def _maps(bundle: Bundle, cases: CaseSet) -> Maps:
+def _maps(model: Model, cases: CaseSet) -> Maps:
     """Maps of concepts as an explanation has them: along the routes, or of the gradient where a model has none."""
-    model = bundle.model.eval()
-    method = "routes" if has_routes(model) else "grad-cam"
+    network = model.network.eval()
+    method = "routes" if has_routes(network) else "grad-cam"
 
     @cache
     def of_images(positions: tuple[int, ...], concept: int) -> np.ndarray:
         images = torch.from_numpy(cases.subset(positions).images).float() / 255
-        maps = attribution_maps(model, images.to(bundle.device), [Target("concepts", concept)], method)
+        maps = attribution_maps(network, images.to(model.device), [Target("concepts", concept)], method)
         return np.asarray(maps[:, 0].detach().float().cpu().numpy())
 
     return lambda rows, concept: of_images(tuple(rows), concept)
 
 
-def _masks(bundle: Bundle, cases: CaseSet) -> Masks | None:
+def _masks(model: Model, cases: CaseSet) -> Masks | None:
     if all(case.mask is None for case in cases):
         return None
-    return lambda rows: prepared_masks(cases.data, bundle.preparation, cases.subset(rows).rows)
+    return lambda rows: prepared_masks(cases.data, model.preparation, cases.subset(rows).rows)
 
 
 def naming_sheet(found: Discovery) -> str:
     """The page on which a clinician names the concepts; it holds pictures of training cases."""
     run = Run(found.run)
-    place = find_known_cases(run.bundle_folder) or run.known_cases_folder
+    place = run.known_cases_folder
     return naming_page(
         found.memory,
         found.concepts,

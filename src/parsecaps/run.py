@@ -14,15 +14,14 @@ from parsecaps.config import Config, load_config
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet, Split
-from parsecaps.data.joint import open_all
 from parsecaps.data.leaks import FINGERPRINTS_FILE
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.split_file import Division, case_key, read_split, split_hash, split_keys
-from parsecaps.data.splits import rows_of
+from parsecaps.data.sources import open_all
+from parsecaps.data.splits import Division, case_key, read_split, rows_of, split_hash, split_keys
 from parsecaps.files.untrusted import checked, read_document, shown
 from parsecaps.files.writing import remove_files, unfinished_pattern, write_text
 from parsecaps.metrics.scores import Scores
-from parsecaps.prediction.bundle import FILES_PATTERN, Bundle
+from parsecaps.model import FILES_PATTERN, Model
 from parsecaps.types import ProgressCallback, silent
 
 BEST_CHECKPOINT = r"best-[0-9]{4,}\.pt"  # what `Run.best_checkpoint` is called
@@ -145,6 +144,18 @@ class Run:
         self.known_cases_folder = self.folder / "known_cases"
         self.checkpoint_folder = self.folder / "checkpoints"
         self.last_checkpoint = self.checkpoint_folder / "last.pt"
+
+    @classmethod
+    def around(cls, folder: str | Path) -> "Run | None":
+        """The run whose model lies in a folder; None for a model that was given away or saved on its own."""
+        place = Path(folder)
+        if place.name != "bundle":  # such as `.`
+            place = Path(os.path.abspath(place))
+        run = cls(place.parent)
+        return run if run.bundle_folder == place and run.is_there else None
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
 
     def best_checkpoint(self, epoch: int) -> Path:
         """The file with the weights after an epoch, counted from 1, that was the best so far."""
@@ -299,12 +310,14 @@ class Run:
         return prepare_all(self.data, self.preparation, skip_bad=skip_bad, progress=self.reading)
 
     @cached_property
-    def bundle(self) -> Bundle:
+    def model(self) -> Model:
         """The trained model with all that prediction needs: names, preparation, temperature, conformal quantiles."""
         if not self.is_trained:
             more = f"go on with parsecaps train --resume {self.folder}"
             raise FileNotFoundError(f"{self.bundle_folder} is missing: the run is not finished; {more}")
-        return Bundle.load(self.bundle_folder, self.device)
+        model = Model.load(self.bundle_folder, self.device)
+        vars(model)["run"] = self  # which it would look for
+        return model
 
     @property
     def scores(self) -> Scores | None:
@@ -362,13 +375,6 @@ class Run:
         if self.is_there and self.config.data.also:
             reason = f"each data set has its own head; {self.card_file} says how good they are"
         return f"not scored: {self.failure or reason}"
-
-
-def run_of_bundle(folder: str | Path) -> Run | None:
-    """The run whose model lies in a folder; None for a model that was given away or saved on its own."""
-    place = Path(os.path.abspath(folder))
-    run = Run(place.parent)
-    return run if run.bundle_folder == place and run.is_there else None
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -115,7 +115,7 @@ class PreparationSection(Section):
 
 
 class AugmentationSection(Section):
-    """Random changes of the training images, as in `data.augment.Augmentation`; `augmentation: null` turns all off."""
+    """Random changes of the training images, as in `data.batches.Augmentation`; `augmentation: null` turns all off."""
 
     flip: bool | Auto = "auto"
     """Mirror images; auto is yes, but not for handwriting."""

@@ -52,8 +52,8 @@ class Killer:
         weights = (reference / "bundle" / "model.safetensors").read_bytes()
 
         def compare(folder: Path) -> str:
-            bundle = folder / "bundle" / "model.safetensors"
-            if not bundle.is_file() or bundle.read_bytes() != weights:
+            model = folder / "bundle" / "model.safetensors"
+            if not model.is_file() or model.read_bytes() != weights:
                 return "ends with other weights than undisturbed"
             left = [path.name for path in folder.rglob("*.tmp")]
             if not (folder / "scores.json").is_file():

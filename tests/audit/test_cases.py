@@ -14,14 +14,14 @@ from parsecaps.data.phantom import draw
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import Target
+from parsecaps.model import Model
 from parsecaps.models import PlainCNN
-from parsecaps.prediction.bundle import Bundle
 from tests.data.make import folder_of_pictures
 
 
-def bundle_for(*concepts: str) -> Bundle:
+def bundle_for(*concepts: str) -> Model:
     model = PlainCNN.from_preset("tiny", num_classes=2, num_concepts=len(concepts), in_channels=3)
-    return Bundle(model, Preparation(32, 3), ("nevus", "melanoma"), concepts)
+    return Model(model, Preparation(32, 3), ("nevus", "melanoma"), concepts)
 
 
 def test_drawn_concepts_are_found_by_name() -> None:
@@ -87,8 +87,8 @@ def test_values_are_presences_then_probabilities() -> None:
 
 
 def test_what_is_explained_is_what_a_case_has_or_else_what_is_seen(outlined: DataSet) -> None:
-    bundle = bundle_for("streaks", "no such thing", "veil")
-    cases = AuditCases(bundle, CaseSet(outlined, prepare_all(outlined, bundle.preparation), [2, 0, 1]))
+    model = bundle_for("streaks", "no such thing", "veil")
+    cases = AuditCases(model, CaseSet(outlined, prepare_all(outlined, model.preparation), [2, 0, 1]))
     values = torch.tensor([[0.9, 0.2, 0.1, 0.7, 0.3], [0.9, 0.8, 0.1, 0.3, 0.7], [0.1, 0.1, 0.6, 0.5, 0.5]])
     found = cases.targets(range(3), values)
     assert found == [

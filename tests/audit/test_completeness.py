@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from parsecaps.audit.completeness import concept_completeness, permuted_concepts
+from parsecaps.audit.concepts import concept_completeness, permuted_concepts
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation, dequantise
 from parsecaps.data.sources import open_data
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps, PlainCNN
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 
 PREPARATION = Preparation(size=32, channels=3)
@@ -23,19 +23,19 @@ def phantom() -> tuple[DataSet, PreparedImages]:
     return data, prepare_all(data, PREPARATION)
 
 
-def bundle(data: DataSet, prepared: PreparedImages, head: str) -> Bundle:
+def make_model(data: DataSet, prepared: PreparedImages, head: str) -> Model:
     model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=7, in_channels=3, head=head)
     with torch.no_grad():  # the statistics of the images: without them all look nearly the same
         model.concepts.readout.over_dim.mul_(5)
         for _ in range(10):
             model.train()(dequantise(torch.from_numpy(prepared.images[:32].copy())))
-    return Bundle(model, PREPARATION, data.classes, data.concepts)
+    return Model(model, PREPARATION, data.classes, data.concepts)
 
 
 def test_a_bottleneck_decides_for_the_image_whose_concepts_it_got(phantom: tuple[DataSet, PreparedImages]) -> None:
     data, prepared = phantom
-    own = bundle(data, prepared, "bottleneck")
-    head = own.model.classes
+    own = make_model(data, prepared, "bottleneck")
+    head = own.network.classes
     with torch.no_grad():  # half of the images are of each class, clearly
         head.weight.mul_(50)
         said = predict_cases(own, CaseSet(data, prepared, range(65)))
@@ -52,19 +52,19 @@ def test_a_bottleneck_decides_for_the_image_whose_concepts_it_got(phantom: tuple
     # each image's diagnosis is that of the one before it, in batches of 65
     order = np.random.default_rng(0).permutation(65)
     assert found.shuffled == pytest.approx((own_label[order] == np.roll(own_label[order], 1)).mean())
-    assert not own.model.concepts._forward_hooks
+    assert not own.network.concepts._forward_hooks
 
 
 def test_a_parallel_head_does_not_notice(phantom: tuple[DataSet, PreparedImages]) -> None:
     data, prepared = phantom
-    found = permuted_concepts(bundle(data, prepared, "parallel"), CaseSet(data, prepared, range(20)))
+    found = permuted_concepts(make_model(data, prepared, "parallel"), CaseSet(data, prepared, range(20)))
     assert found.shuffled == found.accuracy
     assert found.survives in (None, 1.0)
 
 
 def test_presences_explain_a_bottleneck_wholly(phantom: tuple[DataSet, PreparedImages]) -> None:
     data, prepared = phantom
-    said = predict_cases(bundle(data, prepared, "bottleneck"), CaseSet(data, prepared, range(65)))
+    said = predict_cases(make_model(data, prepared, "bottleneck"), CaseSet(data, prepared, range(65)))
     found = concept_completeness(said.subset(range(40)), said.subset(range(40, 65)))
     assert found.r2 == pytest.approx(1, abs=1e-4)
     assert (found.agreement, found.n) == (1, 25)
@@ -73,7 +73,7 @@ def test_presences_explain_a_bottleneck_wholly(phantom: tuple[DataSet, PreparedI
 
 def test_presences_explain_nothing_that_is_not_theirs(phantom: tuple[DataSet, PreparedImages]) -> None:
     data, prepared = phantom
-    said = predict_cases(bundle(data, prepared, "parallel"), CaseSet(data, prepared, range(65)))
+    said = predict_cases(make_model(data, prepared, "parallel"), CaseSet(data, prepared, range(65)))
     random = np.random.default_rng(0)
     first = 3 * random.choice([-1, 1], 65)
     foreign = replace(said, logits=np.column_stack([first, -first]) + 5.0, label=(first < 0).astype(int))
@@ -93,10 +93,10 @@ def test_what_cannot_be_measured_is_refused(phantom: tuple[DataSet, PreparedImag
     data, prepared = phantom
     plain = PlainCNN(num_classes=2, in_channels=3, image_size=32, grid_width=16)
     with pytest.raises(ValueError, match="PlainCNN has no concepts to permute"):
-        permuted_concepts(Bundle(plain, PREPARATION, data.classes, ()), CaseSet(data, prepared, range(5)))
+        permuted_concepts(Model(plain, PREPARATION, data.classes, ()), CaseSet(data, prepared, range(5)))
     with pytest.raises(ValueError, match="1 labelled case cannot exchange"):
-        permuted_concepts(bundle(data, prepared, "parallel"), CaseSet(data, prepared, [0]))
-    said = predict_cases(bundle(data, prepared, "parallel"), CaseSet(data, prepared, range(3)))
+        permuted_concepts(make_model(data, prepared, "parallel"), CaseSet(data, prepared, [0]))
+    said = predict_cases(make_model(data, prepared, "parallel"), CaseSet(data, prepared, range(3)))
     with pytest.raises(ValueError, match="have no presences"):
         concept_completeness(replace(said, presence=None, concepts=None, concept_names=()), said)
     with pytest.raises(ValueError, match="0 cases to fit and 3 to compare on"):

@@ -21,7 +21,7 @@ from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.types import Output
 
 ROWS = list(range(12))
@@ -63,12 +63,12 @@ class Looks(nn.Module):
 
 def cases_of(data: DataSet, prepared: PreparedImages, places: np.ndarray) -> AuditCases:
     model = Looks(data, prepared, places).eval()
-    return AuditCases(Bundle(model, Preparation(SIZE, 3), data.classes, data.concepts), CaseSet(data, prepared, ROWS))
+    return AuditCases(Model(model, Preparation(SIZE, 3), data.classes, data.concepts), CaseSet(data, prepared, ROWS))
 
 
 @pytest.fixture(scope="module")
 def drawn(data: DataSet, prepared: PreparedImages) -> Masks:
-    masks = find_masks(data, cases_of(data, prepared, np.zeros((12, 1, SIZE, SIZE), bool)).bundle)
+    masks = find_masks(data, cases_of(data, prepared, np.zeros((12, 1, SIZE, SIZE), bool)).model)
     assert masks.concepts is not None
     return masks.concepts
 

@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from parsecaps.audit import other_couplings
-from parsecaps.audit.other_couplings import MEAN, OTHER, UNIFORM, compare_couplings
+from parsecaps.audit import couplings as audited
+from parsecaps.audit.couplings import MEAN, OTHER, UNIFORM, compare_couplings
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps, find_model
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn import Coupling, SAARouting, replace_couplings
 from parsecaps.nn.couplings import given, uniform
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from tests.models.contract import sharpened, warmed_up
 
@@ -48,10 +48,10 @@ def routings(model: PretrainedModel) -> Iterator[SAARouting]:
     return (each for each in model.modules() if isinstance(each, SAARouting))
 
 
-def measured(model: PretrainedModel, data: DataSet, prepared: PreparedImages, rows: list[int] = ROWS) -> Any:
-    bundle = Bundle(model, Preparation(32, 3), data.classes, ())
-    ordinary = predict_cases(bundle, CaseSet(data, prepared, rows))
-    return ordinary, compare_couplings(bundle, CaseSet(data, prepared, rows), ordinary, resamples=20)
+def measured(network: PretrainedModel, data: DataSet, prepared: PreparedImages, rows: list[int] = ROWS) -> Any:
+    model = Model(network, Preparation(32, 3), data.classes, ())
+    ordinary = predict_cases(model, CaseSet(data, prepared, rows))
+    return ordinary, compare_couplings(model, CaseSet(data, prepared, rows), ordinary, resamples=20)
 
 
 def images_of(prepared: PreparedImages, rows: list[int] = ROWS) -> Tensor:
@@ -78,14 +78,14 @@ def as_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
     def second(first: Any, other: Any, **options: Any) -> Any:
         return other.subset([other.name.index(name) for name in first.name])
 
-    monkeypatch.setattr(other_couplings, "compare", second)
+    monkeypatch.setattr(audited, "compare", second)
 
 
 @pytest.mark.usefixtures("as_predictions")
 def test_couplings_of_another_image_come_from_another_image(
     model: ParseCaps, data: DataSet, prepared: PreparedImages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(other_couplings, "_BATCH", 4)  # the last batch has three images, and takes from the first
+    monkeypatch.setattr(audited, "_COUPLED", 4)  # the last batch has three images, and takes from the first
     _, found = measured(model, data, prepared)
     image = images_of(prepared)
     each = [couplings_of(model, one[None]) for one in image]
@@ -107,7 +107,7 @@ def test_couplings_of_another_image_come_from_another_image(
 def test_the_mean_is_over_all_images_whatever_the_batch(
     model: ParseCaps, data: DataSet, prepared: PreparedImages, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(other_couplings, "_BATCH", batch)
+    monkeypatch.setattr(audited, "_COUPLED", batch)
     _, found = measured(model, data, prepared)
     image = images_of(prepared)
     each = [couplings_of(model, one[None]) for one in image]
@@ -139,8 +139,8 @@ def test_trees_and_class_routings_alike(model: ParseCaps, data: DataSet, prepare
     for network in (model, rival):
         ordinary, found = measured(network, data, prepared)
         with replace_couplings(network, uniform):
-            bundle = Bundle(network, Preparation(32, 3), data.classes, ())
-            wanted = predict_cases(bundle, CaseSet(data, prepared, ROWS))
+            loaded = Model(network, Preparation(32, 3), data.classes, ())
+            wanted = predict_cases(loaded, CaseSet(data, prepared, ROWS))
         assert np.array_equal(found[UNIFORM].logits, wanted.logits)
         assert all(np.abs(found[name].logits - ordinary.logits).max() > 0 for name in (OTHER, MEAN))
         assert all(not module._forward_hooks for module in network.modules())

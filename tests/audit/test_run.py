@@ -20,10 +20,10 @@ from parsecaps.explain.attribution import Target, attribution_maps
 from parsecaps.explain.strict_tree import strict_tree
 from parsecaps.metrics import compare
 from parsecaps.metrics.scores import score
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.nn import record_couplings, replace_couplings
 from parsecaps.nn.couplings import uniform
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 
 ROWS = list(range(20, 36))
@@ -40,18 +40,18 @@ def prepared(data: DataSet, tmp_path_factory: pytest.TempPathFactory) -> Prepare
     return prepare_all(data, Preparation(32, 3), folder=tmp_path_factory.mktemp("cache"))
 
 
-def bundle_of(data: DataSet, kind: type[ParseCaps] | type[PlainCNN] = ParseCaps, **changes: Any) -> Bundle:
+def bundle_of(data: DataSet, kind: type[ParseCaps] | type[PlainCNN] = ParseCaps, **changes: Any) -> Model:
     torch.manual_seed(0)
     settings = {"num_classes": 2, "num_concepts": 7, "in_channels": 3, **changes}
     model = kind.from_preset("tiny", **settings).eval()
-    return Bundle(model, Preparation(32, 3), data.classes, data.concepts[: model.num_concepts])
+    return Model(model, Preparation(32, 3), data.classes, data.concepts[: model.num_concepts])
 
 
 class Known:
     """A map maker that looks the masks up, by the image."""
 
-    def __init__(self, data: DataSet, prepared: PreparedImages, bundle: Bundle) -> None:
-        masks = find_masks(data, bundle)
+    def __init__(self, data: DataSet, prepared: PreparedImages, model: Model) -> None:
+        masks = find_masks(data, model)
         assert masks.concepts is not None
         self.rows = {prepared.images[row].tobytes(): row for row in range(len(data))}
         self.masks = masks.concepts
@@ -73,14 +73,14 @@ def by_coupling(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> l
 
 
 @pytest.fixture(scope="module")
-def whole(data: DataSet, prepared: PreparedImages) -> tuple[Bundle, Audit]:
-    bundle = bundle_of(data, head="bottleneck")
-    train = predict_cases(bundle, CaseSet(data, prepared, range(20)))
-    maps = {"truth": Known(data, prepared, bundle), "nowhere": nowhere}
-    return bundle, audit(bundle, CaseSet(data, prepared, ROWS), maps=maps, routes=by_coupling, train=train, **FEW)
+def whole(data: DataSet, prepared: PreparedImages) -> tuple[Model, Audit]:
+    model = bundle_of(data, head="bottleneck")
+    train = predict_cases(model, CaseSet(data, prepared, range(20)))
+    maps = {"truth": Known(data, prepared, model), "nowhere": nowhere}
+    return model, audit(model, CaseSet(data, prepared, ROWS), maps=maps, routes=by_coupling, train=train, **FEW)
 
 
-def test_maps_of_the_truth_are_right_and_blank_ones_wrong(whole: tuple[Bundle, Audit], data: DataSet) -> None:
+def test_maps_of_the_truth_are_right_and_blank_ones_wrong(whole: tuple[Model, Audit], data: DataSet) -> None:
     _, found = whole
     truth, blank = (found.maps["concepts"][name].localisation for name in ("truth", "nowhere"))
     assert truth is not None
@@ -98,7 +98,7 @@ def test_maps_of_the_truth_are_right_and_blank_ones_wrong(whole: tuple[Bundle, A
     assert found.maps["classes"]["truth"].localisation is None  # nothing outlines what a diagnosis is about
 
 
-def test_every_pair_of_a_case_and_a_concept_counts(whole: tuple[Bundle, Audit], data: DataSet) -> None:
+def test_every_pair_of_a_case_and_a_concept_counts(whole: tuple[Model, Audit], data: DataSet) -> None:
     _, found = whole
     picked = np.random.default_rng(0).permutation(16)[:6]
     pairs = int(np.array([data.cases[ROWS[i]].concepts for i in picked]).sum())
@@ -113,7 +113,7 @@ def test_every_pair_of_a_case_and_a_concept_counts(whole: tuple[Bundle, Audit], 
     assert found.routes["concepts"].gain.n == pairs
 
 
-def test_cutting_by_coupling_is_its_own_rival(whole: tuple[Bundle, Audit]) -> None:
+def test_cutting_by_coupling_is_its_own_rival(whole: tuple[Model, Audit]) -> None:
     _, found = whole
     for ablation in found.routes.values():
         assert ablation.shown == ablation.strongest
@@ -123,12 +123,12 @@ def test_cutting_by_coupling_is_its_own_rival(whole: tuple[Bundle, Audit]) -> No
 
 
 def test_the_strict_tree_is_scored_on_the_same_cases(
-    whole: tuple[Bundle, Audit], data: DataSet, prepared: PreparedImages
+    whole: tuple[Model, Audit], data: DataSet, prepared: PreparedImages
 ) -> None:
-    bundle, found = whole
-    with replace_couplings(bundle.model, strict_tree):
-        strict = score(predict_cases(bundle, CaseSet(data, prepared, ROWS)), resamples=30)
-    ordinary = score(predict_cases(bundle, CaseSet(data, prepared, ROWS)), resamples=30)
+    model, found = whole
+    with replace_couplings(model.network, strict_tree):
+        strict = score(predict_cases(model, CaseSet(data, prepared, ROWS)), resamples=30)
+    ordinary = score(predict_cases(model, CaseSet(data, prepared, ROWS)), resamples=30)
     assert found.strict is not None
     assert not found.strict.adjusted
     for pair, name in ((found.strict.accuracy, "accuracy"), (found.strict.auroc, "mean_auroc")):
@@ -143,12 +143,12 @@ def test_the_strict_tree_is_scored_on_the_same_cases(
 
 
 def test_other_couplings_are_scored_on_the_same_cases(
-    whole: tuple[Bundle, Audit], data: DataSet, prepared: PreparedImages
+    whole: tuple[Model, Audit], data: DataSet, prepared: PreparedImages
 ) -> None:
-    bundle, found = whole
-    ordinary = predict_cases(bundle, CaseSet(data, prepared, ROWS))
-    with replace_couplings(bundle.model, uniform):
-        evenly = predict_cases(bundle, CaseSet(data, prepared, ROWS))
+    model, found = whole
+    ordinary = predict_cases(model, CaseSet(data, prepared, ROWS))
+    with replace_couplings(model.network, uniform):
+        evenly = predict_cases(model, CaseSet(data, prepared, ROWS))
     assert list(found.couplings) == ["uniform", "of another image", "mean over images"]
     assert found.couplings["uniform"] == compare(ordinary, evenly, resamples=30)
     assert all(
@@ -156,9 +156,9 @@ def test_other_couplings_are_scored_on_the_same_cases(
     )
 
 
-def test_concepts_and_redundancy(whole: tuple[Bundle, Audit], data: DataSet, prepared: PreparedImages) -> None:
-    bundle, found = whole
-    scores = score(predict_cases(bundle, CaseSet(data, prepared, ROWS)), resamples=30)
+def test_concepts_and_redundancy(whole: tuple[Model, Audit], data: DataSet, prepared: PreparedImages) -> None:
+    model, found = whole
+    scores = score(predict_cases(model, CaseSet(data, prepared, ROWS)), resamples=30)
     assert found.concepts is not None
     assert found.concepts.by_concept == scores.by_concept
     assert found.concepts.overall["explanation_error_l2"] == scores["explanation_error_l2"]
@@ -174,7 +174,7 @@ def test_concepts_and_redundancy(whole: tuple[Bundle, Audit], data: DataSet, pre
 
 
 def test_the_same_arguments_give_the_same_numbers(data: DataSet, prepared: PreparedImages) -> None:
-    bundle = bundle_of(data)
+    model = bundle_of(data)
     stages: set[str] = set()
 
     def tell(what: str, done: int, total: int) -> None:
@@ -182,9 +182,9 @@ def test_the_same_arguments_give_the_same_numbers(data: DataSet, prepared: Prepa
         assert 0 <= done <= total
 
     def again() -> str:
-        maps = {"truth": Known(data, prepared, bundle)}
+        maps = {"truth": Known(data, prepared, model)}
         found = audit(
-            bundle, CaseSet(data, prepared, ROWS[:2]), maps=maps, routes=by_coupling, progress=tell, resamples=10
+            model, CaseSet(data, prepared, ROWS[:2]), maps=maps, routes=by_coupling, progress=tell, resamples=10
         )
         return json.dumps(found.as_dict())
 
@@ -205,21 +205,21 @@ def test_the_same_arguments_give_the_same_numbers(data: DataSet, prepared: Prepa
 
 def test_each_method_is_measured_alone_as_beside_others(data: DataSet, prepared: PreparedImages) -> None:
     """Maps are made of what each image needs only, image by image, and curves in batches over all methods."""
-    bundle = bundle_of(data)
+    model = bundle_of(data)
     calls: list[tuple[int, list[Target]]] = []
 
-    def slow(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
+    def slow(network: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
         """All concepts and classes, of which some are picked."""
         calls.append((len(image), list(targets)))
         every = [Target("concepts", j) for j in range(7)] + [Target("classes", k) for k in range(2)]
-        maps = attribution_maps(model, image, every, "grad-cam")
+        maps = attribution_maps(network, image, every, "grad-cam")
         return maps[:, [every.index(target) for target in targets]]
 
-    both = audit(bundle, CaseSet(data, prepared, ROWS[:3]), maps={"nowhere": nowhere, "slow": slow}, resamples=10)
+    both = audit(model, CaseSet(data, prepared, ROWS[:3]), maps={"nowhere": nowhere, "slow": slow}, resamples=10)
     alone = audit(
-        bundle,
+        model,
         CaseSet(data, prepared, ROWS[:3]),
-        maps={"fast": lambda model, image, targets: attribution_maps(model, image, targets, "grad-cam")},
+        maps={"fast": lambda network, image, targets: attribution_maps(network, image, targets, "grad-cam")},
         resamples=10,
     )
     for about in ("concepts", "classes"):
@@ -244,11 +244,11 @@ def test_each_method_is_measured_alone_as_beside_others(data: DataSet, prepared:
 
 def test_more_cases_than_a_batch_has(data: DataSet, prepared: PreparedImages) -> None:
     """Eight cases are in a batch, and only so many are explained again by random networks."""
-    bundle = bundle_of(data)
+    model = bundle_of(data)
     found = audit(
-        bundle,
+        model,
         CaseSet(data, prepared, ROWS),
-        maps={"truth": Known(data, prepared, bundle)},
+        maps={"truth": Known(data, prepared, model)},
         routes=by_coupling,
         resamples=10,
     )
@@ -266,8 +266,8 @@ def test_more_cases_than_a_batch_has(data: DataSet, prepared: PreparedImages) ->
 
 
 def test_a_model_without_concepts_says_what_is_missing(data: DataSet, prepared: PreparedImages) -> None:
-    bundle = bundle_of(data, PlainCNN, num_concepts=0)
-    found = audit(bundle, CaseSet(data, prepared, ROWS[:4]), maps={"nowhere": nowhere}, masks=CaseMasks(), resamples=10)
+    model = bundle_of(data, PlainCNN, num_concepts=0)
+    found = audit(model, CaseSet(data, prepared, ROWS[:4]), maps={"nowhere": nowhere}, masks=CaseMasks(), resamples=10)
     assert found.maps.keys() == {"classes"}
     assert found.concepts is None
     assert found.strict is None
@@ -281,10 +281,10 @@ def test_a_model_without_concepts_says_what_is_missing(data: DataSet, prepared: 
 
 
 def test_a_lesion_is_what_the_diagnosis_is_about(data: DataSet, prepared: PreparedImages) -> None:
-    bundle = bundle_of(data, PlainCNN)
-    known = Known(data, prepared, bundle)
+    model = bundle_of(data, PlainCNN)
+    known = Known(data, prepared, model)
     masks = CaseMasks(lesion=lambda rows: known.masks(rows).any(1))
-    found = audit(bundle, CaseSet(data, prepared, ROWS[:4]), maps={"truth": known}, masks=masks, resamples=10)
+    found = audit(model, CaseSet(data, prepared, ROWS[:4]), maps={"truth": known}, masks=masks, resamples=10)
     located = found.maps["classes"]["truth"].localisation
     assert located is not None
     assert [target.name for target in located.targets] == ["diagnosis"]
@@ -294,7 +294,7 @@ def test_a_lesion_is_what_the_diagnosis_is_about(data: DataSet, prepared: Prepar
 
 @pytest.mark.parametrize(("changes", "reason"), [({"rows": []}, "no cases to audit on"), ({"limit": 0}, "limit is 0")])
 def test_nothing_to_measure(data: DataSet, prepared: PreparedImages, changes: dict[str, Any], reason: str) -> None:
-    bundle = bundle_of(data)
+    model = bundle_of(data)
     arguments = {"rows": ROWS, "maps": {}, **changes}
     with pytest.raises(ValueError, match=reason):
-        audit(bundle, CaseSet(data, prepared, arguments.pop("rows")), **arguments)
+        audit(model, CaseSet(data, prepared, arguments.pop("rows")), **arguments)

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.serving import BareModel, Load, Serving, _load, _tree_bytes, bare_model
 from benchmarks.tables import serving_table
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from tests.serve.running import MODEL, running
 
 
@@ -33,7 +33,7 @@ def test_clients_and_server_count_alike() -> None:
 
 
 def test_the_bare_model_is_tried_in_several_ways() -> None:
-    found = bare_model(Bundle.load(MODEL), 0.4)
+    found = bare_model(Model.load(MODEL), 0.4)
     assert found.images_per_second > 0
     assert found.batch_size in (8, 16, 32, 64)
 

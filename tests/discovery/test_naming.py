@@ -6,9 +6,9 @@ from PIL import Image
 
 from parsecaps.data.preparation import Preparation
 from parsecaps.discovery.naming import name_concepts, read_names, read_notes
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps
 from parsecaps.models.pretrained import weights_digest
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import predict_files
 from parsecaps.run import Run
@@ -18,7 +18,7 @@ from tests.data.make import picture
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     model = ParseCaps.from_preset("tiny", num_classes=2)
-    Bundle(model, Preparation(size=32), ("a", "b"), ("unnamed 1", "unnamed 2", "unnamed 3")).save(tmp_path / "bundle")
+    Model(model, Preparation(size=32), ("a", "b"), ("unnamed 1", "unnamed 2", "unnamed 3")).save(tmp_path / "bundle")
     (tmp_path / "config.yaml").touch()  # a run
     return tmp_path
 
@@ -35,7 +35,7 @@ def test_names_show_wherever_the_model_is_used(folder: Path) -> None:
     assert [(each.index, each.before, each.name, each.note) for each in changed] == [
         (1, "unnamed 2", "dural tail, bright", "seen in 8 of 9")
     ]
-    loaded = Bundle.load(folder / "bundle")
+    loaded = Model.load(folder / "bundle")
     assert loaded.concepts == ("unnamed 1", "dural tail, bright", "unnamed 3")
     Image.fromarray(picture(0, 40)).save(folder / "x.png")
     (predicted,) = predict_files(loaded, [ImageFile(folder / "x.png")])
@@ -51,13 +51,13 @@ def test_a_sheet_can_be_handed_in_again_with_another_name(folder: Path) -> None:
     (changed,) = name_concepts(folder, sheet(folder, "2,ring,"))
     assert (changed.before, changed.name) == ("oedema", "ring")
     name_concepts(folder, sheet(folder, "2,,"))  # blank: stays
-    assert Bundle.load(folder / "bundle").concepts[1] == "ring"
+    assert Model.load(folder / "bundle").concepts[1] == "ring"
 
 
 def test_two_concepts_may_exchange_their_names(folder: Path) -> None:
     name_concepts(folder, sheet(folder, "1,x,", "2,y,"))
     name_concepts(folder, sheet(folder, "1,y,", "2,x,"))
-    assert Bundle.load(folder / "bundle").concepts == ("y", "x", "unnamed 3")
+    assert Model.load(folder / "bundle").concepts == ("y", "x", "unnamed 3")
 
 
 WRONG = {
@@ -83,14 +83,14 @@ def test_a_wrong_sheet_changes_nothing(folder: Path, rows: str) -> None:
 
 
 def test_the_sheet_of_another_model_is_refused(folder: Path) -> None:
-    bundle = Bundle.load(folder / "bundle")
-    own = weights_digest(bundle.model)
+    model = Model.load(folder / "bundle")
+    own = weights_digest(model.network)
     header = "concept,name,note,model"
-    assert read_names(sheet(folder, f"1,x,,{own}", header=header), bundle)[0].name == "x"
+    assert read_names(sheet(folder, f"1,x,,{own}", header=header), model)[0].name == "x"
     with pytest.raises(ValueError, match="row 2: the sheet is of another model"):
-        read_names(sheet(folder, "1,x,,0123", header=header), bundle)
+        read_names(sheet(folder, "1,x,,0123", header=header), model)
     with pytest.raises(ValueError, match="column 'name' is missing"):
-        read_names(sheet(folder, "1", header="concept"), bundle)
+        read_names(sheet(folder, "1", header="concept"), model)
 
 
 def test_nothing_else_of_the_bundle_is_touched(folder: Path) -> None:

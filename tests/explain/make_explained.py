@@ -10,31 +10,30 @@ from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.explain.case_memory import THUMBNAILS_FILE, remember, write_thumbnails
-from parsecaps.explain.explainer import Explainer
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps, PlainCNN
-from parsecaps.prediction.bundle import Bundle
 
 DATA = "phantom:n=8,size=32"
 
 
-def make_bundle(data: DataSet, head: str) -> Bundle:
+def make_model(data: DataSet, head: str) -> Model:
     """`head` is that of a ParseCaps, or "cnn" for a plain CNN without concepts."""
     torch.manual_seed(0)
     if head == "cnn":
         model: ParseCaps | PlainCNN = PlainCNN(num_classes=2, in_channels=3, image_size=32)
-        return Bundle(model.eval(), Preparation(size=32, channels=3), data.classes, ())
+        return Model(model.eval(), Preparation(size=32, channels=3), data.classes, ())
     model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=7, in_channels=3, head=head).eval()
     for parameter in model.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
-    return Bundle(model, Preparation(size=32, channels=3), data.classes, data.concepts)
+    return Model(model, Preparation(size=32, channels=3), data.classes, data.concepts)
 
 
-def make_folder(folder: Path, head: str) -> Explainer:
+def make_folder(folder: Path, head: str) -> Model:
     """A bundle saved in `folder` with a memory of all cases, and its explainer."""
     data = open_data(DATA)
-    bundle = make_bundle(data, head)
-    bundle.save(folder)
-    prepared = prepare_all(data, bundle.preparation, folder=folder / "cache")
-    remember(bundle, CaseSet(data, prepared, range(len(data)))).save(folder)
+    model = make_model(data, head)
+    model.save(folder)
+    prepared = prepare_all(data, model.preparation, folder=folder / "cache")
+    remember(model, CaseSet(data, prepared, range(len(data)))).save(folder)
     write_thumbnails(folder / THUMBNAILS_FILE, prepared.images, range(len(data)))
-    return Explainer.load(folder)
+    return Model.load(folder)

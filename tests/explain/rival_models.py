@@ -4,9 +4,9 @@ import torch
 
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
+from parsecaps.metrics.calibration import Calibration
+from parsecaps.model import Model
 from parsecaps.models import find_model
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.prediction.calibration import Calibration
 from tests.models.contract import warmed_up
 
 DATA = "phantom:n=12,size=32"
@@ -19,9 +19,9 @@ KINDS = {
 }
 
 
-def make(name: str) -> Bundle:
+def make(name: str) -> Model:
     torch.manual_seed(2)
     kind, settings = KINDS[name]
     data = open_data(DATA)
     model = find_model(kind).from_preset("tiny", num_classes=2, num_concepts=7, in_channels=3, **settings)
-    return Bundle(warmed_up(model), Preparation(32, 3), data.classes, data.concepts, Calibration(temperature=1.3))
+    return Model(warmed_up(model), Preparation(32, 3), data.classes, data.concepts, Calibration(temperature=1.3))

@@ -5,12 +5,12 @@ import torch
 from torch import Tensor
 
 from parsecaps.data.preparation import Preparation
-from parsecaps.explain import MAP_METHODS, Explainer, Target, attribution_maps, has_routes, route_relevance, trace
+from parsecaps.explain import MAP_METHODS, Target, attribution_maps, has_routes, route_relevance, trace
 from parsecaps.explain.route_maps import layer_maps
 from parsecaps.explain.trace import trace_layer
+from parsecaps.model import Model
 from parsecaps.nn.capsules import CapsuleGrid
 from parsecaps.nn.recorder import record_ways
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.rivals import CapsNet
 
 IMAGE = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -97,14 +97,14 @@ def test_it_has_no_tree_and_says_so() -> None:
 
 def test_an_explanation_follows_the_routes_without_a_tree() -> None:
     torch.manual_seed(0)
-    model = CapsNet.from_preset("tiny", num_classes=2, in_channels=3).eval()
-    bundle = Bundle(model, Preparation(size=32, channels=3), ("benign", "malignant"), ())
+    network = CapsNet.from_preset("tiny", num_classes=2, in_channels=3).eval()
+    model = Model(network, Preparation(size=32, channels=3), ("benign", "malignant"), ())
     image = torch.rand(3, 32, 32)
-    told = Explainer(bundle).explain(image, strict=True)
+    told = model.explain(image, strict=True)
     best = list(told.probabilities).index(told.diagnosis)
     assert told.method == "routes"
     assert told.trees == told.concepts == ()
-    expected = attribution_maps(bundle.model, image[None], [Target("classes", best)])[0, 0]
+    expected = attribution_maps(model.network, image[None], [Target("classes", best)])[0, 0]
     torch.testing.assert_close(torch.from_numpy(told.class_map), expected)
     notes = " ".join(told.notes)
     assert "no tree of cells, so there is no parse tree" in notes

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import parsecaps
 from parsecaps.cli import app
 from parsecaps.data.sources import open_data
-from parsecaps.prediction.conformal import ConformalQuantiles
+from parsecaps.metrics.conformal import ConformalQuantiles
 from parsecaps.prediction.predict import predict_cases, predict_images
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
@@ -47,8 +47,8 @@ def test_it_is_found_by_run_folder_and_bundle(run: Run, new_images: tuple[Path, 
     assert answer.label in repr(answer)
     assert "blue-whitish veil" in repr(first)
     assert run.scores is not None
-    raw = predict_images(first.bundle, first.bundle.read(image).unsqueeze(0)).probabilities()[0]
-    tempered = {name: p ** (1 / run.scores.temperature) for name, p in zip(first.bundle.classes, raw, strict=True)}
+    raw = predict_images(first, first.read(image).unsqueeze(0)).probabilities()[0]
+    tempered = {name: p ** (1 / run.scores.temperature) for name, p in zip(first.classes, raw, strict=True)}
     for name, share in answer.probabilities.items():
         assert share == pytest.approx(tempered[name] / sum(tempered.values()), abs=1e-5)
     with pytest.raises((OSError, ValueError), match=r"no\.png"):
@@ -68,7 +68,7 @@ def test_predict_abstains_and_keeps_its_promise(
     sets = [row["set"].split(" | ") if row["set"] else [] for row in rows]
     assert [row["abstain"] for row in rows] == [str(int(len(names) != 1)) for names in sets]
     assert 0 < sum(row["abstain"] == "1" for row in rows) < len(rows)
-    validation = predict_cases(run.bundle, run.cases("val"))
+    validation = predict_cases(run.model, run.cases("val"))
     assert run.scores is not None
     shares = validation.probabilities(run.scores.temperature)
     threshold = ConformalQuantiles.fit(shares, validation.label, validation.groups()).threshold(RISK)

@@ -7,21 +7,21 @@ import torch
 
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain.intervention import concept_reasoning, typical_presences
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps
-from parsecaps.prediction.bundle import Bundle
 from tests.explain.make import make_memory, make_reasoning
 
 
-def bundle(head: str = "bottleneck") -> Bundle:
+def make_model(head: str = "bottleneck") -> Model:
     model = ParseCaps.from_preset("tiny", num_classes=3, num_concepts=4, head=head).eval()
-    return Bundle(model, Preparation(size=32), ("a", "b", "c"), ("size=big", "veil", "size=small", "size=none"))
+    return Model(model, Preparation(size=32), ("a", "b", "c"), ("size=big", "veil", "size=small", "size=none"))
 
 
 def test_contributions_and_bias_add_up_to_the_models_logits() -> None:
-    own = bundle()
+    own = make_model()
     with torch.no_grad():
-        own.model.classes.bias.normal_()
-        output = own.model(torch.rand(5, 1, 32, 32))
+        own.network.classes.bias.normal_()
+        output = own.network(torch.rand(5, 1, 32, 32))
     reasoning = concept_reasoning(own)
     presence = output.presence.double().numpy()
     assert reasoning.logits(presence) == pytest.approx(output.logits.numpy(), abs=1e-6)
@@ -31,7 +31,7 @@ def test_contributions_and_bias_add_up_to_the_models_logits() -> None:
 
 
 def test_a_page_can_repeat_it_from_the_json() -> None:
-    reasoning = concept_reasoning(bundle(), temperature=1.7)
+    reasoning = concept_reasoning(make_model(), temperature=1.7)
     stored = json.loads(json.dumps(reasoning.as_dict()))
     presence = [0.2, 0.7, 0.9, 0.4]
     logits = [
@@ -46,7 +46,7 @@ def test_a_page_can_repeat_it_from_the_json() -> None:
 
 
 def test_set_concepts_take_the_typical_presence_and_exclude_each_other() -> None:
-    reasoning = concept_reasoning(bundle())
+    reasoning = concept_reasoning(make_model())
     presence = np.array([0.2, 0.7, 0.8, 0.3])
     assert reasoning.change(presence, {"veil": False}).tolist() == [0.2, 0.1, 0.8, 0.3]
     assert reasoning.change(presence, {"size=big": True}).tolist() == [0.9, 0.7, 0.1, 0.1]
@@ -82,15 +82,15 @@ def test_typical_presences() -> None:
 def test_memory_gives_typical_presences_and_temperature() -> None:
     presence = np.random.default_rng(0).random((40, 4))
     memory = make_memory(presence, truth=(presence > 0.4).astype(float))
-    reasoning = concept_reasoning(bundle(), memory)
+    reasoning = concept_reasoning(make_model(), memory)
     shown = presence[:, 1][presence[:, 1] > 0.5]
     assert reasoning.present[1] == np.median(shown)
     assert reasoning.temperature == memory.temperature
-    assert concept_reasoning(bundle(), memory, temperature=2).temperature == 2
+    assert concept_reasoning(make_model(), memory, temperature=2).temperature == 2
     with pytest.raises(ValueError, match="temperature is 0; give a number above 0"):
-        concept_reasoning(bundle(), temperature=0)
+        concept_reasoning(make_model(), temperature=0)
 
 
 def test_a_parallel_head_is_refused_with_the_way_out() -> None:
     with pytest.raises(ValueError, match=r"setting one changes nothing; train with --set model\.head=bottleneck"):
-        concept_reasoning(bundle("parallel"))
+        concept_reasoning(make_model("parallel"))

@@ -9,7 +9,6 @@ import torch
 
 from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import Target, attribution_maps
-from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.strict_tree import (
     StrictCost,
     Strictness,
@@ -18,26 +17,26 @@ from parsecaps.explain.strict_tree import (
     strict_network,
     strict_statistics,
 )
+from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.report.explanation_document import explanation_document
 from tests.audit.make_audit import make_cost
-from tests.explain.make_explained import DATA, make_bundle, make_folder
+from tests.explain.make_explained import DATA, make_folder, make_model
 
 IMAGE = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
 CONCEPTS = [Target("concepts", j) for j in range(7)]
 
 
 def test_all_of_it_is_of_the_strict_network(tmp_path: Path) -> None:
-    explainer = make_folder(tmp_path, "bottleneck")
-    bundle = explainer.bundle
-    save_statistics(tmp_path, strict_statistics(bundle.model, [IMAGE[None]]), weights_digest(bundle.model))
-    explainer = Explainer.load(tmp_path)
-    ordinary, told = explainer.explain(IMAGE), explainer.explain(IMAGE, strict=True)
-    with torch.no_grad(), strict_network(explainer.bundle.model, explainer.statistics):
-        output = explainer.bundle.model(IMAGE[None])
-    maps = attribution_maps(bundle.model, IMAGE[None], CONCEPTS)[0]
-    with strict_network(bundle.model, explainer.statistics):
-        strict_maps = attribution_maps(bundle.model, IMAGE[None], CONCEPTS)[0]
+    model = make_folder(tmp_path, "bottleneck")
+    save_statistics(tmp_path, strict_statistics(model.network, [IMAGE[None]]), weights_digest(model.network))
+    model = Model.load(tmp_path)
+    ordinary, told = model.explain(IMAGE), model.explain(IMAGE, strict=True)
+    with torch.no_grad(), strict_network(model.network, model.statistics):
+        output = model.network(IMAGE[None])
+    maps = attribution_maps(model.network, IMAGE[None], CONCEPTS)[0]
+    with strict_network(model.network, model.statistics):
+        strict_maps = attribution_maps(model.network, IMAGE[None], CONCEPTS)[0]
     assert list(told.probabilities.values()) == pytest.approx(output.logits[0].softmax(0).tolist(), abs=1e-6)
     assert [each.presence for each in told.concepts] == pytest.approx(output.presence[0].tolist(), abs=1e-6)
     assert told.concepts[0].map == pytest.approx(strict_maps[0].numpy(), abs=1e-6)
@@ -61,13 +60,13 @@ def test_all_of_it_is_of_the_strict_network(tmp_path: Path) -> None:
 
 
 def test_a_risk_is_not_promised_for_it() -> None:
-    bundle = make_bundle(open_data(DATA), "parallel")
+    model = make_model(open_data(DATA), "parallel")
     with pytest.raises(ValueError, match="a risk is promised for the ordinary network only"):
-        Explainer(bundle, 0.1).explain(IMAGE, strict=True)
+        model.explain(IMAGE, strict=True, risk=0.1)
 
 
 def test_without_routes_there_is_none() -> None:
-    told = Explainer(make_bundle(open_data(DATA), "cnn")).explain(IMAGE, strict=True)
+    told = make_model(open_data(DATA), "cnn").explain(IMAGE, strict=True)
     assert told.strict is None
     assert any("there is no strict tree of it" in note for note in told.notes)
 
@@ -89,34 +88,34 @@ def test_what_differs_is_said() -> None:
 
 
 def test_the_cost_is_that_of_this_very_model(tmp_path: Path) -> None:
-    bundle = make_bundle(open_data(DATA), "parallel")
+    model = make_model(open_data(DATA), "parallel")
     folder = tmp_path / "bundle"
     folder.mkdir()
     audit = tmp_path / "audit.json"
-    assert load_cost(folder, bundle, True) is None
-    cost = make_cost(weights_digest(bundle.model))
+    assert load_cost(folder, model, True) is None
+    cost = make_cost(weights_digest(model.network))
     audit.write_text(json.dumps({"strict": asdict(cost)}), encoding="utf-8")
-    assert load_cost(folder, bundle, True) == cost
-    assert load_cost(folder, bundle, False) is None
+    assert load_cost(folder, model, True) == cost
+    assert load_cost(folder, model, False) is None
     for other in ("{", "{}", '{"strict": null}', json.dumps({"strict": asdict(make_cost())})):
         audit.write_text(other, encoding="utf-8")
-        assert load_cost(folder, bundle, True) is None
+        assert load_cost(folder, model, True) is None
     auroc = replace(cost, accuracy=None, auroc=cost.accuracy).sentence()
     assert "mean concept AUROC 0.800 instead of 0.900 (95 % interval of the difference -0.200 to -0.050)" in auroc
     assert StrictCost(None, None, True, "").sentence().startswith("What strictness costs could not be measured")
 
 
 def test_traversals_come_with_a_trained_decoder_only() -> None:
-    bundle = make_bundle(open_data(DATA), "parallel")
-    assert Explainer(bundle).explain(IMAGE).traversals == ()
-    told = Explainer(bundle).explain(IMAGE, traversals=2)
+    model = make_model(open_data(DATA), "parallel")
+    assert model.explain(IMAGE).traversals == ()
+    told = model.explain(IMAGE, traversals=2)
     assert told.traversals == ()
     assert sum(note.startswith("no traversals: the decoder was never trained") for note in told.notes) == 1
-    bundle.model.train()(torch.rand(4, 3, 32, 32), reconstruct=True)
-    told = Explainer(bundle).explain(IMAGE, traversals=2)
+    model.network.train()(torch.rand(4, 3, 32, 32), reconstruct=True)
+    told = model.explain(IMAGE, traversals=2)
     with torch.no_grad():
-        capsule = bundle.model.eval()(IMAGE[None]).global_capsule[0, 0]
+        capsule = model.network.eval()(IMAGE[None]).global_capsule[0, 0]
     most = capsule.argsort(descending=True)[:2].tolist()
-    assert [each.name for each in told.traversals] == [bundle.concepts[j] for j in most]
+    assert [each.name for each in told.traversals] == [model.concepts[j] for j in most]
     assert [each.value for each in told.traversals] == pytest.approx(capsule[most].tolist(), abs=1e-6)
     assert len(explanation_document([told]).cases[0].traversals) == 2

@@ -6,9 +6,9 @@ from typing import Any
 
 import pydicom
 
-from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
 from parsecaps.export.dicom import write_dicom
+from parsecaps.model import Model
 
 
 def seen(explanation: Explanation, count: int = 2) -> Explanation:
@@ -17,11 +17,11 @@ def seen(explanation: Explanation, count: int = 2) -> Explanation:
     return replace(explanation, concepts=concepts)
 
 
-def write(explainer: Explainer, folder: Path, *images: Path | tuple[Path, int], count: int = 2) -> dict[str, list[Any]]:
+def write(model: Model, folder: Path, *images: Path | tuple[Path, int], count: int = 2) -> dict[str, list[Any]]:
     """The objects of some images or frames, by their kind, in order."""
     pairs = [each if isinstance(each, tuple) else (each, None) for each in images]
-    found = [seen(explainer.explain_file(path, frame, num_trees=0), count) for path, frame in pairs]
-    written = write_dicom(explainer.bundle, found, folder)
+    found = [seen(model.explain(path, frame=frame, trees=0), count) for path, frame in pairs]
+    written = write_dicom(model, found, folder)
     assert written.errors == []
     return read_objects(folder)
 

@@ -10,9 +10,9 @@ from parsecaps.export.checking import Arrays, arrays, open_session, run
 from parsecaps.export.format import ExportSource
 from parsecaps.export.graphs import ModelGraph
 from parsecaps.export.onnx import write_onnx
+from parsecaps.metrics.calibration import Calibration
+from parsecaps.model import Model
 from parsecaps.models import find_model
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.prediction.calibration import Calibration
 
 SMALL: dict[str, Any] = {
     "dims": (4, 8, 12),
@@ -24,7 +24,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-def make_bundle(kind: str = "ParseCaps", **settings: Any) -> Bundle:
+def make_model(kind: str = "ParseCaps", **settings: Any) -> Model:
     """A model with random weights whose answers differ between images, and a temperature."""
     torch.manual_seed(0)
     flat = {"dims": (12, 12, 12)} if kind == "FlatCaps" else {}
@@ -41,16 +41,16 @@ def make_bundle(kind: str = "ParseCaps", **settings: Any) -> Bundle:
             parameter.data += 0.2 * parameter.std(correction=0) * torch.randn_like(parameter)
     preparation = Preparation(size=model.image_size, channels=model.in_channels)
     concepts = tuple(f"concept {j}" for j in range(model.num_concepts))
-    return Bundle(model, preparation, ("a", "b", "c"), concepts, Calibration(temperature=1.7))
+    return Model(model, preparation, ("a", "b", "c"), concepts, Calibration(temperature=1.7))
 
 
-def source_of(bundle: Bundle) -> ExportSource:
+def source_of(model: Model) -> ExportSource:
     """Without validation cases."""
-    return ExportSource(bundle, None, "drawn images alone")
+    return ExportSource(model, None, "drawn images alone")
 
 
-def both(bundle: Bundle, folder: Path, images: torch.Tensor, **options: bool) -> tuple[Arrays, Arrays, ModelGraph]:
+def both(model: Model, folder: Path, images: torch.Tensor, **options: bool) -> tuple[Arrays, Arrays, ModelGraph]:
     """What PyTorch and ONNX Runtime give for images."""
     path = folder / "model.onnx"
-    graph = write_onnx(bundle, path, **options)
+    graph = write_onnx(model, path, **options)
     return arrays(graph.function(images)), run(open_session(path), images), graph

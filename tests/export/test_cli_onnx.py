@@ -17,10 +17,10 @@ from parsecaps.cli import app
 from parsecaps.config import load_config
 from parsecaps.export import checking
 from parsecaps.export.format import ExportSource
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_images
 from parsecaps.training.callbacks import Callbacks
-from tests.export.make_exported import make_bundle
+from tests.export.make_exported import make_model
 from tests.training.make import PHANTOM
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "bottleneck"
@@ -39,7 +39,7 @@ def export(*arguments: object) -> Result:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("small")
-    make_bundle("PlainCNN").save(folder)
+    make_model("PlainCNN").save(folder)
     return folder
 
 
@@ -64,9 +64,9 @@ def test_onnx_runtime_alone_gives_the_answer_as_documented(small: Path, tmp_path
     answer = ast.literal_eval(
         subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.strip()
     )
-    bundle = Bundle.load(small)
+    model = Model.load(small)
     image = torch.from_numpy(levels)[None, None] / 255
-    want = predict_images(bundle, image).probabilities(bundle.calibration.temperature)
+    want = predict_images(model, image).probabilities(model.calibration.temperature)
     assert list(answer) == ["a", "b", "c"]
     np.testing.assert_allclose(list(answer.values()), want[0], atol=1e-6)
 

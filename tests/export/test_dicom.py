@@ -12,15 +12,15 @@ import torch
 
 from parsecaps import __version__
 from parsecaps.data.sources import open_data
-from parsecaps.explain.explainer import Explainer
 from parsecaps.export.dicom import write_dicom
 from parsecaps.export.dicom_source import WARNING, DicomSource
+from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.files import ImageFile
 from parsecaps.report.montage import draw_montage
 from tests.attack.crafted_dicom import FRAMES, PATIENT, ROWS, crafted_dicom, element, item
 from tests.attack.crafted_dicom import dicom as crafted
-from tests.explain.make_explained import DATA, make_bundle
+from tests.explain.make_explained import DATA, make_model
 from tests.export import dicom_studies as studies
 from tests.export.dicom_objects import read_objects, seen, write
 
@@ -31,8 +31,8 @@ UNCHANGED = (
 
 
 @pytest.fixture(scope="module")
-def explainer() -> Explainer:
-    return Explainer(make_bundle(open_data(DATA), "bottleneck"))
+def model() -> Model:
+    return make_model(open_data(DATA), "bottleneck")
 
 
 def items(node: Any, kind: str, meaning: str | None = None) -> list[Any]:
@@ -45,10 +45,10 @@ def items(node: Any, kind: str, meaning: str | None = None) -> list[Any]:
     return found
 
 
-def test_a_report_says_what_the_model_says(explainer: Explainer, tmp_path: Path) -> None:
+def test_a_report_says_what_the_model_says(model: Model, tmp_path: Path) -> None:
     image = studies.slice_of_ct(tmp_path / "ct.dcm")
-    (report,) = write(explainer, tmp_path, image)["report"]
-    said = seen(explainer.explain_file(image, num_trees=0))
+    (report,) = write(model, tmp_path, image)["report"]
+    said = seen(model.explain(image, trees=0))
     assert report.SOPClassUID.name == "Comprehensive SR Storage"
     assert report.ContentTemplateSequence[0].TemplateIdentifier == "1500"
     assert (report.VerificationFlag, report.PreliminaryFlag) == ("UNVERIFIED", "PRELIMINARY")
@@ -77,28 +77,26 @@ def test_a_report_says_what_the_model_says(explainer: Explainer, tmp_path: Path)
         assert float(number.MeasuredValueSequence[0].NumericValue) == pytest.approx(concept.presence, abs=1e-6)
         (reference,) = items(group, "IMAGE")
         assert reference.ReferencedSOPSequence[0].ReferencedSOPInstanceUID == pydicom.dcmread(image).SOPInstanceUID
-    digest = weights_digest(explainer.bundle.model)
+    digest = weights_digest(model.network)
     assert {each.TextValue for each in items(report, "TEXT", "Algorithm Name")} == {"parsecaps"}
     assert {each.TextValue for each in items(report, "TEXT", "Algorithm Version")} == {__version__}
     assert f"weights {digest}" in {each.TextValue for each in items(report, "TEXT", "Algorithm Parameters")}
     assert report.DeviceSerialNumber == digest
 
 
-def test_classes_that_cannot_be_ruled_out_and_an_abstention_are_in_the_report(
-    explainer: Explainer, tmp_path: Path
-) -> None:
-    said = explainer.explain_file(studies.photograph(tmp_path / "skin.dcm"), num_trees=0)
-    possible = list(explainer.bundle.classes)
-    write_dicom(explainer.bundle, [replace(said, possible=possible, abstain=True)], tmp_path)
+def test_classes_that_cannot_be_ruled_out_and_an_abstention_are_in_the_report(model: Model, tmp_path: Path) -> None:
+    said = model.explain(studies.photograph(tmp_path / "skin.dcm"), trees=0)
+    possible = list(model.classes)
+    write_dicom(model, [replace(said, possible=possible, abstain=True)], tmp_path)
     (report,) = read_objects(tmp_path)["report"]
     found = items(report, "CODE", "Class that cannot be ruled out")
     assert [each.ConceptCodeSequence[0].CodeMeaning for each in found] == possible
     assert any("abstains" in each.TextValue for each in items(report, "TEXT", "Comment"))
 
 
-def test_patient_and_study_stay_and_series_and_instances_are_new(explainer: Explainer, tmp_path: Path) -> None:
+def test_patient_and_study_stay_and_series_and_instances_are_new(model: Model, tmp_path: Path) -> None:
     paths = [studies.slice_of_ct(tmp_path / f"ct{i}.dcm", i) for i in (1, 2)]
-    objects = write(explainer, tmp_path / "out", *paths)
+    objects = write(model, tmp_path / "out", *paths)
     assert [len(objects[kind]) for kind in ("report", "picture", "map")] == [2, 2, 6]
     source = pydicom.dcmread(paths[0])
     made = [each for found in objects.values() for each in found]
@@ -115,14 +113,14 @@ def test_patient_and_study_stay_and_series_and_instances_are_new(explainer: Expl
     assert len({each.SeriesNumber for each in made}) == 5
 
 
-def test_a_picture_has_the_maps_and_says_what_it_is(explainer: Explainer, tmp_path: Path) -> None:
+def test_a_picture_has_the_maps_and_says_what_it_is(model: Model, tmp_path: Path) -> None:
     image = studies.photograph(tmp_path / "skin.dcm", BurnedInAnnotation="YES", Laterality="L")
-    objects = write(explainer, tmp_path, image)
+    objects = write(model, tmp_path, image)
     (picture,) = objects["picture"]
     assert objects["map"] == []
     assert picture.SOPClassUID.name == "Secondary Capture Image Storage"
-    said = seen(explainer.explain_file(image, num_trees=0))
-    digest = weights_digest(explainer.bundle.model)
+    said = seen(model.explain(image, trees=0))
+    digest = weights_digest(model.network)
     footer = f"{WARNING}. parsecaps {__version__}, ParseCaps {digest}"
     drawn = np.asarray(draw_montage(said, footer, "series 4, image 1"))
     assert np.array_equal(picture.pixel_array, drawn)
@@ -135,10 +133,10 @@ def test_a_picture_has_the_maps_and_says_what_it_is(explainer: Explainer, tmp_pa
     assert "ReferencedFrameNumber" not in reference
 
 
-def test_maps_lie_where_the_source_lies(explainer: Explainer, tmp_path: Path) -> None:
+def test_maps_lie_where_the_source_lies(model: Model, tmp_path: Path) -> None:
     image = studies.slice_of_ct(tmp_path / "ct.dcm", 2, (40, 64))
-    maps = write(explainer, tmp_path, image)["map"]
-    said, source = seen(explainer.explain_file(image, num_trees=0)), pydicom.dcmread(image)
+    maps = write(model, tmp_path, image)["map"]
+    said, source = seen(model.explain(image, trees=0)), pydicom.dcmread(image)
     expected = {said.diagnosis: said.class_map} | {each.name: each.map for each in said.concepts[:2]}
     assert len(maps) == len(expected) == 3
     for found in maps:
@@ -153,14 +151,14 @@ def test_maps_lie_where_the_source_lies(explainer: Explainer, tmp_path: Path) ->
         assert "SpacingBetweenSlices" not in measures
         quantity = shared.RealWorldValueMappingSequence[0].QuantityDefinitionSequence[0].ConceptCodeSequence[0]
         name = quantity.CodeMeaning.removeprefix("Relative evidence for ")
-        there = explainer.bundle.preparation.to_original(torch.from_numpy(expected.pop(name)), (40, 64))
+        there = model.preparation.to_original(torch.from_numpy(expected.pop(name)), (40, 64))
         assert np.allclose(found.pixel_array, there / there.max(), atol=1e-6)
     assert expected == {}
 
 
-def test_frames_of_a_file_are_named_by_their_numbers(explainer: Explainer, tmp_path: Path) -> None:
+def test_frames_of_a_file_are_named_by_their_numbers(model: Model, tmp_path: Path) -> None:
     path = studies.enhanced_mr(tmp_path / "mr.dcm")
-    objects = write(explainer, tmp_path, (path, 1), (path, 2))
+    objects = write(model, tmp_path, (path, 1), (path, 2))
     assert [len(found) for found in objects.values()] == [2, 2, 6]
     for number, report in zip((2, 3), objects["report"], strict=True):
         references = {each.ReferencedSOPSequence[0].ReferencedFrameNumber for each in items(report, "IMAGE")}
@@ -174,7 +172,7 @@ def test_frames_of_a_file_are_named_by_their_numbers(explainer: Explainer, tmp_p
         frame = own.DerivationImageSequence[0].SourceImageSequence[0].ReferencedFrameNumber
         assert own.PlanePositionSequence[0].ImagePositionPatient == [-10, 4.0 * (frame - 1), 20]
     plain = studies.frames_without_place(tmp_path / "frames.dcm")
-    objects = write(explainer, tmp_path / "plain", (plain, 0))
+    objects = write(model, tmp_path / "plain", (plain, 0))
     assert [len(found) for found in objects.values()] == [1, 1, 0]
 
 
@@ -187,16 +185,16 @@ CHARACTERS = {
 }
 
 
-def test_names_in_any_character_set_stay(explainer: Explainer, tmp_path: Path) -> None:
+def test_names_in_any_character_set_stay(model: Model, tmp_path: Path) -> None:
     for label, (characters, name) in CHARACTERS.items():
         path = studies.photograph(tmp_path / f"{label}.dcm", SpecificCharacterSet=characters, PatientName=name)
         assert str(header(path).PatientName) == name == str(pydicom.dcmread(path).PatientName)
-    for found in write(explainer, tmp_path / "out", path).values():
+    for found in write(model, tmp_path / "out", path).values():
         for each in found:
             assert str(each.PatientName) == name
             assert each.SpecificCharacterSet == "ISO_IR 192"
     path = studies.photograph(tmp_path / "plain.dcm", SpecificCharacterSet="ISO_IR 100")
-    assert all("SpecificCharacterSet" not in each for each in write(explainer, tmp_path / "x", path)["report"])
+    assert all("SpecificCharacterSet" not in each for each in write(model, tmp_path / "x", path)["report"])
 
 
 def test_a_name_in_an_unsaid_character_set_is_guessed_and_a_broken_one_refused(tmp_path: Path) -> None:
@@ -218,7 +216,7 @@ def header(path: Path) -> Any:
     return source.header
 
 
-def test_sloppy_headers_are_taken_as_far_as_dicom_allows(explainer: Explainer, tmp_path: Path) -> None:
+def test_sloppy_headers_are_taken_as_far_as_dicom_allows(model: Model, tmp_path: Path) -> None:
     odd = {"PatientName": "", "PatientBirthDate": "", "PatientSex": "?", "StudyDate": "29.2.2024", "StudyTime": ""}
     blank = {**odd, "AccessionNumber": "", "StudyID": "", "SeriesNumber": None, "SOPClassUID": "1.2.3.4.5"}
     with pydicom.config.disable_value_validation():
@@ -227,7 +225,7 @@ def test_sloppy_headers_are_taken_as_far_as_dicom_allows(explainer: Explainer, t
     del data.ReferringPhysicianName, data.PositionReferenceIndicator
     with pydicom.config.disable_value_validation():
         data.save_as(path)
-    objects = write(explainer, tmp_path / "out", path)
+    objects = write(model, tmp_path / "out", path)
     for each in [each for found in objects.values() for each in found]:
         assert each.PatientID == "MRN-0042"
         assert not each.PatientName
@@ -238,12 +236,10 @@ def test_sloppy_headers_are_taken_as_far_as_dicom_allows(explainer: Explainer, t
     assert len(objects["map"]) == 3
 
 
-def test_a_source_that_is_too_large_gives_no_map(
-    explainer: Explainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = explainer.explain_file(studies.slice_of_ct(tmp_path / "ct.dcm"), num_trees=0)
+def test_a_source_that_is_too_large_gives_no_map(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = model.explain(studies.slice_of_ct(tmp_path / "ct.dcm"), trees=0)
     monkeypatch.setattr("parsecaps.export.dicom._MOST_PIXELS", 64 * 64 - 1)
-    written = write_dicom(explainer.bundle, [said], tmp_path / "out")
+    written = write_dicom(model, [said], tmp_path / "out")
     assert [len(found) for found in read_objects(tmp_path / "out").values()] == [1, 1, 0]
     assert written.errors == [f"{tmp_path / 'ct.dcm'} has 4,096 pixels, too many for parametric maps of it"]
 
@@ -289,7 +285,7 @@ def test_a_header_that_cannot_be_repeated_is_refused(change: dict[str, Any], rea
         DicomSource.read(ImageFile(tmp_path / "bad.dcm"))
 
 
-def test_hostile_headers_cost_at_most_a_line(explainer: Explainer, tmp_path: Path) -> None:
+def test_hostile_headers_cost_at_most_a_line(model: Model, tmp_path: Path) -> None:
     uids = {tag: ("UI", uid) for tag, uid in ((0x0020000D, studies.STUDY), (0x0020000E, studies.SERIES))}
     nested = element(0x00100010, "SQ", item(element(PATIENT, "LO", "p")))
     files = {
@@ -320,10 +316,10 @@ def reason(path: Path) -> str | None:
     return None
 
 
-def test_damaged_headers_cost_at_most_a_line(explainer: Explainer, tmp_path: Path) -> None:
+def test_damaged_headers_cost_at_most_a_line(model: Model, tmp_path: Path) -> None:
     """A byte here and there is another; what is still taken becomes objects."""
     good = studies.slice_of_ct(tmp_path / "ct.dcm")
-    data, said = good.read_bytes(), seen(explainer.explain_file(good, num_trees=0))
+    data, said = good.read_bytes(), seen(model.explain(good, trees=0))
     end, chance = data.index(b"\xe0\x7f\x10\x00"), random.Random(0)
     taken = 0
     for number in range(40):
@@ -336,5 +332,5 @@ def test_damaged_headers_cost_at_most_a_line(explainer: Explainer, tmp_path: Pat
         assert "\n" not in (why or "")
         if why is None and taken < 3:
             taken += 1
-            write_dicom(explainer.bundle, [replace(said, source=ImageFile(path))], tmp_path / "out")
+            write_dicom(model, [replace(said, source=ImageFile(path))], tmp_path / "out")
     assert taken == 3

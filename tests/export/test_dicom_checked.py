@@ -17,9 +17,8 @@ import pytest
 
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.explain.explainer import Explainer
-from parsecaps.prediction.bundle import Bundle
-from tests.explain.make_explained import DATA, make_bundle
+from parsecaps.model import Model
+from tests.explain.make_explained import DATA, make_model
 from tests.export import dicom_studies as studies
 from tests.export.dicom_objects import write
 
@@ -29,12 +28,12 @@ PLUGINS = [Path(folder) / "libOrthancDicomWeb.so" for folder in ("/usr/share/ort
 
 
 @pytest.fixture(scope="module")
-def explainer() -> Explainer:
-    return Explainer(make_bundle(open_data(DATA), "bottleneck"))
+def model() -> Model:
+    return make_model(open_data(DATA), "bottleneck")
 
 
 @pytest.fixture(scope="module")
-def out(explainer: Explainer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def out(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The objects of a study of every kind of source."""
     study, out = tmp_path_factory.mktemp("study"), tmp_path_factory.mktemp("out")
     frames, mr = studies.frames_without_place(study / "sc"), studies.enhanced_mr(study / "mr")
@@ -53,7 +52,7 @@ def out(explainer: Explainer, tmp_path_factory: pytest.TempPathFactory) -> Path:
         studies.slice_of_ct(study / "blank", 2, (40, 64), **blank, AccessionNumber="", StudyID=""),
         studies.slice_of_ct(study / "latin", 3, SpecificCharacterSet="ISO_IR 100", PatientName="Müller^Jörg"),
     )
-    write(explainer, out, *images)
+    write(model, out, *images)
     return out
 
 
@@ -77,13 +76,13 @@ def test_dciodvfy_finds_no_error(out: Path) -> None:
 
 
 def test_dciodvfy_finds_no_error_with_names_not_made_for_dicom(tmp_path: Path) -> None:
-    bundle = make_bundle(open_data(DATA), "parallel")
+    model = make_model(open_data(DATA), "parallel")
     preparation = Preparation(32, 3, "crop", "percentile", 0.9)
-    odd = Explainer(Bundle(bundle.model, preparation, (LONG, "Mélanome"), CONCEPTS))
+    odd = Model(model.network, preparation, (LONG, "Mélanome"), CONCEPTS)
     write(odd, tmp_path / "out", studies.slice_of_ct(tmp_path / "ct"), count=7)
     assert len(list((tmp_path / "out").iterdir())) == 10
     assert complaints(tmp_path / "out") == {}
-    without = Explainer(make_bundle(open_data(DATA), "cnn"))
+    without = make_model(open_data(DATA), "cnn")
     write(without, tmp_path / "none", studies.slice_of_ct(tmp_path / "ct"))
     assert len(list((tmp_path / "none").iterdir())) == 3
     assert complaints(tmp_path / "none") == {}

@@ -21,10 +21,10 @@ from parsecaps.discovery.naming import name_concepts
 from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.export import export_model, hub
 from parsecaps.export.published import PUBLISHED_FILES
-from parsecaps.prediction.bundle import Bundle, find_bundle
-from parsecaps.prediction.hub import HubName, parse_hub_name
+from parsecaps.files.hub_download import HubName, parse_hub_name
+from parsecaps.model import Model, find_model_folder
 from parsecaps.prediction.predict import predict_images
-from tests.explain.make_explained import DATA, make_bundle
+from tests.explain.make_explained import DATA, make_model
 from tests.export.fake_hub import FakeHub, Repository, running_hub
 from tests.golden.make_golden import HERE, IMAGES
 
@@ -45,7 +45,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A small model without a run."""
-    make_bundle(open_data(DATA), "bottleneck").save(tmp_path / "model")
+    make_model(open_data(DATA), "bottleneck").save(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -71,7 +71,7 @@ def test_pictures_and_patients_that_lie_beside_a_model_never_leave(server: FakeH
     files = server.repositories["owner/name"].files
     assert set(files) == {*PUBLISHED_FILES}
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "folder").iterdir()}
-    memory = CaseMemory.load(run / "bundle", Bundle.load(run))
+    memory = CaseMemory.load(run / "bundle", Model.load(run))
     patients = {*memory.predictions.patient}
     assert len(patients) > 50
     sent = b"\n".join([*files.values(), *server.sent])
@@ -88,9 +88,9 @@ def test_even_a_folder_with_more_in_it_is_pushed_by_an_allow_list(server: FakeHu
 def test_a_model_from_the_hub_gives_the_same_answers(published: Repository, model: Path, tmp_path: Path) -> None:
     commit = next(iter(published.commits))
     images = torch.rand(4, 3, 32, 32)
-    wanted = predict_images(Bundle.load(model), images)
+    wanted = predict_images(Model.load(model), images)
     for name in ("hf://owner/name", "hf://owner/name@main", f"hf://owner/name@{commit}"):
-        found = predict_images(parsecaps.load(name).bundle, images)
+        found = predict_images(parsecaps.load(name), images)
         assert np.array_equal(found.logits, wanted.logits)
     assert _cli("predict", "hf://owner/name", str(IMAGES[0]), "--out", str(tmp_path / "a.csv")).exit_code == 0
     assert _cli("predict", str(model), str(IMAGES[0]), "--out", str(tmp_path / "b.csv")).exit_code == 0
@@ -101,18 +101,18 @@ def test_only_the_files_of_a_model_are_fetched(published: Repository) -> None:
     published.commit(
         {"modeling.py": b"raise SystemExit", "memory.npz": b"x", "sub/config.json": b"{}", "model.pt": b"x"}
     )
-    folder = find_bundle("hf://owner/name")
+    folder = find_model_folder("hf://owner/name")
     assert {path.name for path in folder.iterdir()} == {*PUBLISHED_FILES} - {"calibration.json", "strict.safetensors"}
 
 
 def test_what_was_fetched_is_there_without_a_network(
     published: Repository, server: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = find_bundle("hf://owner/name")
+    first = find_model_folder("hf://owner/name")
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    assert find_bundle("hf://owner/name") == first
+    assert find_model_folder("hf://owner/name") == first
     with pytest.raises(FileNotFoundError, match="hf://owner/other: the hub cannot be reached, and it was not fetched"):
-        find_bundle("hf://owner/other")
+        find_model_folder("hf://owner/other")
 
 
 def test_a_damaged_model_is_refused_as_it_is_from_a_folder(published: Repository) -> None:
@@ -166,14 +166,14 @@ def test_a_private_push_never_goes_to_a_public_repository(server: FakeHub, model
 
 
 def test_a_second_push_is_a_new_revision(published: Repository, model: Path, tmp_path: Path) -> None:
-    bundle = Bundle.load(model)
-    next(bundle.model.parameters()).data += 1
-    bundle.save(model)
+    loaded = Model.load(model)
+    next(loaded.network.parameters()).data += 1
+    loaded.save(model)
     line = export_model(model, "hub", tmp_path / "again", push="owner/name")[-1]
     first, second = published.commits
     assert f"hf://owner/name@{second}" in line
     images = torch.rand(2, 3, 32, 32)
-    old, new = (predict_images(Bundle.load(f"hf://owner/name@{each}"), images).logits for each in (first, second))
+    old, new = (predict_images(Model.load(f"hf://owner/name@{each}"), images).logits for each in (first, second))
     assert not np.allclose(old, new)
 
 
@@ -190,9 +190,9 @@ def test_without_a_token_one_line_says_how_to_log_in(
 def test_an_export_that_answers_otherwise_is_neither_kept_nor_pushed(
     server: FakeHub, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def damaged(bundle: Bundle, folder: Path) -> None:
-        bundle.save(folder)
-        stored = Bundle.load(folder)
+    def damaged(model: Model, folder: Path) -> None:
+        model.save(folder)
+        stored = Model.load(folder)
         for parameter in stored.model.parameters():
             parameter.data += 0.01
         stored.save(folder)

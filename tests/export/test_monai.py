@@ -16,8 +16,8 @@ from parsecaps.cli import app
 from parsecaps.data.sources import open_data
 from parsecaps.export import export_model
 from parsecaps.export.monai_inference import MonaiNetwork
-from parsecaps.prediction.bundle import Bundle
-from tests.explain.make_explained import DATA, make_bundle
+from parsecaps.model import Model
+from tests.explain.make_explained import DATA, make_model
 from tests.golden.make_golden import HERE, IMAGES
 
 # The three commands in one process, which takes seconds to start, and none of which may reach a network.
@@ -88,7 +88,7 @@ def test_nothing_about_patients_and_nothing_pickled_is_in_it(exported: Path) -> 
 
 
 def test_the_model_inside_is_a_bundle_of_its_own(exported: Path) -> None:
-    assert Bundle.load(exported / "models").concepts == Bundle.load(HERE / "bottleneck").concepts
+    assert Model.load(exported / "models").concepts == Model.load(HERE / "bottleneck").concepts
 
 
 def test_programs_find_every_part_of_an_inference_bundle(exported: Path) -> None:
@@ -110,7 +110,7 @@ def test_concepts_come_after_the_classes_if_asked_for(exported: Path) -> None:
 
 @pytest.mark.parametrize("head", ["cnn", "parallel"])
 def test_a_model_without_a_run_is_checked_on_drawn_images(tmp_path: Path, head: str) -> None:
-    make_bundle(open_data(DATA), head).save(tmp_path / "model")
+    make_model(open_data(DATA), head).save(tmp_path / "model")
     line, _ = export_model(tmp_path / "model", "monai", tmp_path / "out")
     assert "drawn images alone" in line
     outputs = json.loads((tmp_path / "out/configs/metadata.json").read_text())["network_data_format"]["outputs"]
@@ -121,9 +121,9 @@ def test_names_of_classes_are_never_run(tmp_path: Path) -> None:
     from monai.bundle.config_parser import ConfigParser
 
     mark = tmp_path / "mark"
-    bundle = make_bundle(open_data(DATA), "cnn")
+    model = make_model(open_data(DATA), "cnn")
     names = (f"$open({str(mark)!r}, 'w').close()", "%network_def")
-    Bundle(bundle.model, bundle.preparation, names, ()).save(tmp_path / "model")
+    Model(model.network, model.preparation, names, ()).save(tmp_path / "model")
     export_model(tmp_path / "model", "monai", tmp_path / "out")
     parser = ConfigParser()
     parser.read_config(str(tmp_path / "out/configs/inference.json"))
@@ -140,7 +140,7 @@ def test_an_export_that_answers_otherwise_leaves_nothing(tmp_path: Path, monkeyp
         return right(self, image, concepts) + 1e-5
 
     monkeypatch.setattr(MonaiNetwork, "forward", wrong)
-    make_bundle(open_data(DATA), "cnn").save(tmp_path / "model")
+    make_model(open_data(DATA), "cnn").save(tmp_path / "model")
     with pytest.raises(ValueError, match="failed its check: its numbers are up to 1e-05 away"):
         export_model(tmp_path / "model", "monai", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
@@ -151,7 +151,7 @@ def test_an_export_that_reads_files_otherwise_leaves_nothing(tmp_path: Path, mon
 
     read = monai_inference.read_prepared
     monkeypatch.setattr(monai_inference, "read_prepared", lambda *args: _darker(read(*args)))
-    make_bundle(open_data(DATA), "parallel").save(tmp_path / "model")
+    make_model(open_data(DATA), "parallel").save(tmp_path / "model")
     with pytest.raises(ValueError, match=r"of the image \d.png it says other things than parsecaps predict"):
         export_model(tmp_path / "model", "monai", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
@@ -159,7 +159,7 @@ def test_an_export_that_reads_files_otherwise_leaves_nothing(tmp_path: Path, mon
 
 def test_a_missing_package_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jsonschema", None)
-    make_bundle(open_data(DATA), "cnn").save(tmp_path / "model")
+    make_model(open_data(DATA), "cnn").save(tmp_path / "model")
     out = ["--to", "monai", "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(app, ["export", str(tmp_path / "model"), *out])
     assert done.exit_code == 2

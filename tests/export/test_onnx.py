@@ -9,7 +9,6 @@ import onnx
 import pytest
 import torch
 
-from parsecaps.explain.explainer import Explainer
 from parsecaps.export.checking import (
     arrays,
     check_onnx,
@@ -21,10 +20,10 @@ from parsecaps.export.checking import (
     run,
 )
 from parsecaps.export.onnx import METADATA_KEY, write_onnx
+from parsecaps.model import Model
 from parsecaps.models import all_models
 from parsecaps.nn.couplings import Coupling
-from parsecaps.prediction.bundle import Bundle
-from tests.export.make_exported import both, make_bundle, source_of
+from tests.export.make_exported import both, make_model, source_of
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "bottleneck in colour by sparsemax": {"head": "bottleneck", "in_channels": 3, "alpha": 2.0, "whole_values": True},
@@ -37,9 +36,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def check_answers(bundle: Bundle, folder: Path) -> None:
-    drawn = source_of(bundle).drawn()
-    want, got, _ = both(bundle, folder, drawn)
+def check_answers(model: Model, folder: Path) -> None:
+    drawn = source_of(model).drawn()
+    want, got, _ = both(model, folder, drawn)
     rounding = 1e-6 * max(10.0, np.abs(want["logits"]).max())  # of an untrained CNN they may be hundreds
     assert compare_answers(want, got) < rounding
     assert want.keys() == got.keys()
@@ -50,20 +49,20 @@ def check_answers(bundle: Bundle, folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", all_models())
 def test_every_model(kind: str, tmp_path: Path) -> None:
-    check_answers(make_bundle(kind), tmp_path)
+    check_answers(make_model(kind), tmp_path)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting(name: str, tmp_path: Path) -> None:
-    check_answers(make_bundle(**SETTINGS[name]), tmp_path)
+    check_answers(make_model(**SETTINGS[name]), tmp_path)
 
 
 def test_a_learned_alpha_that_differs_between_layers(tmp_path: Path) -> None:
-    bundle = make_bundle(learn_alpha=True)
-    for i, module in enumerate(each for each in bundle.model.modules() if isinstance(each, Coupling)):
+    model = make_model(learn_alpha=True)
+    for i, module in enumerate(each for each in model.network.modules() if isinstance(each, Coupling)):
         assert isinstance(module.alpha, torch.Tensor)
         module.alpha.data.fill_((1.0, 1.37, 2.4)[i % 3])
-    check_answers(bundle, tmp_path)
+    check_answers(model, tmp_path)
 
 
 EXPLAINED: dict[str, dict[str, Any]] = {
@@ -75,17 +74,17 @@ EXPLAINED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", EXPLAINED)
 def test_maps_and_trees_are_those_of_an_explanation(name: str, tmp_path: Path) -> None:
-    bundle = make_bundle(**EXPLAINED[name])
-    drawn = source_of(bundle).drawn()
+    model = make_model(**EXPLAINED[name])
+    drawn = source_of(model).drawn()
     image = drawn[4:5]
-    want, got, graph = both(bundle, tmp_path, image, trees=True)
+    want, got, graph = both(model, tmp_path, image, trees=True)
     assert compare_maps(want, got) < 1e-4
     compare_trees(want, got)
     for target in range(len(want["maps"][0])):  # strictly here, also where there is little evidence
         for wanted, given in zip(flows(want, target), flows(got, target), strict=True):
             np.testing.assert_allclose(given, wanted, atol=1e-3 * wanted.max())
     assert want["tree_top"].sum() > 0
-    explanation = Explainer(bundle).explain(image[0], num_trees=1)
+    explanation = model.explain(image[0], trees=1)
     np.testing.assert_allclose(got["residual"], want["residual"], atol=1e-5)
     assert 0 <= got["residual"].item() < 0.02
     # an explanation has fewer panels in its path, and more where its shares do not add up
@@ -108,30 +107,30 @@ def test_maps_and_trees_are_those_of_an_explanation(name: str, tmp_path: Path) -
 
 
 def test_the_metadata_says_all_that_the_numbers_do_not(tmp_path: Path) -> None:
-    bundle = make_bundle(head="bottleneck")
-    write_onnx(bundle, tmp_path / "model.onnx")
-    model = onnx.load(tmp_path / "model.onnx")
-    (entry,) = model.metadata_props
+    model = make_model(head="bottleneck")
+    write_onnx(model, tmp_path / "model.onnx")
+    network = onnx.load(tmp_path / "model.onnx")
+    (entry,) = network.metadata_props
     assert entry.key == METADATA_KEY
     stored = json.loads(entry.value)
     assert stored["classes"] == ["a", "b", "c"]
     assert stored["concepts"] == ["concept 0", "concept 1"]
-    assert stored["preparation"] == bundle.preparation.to_dict()
+    assert stored["preparation"] == model.preparation.to_dict()
     assert stored["temperature"] == 1.7
     assert stored["quantiles"] is None
-    assert stored["reasoning"]["weight"] == bundle.model.classes.weight.tolist()
+    assert stored["reasoning"]["weight"] == model.network.classes.weight.tolist()
     assert stored["thresholds"] == [0.5, 0.5]
     assert stored["widths"] == [16, 8, 4]
     assert stored["grid"] == {"first": 0.5, "step": 2, "width": 16, "size": 32}
     assert (stored["kind"], stored["version"], stored["batch"]) == ("ParseCaps", 1, None)
-    assert stored["outputs"] == [each.name for each in model.graph.output] == ["logits", "probabilities", "presence"]
-    assert not model.graph.value_info
-    assert not any(node.doc_string or node.metadata_props for node in model.graph.node)
-    assert {each.domain for each in model.opset_import} == {""}, "operators of the standard alone"
+    assert stored["outputs"] == [each.name for each in network.graph.output] == ["logits", "probabilities", "presence"]
+    assert not network.graph.value_info
+    assert not any(node.doc_string or node.metadata_props for node in network.graph.node)
+    assert {each.domain for each in network.opset_import} == {""}, "operators of the standard alone"
 
 
 def test_a_model_without_concepts_or_routes_says_so_in_its_metadata(tmp_path: Path) -> None:
-    write_onnx(make_bundle("PlainCNN", num_concepts=0), tmp_path / "model.onnx")
+    write_onnx(make_model("PlainCNN", num_concepts=0), tmp_path / "model.onnx")
     stored = json.loads(onnx.load(tmp_path / "model.onnx").metadata_props[0].value)
     assert (stored["concepts"], stored["thresholds"]) == ([], [])
     assert stored["reasoning"] is stored["widths"] is stored["grid"] is None
@@ -139,18 +138,18 @@ def test_a_model_without_concepts_or_routes_says_so_in_its_metadata(tmp_path: Pa
 
 
 def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
-    bundle, path = make_bundle("PlainCNN"), tmp_path / "model.onnx"
-    graph = write_onnx(bundle, path)
-    assert check_onnx(path, graph, source_of(bundle)).outputs == ("logits", "probabilities", "presence")
-    bundle.model.classes.weight.data[0] += 0.5  # the file was written before
+    model, path = make_model("PlainCNN"), tmp_path / "model.onnx"
+    graph = write_onnx(model, path)
+    assert check_onnx(path, graph, source_of(model)).outputs == ("logits", "probabilities", "presence")
+    model.network.classes.weight.data[0] += 0.5  # the file was written before
     with pytest.raises(ValueError, match="the exported file is wrong: a probability or presence is off by"):
-        check_onnx(path, graph, source_of(bundle))
+        check_onnx(path, graph, source_of(model))
 
 
 def test_the_graph_does_not_change_the_model(tmp_path: Path) -> None:
-    bundle = make_bundle(learn_alpha=True)
-    before = {name: tensor.clone() for name, tensor in bundle.model.state_dict().items()}
-    write_onnx(bundle, tmp_path / "model.onnx")
-    assert all(parameter.requires_grad for parameter in bundle.model.parameters())
-    for name, tensor in bundle.model.state_dict().items():
+    model = make_model(learn_alpha=True)
+    before = {name: tensor.clone() for name, tensor in model.network.state_dict().items()}
+    write_onnx(model, tmp_path / "model.onnx")
+    assert all(parameter.requires_grad for parameter in model.network.parameters())
+    for name, tensor in model.network.state_dict().items():
         assert torch.equal(tensor, before[name])

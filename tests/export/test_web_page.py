@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from parsecaps.data.decoding import decode_image
 from parsecaps.data.preparation import Preparation
-from parsecaps.explain.explainer import Explainer, load
+from parsecaps.data.reading import decode_image
 from parsecaps.export import export_model
+from parsecaps.model import Model, load
 from parsecaps.models import PlainCNN
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.case_page import case_page
 from parsecaps.report.explanation_document import CasePart, ExplanationDocument, PlaceMap, explanation_document
 from tests.axe import needs_axe, serious_faults
@@ -49,7 +48,7 @@ class Opened(NamedTuple):
 
     tab: Any
     file: Path
-    explainer: Explainer
+    model: Model
     requests: list[str]
     errors: list[str]
 
@@ -118,7 +117,7 @@ def test_images_are_prepared_as_in_python_byte_for_byte(opened: Opened, pictures
 def test_the_page_says_what_python_says(opened: Opened, pictures: dict[str, Path]) -> None:
     files = [*sorted((GOLDEN / "images").iterdir())]
     files += [pictures[name] for name in ("colour.png", "opacity.png", "turned-6.jpg", "grey-16.png", "black.png")]
-    said = [opened.explainer.explain_file(file) for file in files]
+    said = [opened.model.explain(file) for file in files]
     wanted = explanation_document(said, pictures=True).cases
     for found, python in zip(opened.explain(*files), wanted, strict=True):
         assert_same(found, python)
@@ -167,7 +166,7 @@ def assert_same_map(found: PlaceMap | None, python: PlaceMap | None) -> None:
 def test_other_pages_show_the_same_numbers(opened: Opened, browser: Any, tmp_path: Path, kind: str) -> None:
     image = GOLDEN / "images" / "nevus.png"
     opened.explain(image)
-    concepts = opened.explainer.bundle.concepts
+    concepts = opened.model.concepts
     settings = {concepts[0]: "absent", concepts[2]: "present"}
     here, changed = shown_numbers(opened.tab), intervene(opened.tab, settings)
     other = browser.new_page()
@@ -179,7 +178,7 @@ def test_other_pages_show_the_same_numbers(opened: Opened, browser: Any, tmp_pat
             there, changed_there = shown_numbers(other), intervene(other, settings)
     else:
         static = tmp_path / "explained.html"
-        static.write_text(case_page([opened.explainer.explain_file(image)]), encoding="utf-8")
+        static.write_text(case_page([opened.model.explain(image)]), encoding="utf-8")
         other.goto(static.as_uri())
         there, changed_there = shown_numbers(other), intervene(other, settings)
     other.close()
@@ -260,11 +259,11 @@ def test_axe_finds_no_serious_fault(opened: Opened) -> None:
 
 def test_a_model_without_routes_and_concepts_says_what_it_cannot_give(browser: Any, tmp_path: Path) -> None:
     model = PlainCNN.from_preset("tiny", num_classes=2, num_concepts=0)
-    Bundle(model.eval(), Preparation(32), ("benign </script>", "malignant"), ()).save(tmp_path / "model")
+    Model(model.eval(), Preparation(32), ("benign </script>", "malignant"), ()).save(tmp_path / "model")
     with open_export(browser, tmp_path / "model", tmp_path / "page.html") as without:
         image = GOLDEN / "images" / "nevus.png"
         (found,) = without.explain(image)
-        python = without.explainer.explain_file(image)
+        python = without.model.explain(image)
         assert found.diagnosis == python.diagnosis
         assert found.probabilities == pytest.approx(python.probabilities, abs=1e-4)
         assert (found.method, found.class_map, found.trees, found.concepts) == (None, None, [], [])
@@ -282,7 +281,7 @@ def test_concepts_of_other_bottlenecks_can_be_corrected(browser: Any, tmp_path: 
     with open_export(browser, tmp_path / "model", tmp_path / "page.html") as other:
         image = GOLDEN / "images" / "nevus.png"
         (found,) = other.explain(image)
-        python = other.explainer.explain_file(image).reasons
+        python = other.model.explain(image).reasons
         assert python is not None
         reasoning = python.reasoning
         own = found.reasoning

@@ -22,8 +22,8 @@ from parsecaps.audit.run import audit_model
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import MAP_METHODS, Target, attribution_maps
-from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
+from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.report.explanation_document import explanation_document
 from parsecaps.run import Run
@@ -51,8 +51,8 @@ def measure(folder: Path) -> dict[str, Any]:
             "predictions": {"cases": _cases(model, folder), "files": [_prediction(model, each) for each in IMAGES]},
             "scores": parsecaps.evaluate(folder, part="test", resamples=100, device="cpu").as_dict(),
             "explanation": [_explanation(model, each) for each in IMAGES],
-            "class_maps": dict(zip(model.bundle.classes, _class_maps(model, first), strict=True)),
-            "maps": {method: _maps(model.explain(first, method=method, num_trees=0)) for method in others},
+            "class_maps": dict(zip(model.classes, _class_maps(model, first), strict=True)),
+            "maps": {method: _maps(model.explain(first, method=method, trees=0)) for method in others},
             "reconstruction": _reconstruction(model, first),
             "strict": _without_maps(model.explain(first, strict=True)),
             "audit": _audit(folder),
@@ -66,25 +66,25 @@ def measure_training(folder: Path) -> dict[str, Any]:
     return {name: _training(folder, name, settings) for name, settings in TRAININGS.items()}
 
 
-def _cases(model: Explainer, folder: Path) -> list[dict[str, Any]]:
+def _cases(model: Model, folder: Path) -> list[dict[str, Any]]:
     """Logits, calibrated probabilities and presences of the first test cases, by their row in the data set."""
     run = Run(folder)
     rows = run.rows("test")[:12]
-    found = predict_cases(model.bundle, CaseSet(run.data, run.prepared, rows))
+    found = predict_cases(model, CaseSet(run.data, run.prepared, rows))
     temperature = parsecaps.evaluate(folder, part="test", resamples=0, device="cpu").temperature
     table = zip(rows, found.logits, found.probabilities(temperature), found.presence, strict=True)
     return [dict(zip(("row", "logits", "probabilities", "presence"), each, strict=True)) for each in table]
 
 
-def _prediction(model: Explainer, image: Path) -> dict[str, Any]:
+def _prediction(model: Model, image: Path) -> dict[str, Any]:
     found = vars(model.predict(image, risk=0.2))
     return {key: found[key] for key in ("label", "probabilities", "concepts", "possible", "abstain")} | {
         "image": image.name
     }
 
 
-def _explanation(model: Explainer, image: Path) -> dict[str, Any]:
-    told = model.explain(image, risk=0.2, num_trees=4, traversals=2)
+def _explanation(model: Model, image: Path) -> dict[str, Any]:
+    told = model.explain(image, risk=0.2, trees=4, traversals=2)
     return {**_without_maps(told), "maps": _maps(told)}
 
 
@@ -116,18 +116,18 @@ def _maps(told: Explanation) -> dict[str, Any]:
     return {told.diagnosis: _half(told.class_map)} | {each.name: _half(each.map) for each in told.concepts}
 
 
-def _class_maps(model: Explainer, image: Path) -> list[np.ndarray]:
-    targets = [Target("classes", k) for k in range(len(model.bundle.classes))]
-    return [_half(each) for each in attribution_maps(model.bundle.model.eval(), _read(model, image), targets)[0]]
+def _class_maps(model: Model, image: Path) -> list[np.ndarray]:
+    targets = [Target("classes", k) for k in range(len(model.classes))]
+    return [_half(each) for each in attribution_maps(model.network.eval(), _read(model, image), targets)[0]]
 
 
 @torch.no_grad()
-def _reconstruction(model: Explainer, image: Path) -> np.ndarray:
-    return _half(model.bundle.model.eval()(_read(model, image), reconstruct=True).reconstruction[0])
+def _reconstruction(model: Model, image: Path) -> np.ndarray:
+    return _half(model.network.eval()(_read(model, image), reconstruct=True).reconstruction[0])
 
 
-def _read(model: Explainer, image: Path) -> torch.Tensor:
-    return model.bundle.read(image)[None]
+def _read(model: Model, image: Path) -> torch.Tensor:
+    return model.read(image)[None]
 
 
 def _audit(folder: Path) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _training(folder: Path, name: str, settings: dict[str, Any]) -> dict[str, An
             {key: float(value) for key, value in row.items() if not key.endswith(("seconds", "_mask", "_measure"))}
             for row in csv.DictReader(file)
         ]
-    state = run.bundle.model.state_dict()
+    state = run.model.network.state_dict()
     sums = {key: [float(each.double().sum()), float(each.double().abs().sum())] for key, each in state.items()}
     return {"history": history, "weights": sums}
 

@@ -6,9 +6,8 @@ import pytest
 
 from parsecaps.metrics import METRICS, Sets, score_sets
 from parsecaps.metrics.bootstrap import resampled_weights
-from parsecaps.metrics.conformal import LabelledSets
+from parsecaps.metrics.conformal import ConformalQuantiles, LabelledSets, prediction_sets
 from parsecaps.metrics.scores import SetScores
-from parsecaps.prediction.conformal import ConformalQuantiles, prediction_sets
 from tests.metrics.copies import assert_interval_of_copies
 from tests.metrics.make import make_predictions
 

@@ -17,8 +17,8 @@ from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.metrics.classification import Classification, answers, positives, true_positives
 from parsecaps.metrics.concepts import Concepts
 from parsecaps.metrics.conformal import LabelledSets
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.scores_page import model_card, scores_page
 from parsecaps.report.terminal_scores import score_tables, short_table
 from tests.metrics.copies import assert_interval_of_copies, resampled_copies
@@ -125,8 +125,8 @@ def printed(scores: Scores) -> str:
 
 
 def card(scores: Scores) -> str:
-    model = ParseCaps.from_preset("tiny", num_classes=3, num_concepts=4, in_channels=3)
-    bundle = Bundle(model, Preparation(size=32, channels=3), scores.classes, scores.concept_names)
+    network = ParseCaps.from_preset("tiny", num_classes=3, num_concepts=4, in_channels=3)
+    model = Model(network, Preparation(size=32, channels=3), scores.classes, scores.concept_names)
     counts = {"train": 3, "val": 2, "test": 1, "unused": 0}
     concept = {part: {"present": 1, "absent": 1, "unknown": 0} for part in counts}
     data = {
@@ -149,4 +149,4 @@ def card(scores: Scores) -> str:
         "seeds": {"split": 0, "training": 0},
         "versions": {},
     }
-    return model_card(bundle, load_settings(Config, values={"data": {"path": "cases"}}), about, data, scores)
+    return model_card(model, load_settings(Config, values={"data": {"path": "cases"}}), about, data, scores)

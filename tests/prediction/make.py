@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import Prediction, predict_files
 
 
-def predict_one(bundle: Bundle, path: str | Path, frame: int | None = None, risk: float | None = None) -> Prediction:
+def predict_one(model: Model, path: str | Path, frame: int | None = None, risk: float | None = None) -> Prediction:
     """What a bundle says of one image file."""
-    (found,) = predict_files(bundle, [ImageFile(Path(path), frame)], risk=risk)
+    (found,) = predict_files(model, [ImageFile(Path(path), frame)], risk=risk)
     return found

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 from parsecaps.cli import app
 from parsecaps.data.preparation import Preparation
+from parsecaps.metrics.calibration import VALIDATION_FILE, Calibration, fit_temperature
 from parsecaps.metrics.predictions import Predictions
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps
 from parsecaps.prediction.archive import lock_file, write_patients, write_rows
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.prediction.calibration import VALIDATION_FILE, Calibration, fit_temperature
 from parsecaps.prediction.files import find_files
 from parsecaps.prediction.predict import predict_files
 from tests.data.image_files import grey, write_dicom
@@ -25,9 +25,9 @@ from tests.prediction.make import predict_one
 
 
 @pytest.fixture
-def bundle() -> Bundle:
+def model() -> Model:
     model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=2, in_channels=3)
-    return Bundle(model, Preparation(size=32, channels=3), ("nevus", "melanoma"), ("veil", "streaks"))
+    return Model(model, Preparation(size=32, channels=3), ("nevus", "melanoma"), ("veil", "streaks"))
 
 
 @pytest.fixture
@@ -50,9 +50,9 @@ def images(path: Path) -> list[str]:
     return [json.loads(line)["image"] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_every_file_is_a_row_and_a_bad_one_an_error(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+def test_every_file_is_a_row_and_a_bad_one_an_error(model: Model, files: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    assert write_rows(out, bundle, find_files([files])) == (12, 1)
+    assert write_rows(out, model, find_files([files])) == (12, 1)
     rows = rows_in(out)
     assert [row["frame"] for row in rows if row["image"].endswith("stack.tiff")] == ["0", "1", "2"]
     (bad,) = (row for row in rows if row["error"])
@@ -60,41 +60,41 @@ def test_every_file_is_a_row_and_a_bad_one_an_error(bundle: Bundle, files: Path,
     assert bad["class"] == bad["probability:nevus"] == ""
     for row in rows:
         if not row["error"]:
-            image = bundle.read(row["image"], int(row["frame"]) if row["frame"] else None)
+            image = model.read(row["image"], int(row["frame"]) if row["frame"] else None)
             with torch.no_grad():
-                output = bundle.model.eval()(image.unsqueeze(0))
+                output = model.network.eval()(image.unsqueeze(0))
             shares = output.logits[0].softmax(0)
             assert float(row["probability:melanoma"]) == pytest.approx(float(shares[1]), abs=1e-5)
             assert float(row["concept:veil"]) == pytest.approx(float(output.presence[0, 0]), abs=1e-5)
-            assert row["class"] == bundle.classes[int(shares.argmax())]
+            assert row["class"] == model.classes[int(shares.argmax())]
 
 
-def test_a_run_goes_on_where_it_stopped(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+def test_a_run_goes_on_where_it_stopped(model: Model, files: Path, tmp_path: Path) -> None:
     for suffix in (".csv", ".jsonl"):
         whole, cut = tmp_path / f"whole{suffix}", tmp_path / f"cut{suffix}"
-        write_rows(whole, bundle, find_files([files]))
+        write_rows(whole, model, find_files([files]))
         content = whole.read_bytes()
         for end in (len(content) // 2, len(content) - 1, len(content)):
             cut.write_bytes(content[:end])
-            write_rows(cut, bundle, find_files([files]))
+            write_rows(cut, model, find_files([files]))
             assert images(cut) == images(whole)
             assert len(images(cut)) == 12
 
 
-def test_other_inputs_do_not_go_into_the_same_file(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+def test_other_inputs_do_not_go_into_the_same_file(model: Model, files: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
-    write_rows(out, bundle, find_files([files / "a"]))
+    write_rows(out, model, find_files([files / "a"]))
     before = out.read_bytes()
     with pytest.raises(ValueError, match="choose another file"):
-        write_rows(out, bundle, find_files([files / "b"]))
+        write_rows(out, model, find_files([files / "b"]))
     assert out.read_bytes() == before
 
 
-def test_a_row_is_the_same_whatever_comes_with_it(bundle: Bundle, files: Path) -> None:
+def test_a_row_is_the_same_whatever_comes_with_it(model: Model, files: Path) -> None:
     items = [item for item in find_files([files]) if not item.error]
-    among_others = dict(zip([item.name for item in items], predict_files(bundle, items), strict=True))
+    among_others = dict(zip([item.name for item in items], predict_files(model, items), strict=True))
     for item in items[:3]:
-        (alone,) = predict_files(bundle, [item])
+        (alone,) = predict_files(model, [item])
         assert alone.probabilities == pytest.approx(among_others[item.name].probabilities, abs=1e-6)
 
 
@@ -117,9 +117,9 @@ def test_a_smaller_risk_abstains_more() -> None:
     assert calibration.note is None
 
 
-def test_the_command(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+def test_the_command(model: Model, files: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    bundle.save(run / "bundle")
+    model.save(run / "bundle")
     out = tmp_path / "answers.jsonl"
 
     def predict(*arguments: str) -> tuple[int, str, str]:
@@ -150,14 +150,14 @@ def test_the_command(bundle: Bundle, files: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-def test_images_of_a_patient_are_read_together(bundle: Bundle, files: Path, tmp_path: Path, suffix: str) -> None:
+def test_images_of_a_patient_are_read_together(model: Model, files: Path, tmp_path: Path, suffix: str) -> None:
     """Whose an image is, a manifest says; frames of one file belong together, and other images stand alone."""
     manifest = tmp_path / "archive.csv"
     lines = ["image,label,patient", *(f"archive/a/{i}.png,nevus,{'ann' if i else 'bob'}" for i in range(4))]
     manifest.write_text("\n".join(lines) + "\n", encoding="utf-8")
     rows, out = tmp_path / f"rows{suffix}", tmp_path / "patients.csv"
     inputs = [manifest, files / "stack.tiff", files / "b" / "0.png", files / "a" / "broken.png"]
-    write_rows(rows, bundle, find_files(inputs))
+    write_rows(rows, model, find_files(inputs))
     assert write_patients(out, rows) == 5
     found = rows_in(out)
     assert [(row["patient"], Path(row["file"]).name, row["images"], row["errors"]) for row in found] == [
@@ -167,16 +167,16 @@ def test_images_of_a_patient_are_read_together(bundle: Bundle, files: Path, tmp_
         ("", "0.png", "1", "0"),
         ("", "broken.png", "0", "1"),
     ]
-    said = [predict_one(bundle, files / "a" / f"{i}.png").probabilities for i in (1, 2, 3)]
-    for name in bundle.classes:
+    said = [predict_one(model, files / "a" / f"{i}.png").probabilities for i in (1, 2, 3)]
+    for name in model.classes:
         mean = float(np.mean([each[name] for each in said]))
         assert float(found[1][f"probability:{name}"]) == pytest.approx(mean, abs=1e-5)
-    assert found[1]["class"] == max(bundle.classes, key=lambda name: float(found[1][f"probability:{name}"]))
+    assert found[1]["class"] == max(model.classes, key=lambda name: float(found[1][f"probability:{name}"]))
     assert found[4]["class"] == found[4]["probability:nevus"] == ""
 
 
-def test_predict_writes_patients(bundle: Bundle, files: Path, tmp_path: Path) -> None:
-    bundle.save(tmp_path / "model")
+def test_predict_writes_patients(model: Model, files: Path, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
     out, whose = tmp_path / "out.csv", tmp_path / "patients.csv"
     command = ["predict", str(tmp_path / "model"), str(files), "--out", str(out), "--patients"]
     for _ in range(2):  # the second time all rows are there
@@ -205,18 +205,18 @@ def odd_archive(folder: Path) -> int:
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_any_name_is_a_row_and_can_be_resumed(
-    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     count = odd_archive(tmp_path / "archive")
     monkeypatch.chdir(tmp_path / "archive")  # so that a cell begins with a name
     inputs = sorted(os.listdir())
     whole, cut, whose = (tmp_path / name for name in (f"whole{suffix}", f"cut{suffix}", "patients.csv"))
-    assert write_rows(whole, bundle, find_files(inputs)) == (count, 0)
+    assert write_rows(whole, model, find_files(inputs)) == (count, 0)
     content = whole.read_bytes()
     assert len(content.decode("utf-8").splitlines()) == count + (suffix == ".csv")
     for end in range(0, len(content) + 1, len(content) // 40):
         cut.write_bytes(content[:end])
-        write_rows(cut, bundle, find_files(inputs))
+        write_rows(cut, model, find_files(inputs))
         assert images(cut) == images(whole)
         assert len(cut.read_bytes().splitlines()) == len(content.splitlines())
     assert write_patients(whose, whole) == count
@@ -238,18 +238,18 @@ def test_any_name_is_a_row_and_can_be_resumed(
         assert images(whole) == inputs  # as they are on disk
 
 
-def test_a_table_from_before_names_were_written_safely_goes_on(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+def test_a_table_from_before_names_were_written_safely_goes_on(model: Model, files: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     for name in ("+x.png", "+y.png"):
         Image.fromarray(picture(1)).save(tmp_path / name)
-    write_rows(out, bundle, find_files([tmp_path / "+x.png"]))
+    write_rows(out, model, find_files([tmp_path / "+x.png"]))
     out.write_text(out.read_text(encoding="utf-8").replace("'+", "+"), encoding="utf-8")
-    assert write_rows(out, bundle, find_files([tmp_path / "+x.png", tmp_path / "+y.png"])) == (1, 0)
+    assert write_rows(out, model, find_files([tmp_path / "+x.png", tmp_path / "+y.png"])) == (1, 0)
 
 
 def test_odd_names_of_classes(files: Path, tmp_path: Path) -> None:
-    model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=1, in_channels=3)
-    odd = Bundle(model, Preparation(size=32, channels=3), ("=1+1", "m\udce9lanome"), ("a\nb",))
+    network = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=1, in_channels=3)
+    odd = Model(network, Preparation(size=32, channels=3), ("=1+1", "m\udce9lanome"), ("a\nb",))
     out, whose = tmp_path / "out.csv", tmp_path / "patients.csv"
     for _ in range(2):
         write_rows(out, odd, find_files([files]))
@@ -262,7 +262,7 @@ def test_odd_names_of_classes(files: Path, tmp_path: Path) -> None:
     assert all(float(row["concept:a\\x0ab"]) > 0 for row in rows if not row["error"])
 
 
-def test_a_file_that_is_no_table_of_answers_stays_as_it_is(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_no_table_of_answers_stays_as_it_is(model: Model, files: Path, tmp_path: Path) -> None:
     for name, content in {
         "own.csv": "name,age\nann,71\nbob,3",
         "line.csv": "no table",
@@ -273,28 +273,28 @@ def test_a_file_that_is_no_table_of_answers_stays_as_it_is(bundle: Bundle, files
         path = tmp_path / name
         path.write_text(content, encoding="utf-8")
         with pytest.raises(ValueError, match=f"{name} .*choose another file"):
-            write_rows(path, bundle, find_files([files]))
+            write_rows(path, model, find_files([files]))
         assert path.read_text(encoding="utf-8") == content
-    moved = Bundle(bundle.model, bundle.preparation, bundle.classes[::-1], bundle.concepts)
-    write_rows(tmp_path / "out.csv", bundle, find_files([files]))
+    moved = Model(model.network, model.preparation, model.classes[::-1], model.concepts)
+    write_rows(tmp_path / "out.csv", model, find_files([files]))
     with pytest.raises(ValueError, match="not a table of this model's answers"):
         write_rows(tmp_path / "out.csv", moved, find_files([files]))
 
 
-def test_one_process_writes_a_table(bundle: Bundle, files: Path, tmp_path: Path) -> None:
+def test_one_process_writes_a_table(model: Model, files: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     (tmp_path / "other.csv").symlink_to(out)
     with FileLock(lock_file(out)):
         for path in (out, tmp_path / "other.csv"):
             with pytest.raises(ValueError, match=r"\.csv is being written by another process; wait for it, or choose"):
-                write_rows(path, bundle, find_files([files]))
+                write_rows(path, model, find_files([files]))
         assert not out.exists()
-    assert write_rows(out, bundle, find_files([files])) == (12, 1)
+    assert write_rows(out, model, find_files([files])) == (12, 1)
     assert not lock_file(out).exists()
 
 
-def test_the_command_says_what_it_left_out(bundle: Bundle, files: Path, tmp_path: Path) -> None:
-    bundle.save(tmp_path / "model")
+def test_the_command_says_what_it_left_out(model: Model, files: Path, tmp_path: Path) -> None:
+    model.save(tmp_path / "model")
     for name in (".DS_Store", "[red]notes.txt", "[b]"):
         (files / name).write_bytes(b"x")
     out, numbers = files / "answers.csv", tmp_path / "numbers.json"

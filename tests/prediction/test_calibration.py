@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 from sklearn.metrics import log_loss
 
-from parsecaps.prediction.calibration import TEMPERATURES, fit_temperature
+from parsecaps.metrics.calibration import TEMPERATURES, fit_temperature
 
 
 def calibrated(count: int, num_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 import parsecaps
-from parsecaps.prediction.calibration import fit_temperature
-from parsecaps.prediction.conformal import ConformalQuantiles, prediction_sets
+from parsecaps.metrics.calibration import fit_temperature
+from parsecaps.metrics.conformal import ConformalQuantiles, prediction_sets
 from studies.coverage import set_coverage
 
 

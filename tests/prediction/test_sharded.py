@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from parsecaps.data.preparation import Preparation
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps
 from parsecaps.prediction.archive import lock_file, write_rows
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import LeftOut, Shard, find_files
 from parsecaps.prediction.sharded import part_file, write_part
 from tests.data.make import folder_of_pictures, picture
@@ -22,9 +22,9 @@ TWO = (Shard(0, 2), Shard(1, 2))
 
 
 @pytest.fixture
-def bundle() -> Bundle:
+def model() -> Model:
     model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=2, in_channels=3)
-    return Bundle(model, Preparation(size=32, channels=3), ("nevus", "melanoma"), ("veil", "streaks"))
+    return Model(model, Preparation(size=32, channels=3), ("nevus", "melanoma"), ("veil", "streaks"))
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def archive(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-def test_the_merged_table_is_that_of_one_process(bundle: Bundle, archive: Path, tmp_path: Path, suffix: str) -> None:
+def test_the_merged_table_is_that_of_one_process(model: Model, archive: Path, tmp_path: Path, suffix: str) -> None:
     one, many = tmp_path / f"one{suffix}", tmp_path / f"many{suffix}"
     left_out = LeftOut()
-    done, failed = write_rows(one, bundle, find_files([archive], left_out), batch_size=1)
+    done, failed = write_rows(one, model, find_files([archive], left_out), batch_size=1)
     shards = [Shard(rank, 3) for rank in (2, 0, 1)]
-    merged = [write_part(many, bundle, [archive], shard, batch_size=1) for shard in shards]
+    merged = [write_part(many, model, [archive], shard, batch_size=1) for shard in shards]
     assert merged[:2] == [None, None]
     assert merged[2] is not None
     assert (merged[2].rows, merged[2].errors) == (done, failed) == (14, 1)
@@ -57,58 +57,58 @@ def test_the_merged_table_is_that_of_one_process(bundle: Bundle, archive: Path, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", many.name, one.name]
 
 
-def test_a_part_goes_on_where_it_was_cut(bundle: Bundle, archive: Path, tmp_path: Path) -> None:
+def test_a_part_goes_on_where_it_was_cut(model: Model, archive: Path, tmp_path: Path) -> None:
     one, many = tmp_path / "one.csv", tmp_path / "many.csv"
-    write_rows(one, bundle, find_files([archive]), batch_size=1)
-    assert write_part(many, bundle, [archive], TWO[0], batch_size=1) is None
+    write_rows(one, model, find_files([archive]), batch_size=1)
+    assert write_part(many, model, [archive], TWO[0], batch_size=1) is None
     content = part_file(many, TWO[0]).read_bytes()
     for end in (0, len(content) // 3, len(content) - 2, len(content)):
         part_file(many, TWO[0]).write_bytes(content[:end])
-        assert write_part(many, bundle, [archive], TWO[0], batch_size=1) is None
+        assert write_part(many, model, [archive], TWO[0], batch_size=1) is None
         assert part_file(many, TWO[0]).read_bytes() == content
-    assert write_part(many, bundle, [archive], TWO[1], batch_size=1) is not None
+    assert write_part(many, model, [archive], TWO[1], batch_size=1) is not None
     assert many.read_bytes() == one.read_bytes()
 
 
 def test_a_finished_part_is_not_done_again(
-    bundle: Bundle, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Model, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out.csv"
-    write_part(out, bundle, [archive], TWO[0])
+    write_part(out, model, [archive], TWO[0])
 
     def fail(*args: object, **kwargs: object) -> None:
         raise AssertionError
 
     monkeypatch.setattr("parsecaps.prediction.sharded.predict_files", fail)
-    assert write_part(out, bundle, [archive], TWO[0]) is None
+    assert write_part(out, model, [archive], TWO[0]) is None
 
 
-def test_what_lies_in_the_way_is_refused_and_kept(bundle: Bundle, archive: Path, tmp_path: Path) -> None:
+def test_what_lies_in_the_way_is_refused_and_kept(model: Model, archive: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.csv"
     out.write_text("mine\n")
     with pytest.raises(ValueError, match=r"there already.*choose another file"):
-        write_part(out, bundle, [archive], TWO[0])
+        write_part(out, model, [archive], TWO[0])
     assert out.read_text() == "mine\n"
     out.unlink()
-    write_part(out, bundle, [archive], TWO[0])
+    write_part(out, model, [archive], TWO[0])
     with pytest.raises(ValueError, match=r"parts of 2 processes.*go on with 2"):
-        write_part(out, bundle, [archive], Shard(0, 3))
+        write_part(out, model, [archive], Shard(0, 3))
     part = part_file(out, TWO[0])
     lines = part.read_text().splitlines(keepends=True)
     part.write_text("".join(lines[1:-1]))
     with pytest.raises(ValueError, match=r"but the input has .*remove the parts"):
-        write_part(out, bundle, [archive], TWO[0])
+        write_part(out, model, [archive], TWO[0])
     part.write_text("[1]\n")
     with pytest.raises(ValueError, match=r"no answer; remove the part"):
-        write_part(out, bundle, [archive], TWO[0])
+        write_part(out, model, [archive], TWO[0])
     with pytest.raises(ValueError, match=r"neither .csv nor"):
-        write_part(tmp_path / "out.txt", bundle, [archive], TWO[0])
+        write_part(tmp_path / "out.txt", model, [archive], TWO[0])
 
 
-def test_an_empty_folder_is_one_error_whoever_finds_it(bundle: Bundle, tmp_path: Path) -> None:
+def test_an_empty_folder_is_one_error_whoever_finds_it(model: Model, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.txt").write_text("x")
-    results = [write_part(tmp_path / "out.csv", bundle, [tmp_path / "empty"], shard) for shard in TWO]
+    results = [write_part(tmp_path / "out.csv", model, [tmp_path / "empty"], shard) for shard in TWO]
     assert results[1] is not None
     assert (results[1].rows, results[1].errors) == (1, 1)
     assert "has no image in it" in (tmp_path / "out.csv").read_text()
@@ -123,11 +123,11 @@ def start(model: Path, archive: Path, out: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
-def test_one_of_two_processes_is_killed_and_the_same_command_goes_on(bundle: Bundle, tmp_path: Path) -> None:
+def test_one_of_two_processes_is_killed_and_the_same_command_goes_on(model: Model, tmp_path: Path) -> None:
     folder_of_pictures(tmp_path / "archive", per_class=200)
-    bundle.save(tmp_path / "model")
+    model.save(tmp_path / "model")
     one, two = tmp_path / "one.csv", tmp_path / "two.csv"
-    write_rows(one, bundle, find_files([tmp_path / "archive"]), batch_size=1)
+    write_rows(one, model, find_files([tmp_path / "archive"]), batch_size=1)
     parts = [part_file(two, shard) for shard in TWO]
     running = start(tmp_path / "model", tmp_path / "archive", two)
     lock, deadline = lock_file(parts[1]), time.monotonic() + 90

@@ -18,8 +18,8 @@ def smooth_image(seed: int, size: int = 32) -> torch.Tensor:
 
 def make_cases(folder: Path) -> list[Explanation]:
     """Three cases: one right, one wrong, one of unknown truth that abstains."""
-    explainer = make_folder(folder, "bottleneck")
-    cases = [explainer.explain(smooth_image(i), name=name, num_trees=2) for i, name in enumerate(NAMES)]
+    model = make_folder(folder, "bottleneck")
+    cases = [model.explain(smooth_image(i), name=name, trees=2) for i, name in enumerate(NAMES)]
     other = next(name for name in cases[1].probabilities if name != cases[1].diagnosis)
     both = list(cases[2].probabilities)
     return [

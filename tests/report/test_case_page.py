@@ -12,12 +12,11 @@ import pytest
 import torch
 
 from parsecaps.data.preparation import Preparation
-from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
 from parsecaps.explain.strict_tree import Strictness
 from parsecaps.explain.traversal import TraversalStrip
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.case_page import case_page
 from parsecaps.report.explanation_document import ExplanationDocument
 from tests.audit.make_audit import make_cost
@@ -90,10 +89,10 @@ def test_what_a_case_is_called_is_text_and_every_picture_has_words(tab: Any) -> 
 def test_a_hundred_cases_of_224_pixels_stay_below_20_megabytes(told: list[Explanation]) -> None:
     """Each case adds the same, so two pages tell what a hundred take; noise is the hardest picture to compress."""
     torch.manual_seed(0)
-    model = ParseCaps.from_preset("medical", num_classes=3, num_concepts=7, in_channels=3).eval()
+    network = ParseCaps.from_preset("medical", num_classes=3, num_concepts=7, in_channels=3).eval()
     names = tuple(f"concept {j}" for j in range(7))
-    bundle = Bundle(model, Preparation(size=224, channels=3), ("a", "b", "c"), names)
-    one = Explainer(bundle).explain(torch.rand(3, 224, 224))
+    model = Model(network, Preparation(size=224, channels=3), ("a", "b", "c"), names)
+    one = model.explain(torch.rand(3, 224, 224))
     shared = told[0]
     one = replace(one, similar=shared.similar, pictures={row: bytes(4000) for row in shared.pictures})
     small, large = (len(case_page([one] * count).encode()) for count in (1, 3))

@@ -12,7 +12,6 @@ import torch
 from pydantic import ValidationError
 
 from parsecaps.data.sources import open_data
-from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
 from parsecaps.explain.strict_tree import Strictness
 from parsecaps.explain.traversal import TraversalStrip
@@ -22,7 +21,7 @@ from parsecaps.report.explanation_document import (
     explanation_schema,
 )
 from tests.audit.make_audit import make_cost
-from tests.explain.make_explained import DATA, make_bundle
+from tests.explain.make_explained import DATA, make_model
 from tests.explain.rival_models import make
 from tests.report.make_schema import SCHEMA
 
@@ -42,9 +41,9 @@ def test_the_schema_in_the_docs_is_that_of_the_models() -> None:
 @pytest.mark.parametrize("pictures", [False, True])
 def test_documents_are_as_the_schema_says(full: list[Explanation], pictures: bool) -> None:
     checker = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
-    without_concepts = Explainer(make_bundle(open_data(DATA), "cnn")).explain(torch.rand(3, 32, 32))
-    parallel = Explainer(make_bundle(open_data(DATA), "parallel")).explain(torch.rand(3, 32, 32))
-    by_image = [Explainer(make("vectors")).explain(torch.rand(3, 32, 32)) for _ in range(2)]
+    without_concepts = make_model(open_data(DATA), "cnn").explain(torch.rand(3, 32, 32))
+    parallel = make_model(open_data(DATA), "parallel").explain(torch.rand(3, 32, 32))
+    by_image = [make("vectors").explain(torch.rand(3, 32, 32)) for _ in range(2)]
     for cases in (full, [without_concepts], by_image, [parallel]):
         document = explanation_document(cases, title="Some", errors=["d.png is no image"], pictures=pictures)
         plain = json.loads(json.dumps(document.to_dict()))

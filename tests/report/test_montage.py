@@ -6,17 +6,16 @@ import numpy as np
 import torch
 
 from parsecaps.data.sources import open_data
-from parsecaps.explain.explainer import Explainer
 from parsecaps.report.montage import draw_montage
 from parsecaps.report.pictures import overlay_picture
-from tests.explain.make_explained import DATA, make_bundle
+from tests.explain.make_explained import DATA, make_model
 
 PANEL, GAP = 320, 12
 
 
 def test_a_montage_has_a_panel_for_the_image_the_diagnosis_and_each_concept_seen() -> None:
-    explainer = Explainer(make_bundle(open_data(DATA), "bottleneck"))
-    said = explainer.explain(torch.rand(3, 32, 32), num_trees=0)
+    model = make_model(open_data(DATA), "bottleneck")
+    said = model.explain(torch.rand(3, 32, 32), trees=0)
     for count, columns, rows in ((0, 3, 1), (2, 4, 1), (3, 4, 2), (7, 4, 3)):
         concepts = tuple(replace(each, seen=i < count) for i, each in enumerate(said.concepts))
         picture = draw_montage(replace(said, concepts=concepts), "footer")
@@ -29,8 +28,8 @@ def test_a_montage_has_a_panel_for_the_image_the_diagnosis_and_each_concept_seen
 
 
 def test_names_that_do_not_fit_are_shortened_and_odd_ones_drawn() -> None:
-    explainer = Explainer(make_bundle(open_data(DATA), "parallel"))
-    said = explainer.explain(torch.rand(3, 32, 32), num_trees=0)
+    model = make_model(open_data(DATA), "parallel")
+    said = model.explain(torch.rand(3, 32, 32), trees=0)
     names = ("x" * 300, "黑色素 \x07", "tab\tand\nline", "עברית", "", "[/b]", "naïve Ψ")
     concepts = tuple(replace(each, name=n, seen=True) for n, each in zip(names, said.concepts, strict=True))
     picture = draw_montage(replace(said, concepts=concepts, diagnosis="y" * 500, probabilities={"y" * 500: 1.0}), "")

@@ -10,9 +10,9 @@ from parsecaps.discovery.discover import discover_concepts
 from parsecaps.discovery.naming import name_concepts
 from parsecaps.discovery.stability import Stability
 from parsecaps.explain.case_memory import CaseMemory, jpeg
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps
 from parsecaps.models.pretrained import weights_digest
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.naming_page import naming_page
 from tests.browser import needs_browser, page
 from tests.explain.make import make_memory, make_reasoning
@@ -22,18 +22,18 @@ STABILITY = Stability({}, 0.44, 0.1, [0.81, 0.5, 0.0], [0.12, 0.1, 0.0], [0.64, 
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Bundle:
-    own = Bundle(ParseCaps.from_preset("tiny", num_classes=3), Preparation(size=32), ("a", "b", "c"), CONCEPTS)
+def model(tmp_path: Path) -> Model:
+    own = Model(ParseCaps.from_preset("tiny", num_classes=3), Preparation(size=32), ("a", "b", "c"), CONCEPTS)
     own.save(tmp_path / "bundle")
     return own
 
 
 @pytest.fixture
-def memory(bundle: Bundle) -> CaseMemory:
+def memory(model: Model) -> CaseMemory:
     presence = np.random.default_rng(0).random((30, 3))
     presence[:, 2] = 0.5
     label = np.where(np.arange(30) < 4, -1, np.arange(30) % 3)
-    return replace(make_memory(presence, label=label, names=CONCEPTS), model=weights_digest(bundle.model))
+    return replace(make_memory(presence, label=label, names=CONCEPTS), model=weights_digest(model.network))
 
 
 def pictures(rows: object) -> list[bytes]:
@@ -70,7 +70,7 @@ def test_the_sheet_has_all_there_is_to_see_and_needs_nothing_else(memory: CaseMe
 
 
 @needs_browser
-def test_from_the_page_to_the_bundle(bundle: Bundle, memory: CaseMemory, tmp_path: Path) -> None:
+def test_from_the_page_to_the_bundle(model: Model, memory: CaseMemory, tmp_path: Path) -> None:
     (tmp_path / "sheet.html").write_text(html(memory), encoding="utf-8")
     with page() as (opened, errors):
         opened.context.set_offline(True)
@@ -106,7 +106,7 @@ def test_from_the_page_to_the_bundle(bundle: Bundle, memory: CaseMemory, tmp_pat
     assert errors == []
     changed = name_concepts(tmp_path, tmp_path / "concept-names.csv")
     assert [(each.name, each.note) for each in changed] == [('a "bright", Rand; Ödem', "8 of 9")]
-    assert Bundle.load(tmp_path / "bundle").concepts == ('a "bright", Rand; Ödem', "<b>ring</b>", "unnamed 3")
+    assert Model.load(tmp_path / "bundle").concepts == ('a "bright", Rand; Ödem', "<b>ring</b>", "unnamed 3")
     assert "nothing, really" in (tmp_path / "concept-names.csv").read_text(encoding="utf-8")
     assert not (tmp_path / "bundle" / "concept-names.csv").exists()  # a note may be about a patient
 

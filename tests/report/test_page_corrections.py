@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.explanation import Explanation
 from parsecaps.report.case_page import script_text
 from parsecaps.report.explanation_document import explanation_document
@@ -73,8 +72,8 @@ def test_a_bar_corrects_a_concept_and_the_diagnosis_follows(tab: Any, told: list
 @pytest.mark.parametrize("name", ["logit", "activation", "vectors"])
 def test_other_bottlenecks_follow_a_corrected_concept_too(tab: Any, name: str) -> None:
     """Those whose weights are of the image alone: each case has its own."""
-    explainer = Explainer(make(name))
-    cases = [explainer.explain(smooth_image(i), name=f"{i}.png") for i in range(2)]
+    model = make(name)
+    cases = [model.explain(smooth_image(i), name=f"{i}.png") for i in range(2)]
     document = explanation_document(cases, pictures=True)
     assert (document.model.reasoning is None) == (name == "vectors")
     assert all((case.reasoning is None) == (name != "vectors") for case in document.cases)

@@ -297,8 +297,8 @@ def test_axe_finds_no_serious_fault(opened: Any, reviewing: Running, scheme: str
 @needs_axe
 def test_axe_finds_no_serious_fault_on_a_page_of_explanations(browser: Opened, server: Running, tmp_path: Path) -> None:
     tab = browser[0]
-    explainer = server.service.explainer
-    cases = [explainer.explain_file(path, traversals=1) for path in (NEVUS, MELANOMA)]
+    model = server.service.explaining
+    cases = [model.explain(path, traversals=1) for path in (NEVUS, MELANOMA)]
     (tmp_path / "page.html").write_text(case_page(cases), encoding="utf-8")
     tab.goto((tmp_path / "page.html").as_uri())
     assert serious_faults(tab) == []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from parsecaps.explain.case_memory import remember_run
-from parsecaps.explain.explainer import Explainer
+from parsecaps.model import Model
 from parsecaps.report.explanation_document import ExplanationDocument, explanation_document
 from tests.data.image_files import grey, write_dicom
 from tests.serve.running import MELANOMA, MODEL, NEVUS, OTHER, Running, running
@@ -32,9 +32,9 @@ def test_the_document_is_that_of_the_command(server: Running, question: dict[str
     answer = server.post(*IMAGES, ("no.png", b"x"), to="/api/explain", params=question)
     assert answer.status_code == 200, answer.text
     found = ExplanationDocument.model_validate(answer.json())
-    explainer = Explainer.load(MODEL, risk=0.2)
-    how = {"num_trees": question.get("trees", 3), "method": question.get("method", "routes")}
-    cases = [explainer.explain_file(path, **how) for path in (NEVUS, MELANOMA)]
+    model = Model.load(MODEL)
+    how = {"risk": 0.2, "trees": question.get("trees", 3), "method": question.get("method", "routes")}
+    cases = [model.explain(path, **how) for path in (NEVUS, MELANOMA)]
     wanted = explanation_document(cases, title="2 cases", pictures=question.get("pictures", False)).to_dict()
     for case, (name, _) in zip(wanted["cases"], IMAGES, strict=True):
         case["name"] = name

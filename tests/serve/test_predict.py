@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.prediction.files import find_files
 from parsecaps.prediction.predict import Prediction, predict_files
 from parsecaps.serve.documents import Answer, ModelDocument
@@ -20,7 +20,7 @@ from tests.serve.running import MELANOMA, MODEL, NEVUS, Running, running
 
 
 def predicted(*paths: Path, risk: float | None = 0.2) -> list[Prediction]:
-    return list(predict_files(Bundle.load(MODEL), find_files(paths), risk=risk))
+    return list(predict_files(Model.load(MODEL), find_files(paths), risk=risk))
 
 
 def assert_same(result: dict[str, Any], wanted: Prediction) -> None:
@@ -103,11 +103,11 @@ def test_frames_beyond_the_limit_are_refused_with_their_file(tmp_path: Path) -> 
 
 def test_what_is_served(server: Running) -> None:
     found = ModelDocument.model_validate(server.client.get("/api/model").json())
-    bundle = Bundle.load(MODEL)
-    assert (found.kind, tuple(found.classes), tuple(found.concepts)) == ("ParseCaps", bundle.classes, bundle.concepts)
-    assert found.preparation.model_dump() == bundle.preparation.to_dict()
-    assert found.calibration.temperature == bundle.calibration.temperature
-    assert found.calibration.threshold == bundle.calibration.threshold(0.2).probability
+    model = Model.load(MODEL)
+    assert (found.kind, tuple(found.classes), tuple(found.concepts)) == ("ParseCaps", model.classes, model.concepts)
+    assert found.preparation.model_dump() == model.preparation.to_dict()
+    assert found.calibration.temperature == model.calibration.temperature
+    assert found.calibration.threshold == model.calibration.threshold(0.2).probability
     assert found.limits["files"] == 64
     digest = found.weights
     assert server.post(("a.png", NEVUS.read_bytes())).json()["weights"] == digest

@@ -190,7 +190,7 @@ def test_review_becomes_training_data(tmp_path: Path) -> None:
     assert run.data.concepts == (VEIL,)
     learned = {case.image.stem: (run.data.classes[case.label], case.concepts == (1.0,)) for case in run.data.cases}
     assert learned == truth
-    assert run.bundle.concepts == (VEIL,)
+    assert run.model.concepts == (VEIL,)
 
 
 def test_the_command_says_who_differs_and_refuses_a_folder_in_use(reviewing: Running, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from parsecaps.export.checking import PROBABILITY
 from parsecaps.export.format import ExportSource
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.prediction.predict import answer, answers_of_output
 from parsecaps.serve import runtime
 from parsecaps.serve.runtime import choose_runtime
@@ -27,77 +27,77 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(params=[MODEL, OTHER], ids=["bottleneck", "parallel"])
-def bundle(request: pytest.FixtureRequest) -> Bundle:
-    return Bundle.load(request.param)
+def model(request: pytest.FixtureRequest) -> Model:
+    return Model.load(request.param)
 
 
-def probabilities(bundle: Bundle, network: Callable[..., Any], images: torch.Tensor) -> list[float]:
-    said = answers_of_output(bundle, network(images), None)
+def probabilities(model: Model, network: Callable[..., Any], images: torch.Tensor) -> list[float]:
+    said = answers_of_output(model, network(images), None)
     return [value for each in said for name in ("probabilities", "concepts") for value in each[name].values()]
 
 
-def test_onnx_runtime_answers_as_pytorch_does(bundle: Bundle) -> None:
-    found = choose_runtime(bundle, "auto")
+def test_onnx_runtime_answers_as_pytorch_does(model: Model) -> None:
+    found = choose_runtime(model, "auto")
     assert (found.name, found.version, found.note) == ("onnx", version("onnxruntime"), None)
     assert str(found) == f"ONNX Runtime {version('onnxruntime')}"
-    images = torch.cat([ExportSource(bundle, None, (), "").drawn(), bundle.read(NEVUS)[None]])
+    images = torch.cat([ExportSource(model, None, (), "").drawn(), model.read(NEVUS)[None]])
     assert len(images) == 7
-    wanted = probabilities(bundle, lambda image: answer(bundle, image), images)
-    assert probabilities(bundle, found.network, images) == pytest.approx(wanted, abs=PROBABILITY)
-    alone = probabilities(bundle, found.network, images[6:])
+    wanted = probabilities(model, lambda image: answer(model, image), images)
+    assert probabilities(model, found.network, images) == pytest.approx(wanted, abs=PROBABILITY)
+    alone = probabilities(model, found.network, images[6:])
     assert alone == pytest.approx(wanted[-len(alone) :], abs=PROBABILITY)
 
 
 def test_an_export_is_kept_for_the_next_start_and_a_damaged_one_made_anew(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle, made = Bundle.load(OTHER), []
+    model, made = Model.load(OTHER), []
     write = runtime.write_onnx
     monkeypatch.setattr(runtime, "write_onnx", lambda *given: (made.append(1), write(*given))[1])
     for _ in range(2):
-        assert choose_runtime(bundle, "onnx").name == "onnx"
+        assert choose_runtime(model, "onnx").name == "onnx"
     (kept,) = cache.iterdir()
     assert len(made) == 1
     assert kept.stat().st_mode & 0o777 == 0o600
     whole = kept.read_bytes()
     kept.write_bytes(whole[: len(whole) // 2])
-    assert choose_runtime(bundle, "onnx").name == "onnx"
+    assert choose_runtime(model, "onnx").name == "onnx"
     assert len(made) == 2
     assert len(kept.read_bytes()) == len(whole)
 
 
 def test_a_kept_export_that_answers_otherwise_is_made_anew(cache: Path) -> None:
-    bundle = Bundle.load(OTHER)
-    choose_runtime(bundle, "onnx")
+    model = Model.load(OTHER)
+    choose_runtime(model, "onnx")
     (kept,) = cache.iterdir()
     whole = kept.read_bytes()
-    runtime.write_onnx(changed(bundle), kept)
+    runtime.write_onnx(changed(model), kept)
     assert kept.read_bytes() != whole
-    choose_runtime(bundle, "onnx")
+    choose_runtime(model, "onnx")
     assert kept.read_bytes() == whole
 
 
 def test_where_nothing_can_be_kept_it_answers_all_the_same(cache: Path) -> None:
     cache.write_text("a file is in the way", encoding="utf-8")
-    assert choose_runtime(Bundle.load(OTHER), "onnx").name == "onnx"
+    assert choose_runtime(Model.load(OTHER), "onnx").name == "onnx"
     assert cache.is_file()
 
 
-def changed(bundle: Bundle) -> Bundle:
+def changed(model: Model) -> Model:
     """The same model with other weights."""
-    model = copy.deepcopy(bundle.model)
+    network = copy.deepcopy(model.network)
     with torch.no_grad():
-        for weights in model.parameters():
+        for weights in network.parameters():
             weights.add_(0.05 * torch.randn_like(weights))
-    return replace(bundle, model=model)
+    return replace(model, network=network)
 
 
 def wrong_export(monkeypatch: pytest.MonkeyPatch) -> str:
     write = runtime.write_onnx
 
-    def write_other(bundle: Bundle, path: Path) -> Any:
-        write(changed(bundle), path)
-        return runtime.answer_graph(bundle)
+    def write_other(model: Model, path: Path) -> Any:
+        write(changed(model), path)
+        return runtime.answer_graph(model)
 
     monkeypatch.setattr(runtime, "write_onnx", write_other)
     return "the exported file is wrong"
@@ -123,17 +123,17 @@ def no_operator(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_pytorch_answers_where_onnx_runtime_cannot(
     cache: Path, monkeypatch: pytest.MonkeyPatch, hinder: Callable[[pytest.MonkeyPatch], str]
 ) -> None:
-    reason, bundle = hinder(monkeypatch), Bundle.load(OTHER)
-    found = choose_runtime(bundle, "auto")
+    reason, model = hinder(monkeypatch), Model.load(OTHER)
+    found = choose_runtime(model, "auto")
     assert found.name == "torch"
     assert found.note is not None
     assert found.note.startswith(reason)
     assert str(found).startswith(f"PyTorch {torch.__version__}, not ONNX Runtime: {reason}")
-    image = bundle.read(NEVUS)[None]
-    assert torch.equal(found.network(image).logits, answer(bundle, image).logits)
+    image = model.read(NEVUS)[None]
+    assert torch.equal(found.network(image).logits, answer(model, image).logits)
     assert not cache.exists()
     with pytest.raises(ValueError, match=r"^runtime is 'onnx', but .*; choose auto or torch$"):
-        choose_runtime(bundle, "onnx")
+        choose_runtime(model, "onnx")
 
 
 def test_a_server_says_what_answers(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ def test_parts_are_written_trained_and_not_trained_again(tmp_path: Path) -> None
     run, twin = train_with_twin(config, tmp_path)
     assert twin is not None
     assert (len(run.rows("train")), len(run.rows("test")), run.config.training.seed) == (96, 36, 2)
-    assert run.bundle.model.standardise.mean.item() > 0  # the scaling of pixels is part of the saved model
+    assert run.model.network.standardise.mean.item() > 0  # the scaling of pixels is part of the saved model
     written = run.scores_file.stat().st_mtime_ns
     again, none = train_with_twin(config, tmp_path, twin=False)
     assert (again.folder, none, run.scores_file.stat().st_mtime_ns) == (run.folder, None, written)

@@ -78,7 +78,7 @@ def die_before_last_of_epoch(epoch: int) -> Callable[[], None]:
 
 def die_at_the_end() -> None:
     """Die when training is over and the model is about to be written."""
-    training_fit._save_bundle = lambda run, bundle: die()
+    training_fit._save_bundle = lambda run, model: die()
 
 
 def start(folder: Path, arrange: Callable[[], None] = lambda: None) -> int:

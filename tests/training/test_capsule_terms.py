@@ -7,8 +7,8 @@ import torch
 
 from parsecaps.config import Config, load_config
 from parsecaps.functional import margin_loss
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps, PretrainedModel
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.rivals import CapsNet
 from parsecaps.run import Run
 from parsecaps.training import fit
@@ -77,7 +77,7 @@ def test_it_trains_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     schedule = ["training.schedule=steps", "training.decay=0.5", "training.decay_epochs=1", "training.warm_up_epochs=0"]
     train_run(capsnet(*schedule), run_folder=tmp_path / "run")
     run = Run(tmp_path / "run")
-    assert type(Bundle.load(run.bundle_folder).model) is CapsNet
+    assert type(Model.load(run.bundle_folder).network) is CapsNet
     rows = run.history_file.read_text().splitlines()
     rate = rows[0].split(",").index("learning_rate")
     assert [float(row.split(",")[rate]) for row in rows[1:]] == [0.0015, 0.00075]

@@ -7,7 +7,7 @@ import pytest
 
 from parsecaps.config import load_config
 from parsecaps.data.cases import UNKNOWN, DataSet
-from parsecaps.data.joint import absolute
+from parsecaps.data.sources import absolute
 from parsecaps.training.choose import choose, has_colour, look_at
 from tests.data.make import table
 

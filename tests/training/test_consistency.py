@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from parsecaps.config import load_config
-from parsecaps.data.augment import Augmentation
+from parsecaps.data.batches import Augmentation
 from parsecaps.functional import consistency_loss
 from parsecaps.run import Run
 from parsecaps.training.fit import train_run
@@ -65,7 +65,7 @@ def spread(run: Run) -> float:
     generator = torch.Generator().manual_seed(1)
     image = torch.rand(64, 3, 8, 8, generator=generator).repeat_interleave(4, 2).repeat_interleave(4, 3)
     views = [Augmentation()(image, generator) for _ in range(2)]
-    model = run.bundle.model
+    model = run.model.network
     with torch.no_grad():
         return float(consistency_loss(model(torch.cat(views)).logits, 2))
 

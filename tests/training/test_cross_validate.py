@@ -15,7 +15,7 @@ from parsecaps.config import DataSection
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import fold_divisions
-from parsecaps.evaluate import evaluate_run
+from parsecaps.evaluation import evaluate_run
 from parsecaps.run import Run
 from parsecaps.system.signals import TerminatedError
 from parsecaps.training import loop
@@ -194,7 +194,7 @@ def test_what_needs_one_model_names_the_folds(whole: Run) -> None:
         parsecaps.load(whole)
     with pytest.raises(ValueError, match=r"several models; for other cases give .*fold-1"):
         parsecaps.evaluate(whole, part="val")
-    assert parsecaps.load(whole.folder / "fold-2").bundle.classes == ("nevus", "melanoma")
+    assert parsecaps.load(whole.folder / "fold-2").classes == ("nevus", "melanoma")
     with pytest.raises(ValueError, match="use --folds or cross_validate"):
         parsecaps.fit(whole.config)
     with pytest.raises(ValueError, match=r"data\.fold is 4, but there are 3 folds"):

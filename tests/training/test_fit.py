@@ -11,9 +11,8 @@ import torch
 from parsecaps.config import load_config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.sources import open_data
-from parsecaps.data.split_file import split_hash
-from parsecaps.data.splits import rows_of
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.data.splits import rows_of, split_hash
+from parsecaps.model import Model
 from parsecaps.run import Run
 from parsecaps.training import objective as objective_module
 from parsecaps.training.callbacks import Callbacks
@@ -54,22 +53,22 @@ def test_the_folder_holds_everything(run: Run) -> None:
 
 def test_the_bundle_is_all_that_prediction_needs(run: Run) -> None:
     """Its validation accuracy, computed with nothing but the bundle, is the one that training wrote down."""
-    bundle = Bundle.load(run.bundle_folder)
+    model = Model.load(run.bundle_folder)
     data = open_data(run.config.data.path)
-    assert (bundle.classes, bundle.concepts) == (data.classes, data.concepts)
-    prepared = prepare_all(data, bundle.preparation)
+    assert (model.classes, model.concepts) == (data.classes, data.concepts)
+    prepared = prepare_all(data, model.preparation)
     rows = rows_of(run.division, "val")
     image = torch.from_numpy(prepared.images[rows]).float() / 255
     label = torch.tensor([data.cases[i].label for i in rows])
     with torch.no_grad():
-        named = bundle.model(image).logits.argmax(1)
+        named = model.network(image).logits.argmax(1)
     recall = [float((named[label == c] == c).float().mean()) for c in range(len(data.classes))]
     best = run.history[run.best_epoch - 1]
     assert best["val_accuracy"] == pytest.approx(float((named == label).float().mean()))
     assert best["val_balanced_accuracy"] == pytest.approx(sum(recall) / len(recall))
     train = torch.from_numpy(prepared.images[rows_of(run.division, "train")]).float() / 255
-    assert torch.allclose(bundle.model.standardise.mean.flatten(), train.mean((0, 2, 3)), atol=1e-6)
-    assert torch.allclose(bundle.model.standardise.std.flatten(), train.std((0, 2, 3)), atol=1e-4)
+    assert torch.allclose(model.network.standardise.mean.flatten(), train.mean((0, 2, 3)), atol=1e-6)
+    assert torch.allclose(model.network.standardise.std.flatten(), train.std((0, 2, 3)), atol=1e-4)
 
 
 def test_tensorboard_has_the_curves(run: Run) -> None:
@@ -96,7 +95,7 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not(run: Run, tmp_pat
     again = train_run(load_config(run.config_file), run_folder=tmp_path / "again")
     assert torch.equal(torch.get_rng_state(), state)  # the user's own random numbers are left alone
     other = train_run(load_config(run.config_file, ["training.seed=1"]), run_folder=tmp_path / "other")
-    weights = [each.bundle.model.state_dict() for each in (run, again, other)]
+    weights = [each.model.network.state_dict() for each in (run, again, other)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert not torch.equal(weights[0]["primary.project.weight"], weights[2]["primary.project.weight"])
 
@@ -110,8 +109,8 @@ def test_a_folder_of_images_without_concepts(tmp_path: Path) -> None:
     assert any(line.startswith("losses: classification, reconstruction") for line in lines)
     assert run.history[0]["train_reconstruction"] > 0
     assert "val_loss" not in run.history[0]  # nobody to validate on: the last epoch is kept
-    assert run.bundle.concepts[0] == "unnamed 1"
-    assert set(predict_one(run.bundle, tmp_path / "pictures/a/0.png").probabilities or {}) == {"a", "b"}
+    assert run.model.concepts[0] == "unnamed 1"
+    assert set(predict_one(run.model, tmp_path / "pictures/a/0.png").probabilities or {}) == {"a", "b"}
 
 
 def test_unsafe_data_are_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -196,7 +195,7 @@ def test_early_stopping_keeps_the_best(tmp_path: Path, monkeypatch: pytest.Monke
     run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
     assert (len(run.history), run.best_epoch) == (4, 2)
     best, last = read_tensors(run.best_checkpoint(2)), read_checkpoint(run.last_checkpoint)["weights"]
-    kept = run.bundle.model.state_dict()
+    kept = run.model.network.state_dict()
     assert all(torch.equal(kept[name], best[name]) for name in kept)
     assert not all(torch.equal(kept[name], last[f"model.{name}"]) for name in kept)
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from parsecaps.config import load_config
+from parsecaps.model import Model
 from parsecaps.models import find_model
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.training import Callbacks
 from parsecaps.training.fit import train_run
 from tests.data.make import folder_of_pictures
@@ -18,17 +18,17 @@ from tests.training.make import PHANTOM, skewed_manifest
 def test_a_baseline_trains_with_concepts(kind: str, tmp_path: Path) -> None:
     config = load_config(None, [*PHANTOM, f"model.kind={kind}", "training.epochs=1", "model.head=bottleneck"])
     train_run(config, run_folder=tmp_path / "run")
-    bundle = Bundle.load(tmp_path / "run" / "bundle")
-    assert type(bundle.model).__name__ == kind
-    assert len(bundle.concepts) == bundle.model.num_concepts == 7
-    assert bundle.model.config["head"] == "bottleneck"
+    model = Model.load(tmp_path / "run" / "bundle")
+    assert type(model.network).__name__ == kind
+    assert len(model.concepts) == model.network.num_concepts == 7
+    assert model.network.config["head"] == "bottleneck"
 
 
 def test_images_without_concepts_are_not_reconstructed_by_a_model_that_cannot(tmp_path: Path) -> None:
     settings = [f"data.path={skewed_manifest(tmp_path)}", "model.kind=PlainCNN", "model.preset=tiny"]
     config = load_config(None, [*settings, "training.epochs=1", "data.test=0"])
     train_run(config, run_folder=tmp_path / "run")
-    assert Bundle.load(tmp_path / "run" / "bundle").concepts == ("veil", "streaks")
+    assert Model.load(tmp_path / "run" / "bundle").concepts == ("veil", "streaks")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_concept_model_trains_with_its_own_losses(kind: str, settings: list[st
     for name in find_model(kind).losses:
         assert row[f"train_{name}"] > 0
         assert row[f"val_{name}"] > 0
-    assert Bundle.load(tmp_path / "run" / "bundle").model.num_concepts == 7
+    assert Model.load(tmp_path / "run" / "bundle").network.num_concepts == 7
 
 
 def test_classes_start_from_what_is_usual_in_them() -> None:

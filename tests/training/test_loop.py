@@ -153,7 +153,7 @@ def test_the_average_follows_the_weights(tmp_path: Path) -> None:
     config = load_config(None, [*PHANTOM, "training.ema=0.9", "training.epochs=1"])
     run = train_run(config, run_folder=tmp_path / "run")
     assert np.isfinite([row["val_loss"] for row in run.history]).all()
-    last, kept = read_checkpoint(run.last_checkpoint), run.bundle.model.state_dict()
+    last, kept = read_checkpoint(run.last_checkpoint), run.model.network.state_dict()
     assert all(torch.equal(kept[key], last["average"]["weights"][key]) for key in kept)
     assert not torch.equal(kept[name], last["weights"][f"model.{name}"])
 

@@ -92,13 +92,13 @@ def test_each_head_is_scored_on_its_own_patients_among_its_own_classes(run: Run)
     for name, own in classes.items():
         rows = [row for row in run.rows("val") if run.data.cases[row].patient.startswith(f"{name}/")]
         assert rows
-        logits = predict_cases(run.bundle, CaseSet(run.data, run.prepared, rows)).logits[:, own]
+        logits = predict_cases(run.model, CaseSet(run.data, run.prepared, rows)).logits[:, own]
         label = np.array([run.data.cases[row].label for row in rows]) - own[0]
         assert table[name][:2] == [str(len(rows)), f"{(logits.argmax(1) == label).mean():.3f}"]
     assert table["breast"][3] == "-"
     rows = [row for row in run.rows("val") if row < 24]
     veil = np.array([run.data.cases[row].concepts[0] for row in rows])
-    presence = predict_cases(run.bundle, CaseSet(run.data, run.prepared, rows)).presence
+    presence = predict_cases(run.model, CaseSet(run.data, run.prepared, rows)).presence
     assert presence is not None
     pairs = presence[veil == 1] - presence[veil == 0].T  # (present, absent)
     assert table["skin"][3] == f"{((pairs > 0) + 0.5 * (pairs == 0)).mean():.3f}"
@@ -106,8 +106,8 @@ def test_each_head_is_scored_on_its_own_patients_among_its_own_classes(run: Run)
 
 
 def test_one_network_has_the_names_of_all(run: Run) -> None:
-    assert run.bundle.classes == ("skin/melanoma", "skin/nevus", "breast/benign", "breast/malignant")
-    assert run.bundle.concepts == ("skin/veil",)
+    assert run.model.classes == ("skin/melanoma", "skin/nevus", "breast/benign", "breast/malignant")
+    assert run.model.concepts == ("skin/veil",)
     assert run.config.training.keep == "last"
     assert run.config.training.class_balance == "sampling"
     assert run.config.data.also == tuple(str(path) for path in (run.data.root / "breast", run.data.root / "ward"))
@@ -134,7 +134,7 @@ def test_the_weights_are_started_from(run: Run, sets: Sequence[Path], tmp_path: 
     assert fine.origin is not None
     assert fine.origin.images == 60
     assert "start: anew: the head of the concepts (" in "\n".join(lines)
-    mine, theirs = (dict(each.bundle.model.named_parameters()) for each in (fine, run))
+    mine, theirs = (dict(each.model.network.named_parameters()) for each in (fine, run))
     for name in fine.origin.layers:
         assert torch.equal(mine[name], theirs[name]), name
     assert "| started from | trunk (" in fine.card_file.read_text(encoding="utf-8")

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 import parsecaps
 from parsecaps.cli import app
 from parsecaps.config import load_config
-from parsecaps.explain.explainer import Explainer
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 from tests.data.make import picture
@@ -96,12 +95,12 @@ def test_the_bundle_says_nothing_about_patients(run: Run) -> None:
 
 def test_explanations_know_the_cases_of_the_run_and_not_those_of_a_bundle_given_away(run: Run, tmp_path: Path) -> None:
     image = run.data.cases[0].image
-    told = Explainer.load(run.folder).explain(image)
+    told = Model.load(run.folder).explain(image)
     assert told.similar
     assert told.pictures
-    assert Explainer.load(run.bundle_folder).explain(image).similar == told.similar
+    assert Model.load(run.bundle_folder).explain(image).similar == told.similar
     given = shutil.copytree(run.bundle_folder, tmp_path / "bundle")
-    alone = Explainer.load(given).explain(image)
+    alone = Model.load(given).explain(image)
     assert not alone.similar
     assert alone.probabilities == told.probabilities
 
@@ -112,17 +111,17 @@ def test_a_run_that_has_them_in_its_bundle_is_read_and_tidied(run: Run, tmp_path
     for path in old.known_cases_folder.iterdir():
         path.rename(old.bundle_folder / path.name)
     image = run.data.cases[0].image
-    told = Explainer.load(run.folder).explain(image)
-    assert Explainer.load(old.folder).explain(image).similar == told.similar
+    told = Model.load(run.folder).explain(image)
+    assert Model.load(old.folder).explain(image).similar == told.similar
     assert CliRunner().invoke(app, ["remember", str(old.folder)]).exit_code == 0
     assert not [path.name for path in old.bundle_folder.iterdir() if path.suffix in (".npz", ".zip")]
-    assert Explainer.load(old.folder).explain(image).similar == told.similar
+    assert Model.load(old.folder).explain(image).similar == told.similar
 
 
 def test_a_bundle_of_version_0_1_saved_again_has_no_patients(tmp_path: Path) -> None:
     golden = Path(__file__).parents[1] / "golden" / "parallel"
     assert found_in(golden / "bundle", ["patient 1"])
-    Bundle.load(golden).save(tmp_path / "clean")
+    Model.load(golden).save(tmp_path / "clean")
     assert found_in(tmp_path / "clean", ["patient 1"]) == []
     first, second = (
         parsecaps.load(each).predict(golden.parent / "images" / "nevus.png", risk=0.2)

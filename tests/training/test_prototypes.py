@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from parsecaps.config import load_config
-from parsecaps.data.augment import Augmentation
-from parsecaps.data.batches import Batches
+from parsecaps.data.batches import Augmentation, Batches
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.preparation import Preparation
@@ -187,7 +186,7 @@ def test_the_prototypes_of_the_kept_model_are_the_capsules_of_their_cases(settin
     """Though its weights are averages, or of an epoch after which no prototype was replaced."""
     settings = [*TRAINING, "training.prototype_push=3", *settings]
     run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
-    model = run.bundle.model
+    model = run.model.network
     assert isinstance(model, ProtoCaps)
     vectors, case = model.prototypes.weight, model.prototypes.case
     assert (case >= 0).any()

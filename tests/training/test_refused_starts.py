@@ -17,8 +17,8 @@ import parsecaps
 from parsecaps.cli import app
 from parsecaps.data.leaks import FINGERPRINTS_FILE, write_fingerprints
 from parsecaps.data.preparation import Preparation
+from parsecaps.model import Model
 from parsecaps.models import ParseCaps, PlainCNN
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.training.callbacks import Callbacks
 
 DATA = "phantom:n=36,size=32"
@@ -98,7 +98,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 def start(tmp_path: Path) -> Path:
     """A bundle with fingerprints, as a run gives it away."""
     model = ParseCaps.from_preset("tiny", num_classes=2).eval()
-    Bundle(model, Preparation(32, 1), ("a", "b"), ("x", "y", "z")).save(tmp_path / "start")
+    Model(model, Preparation(32, 1), ("a", "b"), ("x", "y", "z")).save(tmp_path / "start")
     write_fingerprints(tmp_path / "start" / PRINTS, np.zeros((1, 32), np.uint8))
     return tmp_path / "start"
 

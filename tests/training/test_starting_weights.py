@@ -37,7 +37,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def parameters(run: Run) -> dict[str, Tensor]:
-    return {name: weight.detach() for name, weight in run.bundle.model.named_parameters()}
+    return {name: weight.detach() for name, weight in run.model.network.named_parameters()}
 
 
 def weights_of(folder: Path) -> bytes:
@@ -98,7 +98,7 @@ def test_at_a_rate_of_zero_what_was_taken_stays_and_the_rest_learns(
             assert torch.equal(weight, theirs[name]), name
         else:
             assert not torch.equal(weight, before[name]), name
-    assert not torch.equal(run.bundle.model.standardise.mean, source.bundle.model.standardise.mean)
+    assert not torch.equal(run.model.network.standardise.mean, source.model.network.standardise.mean)
 
 
 def test_at_another_rate_all_of_it_learns(source: Run, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_at_another_rate_all_of_it_learns(source: Run, tmp_path: Path) -> None:
 
 
 def test_a_model_without_names_gives_its_trunk_alone(source: Run, tmp_path: Path) -> None:
-    source.bundle.model.save_pretrained(tmp_path / "model")
+    source.model.network.save_pretrained(tmp_path / "model")
     lines: list[str] = []
     run = parsecaps.fit(
         OTHERS,
@@ -143,8 +143,8 @@ def test_without_a_preset_the_network_is_built_like_the_one_it_starts_from(sourc
     )
     assert f"model.settings: those of the weights (started from {source.bundle_folder})" in lines
     assert run.config.model.preset == "digits"  # by the size of the images; the settings of the weights win
-    assert trunk_settings(run.bundle.model.config) == trunk_settings(source.bundle.model.config)
-    assert run.bundle.model.config["dropout"] == 0.3
+    assert trunk_settings(run.model.network.config) == trunk_settings(source.model.network.config)
+    assert run.model.network.config["dropout"] == 0.3
     assert "start: anew: nothing" in lines
 
 

@@ -14,13 +14,12 @@ import parsecaps
 from parsecaps.config import load_config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.sources import open_data
-from parsecaps.data.split_file import write_split
-from parsecaps.data.splits import hold_out, rows_of
-from parsecaps.evaluate import write_card
+from parsecaps.data.splits import hold_out, rows_of, write_split
+from parsecaps.evaluation import write_card
+from parsecaps.metrics import calibration
+from parsecaps.metrics.calibration import fit_temperature
 from parsecaps.metrics.scores import Scores
-from parsecaps.prediction import calibration
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.prediction.calibration import fit_temperature
+from parsecaps.model import Model
 from parsecaps.run import Run
 from parsecaps.training import train as pipeline_train
 from parsecaps.training.callbacks import Callbacks
@@ -36,11 +35,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def answers(run: Run, part: str) -> tuple[np.ndarray, np.ndarray]:
     """Logits and labels of a part, with nothing but the bundle."""
-    bundle, data = Bundle.load(run.bundle_folder), open_data(run.config.data.path)
+    model, data = Model.load(run.bundle_folder), open_data(run.config.data.path)
     rows = rows_of(run.division, part)  # type: ignore[arg-type]
-    image = torch.from_numpy(prepare_all(data, bundle.preparation).images[rows]).float() / 255
+    image = torch.from_numpy(prepare_all(data, model.preparation).images[rows]).float() / 255
     with torch.no_grad():
-        return bundle.model(image).logits.numpy(), np.array([data.cases[i].label for i in rows])
+        return model.network(image).logits.numpy(), np.array([data.cases[i].label for i in rows])
 
 
 def test_the_scores_are_those_of_the_chosen_model_on_the_test_part(run: Run) -> None:
@@ -57,7 +56,7 @@ def test_the_scores_are_those_of_the_chosen_model_on_the_test_part(run: Run) -> 
     assert Scores.from_dict(stored) == run.scores
     assert parsecaps.evaluate(run) == run.scores
     assert "<html" in run.page_file.read_text(encoding="utf-8")
-    assert run.bundle.calibration.temperature == stored["temperature"]
+    assert run.model.calibration.temperature == stored["temperature"]
     assert run.curves_file.is_file()
 
 
@@ -68,16 +67,16 @@ def test_nothing_is_fitted_when_a_run_is_opened(run: Run, monkeypatch: pytest.Mo
     monkeypatch.setattr(calibration, "fit_temperature", refuse)
     monkeypatch.setattr(calibration.ConformalQuantiles, "fit", refuse)
     opened = Run(run.folder)
-    assert opened.bundle.calibration == run.bundle.calibration
-    assert opened.bundle.calibration.threshold(0.2).probability > 0
+    assert opened.model.calibration == run.model.calibration
+    assert opened.model.calibration.threshold(0.2).probability > 0
     assert parsecaps.evaluate(run.folder, resamples=0)["accuracy"].value == run.scores["accuracy"].value  # type: ignore[index]
 
 
 def test_a_run_that_looks_at_the_middle_of_its_images(tmp_path: Path) -> None:
     settings = [*PHANTOM, "preparation.centre=0.5", "training.epochs=1"]
     run = parsecaps.fit(load_config(None, settings), run_folder=tmp_path / "run", callbacks=QUIET)
-    bundle = Bundle.load(run.bundle_folder)
-    assert bundle.preparation.centre == 0.5
+    model = Model.load(run.bundle_folder)
+    assert model.preparation.centre == 0.5
     logits, label = answers(run, "test")  # of images prepared as the bundle says
     assert run.scores is not None
     assert run.scores.single["accuracy"].value == pytest.approx((logits.argmax(1) == label).mean())
@@ -188,7 +187,7 @@ def test_a_failure_keeps_the_model_and_resume_completes_it(
     assert "no space left" in failed.failure
     assert f"--resume {tmp_path / 'run'}" in lines[-1]
     assert not failed.scores_file.exists()
-    assert failed.bundle.classes == ("nevus", "melanoma")
+    assert failed.model.classes == ("nevus", "melanoma")
     resumed = parsecaps.fit(resume=tmp_path / "run", callbacks=QUIET)
     assert resumed.scores == run.scores
     assert resumed.card_file.is_file()

@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.data.cache import prepared_masks
-from parsecaps.data.case_set import CaseSet
+from parsecaps.data.case_set import CaseSet, prepared_masks
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.attribution import Target
 from parsecaps.metrics import THRESHOLD
 from parsecaps.metrics.predictions import group_numbers
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.types import Output
+from parsecaps.model import Model
+from parsecaps.types import Output, ProgressCallback, silent
 
 About = Literal["concepts", "classes"]
 Masks = Callable[[Sequence[int]], np.ndarray]
@@ -43,15 +42,15 @@ class CaseMasks:
         return None if self.lesion is None else self.lesion(rows)[:, None]
 
 
-def find_masks(data: DataSet, bundle: Bundle) -> CaseMasks:
+def find_masks(data: DataSet, model: Model) -> CaseMasks:
     """The masks that a data set has for a model.
 
     Where it is drawn, the pixels of each concept. Where a lesion or tumour is outlined, that is where the reasons for
     the diagnosis should be, and each concept that the case is known to have.
     """
-    size = bundle.preparation.size
+    size = model.preparation.size
     place = {name: j for j, name in enumerate(data.concepts)}
-    columns = [place.get(name) for name in bundle.concepts]
+    columns = [place.get(name) for name in model.concepts]
     drawn = data.concept_masks
     named = any(column is not None for column in columns)
 
@@ -60,7 +59,7 @@ def find_masks(data: DataSet, bundle: Bundle) -> CaseMasks:
         return _pick(drawn(rows, size), columns)
 
     def lesion(rows: Sequence[int]) -> np.ndarray:
-        return np.asarray(prepared_masks(data, bundle.preparation, rows) >= 0.5)
+        return np.asarray(prepared_masks(data, model.preparation, rows) >= 0.5)
 
     def within_lesion(rows: Sequence[int]) -> np.ndarray:
         has = np.array([[value == 1 for value in data.cases[row].concepts] for row in rows], dtype=bool)
@@ -80,10 +79,10 @@ class AuditCases:
     known. `values` gives all that a model says of images at once; `column` finds a target in it.
     """
 
-    def __init__(self, bundle: Bundle, cases: CaseSet) -> None:
-        self.bundle, self.cases = bundle, cases
-        self.model = bundle.model.eval()
-        self.values = model_values(self.model)
+    def __init__(self, model: Model, cases: CaseSet) -> None:
+        self.model, self.cases = model, cases
+        self.network = model.network.eval()
+        self.values = model_values(self.network)
         self.group = group_numbers(cases.patients)
 
     def __len__(self) -> int:
@@ -91,14 +90,16 @@ class AuditCases:
 
     def first(self, count: int) -> "AuditCases":
         """The first few of the cases."""
-        return AuditCases(self.bundle, self.cases.subset(range(min(count, len(self)))))
+        return AuditCases(self.model, self.cases.subset(range(min(count, len(self)))))
 
-    def batches(self) -> Iterator[tuple[range, Tensor]]:
+    def batches(self, progress: ProgressCallback = silent) -> Iterator[tuple[range, Tensor]]:
         """The numbers of a few cases at a time, and their images (n, channels, size, size)."""
+        progress(0, len(self))
         for start in range(0, len(self), _BATCH):
             batch = range(start, min(start + _BATCH, len(self)))
             levels = torch.from_numpy(self.cases.subset(batch).images)
-            yield batch, levels.float().div(255).to(self.bundle.device)
+            yield batch, levels.float().div(255).to(self.model.device)
+            progress(batch.stop, len(self))
 
     def rows_of(self, batch: range) -> list[int]:
         """The rows of the data set that these cases are."""
@@ -106,15 +107,15 @@ class AuditCases:
 
     def names(self, about: About) -> tuple[str, ...]:
         """Of the concepts or the classes."""
-        return self.bundle.concepts if about == "concepts" else self.bundle.classes
+        return self.model.concepts if about == "concepts" else self.model.classes
 
     def column(self, target: Target) -> int:
         """Where `values` has a target: the concepts come first, then the classes."""
-        return target.index + (len(self.bundle.concepts) if target.about == "classes" else 0)
+        return target.index + (len(self.model.concepts) if target.about == "classes" else 0)
 
     def targets(self, batch: range, values: Tensor) -> list[list[Target]]:
         """What to explain in each image, by what the model says of it (n, columns): concepts, then the diagnosis."""
-        count = len(self.bundle.concepts)
+        count = len(self.model.concepts)
         seen, diagnosis = (values[:, :count] > THRESHOLD).cpu().numpy(), values[:, count:].argmax(1).tolist()
         truth = self.truth(batch)
         wanted = np.where(np.isnan(truth), seen, truth == 1)
@@ -125,7 +126,7 @@ class AuditCases:
 
     def truth(self, batch: range) -> np.ndarray:
         """The concepts of the model, as the data know them: (n, m), NaN = unknown."""
-        return self.cases.subset(batch).concepts_named(self.bundle.concepts)
+        return self.cases.subset(batch).concepts_named(self.model.concepts)
 
 
 def model_values(model: nn.Module) -> Values:

@@ -78,8 +78,7 @@ def measure_inpainted(
     names, random = cases.names(about), np.random.default_rng(seed)
     found = np.full((3, len(cases), len(names)), np.nan)
     needed = np.full((len(cases), len(names) if about == "concepts" else 1), np.nan)
-    progress(0, len(cases))
-    for batch, image in cases.batches():
+    for batch, image in cases.batches(progress):
         pictures, inside = image.double().cpu().numpy(), masks.of(about, cases.rows_of(batch))
         assert inside is not None
         painted: list[np.ndarray] = [*pictures.astype(np.float32)]
@@ -104,7 +103,6 @@ def measure_inpainted(
                 if truth >= 0:
                     found[: len(diagnosis), batch[i], truth] = diagnosis == truth
                 needed[batch[i], 0] = diagnosis[0] != diagnosis[1]
-        progress(batch.stop, len(cases))
     return InpaintedMeasures(found, needed)
 
 
@@ -204,8 +202,8 @@ def _beside(values: np.ndarray, axis: int, step: int) -> np.ndarray:
 def _values(cases: AuditCases, images: list[np.ndarray], about: About) -> np.ndarray:
     """What the model says of images (channels, H, W) about the concepts or the classes: (images, K)."""
     batches = torch.split(torch.from_numpy(np.stack(images)), _FORWARD)
-    values = torch.cat([cases.values(each.to(cases.bundle.device)) for each in batches])
-    count = len(cases.bundle.concepts)
+    values = torch.cat([cases.values(each.to(cases.model.device)) for each in batches])
+    count = len(cases.model.concepts)
     return (values[:, :count] if about == "concepts" else values[:, count:]).cpu().numpy()
 
 

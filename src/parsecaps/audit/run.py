@@ -11,55 +11,33 @@ from torch import Tensor
 
 from parsecaps.audit.cases import About, AuditCases, CaseMasks, find_masks
 from parsecaps.audit.concepts import ConceptAudit, audit_concepts
+from parsecaps.audit.couplings import (
+    Residuals,
+    RouteAblation,
+    RouteRelevance,
+    audit_residuals,
+    audit_routes,
+    can_be_cut,
+    compare_couplings,
+    strict_cost,
+)
 from parsecaps.audit.inpainting import Inpainted, measure_inpainted, summarise_inpainted
 from parsecaps.audit.maps import MapAudit, MapMaker, audit_maps, map_makers
-from parsecaps.audit.other_couplings import compare_couplings
 from parsecaps.audit.redundancy import LayerSimilarity, capsule_similarity
-from parsecaps.audit.residual import Residuals, audit_residuals
-from parsecaps.audit.route_ablation import RouteAblation, RouteRelevance, audit_routes, can_be_cut
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.joint import absolute
-from parsecaps.data.sources import open_data
+from parsecaps.data.sources import absolute, open_data
 from parsecaps.explain.attribution import route_relevance
-from parsecaps.explain.strict_tree import Paired, StrictCost, load_statistics, strict_network
+from parsecaps.explain.strict_tree import StrictCost, load_statistics
 from parsecaps.explain.trace import has_tree
-from parsecaps.metrics import Comparison, compare, paired_differences, score
+from parsecaps.metrics import Comparison
 from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.predictions import Predictions
-from parsecaps.models.pretrained import weights_digest
+from parsecaps.model import Model
 from parsecaps.nn.couplings import Coupling
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
-from parsecaps.types import ProgressCallback, StageCallback, silent
-
-
-def strict_cost(
-    bundle: Bundle,
-    cases: CaseSet,
-    ordinary: Predictions,
-    *,
-    statistics: Mapping[str, Tensor] | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-    progress: ProgressCallback = silent,
-) -> StrictCost:
-    """Run the strict network on these cases, of which the `ordinary` one's predictions are known, and score both."""
-    progress(0, len(cases))
-    with strict_network(bundle.model, statistics):
-        strict = predict_cases(bundle, cases, progress=progress)
-    scores = [score(each, resamples=resamples, seed=seed) for each in (ordinary, strict)]
-    accuracy = auroc = None
-    if (ordinary.label >= 0).any():
-        difference = compare(ordinary, strict, resamples=resamples, seed=seed).differences["accuracy"]
-        accuracy = Paired(scores[0]["accuracy"], scores[1]["accuracy"], difference)
-    if ordinary.presence is not None and ordinary.concepts is not None and "mean_auroc" in scores[0].concepts:
-        first, second = (each.concepts["mean_auroc"] for each in scores)
-        found = paired_differences(ordinary, strict, ["mean_auroc"], resamples=resamples, seed=seed)
-        auroc = Paired(first, second, found["mean_auroc"])
-    return StrictCost(accuracy, auroc, statistics is not None, weights_digest(bundle.model))
-
+from parsecaps.types import StageCallback, silent
 
 LIMIT = 200  # cases with maps; fewer for what is slower still
 SANITY_CASES = 8
@@ -103,7 +81,7 @@ class Audit:
 
 
 def audit(
-    bundle: Bundle,
+    model: Model,
     cases: CaseSet,
     *,
     maps: Mapping[str, MapMaker] | None = None,
@@ -126,14 +104,14 @@ def audit(
     if not len(cases):
         raise ValueError(f"{cases.data.root} has no cases to audit on; give at least one")
     _check_limit(limit)
-    masks = find_masks(cases.data, bundle) if masks is None else masks
+    masks = find_masks(cases.data, model) if masks is None else masks
     progress("predictions", 0, len(cases))
-    predictions = predict_cases(bundle, cases, progress=partial(progress, "predictions"))
+    predictions = predict_cases(model, cases, progress=partial(progress, "predictions"))
     order = np.random.default_rng(seed).permutation(len(cases))
-    mapped = AuditCases(bundle, cases.subset(order[:limit]))
-    inpainted = AuditCases(bundle, cases.subset(order[: max(limit, INPAINTED_CASES)]))
+    mapped = AuditCases(model, cases.subset(order[:limit]))
+    inpainted = AuditCases(model, cases.subset(order[: max(limit, INPAINTED_CASES)]))
     options = {"resamples": resamples, "seed": seed}
-    kinds: list[About] = ["concepts", "classes"] if bundle.concepts else ["classes"]
+    kinds: list[About] = ["concepts", "classes"] if model.concepts else ["classes"]
     hidden: dict[About, Inpainted] = {}
     needed: dict[About, np.ndarray] = {}
     for about in kinds:
@@ -143,37 +121,37 @@ def audit(
             needed[about] = measured.needed[: len(mapped)]
             if (found := summarise_inpainted(measured, inpainted, about, **options)) is not None:
                 hidden[about] = found
-    makers = map_makers(bundle.model) if maps is None else maps
+    makers = map_makers(model.network) if maps is None else maps
     found_maps = audit_maps(
         mapped, makers, masks, sanity_cases=SANITY_CASES, needed=needed, progress=progress, **options
     )
     ablations: dict[About, RouteAblation] = {}
     strict = residuals = None
-    if can_be_cut(bundle.model):
+    if can_be_cut(model.network):
         few, stage = mapped.first(ROUTE_CASES), partial(progress, "route ablation")
         ablations = audit_routes(few, routes or route_relevance, progress=stage, **options)
     couplings: dict[str, Comparison] = {}
-    routed = any(isinstance(each, Coupling) for each in bundle.model.modules())
+    routed = any(isinstance(each, Coupling) for each in model.network.modules())
     if routed and len(cases) > 1 and (predictions.label >= 0).any():
         stage = partial(progress, "other couplings")
-        couplings = compare_couplings(bundle, cases, predictions, progress=stage, **options)
-    if has_tree(bundle.model):
+        couplings = compare_couplings(model, cases, predictions, progress=stage, **options)
+    if has_tree(model.network):
         residuals = audit_residuals(mapped.first(ROUTE_CASES), partial(progress, "shares"))
         stage = partial(progress, "strict tree")
-        strict = strict_cost(bundle, cases, predictions, statistics=statistics, progress=stage, **options)
+        strict = strict_cost(model, cases, predictions, statistics=statistics, progress=stage, **options)
     progress("concepts", 0, 1)
-    concepts, notes = audit_concepts(bundle, cases, predictions, train, **options)
+    concepts, notes = audit_concepts(model, cases, predictions, train, **options)
     progress("concepts", 1, 1)
     progress("redundancy", 0, 1)
-    redundancy = capsule_similarity(bundle.model, (image for _, image in mapped.first(REDUNDANCY_CASES).batches()))
+    redundancy = capsule_similarity(model.network, (image for _, image in mapped.first(REDUNDANCY_CASES).batches()))
     progress("redundancy", 1, 1)
     notes = [*few_patients(len(np.unique(mapped.group))), *notes]
     if masks.concepts is None and masks.lesion is None:
         notes.append("the data have no masks: whether maps point at the right place cannot be said")
     if not ablations:
-        notes.append(f"no routes were cut: none are known of this {type(bundle.model).__name__}")
+        notes.append(f"no routes were cut: none are known of this {type(model.network).__name__}")
     return Audit(
-        model=type(bundle.model).__name__,
+        model=type(model.network).__name__,
         data=cases.data.root.name,
         cases=len(cases),
         patients=len(np.unique(predictions.groups())),
@@ -194,7 +172,7 @@ def audit(
 
 
 def audit_model(
-    model: Run | str | Path,
+    place: Run | str | Path,
     data: str | None = None,
     *,
     limit: int = LIMIT,
@@ -208,30 +186,30 @@ def audit_model(
     A saved model outside of a run needs `data`, and does without its training cases.
     """
     _check_limit(limit)
-    model = model.folder if isinstance(model, Run) else model
-    run, bundle = Run(model, reading=partial(progress, "reading images")), Bundle.load(model, device)
+    place = place.folder if isinstance(place, Run) else place
+    run, model = Run(place, reading=partial(progress, "reading images")), Model.load(place, device)
     own = run.is_there and (data is None or absolute(data) == run.config.data.path)
     if own and not run.rows("test"):
-        raise ValueError(f"{model} has no test part to audit on; give other data")
+        raise ValueError(f"{place} has no test part to audit on; give other data")
     if not own and data is None:
-        raise ValueError(f"{model} is not a run, so it has no data of its own; name the data to audit on")
+        raise ValueError(f"{place} is not a run, so it has no data of its own; name the data to audit on")
     others = None if own else open_data(str(data))
     train: Predictions | None = None
     if run.is_there:
         learned, stage = run.cases("train"), partial(progress, "training cases")
         stage(0, len(learned))
-        train = predict_cases(bundle, learned, progress=stage)
+        train = predict_cases(model, learned, progress=stage)
     if others is None:
         cases = run.cases("test")
     else:
         reading = partial(progress, "reading images")
-        cases = CaseSet(others, prepare_all(others, bundle.preparation, skip_bad=True, progress=reading))
-    assert bundle.folder is not None
+        cases = CaseSet(others, prepare_all(others, model.preparation, skip_bad=True, progress=reading))
+    assert model.folder is not None
     return audit(
-        bundle,
+        model,
         cases,
         train=train,
-        statistics=load_statistics(bundle.folder, bundle.model),
+        statistics=load_statistics(model.folder, model.network),
         limit=limit,
         resamples=resamples,
         seed=seed,

@@ -43,15 +43,15 @@ def audit(
     """
     check_writable(json_file)
     from parsecaps.audit.run import audit_model
+    from parsecaps.files.hub_download import is_hub_name, parse_hub_name
     from parsecaps.files.writing import refuse_links, write_text
-    from parsecaps.prediction.hub import is_hub_name, parse_hub_name
     from parsecaps.report.audit_page import audit_page
     from parsecaps.report.terminal_audit import audit_lines, audit_tables
-    from parsecaps.run import run_of_bundle
+    from parsecaps.run import Run
 
     if out is None and is_hub_name(model):
         raise ValueError(f"{parse_hub_name(model)} is on the hub; say where to write the audit: --out FOLDER")
-    folder = out or (run.folder if (run := run_of_bundle(model)) else model)
+    folder = out or (run.folder if (run := Run.around(model)) else model)
     refuse_links(folder)
     with free_threads(), showing_stages(ends=True) as progress:
         found = audit_model(model, data, limit=limit, resamples=resamples, device=device or "auto", progress=progress)

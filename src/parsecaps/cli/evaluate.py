@@ -76,9 +76,8 @@ def evaluate(
         check_writable(path)
     if len({run.resolve() for run in runs}) < len(runs):
         raise ValueError("the same run is given twice; give each once")
-    from parsecaps.compare import compare_runs
     from parsecaps.config import EvaluateConfig, load_settings
-    from parsecaps.evaluate import write_results
+    from parsecaps.evaluation import compare_runs, write_results
     from parsecaps.files.writing import refuse_links, write_text
     from parsecaps.run import Run
 

@@ -100,9 +100,9 @@ def explain(
     check_writable(json_file)
     from parsecaps.config import ExplainConfig, load_settings
     from parsecaps.explain.explain_cases import explain_series
-    from parsecaps.explain.explainer import Explainer
     from parsecaps.export.dicom import dicom_folder, write_dicom
     from parsecaps.files.writing import plain_name, write_text
+    from parsecaps.model import Model
     from parsecaps.report.case_page import case_page
     from parsecaps.report.explanation_document import explanation_document
     from parsecaps.report.explanation_files import write_explanation
@@ -116,12 +116,12 @@ def explain(
         files.mkdir(parents=True, exist_ok=True)
     screen, errors = console(), console(stderr=True)
     with nullcontext() if dicom is None else dicom_folder(dicom):
-        explainer = Explainer.load(model, risk=chosen.risk, device=chosen.device)
+        loaded = Model.load(model, chosen.device)
         with free_threads(), showing_stages() as show:
             progress = partial(show, "explaining")
-            explained = explain_series(explainer, inputs or [], chosen, run=model, progress=progress)
+            explained = explain_series(loaded, inputs or [], chosen, progress=progress)
         cases = explained.cases
-        objects = None if dicom is None else write_dicom(explainer.bundle, cases, dicom)
+        objects = None if dicom is None else write_dicom(loaded, cases, dicom)
     explained.errors.extend([] if objects is None else objects.errors)
     for line in explanation_summary(cases):
         screen.print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str))

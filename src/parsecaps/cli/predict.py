@@ -69,8 +69,8 @@ def predict(
     check_writable(json_file)
 
     from parsecaps.config import PredictConfig, load_settings
+    from parsecaps.model import Model, use_gpu
     from parsecaps.prediction.archive import lock_file, write_patients, write_rows
-    from parsecaps.prediction.bundle import Bundle, use_gpu
     from parsecaps.prediction.files import LeftOut, Shard, find_files
     from parsecaps.prediction.sharded import write_part
     from parsecaps.system.processes import find_processes, meet
@@ -80,8 +80,8 @@ def predict(
     chosen = load_settings(PredictConfig, config, settings or [], values=values)
     processes = find_processes(1)
     use_gpu(processes.rank_here)
-    bundle = Bundle.load(model, chosen.device)
-    calibration = bundle.calibration
+    loaded = Model.load(model, chosen.device)
+    calibration = loaded.calibration
     notes = [calibration.note] if calibration.note else []
     if chosen.risk is not None and (note := calibration.threshold(chosen.risk).note):
         notes.append(note)
@@ -98,12 +98,12 @@ def predict(
         try:
             if processes.count > 1:
                 shard = Shard(processes.rank, processes.count)
-                merged = write_part(out, bundle, inputs, shard, own=own, meet=meet, **how)
+                merged = write_part(out, loaded, inputs, shard, own=own, meet=meet, **how)
                 if merged is None:  # another process is still at work, and will say what was done
                     return
                 done, failed, left_out = merged.rows, merged.errors, merged.left_out
             else:
-                done, failed = write_rows(out, bundle, find_files(inputs, left_out), **how)
+                done, failed = write_rows(out, loaded, find_files(inputs, left_out), **how)
         except KeyboardInterrupt as stopped:
             kept = out if processes.count == 1 else f"{out}.part-*"
             raise type(stopped)(f"stopped; {kept} keeps its rows, and the same command goes on with the rest") from None

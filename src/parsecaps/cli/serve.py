@@ -106,7 +106,7 @@ def _secret(token: str | None, file: Path | None) -> str | None:
 
 def _demo_model() -> Path:
     """The newest run of `parsecaps demo` in this folder."""
-    from parsecaps.prediction.bundle import BUNDLE_FILE
+    from parsecaps.model import BUNDLE_FILE
     from parsecaps.training.demo import RUN
 
     found = [path.parents[1] for path in Path().glob(f"{FOLDER}*/{RUN}/bundle/{BUNDLE_FILE}")]

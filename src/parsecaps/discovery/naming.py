@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parsecaps.data.tables import read_table
+from parsecaps.files.hub_download import is_hub_name, parse_hub_name
 from parsecaps.files.writing import remove_files, write_text
+from parsecaps.model import BUNDLE_FILE, Model, find_model_folder
 from parsecaps.models.pretrained import weights_digest
-from parsecaps.prediction.bundle import BUNDLE_FILE, Bundle, find_bundle
-from parsecaps.prediction.hub import is_hub_name, parse_hub_name
-from parsecaps.run import Run, run_of_bundle
+from parsecaps.run import Run
 
 SHEET_FILE = "concept-names.csv"
 LONGEST = 60  # characters of a name
@@ -30,17 +30,17 @@ class Naming:
     note: str
 
 
-def read_names(path: str | Path, bundle: Bundle) -> list[Naming]:
+def read_names(path: str | Path, model: Model) -> list[Naming]:
     """The names that a sheet gives to concepts of this model; refused in one line where something is wrong with it."""
     path = Path(path)
     table = read_table(path, required=("concept", "name"), optional=("note", "model"))
     if table.problems:
         raise ValueError(str(table.problems[0]))
-    names, own = list(bundle.concepts), weights_digest(bundle.model)
+    names, own = list(model.concepts), weights_digest(model.network)
     found: dict[int, Naming] = {}
     for row in table.rows:
         place = f"{path}, row {row.number}"
-        if (model := row.cells.get("model", "").strip()) and model != own:
+        if (digest := row.cells.get("model", "").strip()) and digest != own:
             raise ValueError(f"{place}: the sheet is of another model; make one for this model")
         text = row.cells["concept"].strip()
         if not text.isdecimal() or not 1 <= int(text) <= len(names):
@@ -72,24 +72,24 @@ def read_notes(run: Run) -> dict[int, str]:
     return {int(row.cells["concept"]) - 1: " ".join(row.cells.get("note", "").split()) for row in rows}
 
 
-def name_concepts(model: str | Path, sheet: str | Path) -> list[Naming]:
+def name_concepts(place: str | Path, sheet: str | Path) -> list[Naming]:
     """Write the names of a sheet into the bundle of a run or a saved model, and keep the notes in the run.
 
     From then on the concepts have these names wherever the model is used. Gives the concepts that changed their name.
     """
-    if is_hub_name(model):
+    if is_hub_name(place):
         raise ValueError(
-            f"{parse_hub_name(model)} is on the hub, so its concepts cannot be named from here; give a folder"
+            f"{parse_hub_name(place)} is on the hub, so its concepts cannot be named from here; give a folder"
         )
-    folder = find_bundle(model)
-    bundle = Bundle.load(folder)
-    namings = read_names(sheet, bundle)
-    concepts = list(bundle.concepts)
+    folder = find_model_folder(place)
+    model = Model.load(folder, "cpu")
+    namings = read_names(sheet, model)
+    concepts = list(model.concepts)
     for naming in namings:
         concepts[naming.index] = naming.name
     stored = json.loads((folder / BUNDLE_FILE).read_text(encoding="utf-8"))
     written = Path(sheet).read_text(encoding="utf-8-sig")
-    if (run := run_of_bundle(folder)) is not None:
+    if (run := model.run) is not None:
         write_text(run.folder / SHEET_FILE, written)
         remove_files(folder, re.escape(SHEET_FILE))  # notes may be about patients, and a bundle is given away
     write_text(folder / BUNDLE_FILE, json.dumps({**stored, "concepts": concepts}, indent=2) + "\n")

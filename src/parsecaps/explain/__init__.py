@@ -3,7 +3,6 @@
 from parsecaps.explain.attribution import MAP_METHODS, Target, attribution_maps, has_routes, route_relevance
 from parsecaps.explain.case_memory import CaseMemory, remember_run
 from parsecaps.explain.counterfactual import counterfactual
-from parsecaps.explain.explainer import Explainer, load
 from parsecaps.explain.explanation import Explanation
 from parsecaps.explain.intervention import concept_reasoning
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
@@ -14,7 +13,6 @@ from parsecaps.explain.traversal import traverse
 __all__ = [
     "MAP_METHODS",
     "CaseMemory",
-    "Explainer",
     "Explanation",
     "ParseTree",
     "Target",
@@ -22,7 +20,6 @@ __all__ = [
     "concept_reasoning",
     "counterfactual",
     "has_routes",
-    "load",
     "parse_tree",
     "remember_run",
     "route_relevance",

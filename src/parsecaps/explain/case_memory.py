@@ -26,18 +26,19 @@ from parsecaps.explain.strict_tree import STATISTICS_CASES, save_statistics, str
 from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import make_private_folder, refuse_links, remove_files, write_binary
 from parsecaps.metrics.predictions import Predictions
+from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.recorder import hooked
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.run import Run, run_of_bundle
+from parsecaps.run import Run
 from parsecaps.types import Output, ProgressCallback, silent
 
 MEMORY_FILE = "memory.npz"
 THUMBNAILS_FILE = "thumbnails.zip"
 _AGAIN = "make the memory of the run again"
 
+_PROTOTYPES = 4  # of each concept
 _CHUNK = 8192  # cases whose distances are computed at once
 SIDE = 96  # pixels; smaller images keep their size
 _QUALITY = 82
@@ -51,7 +52,7 @@ class CaseMemory:
 
     `predictions` always has a presence; its concepts are all unknown where the data have no concept labels. `model` is
     a digest of the weights, so that the cases of another model are not taken for its own. `temperature` is that of the
-    run's calibration, 1 without.
+    run's calibration, 1 without; `folder` is where it was loaded from, with pictures of the cases.
 
     Shapes:
         - capsules: (N, m, d_c) float16, the concept capsules: a case's place in concept space; d_c is 0 where there are
@@ -64,6 +65,7 @@ class CaseMemory:
     global_capsule: np.ndarray
     model: str
     temperature: float = 1.0
+    folder: Path | None = None
 
     def __len__(self) -> int:
         return len(self.predictions)
@@ -90,6 +92,22 @@ class CaseMemory:
         """Calibrated, of each class: (N, K)."""
         return self.predictions.probabilities(self.temperature)
 
+    @cached_property
+    def prototypes(self) -> list[tuple["Prototype", ...]]:
+        """Of each concept, the cases that show it most."""
+        return [tuple(prototypes(self, j, _PROTOTYPES)) for j in range(self.presence.shape[1])]
+
+    @cached_property
+    def prototype_pictures(self) -> dict[int, bytes]:
+        """JPEG files of the prototypes, by row."""
+        return self.pictures([each.case.row for group in self.prototypes for each in group])
+
+    def pictures(self, rows: Sequence[int]) -> dict[int, bytes]:
+        """JPEG files of cases, by row; none where they were not kept."""
+        if self.folder is None or not (self.folder / THUMBNAILS_FILE).is_file():
+            return {}
+        return dict(zip(rows, read_thumbnails(self.folder / THUMBNAILS_FILE, rows), strict=True))
+
     def save(self, folder: str | Path) -> None:
         """Write `memory.npz` into a folder: arrays, and the names as JSON in bytes; nothing needs pickle."""
         path = Path(folder) / MEMORY_FILE
@@ -107,8 +125,8 @@ class CaseMemory:
             )
 
     @classmethod
-    def load(cls, folder: str | Path, bundle: Bundle) -> "CaseMemory":
-        """Read what `save` wrote of this bundle, which gives the names of classes and concepts."""
+    def load(cls, folder: str | Path, model: Model) -> "CaseMemory":
+        """Read what `save` wrote of this model, which gives the names of classes and concepts."""
         path = Path(folder) / MEMORY_FILE
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing, so no known cases can be shown; {_AGAIN}")
@@ -124,19 +142,19 @@ class CaseMemory:
                 **arrays,
                 name=[str(name) for name in names["name"]],
                 patient=[str(patient) for patient in names["patient"]],
-                classes=bundle.classes,
-                concept_names=bundle.concepts,
+                classes=model.classes,
+                concept_names=model.concepts,
             )
-            model = str(names["model"])
+            digest = str(names["model"])
         except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is not a memory of this model's cases ({error}); {_AGAIN}") from None
-        if model != weights_digest(bundle.model):
+        if digest != weights_digest(model.network):
             raise ValueError(f"{path} is the memory of another model than the one beside it; {_AGAIN}")
-        return cls(predictions, capsules, global_capsule, model, bundle.calibration.temperature)
+        return cls(predictions, capsules, global_capsule, digest, model.calibration.temperature, Path(folder))
 
 
 def remember(
-    bundle: Bundle,
+    model: Model,
     cases: CaseSet,
     *,
     batch_size: int = 64,
@@ -157,12 +175,12 @@ def remember(
         presence.append(_array(present.clamp(max=1)))  # a length of 1, rounded up
         global_capsule.append(_array(torch.zeros_like(present) if whole is None else whole[:, 0]))
 
-    with hooked([bundle.model], note):
-        predictions = predict_cases(bundle, cases, batch_size=batch_size, progress=progress)
+    with hooked([model.network], note):
+        predictions = predict_cases(model, cases, batch_size=batch_size, progress=progress)
     seen = np.concatenate(presence)
     truth = np.full(seen.shape, np.nan) if predictions.concepts is None else predictions.concepts
-    predictions = replace(predictions, presence=seen, concepts=truth, concept_names=bundle.concepts)
-    digest = weights_digest(bundle.model)
+    predictions = replace(predictions, presence=seen, concepts=truth, concept_names=model.concepts)
+    digest = weights_digest(model.network)
     return CaseMemory(predictions, np.concatenate(capsules), np.concatenate(global_capsule), digest)
 
 
@@ -180,26 +198,24 @@ def remember_run(
     """
     run = Run(run.folder if isinstance(run, Run) else run, device=device)
     refuse_links(run.folder)
-    bundle, cases = run.bundle, run.cases("train")
+    model, cases = run.model, run.cases("train")
     if limit is not None:
         cases = cases.spread(limit)
-    memory = remember(bundle, cases, progress=progress)
+    memory = remember(model, cases, progress=progress)
     make_private_folder(run.known_cases_folder)
     write_thumbnails(run.known_cases_folder / THUMBNAILS_FILE, cases.prepared.images, cases.rows)
     memory.save(run.known_cases_folder)
     remove_files(run.bundle_folder, f"{re.escape(MEMORY_FILE)}|{re.escape(THUMBNAILS_FILE)}")
-    if any(isinstance(module, Coupling) for module in bundle.model.modules()):
-        images = (batch.image.to(bundle.device) for batch in cases.spread(STATISTICS_CASES).batches())
-        save_statistics(run.bundle_folder, strict_statistics(bundle.model, images), memory.model)
-    return replace(memory, temperature=bundle.calibration.temperature)
+    if any(isinstance(module, Coupling) for module in model.network.modules()):
+        images = (batch.image.to(model.device) for batch in cases.spread(STATISTICS_CASES).batches())
+        save_statistics(run.bundle_folder, strict_statistics(model.network, images), memory.model)
+    return replace(memory, temperature=model.calibration.temperature)
 
 
-def find_known_cases(bundle: str | Path | None) -> Path | None:
-    """Where the known cases of the model in this folder are: in its run, or beside it where 0.1 kept them."""
-    if bundle is None:
-        return None
-    run = run_of_bundle(bundle)
-    places = [*([] if run is None else [run.known_cases_folder]), Path(bundle)]
+def find_known_cases(model: Model) -> Path | None:
+    """Where the known cases of a model are: in its run, or beside it where 0.1 kept them."""
+    places = [] if model.run is None else [model.run.known_cases_folder]
+    places += [] if model.folder is None else [model.folder]
     return next((place for place in places if (place / MEMORY_FILE).is_file()), None)
 
 

@@ -12,14 +12,13 @@ import numpy as np
 from parsecaps.config import ExplainConfig
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.raw_image import RawImage
-from parsecaps.data.reading import look_into, read_image
+from parsecaps.data.reading import look_into
 from parsecaps.data.sources import SOURCES, open_data
 from parsecaps.data.sources.folder import is_image
-from parsecaps.data.split_file import relative_name
-from parsecaps.explain.explainer import Explainer
+from parsecaps.explain.explain import explain, explain_file
 from parsecaps.explain.explanation import Explanation
+from parsecaps.model import Model
 from parsecaps.prediction.files import ImageFile, find_files
-from parsecaps.run import Run
 from parsecaps.types import ProgressCallback, silent
 
 _PLAIN_FOLDERS = ("folder", "unlabelled")  # sources that name files and nothing in them
@@ -42,19 +41,21 @@ class _DataCase(NamedTuple):
 
 
 def explain_series(
-    explainer: Explainer,
+    model: Model,
     inputs: Sequence[str | DataSet],
     settings: ExplainConfig,
     *,
-    run: Path | None = None,
     progress: ProgressCallback = silent,
 ) -> Explanations:
     """Explain images, folders, manifests and data sets.
 
     Of a data set, `settings.limit` cases spread over all of it are taken, with what is known of them; of files, the
-    first ones. Without inputs, the test part of the `run` is explained (validation without one).
+    first ones. Without inputs, the test part of the model's run is explained (validation without one).
     """
-    opened = [_open(each) for each in inputs] if inputs else [_unseen(run)]
+    if settings.risk is not None:
+        model.calibration.threshold(settings.risk)
+    model.memory, model.strict_cost  # noqa: B018 (read now, so that an error comes before the first image)
+    opened = [_open(each) for each in inputs] if inputs else [_unseen(model)]
     limit = settings.limit
     found = list(islice(_found(opened, limit), limit + 1))
     limited = len(found) > limit or any(isinstance(each, DataSet) and len(each) > limit for each in opened)
@@ -62,7 +63,7 @@ def explain_series(
     errors: list[str] = []
     for number, each in enumerate(found[:limit], 1):
         try:
-            cases.append(_explain(explainer, each, settings))
+            cases.append(_explain(model, each, settings))
         except (OSError, ValueError) as error:
             errors.append(str(error))
         progress(number, min(len(found), limit))
@@ -87,15 +88,16 @@ def _open(given: str | DataSet) -> str | DataSet:
     return open_data(given)
 
 
-def _unseen(path: Path | None) -> DataSet:
-    """The cases of a run that it never learned from."""
-    give = f"give images or data, as in parsecaps explain {path} image.png"
-    if path is None or not Run(path).is_there:
-        raise ValueError(f"{path} is not the folder of a run, so it has no cases of its own; {give}")
-    run = Run(path)
+def _unseen(model: Model) -> DataSet:
+    """The cases of the model's run that it never learned from."""
+    run = model.run
+    place = model.folder if run is None else run.folder
+    give = f"give images or data, as in parsecaps explain {place} image.png"
+    if run is None:
+        raise ValueError(f"{place} is not the folder of a run, so it has no cases of its own; {give}")
     rows = run.rows("test") or run.rows("val")
     if not rows:
-        raise ValueError(f"{path} has neither a test nor a validation part; {give}")
+        raise ValueError(f"{place} has neither a test nor a validation part; {give}")
     return run.data.subset(rows)
 
 
@@ -118,35 +120,22 @@ def _frames(data: DataSet, case: Case) -> Sequence[int | None]:
     return [case.frame]
 
 
-def _explain(explainer: Explainer, found: ImageFile | _DataCase, settings: ExplainConfig) -> Explanation:
-    wanted: dict[str, Any] = {
-        "method": settings.method,
-        "num_trees": settings.trees,
-        "strict": settings.strict,
-        "traversals": settings.traversals,
-    }
+def _explain(model: Model, found: ImageFile | _DataCase, settings: ExplainConfig) -> Explanation:
     if isinstance(found, ImageFile):
         if found.error:
             raise ValueError(found.error)
-        return explainer.explain_file(found.path, found.frame, **wanted)
+        return explain_file(model, found, settings)
     data, case = found.data, found.data.cases[found.row]
-    raw = _read(data, found.row, case, found.frame)
     label = data.classes[case.label] if case.label >= 0 else None
-    height, width = raw.pixels.shape[:2]
-    return explainer.explain(
-        explainer.bundle.preparation.prepare(raw),
-        name=relative_name(data, case) if found.frame is None else f"{relative_name(data, case)}#{found.frame}",
-        **wanted,
-        truth=label if label in explainer.bundle.classes else None,
-        concept_truth={
+    known: dict[str, Any] = {
+        "name": data.name_of(case) if found.frame is None else f"{data.name_of(case)}#{found.frame}",
+        "truth": label if label in model.classes else None,
+        "concept_truth": {
             name: value == 1 for name, value in zip(data.concepts, case.concepts, strict=False) if not math.isnan(value)
         },
-        original_shape=(height, width),
-        source=None if data.draw is not None else ImageFile(case.image, found.frame),
-    )
-
-
-def _read(data: DataSet, row: int, case: Case, frame: int | None) -> RawImage:
+    }
     if data.draw is None:
-        return read_image(case.image, frame)
-    return RawImage(np.moveaxis(data.draw([row])[0], 0, -1), (0.0, 255.0))
+        return explain_file(model, ImageFile(case.image, found.frame), settings, **known)
+    raw = RawImage(np.moveaxis(data.draw([found.row])[0], 0, -1), (0.0, 255.0))
+    height, width = raw.pixels.shape[:2]
+    return explain(model, model.preparation.prepare(raw), settings, **known, original_shape=(height, width))

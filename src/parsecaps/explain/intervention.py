@@ -23,8 +23,8 @@ from torch import Tensor
 
 from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.metrics import THRESHOLD
+from parsecaps.model import Model
 from parsecaps.nn.heads import MARGINS, Scale
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.types import Output
 
 _ENDS = (5, 95)  # percentiles
@@ -115,7 +115,7 @@ class ConceptReasoning:
 
 
 def concept_reasoning(
-    bundle: Bundle,
+    model: Model,
     memory: CaseMemory | None = None,
     *,
     temperature: float | None = None,
@@ -126,8 +126,8 @@ def concept_reasoning(
     The temperature is that of the memory if left out, 1 without one. A model whose weights differ from image to image
     needs the `output` for them (B images): weight and bias then have an axis for these.
     """
-    kind = type(bundle.model).__name__
-    found = bundle.model.reasoning(output)
+    kind = type(model.network).__name__
+    found = model.network.reasoning(output)
     if found is None:
         raise ValueError(
             f"this {kind} does not decide by its concepts alone, so setting one changes nothing; "
@@ -139,18 +139,18 @@ def concept_reasoning(
         temperature = 1.0 if memory is None else memory.temperature
     if not (np.isfinite(temperature) and temperature > 0):
         raise ValueError(f"temperature is {temperature}; give a number above 0")
-    m = len(bundle.concepts)
+    m = len(model.concepts)
     absent, present = (np.full(m, value) for value in found.margins)
     reasoning = ConceptReasoning(
-        classes=bundle.classes,
-        concepts=bundle.concepts,
+        classes=model.classes,
+        concepts=model.concepts,
         weight=_array(found.weight),
         bias=_array(found.bias),
         temperature=float(temperature),
         present=present,
         absent=absent,
         threshold=np.full(m, THRESHOLD),
-        group=exclusive_groups(bundle.concepts),
+        group=exclusive_groups(model.concepts),
         scale=found.scale,
     )
     return reasoning if memory is None else with_typical(reasoning, memory.presence, memory.truth)

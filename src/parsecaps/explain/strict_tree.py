@@ -19,11 +19,11 @@ from parsecaps.files.untrusted import checked, read_document
 from parsecaps.files.writing import write_binary
 from parsecaps.metrics import Score
 from parsecaps.metrics.comparison import Difference
+from parsecaps.model import Model
 from parsecaps.models.pretrained import read_shapes, read_tensors, weights_digest
 from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.normalisation import CapsuleBatchNorm
 from parsecaps.nn.recorder import replace_couplings
-from parsecaps.prediction.bundle import Bundle
 
 STATISTICS_FILE = "strict.safetensors"
 STATISTICS_CASES = 256
@@ -190,7 +190,7 @@ class Strictness:
         return [*lines, unknown if self.cost is None else self.cost.sentence()]
 
 
-def load_cost(folder: str | Path, bundle: Bundle, adjusted: bool) -> StrictCost | None:
+def load_cost(folder: str | Path, model: Model, adjusted: bool) -> StrictCost | None:
     """What an audit of this very model measured, from `audit.json` beside the model or in its run; None without one."""
     for place in (Path(folder), Path(folder).parent):
         try:
@@ -198,7 +198,7 @@ def load_cost(folder: str | Path, bundle: Bundle, adjusted: bool) -> StrictCost 
             cost = checked(StrictCost, stored["strict"], place / AUDIT_FILE, "audit again")
         except (OSError, KeyError, ValueError):  # no audit, an older one, or of a model without routes
             continue
-        if cost.model == weights_digest(bundle.model) and cost.adjusted == adjusted:
+        if cost.model == weights_digest(model.network) and cost.adjusted == adjusted:
             return cost
     return None
 

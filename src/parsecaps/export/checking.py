@@ -48,7 +48,7 @@ def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> Checked:
     if len(answers) < len(outputs):
         _keep_outputs(model, answers)
     session = open_session(model.SerializeToString())
-    want, worst, count = answer_graph(source.bundle).function, 0.0, 0
+    want, worst, count = answer_graph(source.model).function, 0.0, 0
     for images in chain(source.validation(), [source.drawn()]):
         for batch in [images] if graph.any_batch else _one_by_one(images):
             worst = max(worst, compare_answers(arrays(want(batch)), run(session, batch)))

@@ -14,7 +14,7 @@ from parsecaps.export.dicom_map import make_map
 from parsecaps.export.dicom_report import make_report
 from parsecaps.export.dicom_source import Device, DicomSource, new_uid
 from parsecaps.files.writing import make_private_folder, plain_name, remove_empty, write_binary
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 
 _KINDS = ("report", "picture", "map")
 _LARGEST_SERIES = 10**6
@@ -50,18 +50,18 @@ def dicom_folder(folder: Path) -> Iterator[None]:
         remove_empty(made)
 
 
-def write_dicom(bundle: Bundle, explanations: Sequence[Explanation], folder: Path) -> DicomWritten:
+def write_dicom(model: Model, explanations: Sequence[Explanation], folder: Path) -> DicomWritten:
     """Write the objects of each image that came from a DICOM file into a folder; no file there is ever replaced.
 
     An image of another format, or one whose header lacks what an object must repeat, costs a line. Without any object
     in the end it is a ValueError, and the folder is not there if it was not before.
     """
     with dicom_folder(folder):
-        return _write_all(bundle, explanations, folder)
+        return _write_all(model, explanations, folder)
 
 
-def _write_all(bundle: Bundle, explanations: Sequence[Explanation], folder: Path) -> DicomWritten:
-    device, series = Device.of(bundle), _Series()
+def _write_all(model: Model, explanations: Sequence[Explanation], folder: Path) -> DicomWritten:
+    device, series = Device.of(model), _Series()
     counts, errors = Counter[str](), list[str]()
     for number, explanation in enumerate(explanations, 1):
         try:
@@ -76,7 +76,7 @@ def _write_all(bundle: Bundle, explanations: Sequence[Explanation], folder: Path
             errors.append(f"{explanation.name} has {source.num_pixels:,} pixels, too many for parametric maps of it")
         name = f"{number:03d}-{plain_name(explanation.name)[:_LONGEST_NAME]}"
         with silence():
-            for kind, item in _objects(explanation, source, device, bundle, series):
+            for kind, item in _objects(explanation, source, device, model, series):
                 with write_binary(folder / f"{name}-{kind}-{item.SOPInstanceUID}.dcm") as file:
                     item.save_as(file, enforce_file_format=True)
                 counts[kind] += 1
@@ -86,16 +86,16 @@ def _write_all(bundle: Bundle, explanations: Sequence[Explanation], folder: Path
 
 
 def _objects(
-    explanation: Explanation, source: DicomSource, device: Device, bundle: Bundle, series: "_Series"
+    explanation: Explanation, source: DicomSource, device: Device, model: Model, series: "_Series"
 ) -> Iterator[tuple[str, Any]]:
     """Each object of an image, complete, with its kind; one after another, for maps can be large."""
-    for kind, item in _made(explanation, source, device, bundle, series):
+    for kind, item in _made(explanation, source, device, model, series):
         source.complete(item)
         yield kind, item
 
 
 def _made(
-    explanation: Explanation, source: DicomSource, device: Device, bundle: Bundle, series: "_Series"
+    explanation: Explanation, source: DicomSource, device: Device, model: Model, series: "_Series"
 ) -> Iterator[tuple[str, Any]]:
     """A report, a picture and, in a known place, the maps of what is pictured."""
     yield "report", make_report(explanation, source, device, series.place("report", source))
@@ -106,7 +106,7 @@ def _made(
     maps += [("concept", each.name, each.map) for each in explanation.concepts if each.seen]
     for kind, name, found in maps:
         place = series.place("map", source, f"{kind} {name}")
-        yield "map", make_map(name, found, source, device, bundle.preparation, place)
+        yield "map", make_map(name, found, source, device, model.preparation, place)
 
 
 @dataclass(frozen=True)

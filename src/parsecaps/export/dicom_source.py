@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import Any
 
 from parsecaps import __version__
-from parsecaps.data.reading import read_dicom_header
+from parsecaps.data.kept import read_dicom_header
+from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile
 
 NAME = "parsecaps"
@@ -42,9 +42,9 @@ class Device:
     digest: str
 
     @classmethod
-    def of(cls, bundle: Bundle) -> "Device":
+    def of(cls, model: Model) -> "Device":
         """The device that a model is."""
-        return cls(type(bundle.model).__name__, weights_digest(bundle.model))
+        return cls(type(model.network).__name__, weights_digest(model.network))
 
     @property
     def uid(self) -> str:
@@ -64,7 +64,7 @@ class Device:
 
 @dataclass(frozen=True)
 class DicomSource:
-    """A DICOM image, or a frame of one, by what its header says (`data.dicom_header`); `frame` counts from 0."""
+    """A DICOM image, or a frame of one, by what its header says (`data.kept`); `frame` counts from 0."""
 
     header: Any
     frame: int | None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.formats import EXPORTS
-from parsecaps.prediction.hub import is_repository
+from parsecaps.files.hub_download import is_repository
 
 
 def find_format(name: str) -> ExportFormat:

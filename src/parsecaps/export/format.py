@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from parsecaps.data.case_set import CaseSet
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.run import run_of_bundle
+from parsecaps.model import Model
 
 _BATCH = 16
 
@@ -34,24 +33,24 @@ class ExportSource:
     `cases` are None for a model without any. `checked_on` says in words what the check saw.
     """
 
-    bundle: Bundle
+    model: Model
     cases: CaseSet | None
     checked_on: str
 
     @classmethod
     def open(cls, folder: str | Path) -> "ExportSource":
         """The model of a run or of a saved model's folder, on the CPU; validation cases that are there are used."""
-        bundle = Bundle.load(folder)
-        run = None if bundle.folder is None else run_of_bundle(bundle.folder)
+        model = Model.load(folder, "cpu")
+        run = model.run
         if run is None:
-            return cls(bundle, None, "drawn images alone: the model has no run with validation cases")
+            return cls(model, None, "drawn images alone: the model has no run with validation cases")
         try:
             cases = run.cases("val")
         except (OSError, ValueError) as error:
-            return cls(bundle, None, f"drawn images alone: the validation cases cannot be read ({error})")
+            return cls(model, None, f"drawn images alone: the validation cases cannot be read ({error})")
         if not len(cases):
-            return cls(bundle, None, "drawn images alone: the run has no validation cases")
-        return cls(bundle, cases, f"{len(cases):,} validation cases and drawn images")
+            return cls(model, None, "drawn images alone: the run has no validation cases")
+        return cls(model, cases, f"{len(cases):,} validation cases and drawn images")
 
     def validation(self) -> Iterator[Tensor]:
         """The prepared validation cases, some at a time: (B, channels, size, size); none without a run."""
@@ -65,7 +64,7 @@ class ExportSource:
         Shapes:
             - output: (6, channels, size, size) in [0, 1]
         """
-        preparation = self.bundle.preparation
+        preparation = self.model.preparation
         shape = (preparation.channels, preparation.size, preparation.size)
         noise = np.random.default_rng(0)
         coarse = torch.from_numpy(noise.random((2, preparation.channels, 6, 6), dtype=np.float32))

@@ -15,10 +15,10 @@ from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.explain.evidence import evidence_flow, is_strict, tree_layers, tree_levels
 from parsecaps.explain.route_maps import route_maps
 from parsecaps.explain.trace import Target, describe_routes, has_tree, trace
+from parsecaps.model import Model
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.routes import RouteTree
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.types import Output
 
 PANELS = 20  # enough for nearly all images: a graph cannot refine the path where its shares do not add up
@@ -35,21 +35,21 @@ class ModelGraph:
     any_batch: bool
 
 
-def answer_graph(bundle: Bundle) -> ModelGraph:
+def answer_graph(model: Model) -> ModelGraph:
     """`logits` and `probabilities` (B, K), the latter calibrated, and `presence` (B, m) where there are concepts.
 
     Where each image has weights of its own by which logits grow with presences, they are `concept_weights` (B, K, m).
     """
-    model = _frozen(bundle)
+    network = _frozen(model)
 
     @torch.no_grad()
     def answer(image: Tensor) -> dict[str, Tensor]:
-        return _answer(bundle, model(image))
+        return _answer(model, network(image))
 
     return ModelGraph(answer, any_batch=True)
 
 
-def explained_graph(bundle: Bundle, trees: bool) -> ModelGraph:
+def explained_graph(model: Model, trees: bool) -> ModelGraph:
     """The answer to one image, and why.
 
     `maps` (1, m + 1, size, size) are the maps along the routes of the concepts in their order and, last, of the class
@@ -59,19 +59,19 @@ def explained_graph(bundle: Bundle, trees: bool) -> ModelGraph:
     capsule's evidence came from each capsule of the level below; `tree_activity_0` and so on (n,), the lengths of the
     capsules of each level; and `tree_strict`, whether no capsule had more than one parent.
     """
-    model = _frozen(bundle)
-    if not has_tree(model):
+    network = _frozen(model)
+    if not has_tree(network):
         raise ValueError(
-            f"{describe_routes(model)}, so no maps can be exported; leave out --maps, or give a model with a tree of "
+            f"{describe_routes(network)}, so no maps can be exported; leave out --maps, or give a model with a tree of "
             "cells, such as ParseCaps"
         )
 
     def explain(image: Tensor) -> dict[str, Tensor]:
-        traced = trace(model, image)
+        traced = trace(network, image)
         path = AttributionPath(traced, PANELS)
         best = cast(int, traced.output.logits[0].argmax())  # known when the graph runs
-        targets = [*(Target("concepts", j) for j in range(len(bundle.concepts))), Target("classes", best)]
-        found = {**_answer(bundle, traced.output), "maps": route_maps(path, targets)}
+        targets = [*(Target("concepts", j) for j in range(len(model.concepts))), Target("classes", best)]
+        found = {**_answer(model, traced.output), "maps": route_maps(path, targets)}
         found["residual"] = torch.cat([path.residual(target) for target in targets]).amax(0, keepdim=True)
         if trees:
             found |= _trees(traced, path, targets)
@@ -80,22 +80,22 @@ def explained_graph(bundle: Bundle, trees: bool) -> ModelGraph:
     return ModelGraph(explain, any_batch=False)
 
 
-def _frozen(bundle: Bundle) -> PretrainedModel:
+def _frozen(model: Model) -> PretrainedModel:
     """A copy of the model whose weights need no gradient: those of the maps are of images and capsules.
 
     What it learned of alpha is a number, for which entmax takes fewer operations.
     """
-    model = copy.deepcopy(bundle.model).eval().requires_grad_(False)
-    for module in model.modules():
+    network = copy.deepcopy(model.network).eval().requires_grad_(False)
+    for module in network.modules():
         if isinstance(module, Coupling) and isinstance(module.alpha, Tensor):
             alpha = float(module.alpha.clamp(1, 2))
             del module.alpha
             module.alpha = alpha
-    return model
+    return network
 
 
-def _answer(bundle: Bundle, output: Output) -> dict[str, Tensor]:
-    probabilities = (output.logits / bundle.calibration.temperature).softmax(-1)
+def _answer(model: Model, output: Output) -> dict[str, Tensor]:
+    probabilities = (output.logits / model.calibration.temperature).softmax(-1)
     found = {"logits": output.logits, "probabilities": probabilities}
     if output.presence is not None:
         found["presence"] = output.presence.clamp(max=1)  # a length of 1, rounded up

@@ -16,23 +16,23 @@ from parsecaps.export.published import (
     licence_on_hub,
     write_model,
 )
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.prediction.hub import HubName, hub_errors
+from parsecaps.files.hub_download import HubName, hub_errors
+from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_images
 from parsecaps.report.published_card import hub_card
 
 
 def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
     """Write the folder, check it, and push it where that is asked for."""
-    bundle, about = source.bundle, Publication.of(source.bundle)
-    write_model(bundle, path)
+    model, about = source.model, Publication.of(source.model)
+    write_model(model, path)
     licence = None if about.licence is None else (licence_on_hub(about.licence), about.licence)
-    card = hub_card(bundle, about.card, name=options.push, data=about.data, scores=about.scores, licence=licence)
+    card = hub_card(model, about.card, name=options.push, data=about.data, scores=about.scores, licence=licence)
     (path / CARD_FILE).write_text(card, encoding="utf-8")
     if strange := {each.name for each in path.iterdir()} - {*PUBLISHED_FILES}:
         raise ValueError(f"the export holds {min(strange)}, which is not for others; nothing was written")
-    lines = [check_model(source, partial(_answers, Bundle.load(path)), "the export to hub")]
-    if behind := left_behind(bundle, path):
+    lines = [check_model(source, partial(_answers, Model.load(path, "cpu")), "the export to hub")]
+    if behind := left_behind(model, path):
         lines.append(f"left out: {', '.join(behind)}")
     if licence is None:
         lines.append(f"nobody named a licence; add one to {CARD_FILE} before others use the model")
@@ -65,9 +65,9 @@ def push(folder: Path, name: HubName, *, private: bool = False) -> str:
     return f"pushed ({seen_by}): {url}; load it with parsecaps.load({str(HubName(name.repository, commit.oid))!r})"
 
 
-def _answers(bundle: Bundle, images: Tensor) -> tuple[np.ndarray, np.ndarray | None]:
-    found = predict_images(bundle, images)
-    return found.probabilities(bundle.calibration.temperature), found.presence
+def _answers(model: Model, images: Tensor) -> tuple[np.ndarray, np.ndarray | None]:
+    found = predict_images(model, images)
+    return found.probabilities(model.calibration.temperature), found.presence
 
 
 FORMAT = ExportFormat(

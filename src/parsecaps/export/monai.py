@@ -25,7 +25,7 @@ from torch import Tensor
 from parsecaps import __version__
 from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.published import Publication, check_model, left_behind, write_model
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.prediction.files import find_files
 from parsecaps.prediction.predict import Prediction, predict_files
 from parsecaps.report.published_card import monai_card
@@ -64,23 +64,23 @@ def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]
     """Write the bundle, let MONAI verify it, and compare its answers with those of the model."""
     for package in ("monai", "jsonschema"):  # MONAI needs the second to verify, and only misses it late
         require(package)
-    bundle, about = source.bundle, Publication.of(source.bundle)
+    model, about = source.model, Publication.of(source.model)
     for folder in ("configs", "models", "docs"):
         (path / folder).mkdir(parents=True)
-    write_model(bundle, path / "models")
+    write_model(model, path / "models")
     schema = resources.files("parsecaps.export").joinpath("monai_schema.json").read_text(encoding="utf-8")
     texts = {
         "configs/metadata.json": json.dumps(_inert(metadata(about)), indent=2) + "\n",
         "configs/inference.json": json.dumps(inference(), indent=2) + "\n",
         "configs/schema.json": schema,
         "configs/logging.conf": _LOGGING,
-        "docs/README.md": monai_card(bundle, about.card, configs=_CONFIGS),
+        "docs/README.md": monai_card(model, about.card, configs=_CONFIGS),
         "LICENSE": _licence(about),
     }
     for name, text in texts.items():
         (path / name).write_text(text, encoding="utf-8")
     lines = [_check(source, path), "verified by MONAI"]
-    if behind := left_behind(bundle, path):
+    if behind := left_behind(model, path):
         lines.append(f"left out: {', '.join(behind)}")
     return lines
 
@@ -126,13 +126,13 @@ def inference() -> dict[str, Any]:
 
 def metadata(about: Publication) -> dict[str, Any]:
     """What MONAI's specification wants to know of a bundle; `concepts` is a further output, if asked for."""
-    bundle = about.bundle
-    preparation, kind = bundle.preparation, type(bundle.model).__name__
+    model = about.model
+    preparation, kind = model.preparation, type(model.network).__name__
     colours = ("red", "green", "blue") if preparation.channels == 3 else ("grey",)
-    shown = ", ".join(bundle.classes)
-    outputs = {"pred": _vector("classes", bundle.classes)}
-    if bundle.concepts:
-        outputs["concepts"] = _vector("concepts", bundle.concepts)
+    shown = ", ".join(model.classes)
+    outputs = {"pred": _vector("classes", model.classes)}
+    if model.concepts:
+        outputs["concepts"] = _vector("concepts", model.concepts)
     scores = {} if about.scores is None else {each.name: about.scores[each.name] for each in about.scores.main_metrics}
     return {
         "schema": _SCHEMA,
@@ -145,15 +145,15 @@ def metadata(about: Publication) -> dict[str, Any]:
         "name": f"{kind} for {shown}",
         "task": f"Classification of images: {shown}",
         "description": (
-            f"A {kind} network that names one of {len(bundle.classes)} classes"
-            f"{f' and says how present each of {len(bundle.concepts)} concepts is' if bundle.concepts else ''}"
+            f"A {kind} network that names one of {len(model.classes)} classes"
+            f"{f' and says how present each of {len(model.concepts)} concepts is' if model.concepts else ''}"
         ),
         "authors": _NOT_STATED,
         "copyright": about.licence or _NOT_STATED,
         "data_source": about.data or _NOT_STATED,
         "data_type": "images or DICOM",
         "image_classes": f"{preparation.channels} channels, prepared as models/bundle.json says, in [0, 1]",
-        "label_classes": "; ".join(f"{i}: {name}" for i, name in enumerate(bundle.classes)),
+        "label_classes": "; ".join(f"{i}: {name}" for i, name in enumerate(model.classes)),
         "pred_classes": "the calibrated probability of each class",
         "eval_metrics": {name: float(each.value) for name, each in scores.items() if each.value is not None},
         "intended_use": "For research. It is not a medical device.",
@@ -231,12 +231,12 @@ def _check(source: ExportSource, path: Path) -> str:
         parser.read_config(str(config))
         parser.update({**root, "device": "$torch.device('cpu')"})
         network = parser.get_parsed_content("network")
-        classes = len(source.bundle.classes)
+        classes = len(source.model.classes)
 
         @torch.no_grad()
         def answers(images: Tensor) -> tuple[np.ndarray, np.ndarray | None]:
             found = network(images, concepts=True).double().numpy()
-            return found[:, :classes], found[:, classes:] if source.bundle.concepts else None
+            return found[:, :classes], found[:, classes:] if source.model.concepts else None
 
         line = check_model(source, answers, "the export to monai")
         with tempfile.TemporaryDirectory() as folder:
@@ -244,7 +244,7 @@ def _check(source: ExportSource, path: Path) -> str:
             files = {**root, "dataset_dir": folder, "device": "$torch.device('cpu')"}
             workflow = ConfigWorkflow(str(config), str(meta), logging_file=False, **files)
             workflow.initialize()
-            _check_run(source.bundle, Path(folder), workflow.parser.get_parsed_content("evaluator").predictions())
+            _check_run(source.model, Path(folder), workflow.parser.get_parsed_content("evaluator").predictions())
     return line
 
 
@@ -255,9 +255,9 @@ def _draw(source: ExportSource, folder: Path) -> None:
     (folder / "broken.png").write_bytes(b"no image")
 
 
-def _check_run(bundle: Bundle, folder: Path, found: Iterator[Prediction]) -> None:
+def _check_run(model: Model, folder: Path, found: Iterator[Prediction]) -> None:
     """Refuse a bundle that says something else of files than `parsecaps predict`."""
-    for right, said in zip(predict_files(bundle, find_files([folder])), found, strict=True):
+    for right, said in zip(predict_files(model, find_files([folder])), found, strict=True):
         names = ("image", "frame", "patient", "label", "error")
         same = all(getattr(right, name) == getattr(said, name) for name in names)
         wanted, given = (

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.files.writing import write_atomically
+from parsecaps.model import Model
 from parsecaps.prediction.archive import columns, write_header, write_row
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile, find_files
 from parsecaps.prediction.predict import NOT_FINITE, Prediction, read_prepared
 
@@ -35,13 +35,13 @@ class MonaiNetwork(nn.Module):
 
     def __init__(self, folder: str) -> None:
         super().__init__()
-        self.bundle = Bundle.load(folder)
-        self.network = self.bundle.model  # a module of this one, so that `.to` and `.eval` reach it
+        self.model = Model.load(folder, "cpu")
+        self.network = self.model.network  # a module of this one, so that `.to` and `.eval` reach it
         self.eval()
 
     def forward(self, image: Tensor, concepts: bool = False) -> Tensor:
         output = self.network(image)
-        probabilities = (output.logits / self.bundle.calibration.temperature).softmax(1)
+        probabilities = (output.logits / self.model.calibration.temperature).softmax(1)
         if not concepts or output.presence is None:
             return cast(Tensor, probabilities)
         return torch.cat([probabilities, output.presence.clamp(max=1)], 1)  # a length of 1, rounded up
@@ -55,13 +55,13 @@ class PreparedImage:
     """
 
     def __init__(self, network: MonaiNetwork) -> None:
-        self.bundle = network.bundle
+        self.model = network.model
 
     def __call__(self, item: Item) -> Item:
-        image = read_prepared(self.bundle, _file(item))
+        image = read_prepared(self.model, _file(item))
         if isinstance(image, Tensor):
             return {"image": image, "error": ""}
-        preparation = self.bundle.preparation
+        preparation = self.model.preparation
         return {"image": torch.zeros(preparation.channels, preparation.size, preparation.size), "error": image}
 
 
@@ -104,7 +104,7 @@ class Evaluator:
         """Write the rows; gives how many."""
         if self.output.suffix not in (".csv", ".jsonl"):
             raise ValueError(f"output_file is {self.output}; give a .csv or .jsonl file")
-        names = columns(self.network.bundle)
+        names = columns(self.network.model)
         count = 0
         self.output.parent.mkdir(parents=True, exist_ok=True)
         with write_atomically(self.output) as file:
@@ -130,12 +130,12 @@ class Evaluator:
 
     def _answer(self, row: list[float]) -> dict[str, Any]:
         """The fields of a `Prediction` that a row of the network's output has: K probabilities, m presences."""
-        bundle = self.network.bundle
+        model = self.network.model
         if not np.isfinite(row).all():
             return {"error": NOT_FINITE}
-        probabilities = dict(zip(bundle.classes, row, strict=False))
+        probabilities = dict(zip(model.classes, row, strict=False))
         return {
             "label": max(probabilities, key=probabilities.__getitem__),
             "probabilities": probabilities,
-            "concepts": dict(zip(bundle.concepts, row[len(bundle.classes) :], strict=True)),
+            "concepts": dict(zip(model.concepts, row[len(model.classes) :], strict=True)),
         }

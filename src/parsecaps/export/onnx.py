@@ -14,7 +14,6 @@ import torch
 
 from parsecaps import __version__
 from parsecaps.explain.evidence import tree_layers
-from parsecaps.explain.explainer import Explainer
 from parsecaps.explain.route_maps import PrimaryGrid
 from parsecaps.explain.trace import has_tree, trace
 from parsecaps.export.checking import Checked, check_onnx
@@ -23,29 +22,29 @@ from parsecaps.export.graphs import ModelGraph, answer_graph, explained_graph
 from parsecaps.export.onnx_operators import translate
 from parsecaps.export.tracing import trace_function
 from parsecaps.metrics import THRESHOLD
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 
 METADATA_KEY = "parsecaps"
 METADATA_VERSION = 1
 
 
-def write_onnx(bundle: Bundle, path: str | Path, *, maps: bool = False, trees: bool = False) -> ModelGraph:
+def write_onnx(model: Model, path: str | Path, *, maps: bool = False, trees: bool = False) -> ModelGraph:
     """Write the model as an ONNX file, which is not checked yet; gives what was written, as a function of PyTorch.
 
     With `maps`, or `trees`, which have maps too, the graph is of one image; without, of any number.
     """
     import onnx
 
-    graph = explained_graph(bundle, trees) if maps or trees else answer_graph(bundle)
-    model = onnx_model(bundle, graph)
-    onnx.checker.check_model(model)
-    Path(path).write_bytes(model.SerializeToString())
+    graph = explained_graph(model, trees) if maps or trees else answer_graph(model)
+    written = onnx_model(model, graph)
+    onnx.checker.check_model(written)
+    Path(path).write_bytes(written.SerializeToString())
     return graph
 
 
-def onnx_model(bundle: Bundle, graph: ModelGraph) -> Any:
+def onnx_model(model: Model, graph: ModelGraph) -> Any:
     """The `onnx.ModelProto` of a graph, with the metadata of its model."""
-    preparation = bundle.preparation
+    preparation = model.preparation
     size = (preparation.channels, preparation.size, preparation.size)
     example = torch.rand(1, *size, generator=torch.Generator().manual_seed(1))
     names: list[str] = []
@@ -57,40 +56,39 @@ def onnx_model(bundle: Bundle, graph: ModelGraph) -> Any:
 
     traced = trace_function(results, example, graph.any_batch)
     builder, outputs = translate(traced, names)
-    described = json.dumps({**metadata(bundle), "batch": None if graph.any_batch else 1, "outputs": names})
+    described = json.dumps({**metadata(model), "batch": None if graph.any_batch else 1, "outputs": names})
     return builder.model((-1 if graph.any_batch else 1, *size), outputs, {METADATA_KEY: described}, "batch")
 
 
-def metadata(bundle: Bundle) -> dict[str, Any]:
+def metadata(model: Model) -> dict[str, Any]:
     """All that is to be known of a model beside its numbers, ready for JSON (`docs/export.md`)."""
-    model, calibration = bundle.model, bundle.calibration
-    explainer = Explainer(bundle)
-    reasoning, by_image = explainer.reasoning, explainer.reasoning_by_image
-    thresholds = [THRESHOLD] * len(bundle.concepts) if reasoning is None else reasoning.threshold.tolist()
+    network, calibration = model.network, model.calibration
+    reasoning, by_image = model.reasoning, model.reasoning_by_image
+    thresholds = [THRESHOLD] * len(model.concepts) if reasoning is None else reasoning.threshold.tolist()
     return {
         "version": METADATA_VERSION,
         "parsecaps": __version__,
-        "kind": type(model).__name__,
-        "classes": list(bundle.classes),
-        "concepts": list(bundle.concepts),
-        "preparation": bundle.preparation.to_dict(),
+        "kind": type(network).__name__,
+        "classes": list(model.classes),
+        "concepts": list(model.concepts),
+        "preparation": model.preparation.to_dict(),
         "temperature": calibration.temperature,
         "calibration_note": calibration.note,
         "quantiles": None if calibration.quantiles is None else asdict(calibration.quantiles),
         "reasoning": None if reasoning is None else reasoning.as_dict(),
         "reasoning_by_image": None if by_image is None else by_image.as_dict(),
         "thresholds": thresholds,
-        **_grids(bundle),
+        **_grids(model),
     }
 
 
-def _grids(bundle: Bundle) -> dict[str, Any]:
+def _grids(model: Model) -> dict[str, Any]:
     """The widths of the grids of a parse tree's levels, from the primary one up, and where the primary one lies."""
-    model, preparation = bundle.model, bundle.preparation
-    if not has_tree(model):
+    network, preparation = model.network, model.preparation
+    if not has_tree(network):
         return {"widths": None, "grid": None}
-    image = torch.zeros(1, preparation.channels, preparation.size, preparation.size).to(bundle.device)
-    traced = trace(model.eval(), image)
+    image = torch.zeros(1, preparation.channels, preparation.size, preparation.size).to(model.device)
+    traced = trace(network.eval(), image)
     widths = [traced.widths[layer] for layer in tree_layers(traced.cells)]
     return {"widths": widths, "grid": asdict(PrimaryGrid.of(traced.initial, preparation.size))}
 
@@ -98,7 +96,7 @@ def _grids(bundle: Bundle) -> dict[str, Any]:
 def _write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
     import onnxruntime  # noqa: F401 (the check needs it, and to say so after the work would be late)
 
-    graph = write_onnx(source.bundle, path, maps=bool(options.maps))
+    graph = write_onnx(source.model, path, maps=bool(options.maps))
     checked: Checked = check_onnx(path, graph, source)
     outputs = ", ".join(checked.outputs)
     return [

@@ -13,15 +13,14 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from parsecaps.explain.strict_tree import STATISTICS_FILE, load_statistics, save_statistics
+from parsecaps.explain.strict_tree import STATISTICS_FILE, save_statistics
 from parsecaps.export.format import ExportSource
 from parsecaps.metrics.scores import Scores
+from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.predict import answer, of_output
 from parsecaps.report.published_card import data_name, run_card
 from parsecaps.report.scores_page import model_card
-from parsecaps.run import run_of_bundle
 
 CARD_FILE = "README.md"
 PUBLISHED_FILES = ("config.json", "model.safetensors", "bundle.json", "calibration.json", STATISTICS_FILE, CARD_FILE)
@@ -37,23 +36,23 @@ class Publication:
     `card` is the text of the run's own card, blank without a run; `data` and `scores` are None where no run is around.
     """
 
-    bundle: Bundle
+    model: Model
     card: str
     data: str | None
     scores: Scores | None
     licences: tuple[str, ...]
 
     @classmethod
-    def of(cls, bundle: Bundle) -> "Publication":
+    def of(cls, model: Model) -> "Publication":
         """What is known of a model from the folder it was loaded from, and the run around that."""
-        folder = bundle.folder
+        folder = model.folder
         card = folder / CARD_FILE if folder is not None else None
         text = run_card(card.read_text(encoding="utf-8")) if card is not None and card.is_file() else ""
-        run = None if folder is None else run_of_bundle(folder)
+        run = model.run
         if run is None:
-            return cls(bundle, text, None, None, ())
-        text = text or model_card(bundle, run.config, run.about, run.data_check, run.scores)
-        return cls(bundle, text, data_name(run.config, run.data_check), run.scores, tuple(run.config.data.licences))
+            return cls(model, text, None, None, ())
+        text = text or model_card(model, run.config, run.about, run.data_check, run.scores)
+        return cls(model, text, data_name(run.config, run.data_check), run.scores, tuple(run.config.data.licences))
 
     @property
     def licence(self) -> str | None:
@@ -61,20 +60,20 @@ class Publication:
         return ", ".join(dict.fromkeys(self.licences)) or None
 
 
-def write_model(bundle: Bundle, folder: Path) -> None:
+def write_model(model: Model, folder: Path) -> None:
     """Write the published files of a model, but for its card, into a folder."""
-    bundle.save(folder)
-    statistics = None if bundle.folder is None else load_statistics(bundle.folder, bundle.model)
+    model.save(folder)
+    statistics = model.statistics
     if statistics is not None:
-        save_statistics(folder, statistics, weights_digest(bundle.model))
+        save_statistics(folder, statistics, weights_digest(model.network))
 
 
-def left_behind(bundle: Bundle, folder: Path) -> list[str]:
+def left_behind(model: Model, folder: Path) -> list[str]:
     """The files beside a model that an export of it does not have."""
-    if bundle.folder is None:
+    if model.folder is None:
         return []
     there = {path.name for path in folder.rglob("*")}
-    return sorted(path.name for path in bundle.folder.iterdir() if path.name not in there)
+    return sorted(path.name for path in model.folder.iterdir() if path.name not in there)
 
 
 def check_model(source: ExportSource, answers: Answers, what: str) -> str:
@@ -83,11 +82,11 @@ def check_model(source: ExportSource, answers: Answers, what: str) -> str:
     Shapes:
         - answers: prepared images (B, channels, size, size) to calibrated probabilities (B, K) and presences (B, m)
     """
-    bundle, largest = source.bundle, 0.0
+    model, largest = source.model, 0.0
     for images in (source.drawn(), *source.validation()):
-        wanted = of_output(bundle, answer(bundle, images))
+        wanted = of_output(model, answer(model, images))
         probabilities, presence = answers(images)
-        pairs = [(probabilities, wanted.probabilities(bundle.calibration.temperature))]
+        pairs = [(probabilities, wanted.probabilities(model.calibration.temperature))]
         if (presence is None) != (wanted.presence is None):
             raise ValueError(f"{what} failed its check: it has other outputs than the model; nothing was written")
         if presence is not None and wanted.presence is not None:

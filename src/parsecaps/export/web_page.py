@@ -10,16 +10,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from parsecaps.explain.explainer import NO_CONCEPTS, NO_REASONING, calibration_notes
+from parsecaps.explain.explain import NO_CONCEPTS, NO_REASONING, calibration_notes
 from parsecaps.explain.trace import describe_routes, has_tree
 from parsecaps.export.checking import check_onnx
 from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.onnx import metadata, write_onnx
 from parsecaps.files.writing import write_text
+from parsecaps.model import Model
 from parsecaps.models.summary import count_parameters
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.web_page import web_page
-from parsecaps.run import run_of_bundle
 
 _MEGABYTE = 1_000_000
 _USUAL = 12  # megabytes, at most
@@ -29,15 +28,15 @@ _LEFT_OUT = "maps and parse trees were left out when this page was made (--no-ma
 
 def _write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
     """Write the page of a model; with maps and trees unless it has no tree of cells, or `--no-maps` was given."""
-    bundle = source.bundle
-    maps = has_tree(bundle.model) if options.maps is None else options.maps
+    model = source.model
+    maps = has_tree(model.network) if options.maps is None else options.maps
     with TemporaryDirectory() as folder:
         network = Path(folder) / "network.onnx"
-        checked = check_onnx(network, write_onnx(bundle, network, maps=maps, trees=maps), source)
+        checked = check_onnx(network, write_onnx(model, network, maps=maps, trees=maps), source)
         packed = gzip.compress(network.read_bytes(), 9, mtime=0)
     page = web_page(
         about_model(source, maps),
-        _facts(bundle),
+        _facts(model),
         network=packed,
         runtime=runtime_file(),
         script=web_script(),
@@ -53,14 +52,14 @@ def _write(source: ExportSource, path: Path, options: ExportOptions) -> list[str
 
 def about_model(source: ExportSource, maps: bool) -> dict[str, Any]:
     """What the page must know of the model: `About` in `page/src/web/case.js`."""
-    bundle, known = source.bundle, metadata(source.bundle)
+    model, known = source.model, metadata(source.model)
     names = ("kind", "classes", "concepts", "reasoning")
     return {
         "title": _title(source),
-        "model": {**{name: known[name] for name in names}, "image_size": bundle.preparation.size},
+        "model": {**{name: known[name] for name in names}, "image_size": model.preparation.size},
         **{name: known[name] for name in ("preparation", "temperature", "thresholds", "grid", "reasoning_by_image")},
         "method": "routes" if maps else None,
-        "notes": _notes(bundle, maps, decides_by_concepts=bool(known["reasoning"] or known["reasoning_by_image"])),
+        "notes": _notes(model, maps, decides_by_concepts=bool(known["reasoning"] or known["reasoning_by_image"])),
     }
 
 
@@ -78,35 +77,35 @@ def _part(name: str) -> bytes:
     return (files("parsecaps.export") / "web" / name).read_bytes()
 
 
-def _notes(bundle: Bundle, maps: bool, *, decides_by_concepts: bool) -> list[str]:
+def _notes(model: Model, maps: bool, *, decides_by_concepts: bool) -> list[str]:
     """What the page cannot give, and why."""
-    notes = [*calibration_notes(bundle), _NO_CASES]
-    if not has_tree(bundle.model):
-        notes.append(f"{describe_routes(bundle.model)}, so there are no maps on this page, and no parse tree")
+    notes = [*calibration_notes(model), _NO_CASES]
+    if not has_tree(model.network):
+        notes.append(f"{describe_routes(model.network)}, so there are no maps on this page, and no parse tree")
     elif not maps:
         notes.append(_LEFT_OUT)
-    if not bundle.concepts:
+    if not model.concepts:
         notes.append(NO_CONCEPTS)
     elif not decides_by_concepts:
         notes.append(NO_REASONING)
     return notes
 
 
-def _facts(bundle: Bundle) -> list[tuple[str, str]]:
+def _facts(model: Model) -> list[tuple[str, str]]:
     """What a visitor may want to know of the model, in words."""
-    preparation = bundle.preparation
+    preparation = model.preparation
     colour = "colour" if preparation.channels == 3 else "grey"
     facts = [
-        ("network", f"{type(bundle.model).__name__}, {count_parameters(bundle.model)} parameters"),
+        ("network", f"{type(model.network).__name__}, {count_parameters(model.network)} parameters"),
         ("sees", f"images of {preparation.size} x {preparation.size} pixels in {colour}"),
-        ("classes", ", ".join(bundle.classes)),
+        ("classes", ", ".join(model.classes)),
     ]
-    return [*facts, ("concepts", ", ".join(bundle.concepts))] if bundle.concepts else facts
+    return [*facts, ("concepts", ", ".join(model.concepts))] if model.concepts else facts
 
 
 def _title(source: ExportSource) -> str:
-    folder = source.bundle.folder
-    run = None if folder is None else run_of_bundle(folder)
+    folder = source.model.folder
+    run = source.model.run
     folder = folder if run is None else run.folder
     name = "" if folder is None else folder.resolve().name
     return f"Model {name}" if name else "Model"

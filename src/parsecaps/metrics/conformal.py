@@ -1,10 +1,110 @@
-"""What prediction sets do on cases that did not calibrate them: whether they keep the risk, and what it costs."""
+"""Split conformal prediction sets: with a chosen risk, which classes cannot be ruled out, and when to abstain.
 
+Calibrated on validation cases, never on those that trained. If validation and future patients are exchangeable, and
+the validation patients decided nothing else about the model, the set of a new image holds its class with a probability
+of at least 1 - risk, whatever the model: on average over patients, not for each kind of patient, and not among the
+answered images alone (`coverage` and `accuracy_answered` measure those).
+
+In this package the same patients also fit the temperature and may choose the epoch, so the risk is kept approximately.
+With two classes the temperature changes no set, with more hardly any; the choice among many epochs costs little
+(`studies.coverage --sets` measures both). To split the validation patients would make the statement exact and
+the sets larger, since each half would be few.
+
+Images of one patient are alike, so images are not exchangeable; patients are. A calibration that counted forty slices
+of one patient as forty cases would be surer than it may. To keep one image of each patient would be right but throw
+most away, and depend on the draw. Here each patient has one vote, shared equally by its images, and one more vote
+stands for the patient to come (Lee, Barber and Willett 2023, "Distribution-free inference with hierarchical data"):
+the guarantee is then for an image drawn from a new patient. With one image per patient it is the usual method.
+"""
+
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from parsecaps.metrics.metric import Cases, Weighted
+
+
+class ConformalThreshold(NamedTuple):
+    """A class is in the set from this probability on; 0 puts all classes in it, so that every image abstains.
+
+    `patients` is the number that calibrated it. `note` says why everything abstains, where it does.
+    """
+
+    probability: float
+    risk: float
+    patients: int
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class ConformalQuantiles:
+    """What thresholds at every risk follow from: the probability of the truth in each calibration image.
+
+    `probabilities` fall; `votes` are how many votes of patients stand behind the images so far. Unknown labels are left
+    out. Nothing tells images or patients apart.
+    """
+
+    probabilities: tuple[float, ...]
+    votes: tuple[float, ...]
+    patients: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.patients <= len(self.probabilities) == len(self.votes):
+            counts = f"{len(self.probabilities)} probabilities, {len(self.votes)} votes"
+            raise ValueError(f"{counts} and {self.patients} patients do not fit together; give one of each per image")
+        inside = all(0 <= each <= 1 for each in self.probabilities) and all(map(math.isfinite, self.votes))
+        if not inside or any(one > other for one, other in pairwise(self.votes)):
+            raise ValueError("probabilities are not from 0 to 1, or votes do not rise; fit the quantiles again")
+
+    @classmethod
+    def fit(
+        cls, probabilities: np.ndarray, label: np.ndarray, patient: Sequence[str] | np.ndarray | None = None
+    ) -> "ConformalQuantiles":
+        """Sort the images of labelled calibration cases.
+
+        Shapes:
+            - probabilities: (N, K); label: (N,), -1 = unknown; patient: N, anything that tells patients apart, None
+              where each image is a patient of its own (`Predictions.groups` gives both)
+        """
+        known = np.flatnonzero(label >= 0)
+        of_truth = probabilities[known, label[known]]
+        group = np.asarray(patient)[known] if patient is not None else known
+        _, index, size = np.unique(group, return_inverse=True, return_counts=True)
+        order = np.argsort(-of_truth, kind="stable")
+        votes = np.cumsum(1 / size[index[order]])
+        return cls(tuple(of_truth[order].tolist()), tuple(votes.tolist()), len(size))
+
+    def threshold(self, risk: float) -> ConformalThreshold:
+        """The highest threshold that keeps the risk."""
+        if not 0 < risk < 1:
+            raise ValueError(f"risk is {risk}; give a share between 0 and 1, such as 0.05")
+        needed = (1 - risk) * (self.patients + 1) - 1e-9
+        if self.patients < needed:
+            least = math.ceil((1 - 1e-9) / risk) - 1
+            few = f"{self.patients} patients are too few for a risk of {risk:g}"
+            return ConformalThreshold(0.0, risk, self.patients, f"{few}: every image abstains; calibrate on {least}")
+        place = min(int(np.searchsorted(self.votes, needed)), len(self.votes) - 1)
+        return ConformalThreshold(self.probabilities[place], risk, self.patients)
+
+
+def prediction_sets(probabilities: np.ndarray, threshold: float) -> np.ndarray:
+    """The classes of each image that cannot be ruled out: (N, K) -> (N, K) bool.
+
+    The most probable class is always among them, which can only add to the coverage. Without it, a model that is wrong
+    more seldom than the risk allows would leave sets empty, and abstain the more often the higher the risk.
+
+    >>> prediction_sets(np.array([[0.9, 0.1], [0.6, 0.4]]), 0.3)
+    array([[ True, False],
+           [ True,  True]])
+    >>> prediction_sets(np.array([[0.9, 0.1], [0.6, 0.4]]), 0.8)
+    array([[ True, False],
+           [ True, False]])
+    """
+    return np.asarray(probabilities >= np.minimum(threshold, probabilities.max(1, keepdims=True)))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from parsecaps.data.tables import text_cell
 from parsecaps.files.writing import write_atomically
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import Prediction, predict_files
 from parsecaps.types import ProgressCallback, silent
@@ -25,16 +25,16 @@ _PROBABILITY = "probability:"  # before the name of a class
 _JSON_START = b'{"image": '  # of a line of a .jsonl file
 
 
-def columns(bundle: Bundle) -> list[str]:
+def columns(model: Model) -> list[str]:
     """The columns of a CSV, in order."""
-    probabilities = [text_cell(f"{_PROBABILITY}{name}") for name in bundle.classes]
-    presence = [text_cell(f"concept:{name}") for name in bundle.concepts]
+    probabilities = [text_cell(f"{_PROBABILITY}{name}") for name in model.classes]
+    presence = [text_cell(f"concept:{name}") for name in model.concepts]
     return ["image", "frame", "patient", "class", *probabilities, *presence, "set", "abstain", "error"]
 
 
 def write_rows(
     path: Path,
-    bundle: Bundle,
+    model: Model,
     files: Iterable[ImageFile],
     *,
     risk: float | None = None,
@@ -47,7 +47,7 @@ def write_rows(
     """
     check_suffix(path)
     done = failed = 0
-    names = columns(bundle)
+    names = columns(model)
     with owned(path):
         _check_start(path, names)
         rest = _after(files, path)
@@ -56,7 +56,7 @@ def write_rows(
         with open(path, "a", encoding="utf-8", newline="") as file:
             if file.tell() == 0:
                 write_header(file, path, names)
-            for prediction in predict_files(bundle, rest, risk=risk, batch_size=batch_size):
+            for prediction in predict_files(model, rest, risk=risk, batch_size=batch_size):
                 write_row(file, path, prediction, names)
                 done, failed = done + 1, failed + bool(prediction.error)
                 if done % batch_size == 0:

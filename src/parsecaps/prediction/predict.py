@@ -17,12 +17,13 @@ import torch
 from scipy.special import log_softmax, logsumexp
 from torch import Generator, Tensor
 
-from parsecaps.data.augment import Augmentation
+from parsecaps.data.batches import Augmentation
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.reading import READERS, in_shares
+from parsecaps.data.reader_pool import READERS
+from parsecaps.data.reading import in_shares
+from parsecaps.metrics.conformal import prediction_sets
 from parsecaps.metrics.predictions import Predictions
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.prediction.conformal import prediction_sets
+from parsecaps.model import Model
 from parsecaps.prediction.files import ImageFile
 from parsecaps.types import Output, ProgressCallback, silent
 
@@ -62,34 +63,34 @@ class Prediction:
 
 
 @torch.no_grad()
-def answer(bundle: Bundle, image: Tensor) -> Output:
+def answer(model: Model, image: Tensor) -> Output:
     """What the network gives for prepared images (B, channels, size, size), wherever it is."""
-    output: Output = bundle.model.eval()(image.to(bundle.device))
+    output: Output = model.network.eval()(image.to(model.device))
     return output
 
 
-def predict_images(bundle: Bundle, image: Tensor, names: Sequence[str] | None = None) -> Predictions:
+def predict_images(model: Model, image: Tensor, names: Sequence[str] | None = None) -> Predictions:
     """What a model says of prepared images (B, channels, size, size), of which no more than a name is known."""
-    return of_output(bundle, answer(bundle, image), names)
+    return of_output(model, answer(model, image), names)
 
 
 def predict_files(
-    bundle: Bundle, files: Iterable[ImageFile], *, risk: float | None = None, batch_size: int = 32
+    model: Model, files: Iterable[ImageFile], *, risk: float | None = None, batch_size: int = 32
 ) -> Iterator[Prediction]:
     """One answer for each image file, in order, in bounded memory; a file that cannot be read gives its error."""
     source = iter(files)
     with ThreadPoolExecutor(READERS) as threads:  # each waits for a reader, which is a process of its own
         while batch := list(islice(source, batch_size)):
-            read = in_shares(threads, partial(read_prepared, bundle), batch)
+            read = in_shares(threads, partial(read_prepared, model), batch)
             images = [image for image in read if isinstance(image, Tensor)]
-            found = iter(answers(bundle, torch.stack(images), risk) if images else ())
+            found = iter(answers(model, torch.stack(images), risk) if images else ())
             for file, image in zip(batch, read, strict=True):
                 answered = {"error": image} if isinstance(image, str) else next(found)
                 yield Prediction(str(file.path), file.frame, file.patient, **answered)
 
 
 def predict_cases(
-    bundle: Bundle,
+    model: Model,
     cases: CaseSet,
     *,
     changes: Augmentation | None = None,
@@ -103,37 +104,37 @@ def predict_cases(
     that the model does not know; a class that the model does not know is an error. With several `views` the
     probabilities and presences are means over the image and random `changes` of it, the same ones at every call.
     """
-    label, names = _labels(bundle, cases), cases.names
-    logits: list[np.ndarray] = [np.zeros((0, len(bundle.classes)))]
-    presence, consistency = [np.zeros((0, len(bundle.concepts)))], [np.zeros(0)]
+    label, names = _labels(model, cases), cases.names
+    logits: list[np.ndarray] = [np.zeros((0, len(model.classes)))]
+    presence, consistency = [np.zeros((0, len(model.concepts)))], [np.zeros(0)]
     generator = Generator().manual_seed(0)
     for batch in cases.batches(batch_size):
         others = (changes(batch.image, generator) for _ in range(views - 1)) if changes is not None else ()
         start = sum(map(len, logits))
         some = names[start : start + len(batch.image)]
-        by_view = [predict_images(bundle, view, some) for view in (batch.image, *others)]
+        by_view = [predict_images(model, view, some) for view in (batch.image, *others)]
         logits.append(by_view[0].logits if len(by_view) == 1 else _mean_logits(by_view))
         if len(by_view) > 1:
             named = np.stack([each.logits.argmax(1) for each in by_view])
             consistency.append((named[1:] == named[0]).mean(0))
-        if bundle.concepts:
+        if model.concepts:
             presence.append(np.mean([each.presence for each in by_view if each.presence is not None], axis=0))
         progress(sum(map(len, logits)), len(cases))
-    known = bool(set(bundle.concepts) & set(cases.data.concepts)) and len(cases) > 0
+    known = bool(set(model.concepts) & set(cases.data.concepts)) and len(cases) > 0
     return Predictions(
         logits=np.concatenate(logits),
         label=label,
         patient=cases.patients,
         name=names,
-        classes=bundle.classes,
+        classes=model.classes,
         presence=np.concatenate(presence) if known else None,
-        concepts=cases.concepts_named(bundle.concepts) if known else None,
-        concept_names=bundle.concepts if known else (),
+        concepts=cases.concepts_named(model.concepts) if known else None,
+        concept_names=model.concepts if known else (),
         consistency=np.concatenate(consistency) if len(consistency) > 1 else None,
     )
 
 
-def of_output(bundle: Bundle, output: Output, names: Sequence[str] | None = None) -> Predictions:
+def of_output(model: Model, output: Output, names: Sequence[str] | None = None) -> Predictions:
     """The output of a bundle's network, of which no truth is known; refused where some of it is not finite."""
     count = len(output.logits)
     presence = None if output.presence is None else _array(output.presence).clip(max=1)  # a length of 1, rounded up
@@ -142,25 +143,25 @@ def of_output(bundle: Bundle, output: Output, names: Sequence[str] | None = None
         label=np.full(count, -1),
         patient=[""] * count,
         name=[str(i) for i in range(count)] if names is None else names,
-        classes=bundle.classes,
+        classes=model.classes,
         presence=presence,
-        concept_names=() if presence is None else bundle.concepts,
+        concept_names=() if presence is None else model.concepts,
     )
 
 
-def each_image(bundle: Bundle, predictions: Predictions, risk: float | None = None) -> list[dict[str, Any]]:
+def each_image(model: Model, predictions: Predictions, risk: float | None = None) -> list[dict[str, Any]]:
     """Calibrated results per image: the fields of a `Prediction` without the image's name and patient."""
-    probabilities = predictions.probabilities(bundle.calibration.temperature)
-    sets = None if risk is None else prediction_sets(probabilities, bundle.calibration.threshold(risk).probability)
+    probabilities = predictions.probabilities(model.calibration.temperature)
+    sets = None if risk is None else prediction_sets(probabilities, model.calibration.threshold(risk).probability)
     answers = []
     for i, share in enumerate(probabilities):
-        possible = None if sets is None else [bundle.classes[k] for k in np.flatnonzero(sets[i])]
+        possible = None if sets is None else [model.classes[k] for k in np.flatnonzero(sets[i])]
         presence = () if predictions.presence is None else predictions.presence[i].tolist()
         answers.append(
             {
-                "label": bundle.classes[int(share.argmax())],
-                "probabilities": dict(zip(bundle.classes, share.tolist(), strict=True)),
-                "concepts": dict(zip(bundle.concepts, presence, strict=False)),
+                "label": model.classes[int(share.argmax())],
+                "probabilities": dict(zip(model.classes, share.tolist(), strict=True)),
+                "concepts": dict(zip(model.concepts, presence, strict=False)),
                 "possible": possible,
                 "abstain": None if possible is None else len(possible) != 1,
             }
@@ -168,26 +169,26 @@ def each_image(bundle: Bundle, predictions: Predictions, risk: float | None = No
     return answers
 
 
-def answers(bundle: Bundle, images: Tensor, risk: float | None) -> list[dict[str, Any]]:
+def answers(model: Model, images: Tensor, risk: float | None) -> list[dict[str, Any]]:
     """The answer to each prepared image (B, channels, size, size), calibrated."""
-    return answers_of_output(bundle, answer(bundle, images), risk)
+    return answers_of_output(model, answer(model, images), risk)
 
 
-def answers_of_output(bundle: Bundle, output: Output, risk: float | None) -> list[dict[str, Any]]:
+def answers_of_output(model: Model, output: Output, risk: float | None) -> list[dict[str, Any]]:
     """What an output means for each image; an error where some of its numbers are not finite."""
     logits, presence = output.logits, output.presence
     finite = logits.isfinite().all(1) if presence is None else logits.isfinite().all(1) & presence.isfinite().all(1)
     kept = Output(logits[finite], presence=None if presence is None else presence[finite])
-    found = iter(each_image(bundle, of_output(bundle, kept), risk))
+    found = iter(each_image(model, of_output(model, kept), risk))
     return [next(found) if good else {"error": NOT_FINITE} for good in finite.tolist()]
 
 
-def read_prepared(bundle: Bundle, file: ImageFile) -> Tensor | str:
+def read_prepared(model: Model, file: ImageFile) -> Tensor | str:
     """The prepared image (channels, size, size), or why there is none."""
     if file.error:
         return file.error
     try:
-        return bundle.read(file.path, file.frame)
+        return model.read(file.path, file.frame)
     except (OSError, ValueError) as error:
         return str(error)
 
@@ -198,11 +199,11 @@ def _mean_logits(views: Sequence[Predictions]) -> np.ndarray:
     return np.asarray(logsumexp(each, axis=0) - np.log(len(views)))
 
 
-def _labels(bundle: Bundle, cases: CaseSet) -> np.ndarray:
+def _labels(model: Model, cases: CaseSet) -> np.ndarray:
     classes, labels = cases.data.classes, cases.labels
-    place = {name: i for i, name in enumerate(bundle.classes)}
+    place = {name: i for i, name in enumerate(model.classes)}
     if unknown := {classes[label] for label in labels if label >= 0} - place.keys():
-        known, root = ", ".join(bundle.classes), cases.data.root
+        known, root = ", ".join(model.classes), cases.data.root
         raise ValueError(
             f"{root} has the class {min(unknown)!r}, which the model does not know; name it as one of {known}"
         )

@@ -19,6 +19,7 @@ from typing import Any
 from filelock import FileLock
 
 from parsecaps.files.writing import write_atomically
+from parsecaps.model import Model
 from parsecaps.prediction.archive import (
     check_suffix,
     columns,
@@ -28,7 +29,6 @@ from parsecaps.prediction.archive import (
     write_header,
     write_row,
 )
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.prediction.files import ImageFile, LeftOut, Shard, find_shard
 from parsecaps.prediction.predict import Prediction, predict_files
 from parsecaps.types import ProgressCallback, silent
@@ -57,7 +57,7 @@ def part_file(out: Path, shard: Shard) -> Path:
 
 def write_part(
     out: Path,
-    bundle: Bundle,
+    model: Model,
     inputs: Iterable[str | Path],
     shard: Shard,
     *,
@@ -82,11 +82,11 @@ def write_part(
         meet()
         if not _is_finished(part):
             left_out = LeftOut([out, lock, *parts, *locks, *own])
-            _write(part, bundle, find_shard(inputs, left_out, shard), risk, batch_size, progress)
+            _write(part, model, find_shard(inputs, left_out, shard), risk, batch_size, progress)
             with open(part, "a", encoding="utf-8") as file:
                 file.write(json.dumps({_FINISHED: [left_out.count, left_out.names]}) + "\n")
     with FileLock(lock):  # of those that finish at the same moment one merges
-        merged = _merge(out, parts, columns(bundle)) if all(map(_is_finished, parts)) else None
+        merged = _merge(out, parts, columns(model)) if all(map(_is_finished, parts)) else None
         with suppress(OSError):  # Windows removes it only when it is let go
             lock.unlink()
     return merged
@@ -107,7 +107,7 @@ def _check_others(out: Path, shard: Shard) -> None:
 
 def _write(
     part: Path,
-    bundle: Bundle,
+    model: Model,
     files: Iterable[tuple[int, ImageFile]],
     risk: float | None,
     batch_size: int,
@@ -123,7 +123,7 @@ def _write(
 
     done = failed = 0
     with open(part, "a", encoding="utf-8", newline="") as file:
-        for prediction in predict_files(bundle, images(), risk=risk, batch_size=batch_size):
+        for prediction in predict_files(model, images(), risk=risk, batch_size=batch_size):
             file.write(json.dumps({_NUMBER: numbers.popleft(), **asdict(prediction)}) + "\n")
             done, failed = done + 1, failed + bool(prediction.error)
             if done % batch_size == 0:

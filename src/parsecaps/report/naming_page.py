@@ -9,7 +9,7 @@ from parsecaps.discovery.discover import DiscoveredConcept, Maps, effective_conc
 from parsecaps.discovery.naming import LONGEST, SHEET_FILE
 from parsecaps.discovery.stability import Stability
 from parsecaps.explain.case_memory import CaseMemory
-from parsecaps.prediction.bundle import is_unnamed
+from parsecaps.model import is_unnamed
 from parsecaps.report.pages import render
 from parsecaps.report.pictures import data_uri, map_png
 

@@ -9,7 +9,7 @@ import yaml
 
 from parsecaps.config import Config
 from parsecaps.metrics.scores import Scores
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.report.pages import render
 
 _USE = "\n<!-- how to use -->\n"
@@ -33,7 +33,7 @@ def run_card(text: str) -> str:
 
 
 def hub_card(
-    bundle: Bundle,
+    model: Model,
     card: str,
     *,
     name: str | None,
@@ -54,7 +54,7 @@ def hub_card(
     about |= {
         "library_name": "parsecaps",
         "pipeline_tag": "image-classification",
-        "tags": [*_TAGS, *(["concept-bottleneck"] if bundle.model.config.get("head") == "bottleneck" else [])],
+        "tags": [*_TAGS, *(["concept-bottleneck"] if model.network.config.get("head") == "bottleneck" else [])],
     }
     if scores is not None and data is not None:
         metrics = _model_index(scores)
@@ -63,20 +63,20 @@ def hub_card(
             where["split"] = scores.cases.removesuffix(" part")
         results = [{"task": {"type": "image-classification"}, "dataset": where, "metrics": metrics}]
         about["metrics"] = [each["type"] for each in metrics]
-        about["model-index"] = [{"name": name or type(bundle.model).__name__, "results": results}]
+        about["model-index"] = [{"name": name or type(model.network).__name__, "results": results}]
     matter = yaml.safe_dump(about, sort_keys=False, allow_unicode=True)
-    return f"---\n{matter}---\n\n" + _with_use(bundle, card, "hub_use.md", name=name)
+    return f"---\n{matter}---\n\n" + _with_use(model, card, "hub_use.md", name=name)
 
 
-def monai_card(bundle: Bundle, card: str, *, configs: Sequence[str]) -> str:
+def monai_card(model: Model, card: str, *, configs: Sequence[str]) -> str:
     """A card that says how to run a MONAI bundle, and what that means for one that a stranger wrote."""
-    return _with_use(bundle, card, "monai_use.md", configs=configs)
+    return _with_use(model, card, "monai_use.md", configs=configs)
 
 
-def _with_use(bundle: Bundle, card: str, template: str, **content: Any) -> str:
+def _with_use(model: Model, card: str, template: str, **content: Any) -> str:
     """The card of the run, or a short one, and how to use the model where it lies now."""
-    above = card or render("short_card.md", bundle=bundle)
-    return above.rstrip("\n") + "\n" + _USE + render(template, bundle=bundle, **content)
+    above = card or render("short_card.md", model=model)
+    return above.rstrip("\n") + "\n" + _USE + render(template, model=model, **content)
 
 
 def _model_index(scores: Scores) -> list[dict[str, Any]]:

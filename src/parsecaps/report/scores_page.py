@@ -9,8 +9,8 @@ from parsecaps.data.splits import describe_unused
 from parsecaps.metrics import METRICS, Comparison, Ensemble, Scores, find_metric
 from parsecaps.metrics.metric import UNDEFINED
 from parsecaps.metrics.patients import PatientErrors
+from parsecaps.model import Model, is_unnamed
 from parsecaps.models.summary import count_parameters
-from parsecaps.prediction.bundle import Bundle, is_unnamed
 from parsecaps.report.pages import render
 from parsecaps.report.published_card import data_name
 
@@ -93,7 +93,7 @@ def describe_start(about: Mapping[str, Any]) -> str:
 
 
 def model_card(
-    bundle: Bundle, config: Config, about: Mapping[str, Any], data: Mapping[str, Any], scores: Scores | None
+    model: Model, config: Config, about: Mapping[str, Any], data: Mapping[str, Any], scores: Scores | None
 ) -> str:
     """The card of a run's model, from what the run wrote down: `run.json` as `about`, `data.json` as `data`.
 
@@ -101,9 +101,9 @@ def model_card(
     """
     return render(
         "model_card.md",
-        bundle=bundle,
-        named=[name for name in bundle.concepts if not is_unnamed(name)],
-        parameters=count_parameters(bundle.model),
+        model=model,
+        named=[name for name in model.concepts if not is_unnamed(name)],
+        parameters=count_parameters(model.network),
         config=config,
         about=about,
         origin=describe_start(about),

@@ -6,8 +6,8 @@ from typing import Any
 
 from parsecaps.config import Config
 from parsecaps.metrics.scores import Scores
+from parsecaps.model import Model
 from parsecaps.models.summary import count_parameters
-from parsecaps.prediction.bundle import Bundle
 from parsecaps.report.pages import render
 from parsecaps.report.scores_page import describe_start
 
@@ -37,15 +37,15 @@ class SourceRow:
         return 0 if self.scores is None else self.scores.labelled
 
 
-def weights_card(bundle: Bundle, config: Config, about: Mapping[str, Any], sources: Sequence[SourceRow]) -> str:
+def weights_card(model: Model, config: Config, about: Mapping[str, Any], sources: Sequence[SourceRow]) -> str:
     """The card as Markdown; every number in it was counted or measured."""
     return render(
         "weights_card.md",
-        bundle=bundle,
+        model=model,
         config=config,
         about=about,
         origin=describe_start(about),
         sources=sources,
         columns=_COLUMNS,
-        parameters=count_parameters(bundle.model),
+        parameters=count_parameters(model.network),
     )

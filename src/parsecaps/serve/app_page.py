@@ -31,7 +31,7 @@ def add_app_page(app: FastAPI, service: Service, problems: Callable[..., dict[in
         ("/static/app/report.html", "text/plain", report_shell),
     ):
         app.get(path, include_in_schema=False)(_answering(f"{kind}; charset=utf-8", content))
-    examples = Examples(service.bundle.folder, service.settings.examples)
+    examples = Examples(service.model.run, service.settings.examples)
 
     @app.get(
         "/api/examples",

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from threading import Lock
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from parsecaps.data.cases import DataSet, first_of_patients
 from parsecaps.data.kept import kept_file
 from parsecaps.report.pictures import png_file
-from parsecaps.run import run_of_bundle
+from parsecaps.run import Run
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,8 @@ class Example:
 class Examples:
     """The first test cases (validation without any) of the first patients, the classes in turn; none without data."""
 
-    def __init__(self, bundle_folder: Path | None, most: int) -> None:
-        self._folder, self._most, self._lock = bundle_folder, most, Lock()
+    def __init__(self, run: Run | None, most: int) -> None:
+        self._run, self._most, self._lock = run, most, Lock()
 
     @property
     def labels(self) -> list[str]:
@@ -35,8 +34,8 @@ class Examples:
 
     @cached_property
     def _found(self) -> tuple[DataSet | None, list[Example]]:
-        run = None if self._folder is None or not self._most else run_of_bundle(self._folder)
-        if run is None:
+        run = self._run
+        if run is None or not self._most:
             return None, []
         try:
             data, rows = run.data, run.rows("test") or run.rows("val")

@@ -134,13 +134,13 @@ class Reviewing:
 
     async def review(self, sent: SentReview) -> Review:
         """Write a review down."""
-        bundle, service = self.service.bundle, self.service
+        model, service = self.service.model, self.service
         said = await self._said(sent)
         if sent.verdict == "agree" and sent.label is not None:
             raise ProblemError(422, "wrong-value", "label: is for one who disagrees; leave it out, or disagree")
         for name, known, what in (
-            *((name, bundle.concepts, "concept") for name in sent.concepts),
-            *((name, bundle.classes, "class") for name in [sent.label] if name is not None),
+            *((name, model.concepts, "concept") for name in sent.concepts),
+            *((name, model.classes, "class") for name in [sent.label] if name is not None),
         ):
             if name not in known:
                 detail = f"the model knows no such {what}; it knows {', '.join(known) or 'none'}"
@@ -150,7 +150,7 @@ class Reviewing:
             frame=sent.frame,
             reviewer=sent.reviewer.strip(),
             weights=service.weights,
-            preparation=bundle.preparation.to_dict(),
+            preparation=model.preparation.to_dict(),
             said=said,
             verdict=sent.verdict,
             label=said["class"] if sent.verdict == "agree" else sent.label,

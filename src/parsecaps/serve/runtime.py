@@ -23,9 +23,8 @@ from parsecaps.export.format import ExportSource
 from parsecaps.export.graphs import answer_graph
 from parsecaps.export.onnx import write_onnx
 from parsecaps.files.writing import make_private_folder, write_binary
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.prediction.predict import answer
-from parsecaps.run import run_of_bundle
 from parsecaps.types import Output
 
 RuntimeName = Literal["torch", "onnx"]
@@ -52,29 +51,29 @@ class Runtime:
         return shown if self.note is None else f"{shown}, not ONNX Runtime: {self.note}"
 
 
-def choose_runtime(bundle: Bundle, wanted: Literal["auto"] | RuntimeName) -> Runtime:
+def choose_runtime(model: Model, wanted: Literal["auto"] | RuntimeName) -> Runtime:
     """ONNX Runtime where it can answer for this model, unless PyTorch is `wanted`; with `onnx` an error where not."""
     if wanted == "torch":
-        return _in_torch(bundle, None)
+        return _in_torch(model, None)
     try:
-        return _in_onnx(bundle)
+        return _in_onnx(model)
     except Exception as error:  # whatever a network has in it that cannot be exported, PyTorch runs it
         reason = " ".join(str(error).split()) or type(error).__name__
         if wanted == "onnx":
             raise ValueError(f"runtime is 'onnx', but {reason}; choose auto or torch") from None
-        return _in_torch(bundle, reason)
+        return _in_torch(model, reason)
 
 
-def _in_torch(bundle: Bundle, note: str | None) -> Runtime:
-    return Runtime("torch", torch.__version__, note, partial(answer, bundle))
+def _in_torch(model: Model, note: str | None) -> Runtime:
+    return Runtime("torch", torch.__version__, note, partial(answer, model))
 
 
-def _in_onnx(bundle: Bundle) -> Runtime:
-    if bundle.device.type != "cpu":
+def _in_onnx(model: Model) -> Runtime:
+    if model.device.type != "cpu":
         raise ValueError("the model is on a GPU")
     versions = [_version(name) for name in _PACKAGES]
-    path = cache_folder() / f"served-{_key(bundle, versions)}.onnx"
-    session = _kept(bundle, path) or _exported(bundle, path)
+    path = cache_folder() / f"served-{_key(model, versions)}.onnx"
+    session = _kept(model, path) or _exported(model, path)
     return Runtime("onnx", versions[-1], None, partial(_network, session))
 
 
@@ -85,33 +84,33 @@ def _version(package: str) -> str:
         raise ValueError(f"{package} is not installed (pip install 'parsecaps[export]')") from None
 
 
-def _key(bundle: Bundle, versions: list[str]) -> str:
+def _key(model: Model, versions: list[str]) -> str:
     """A name for what an export is made from: the files of the model, and who makes it."""
     digest = hashlib.sha256("|".join([__version__, torch.__version__, *versions]).encode())
-    assert bundle.folder is not None
+    assert model.folder is not None
     for name in ("config.json", "bundle.json", "calibration.json", "model.safetensors"):
-        path = bundle.folder / name
+        path = model.folder / name
         digest.update(hashlib.sha256(path.read_bytes() if path.is_file() else b"").digest())
     return digest.hexdigest()[:32]
 
 
-def _kept(bundle: Bundle, path: Path) -> Any:
+def _kept(model: Model, path: Path) -> Any:
     """A session of an earlier export; None where there is none, or it does not answer as PyTorch does (any more)."""
     try:
         session = open_session(path.read_bytes(), threads=_ONE_THREAD)
-        images = ExportSource(bundle, None, "").drawn()
-        compare_answers(arrays(answer_graph(bundle).function(images)), run(session, images))
+        images = ExportSource(model, None, "").drawn()
+        compare_answers(arrays(answer_graph(model).function(images)), run(session, images))
     except Exception:  # it is not there, damaged, or of another library: it is made anew
         return None
     return session
 
 
-def _exported(bundle: Bundle, path: Path) -> Any:
+def _exported(model: Model, path: Path) -> Any:
     """A session of a new export, checked, and kept where the folder for caches lets us."""
     with tempfile.TemporaryDirectory(prefix="parsecaps-onnx-") as folder:
         unchecked = Path(folder) / "model.onnx"
-        graph = write_onnx(bundle, unchecked)
-        check_onnx(unchecked, graph, _SomeCases.of(bundle))
+        graph = write_onnx(model, unchecked)
+        check_onnx(unchecked, graph, _SomeCases.of(model))
         content = unchecked.read_bytes()
     with suppress(OSError):
         make_private_folder(path.parent)
@@ -136,15 +135,15 @@ class _SomeCases(ExportSource):
     images: tuple[Tensor, ...] = ()
 
     @classmethod
-    def of(cls, bundle: Bundle) -> "_SomeCases":
+    def of(cls, model: Model) -> "_SomeCases":
         """None of the cases where the model has no run, or its data are elsewhere."""
         images: list[Tensor] = []
-        found = None if bundle.folder is None else run_of_bundle(bundle.folder)
+        found = model.run
         with suppress(OSError, ValueError):
             if found is not None and found.data.draw is None:
                 cases = [found.data.cases[row] for row in found.rows("val")[:_CASES]]
-                images += [bundle.read(case.image, case.frame) for case in cases]
-        return cls(bundle, None, f"{len(images)} validation cases and drawn images", tuple(images))
+                images += [model.read(case.image, case.frame) for case in cases]
+        return cls(model, None, f"{len(images)} validation cases and drawn images", tuple(images))
 
     def validation(self) -> Iterator[Tensor]:
         """All of them at once: (B, channels, size, size)."""

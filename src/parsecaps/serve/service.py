@@ -19,10 +19,9 @@ from torch import Tensor
 
 from parsecaps import __version__
 from parsecaps.data.preparation import dequantise
-from parsecaps.data.reading import READERS
-from parsecaps.explain.explainer import Explainer
+from parsecaps.data.reader_pool import READERS
 from parsecaps.explain.explanation import Explanation
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import answer, answers_of_output
 from parsecaps.serve.batcher import Batcher
@@ -58,16 +57,17 @@ class Service:
     def __init__(self, folder: str | Path, settings: ServeConfig) -> None:
         self.settings, self.metrics = settings, ServeMetrics()
         self.reviews = None if settings.review is None else ReviewStore(settings.review)
-        self.bundle = Bundle.load(folder, settings.device)
-        self.explainer = Explainer.load(folder, device=settings.device)
+        self.model = Model.load(folder, settings.device)
+        self.explaining = Model.load(folder, settings.device)
+        self.explaining.memory, self.explaining.strict_cost  # noqa: B018 (read now: what is wrong is said at the start)
         if settings.risk is not None:
-            self.bundle.calibration.threshold(settings.risk)
-        self._check(partial(answer, self.bundle))
-        self.runtime = choose_runtime(self.bundle, settings.runtime)
+            self.model.calibration.threshold(settings.risk)
+        self._check(partial(answer, self.model))
+        self.runtime = choose_runtime(self.model, settings.runtime)
         self.spool = Spool(settings.stored_bytes)
         self.num_requests = 0
         self.is_started = self.is_stopping = False
-        on_gpu = self.bundle.device.type != "cpu"
+        on_gpu = self.model.device.type != "cpu"
         chosen = settings.batch_size
         self.batch_size = chosen if chosen != "auto" else _BATCH_SIZES[self.runtime.name]
         workers = settings.workers if settings.workers != "auto" else 1 if on_gpu else most_threads()
@@ -90,15 +90,15 @@ class Service:
         """Refuse a model that gives no answer to a black image."""
         (said,) = self._answers(network, [self._black_image()])
         if error := said.get("error"):
-            raise ValueError(f"{self.bundle.folder}: {error}")
+            raise ValueError(f"{self.model.folder}: {error}")
 
     def _black_image(self) -> Tensor:
-        preparation = self.bundle.preparation
+        preparation = self.model.preparation
         return torch.zeros(preparation.channels, preparation.size, preparation.size, dtype=torch.uint8)
 
     async def start(self) -> None:
         """Start the workers and the readers, and let each have its first work: a full batch takes memory that stays."""
-        if self.bundle.device.type == "cpu":
+        if self.model.device.type == "cpu":
             torch.set_num_threads(1)  # a worker has one core
         for batcher in (self.batcher, self._reading):
             batcher.start()
@@ -131,28 +131,28 @@ class Service:
     @cached_property
     def weights(self) -> str:
         """The digest of the file with the weights."""
-        assert self.bundle.folder is not None
-        with open(self.bundle.folder / "model.safetensors", "rb") as file:
+        assert self.model.folder is not None
+        with open(self.model.folder / "model.safetensors", "rb") as file:
             return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
     @cached_property
     def notes(self) -> list[str]:
         """What to know about every answer."""
-        calibration, risk = self.bundle.calibration, self.settings.risk
+        calibration, risk = self.model.calibration, self.settings.risk
         notes = [calibration.note, None if risk is None else calibration.threshold(risk).note]
         return [note for note in notes if note]
 
     def about_model(self) -> dict[str, Any]:
         """What is served, and what a request has to keep to."""
-        bundle, risk = self.bundle, self.settings.risk
-        calibration = bundle.calibration
+        model, risk = self.model, self.settings.risk
+        calibration = model.calibration
         return {
-            "kind": type(bundle.model).__name__,
+            "kind": type(model.network).__name__,
             "version": __version__,
             "weights": self.weights,
-            "classes": list(bundle.classes),
-            "concepts": list(bundle.concepts),
-            "preparation": bundle.preparation.to_dict(),
+            "classes": list(model.classes),
+            "concepts": list(model.concepts),
+            "preparation": model.preparation.to_dict(),
             "calibration": {
                 "temperature": calibration.temperature,
                 "patients": None if calibration.quantiles is None else calibration.quantiles.patients,
@@ -210,7 +210,7 @@ class Service:
 
     async def explain(self, uploads: Sequence[Upload], how: ExplainQuestion) -> dict[str, Any]:
         """The document of all images of some files that can be explained, with a line for each that cannot."""
-        left, explainer, risk = self.settings.explained, self.explainer, self.settings.risk
+        left, model, risk = self.settings.explained, self.explaining, self.settings.risk
         cases: list[Explanation] = []
         errors: list[str] = []
         for number, upload in enumerate(uploads):
@@ -219,19 +219,19 @@ class Service:
                 try:
                     if picture.error:
                         raise ValueError(picture.error)
-                    cases.append(await self._in_turn(explain, explainer, picture, upload, how, risk))
+                    cases.append(await self._in_turn(explain, model, picture, upload, how, risk))
                     left -= 1
                 except (OSError, ValueError) as error:
                     errors.append(told(str(error), upload))
         self.metrics.count_images(len(cases), len(errors))
-        return await self._in_turn(document, explainer, cases, errors, how)
+        return await self._in_turn(document, model, cases, errors, how)
 
     async def _in_turn(self, function: Callable[..., T], *arguments: Any) -> T:
         """What a function gives in the thread of explanations."""
         return await asyncio.get_running_loop().run_in_executor(self._explaining, function, *arguments)
 
     def _answers(self, network: Network, levels: list[Tensor]) -> list[dict[str, Any]]:
-        return answers_of_output(self.bundle, network(dequantise(torch.stack(levels))), self.settings.risk)
+        return answers_of_output(self.model, network(dequantise(torch.stack(levels))), self.settings.risk)
 
     async def _read_in_parts(self, uploads: Sequence[Upload]) -> AsyncIterator[list[Picture]]:
         """The images of some files, read or with an error, at most a few of them at a time."""
@@ -248,7 +248,7 @@ class Service:
                 part = pictures[first : first + size]
                 if any(picture.levels is None and not picture.error for picture in part):
                     with self.batcher.expecting(len(part)):
-                        part = await self._in_readers(partial(read, preparation=self.bundle.preparation), part)
+                        part = await self._in_readers(partial(read, preparation=self.model.preparation), part)
                 yield part
 
     def _left_out(self, picture: Picture, uploads: Sequence[Upload]) -> Picture:
@@ -260,7 +260,7 @@ class Service:
         """The images of a file; a single one is read at once, and the file removed."""
         found = look(number, upload, self.settings.images)
         if len(found) == 1:
-            found = [read(found[0], self.bundle.preparation)]
+            found = [read(found[0], self.model.preparation)]
             upload.remove()
         return found
 

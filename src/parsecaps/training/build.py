@@ -6,10 +6,9 @@ import numpy as np
 import torch
 
 from parsecaps.config import Config, number
-from parsecaps.data.augment import Augmentation
-from parsecaps.data.batches import Batches
+from parsecaps.data.batches import Augmentation, Batches
+from parsecaps.data.case_set import lesion_masks
 from parsecaps.data.cases import Split
-from parsecaps.data.masks import lesion_masks
 from parsecaps.models import PretrainedModel, find_model
 from parsecaps.run import Run
 from parsecaps.system.processes import Processes

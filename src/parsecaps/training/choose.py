@@ -10,10 +10,8 @@ import torch
 
 from parsecaps.config import Config, number
 from parsecaps.data.cases import DataSet
-from parsecaps.data.masks import has_masks
 from parsecaps.data.reading import read_image
-from parsecaps.data.split_file import Division
-from parsecaps.data.splits import rows_of
+from parsecaps.data.splits import Division, rows_of
 from parsecaps.models import PretrainedModel, all_models, find_model
 from parsecaps.training.terms import loss_weight
 
@@ -255,7 +253,7 @@ def _choose_losses(choosing: _Choosing, data: DataSet, train: Sequence[int]) -> 
     kind = find_model(choosing.config.model.kind)
     weights = {key: loss_weight(choosing.config.training, kind, name) for key, name in _open_weights(choosing.config)}
     choosing.config = choosing.config.change("training", **weights)
-    if (wanted := choosing.config.training.coherence_weight) and not has_masks(data, train):
+    if (wanted := choosing.config.training.coherence_weight) and not data.has_masks(train):
         if "coherence_weight" not in weights:
             given = f"training.coherence_weight is {wanted}, but the data have no masks of lesions"
             raise ValueError(f"{given}; set it to 0, or give data with masks (docs/data.md)")

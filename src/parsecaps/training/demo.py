@@ -9,8 +9,8 @@ from parsecaps.config import Config, ExplainConfig, load_config
 from parsecaps.data.cases import DataSet, first_of_patients
 from parsecaps.explain.case_memory import remember_run
 from parsecaps.explain.explain_cases import explain_series
-from parsecaps.explain.explainer import Explainer
 from parsecaps.files.writing import write_text
+from parsecaps.model import Model
 from parsecaps.report.case_page import demo_page
 from parsecaps.run import Run
 from parsecaps.system.signals import sigterm_raises
@@ -69,7 +69,7 @@ def write_demo_page(run: Run, page: Path, device: str = "auto") -> Path:
     remember_run(run.folder, limit=_KNOWN, device=device)
     shown = run.data.subset(first_of_patients(run.data, run.rows("test"), _SHOWN))
     _write_images(shown, page.parent / IMAGES)
-    explained = explain_series(Explainer.load(run.folder, device=device), [shown], ExplainConfig(limit=_SHOWN))
+    explained = explain_series(Model.load(run, device), [shown], ExplainConfig(limit=_SHOWN))
     write_text(page, demo_page(run, run.scores, explained.cases, RUN))
     return page
 

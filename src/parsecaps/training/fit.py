@@ -11,8 +11,8 @@ import torch
 
 from parsecaps.config import Config
 from parsecaps.files.writing import close_to_others, plain_name, refuse_links
+from parsecaps.model import Model, concept_names, find_device
 from parsecaps.models.pretrained import within_weights
-from parsecaps.prediction.bundle import Bundle, concept_names, find_device
 from parsecaps.run import Run
 from parsecaps.system.processes import Processes, find_processes
 from parsecaps.system.signals import StopRequest, signals_ask, sigterm_raises
@@ -228,15 +228,15 @@ class _Training:
             "seconds": round(sum(each["seconds"] for each in position.history), 1),
         }
         run.write_json(run.about_file, run.about | result)
-        _save_bundle(run, Bundle(model.eval(), run.preparation, data.classes, concept_names(data, model)))
+        _save_bundle(run, Model(model.eval(), run.preparation, data.classes, concept_names(data, model)))
         close_to_others(run.bundle_folder)
 
 
-def _save_bundle(run: Run, bundle: Bundle) -> None:
+def _save_bundle(run: Run, model: Model) -> None:
     """Write the model into a folder of another name, which takes its own when it is whole."""
     unfinished = run.folder / f".bundle.{os.getpid()}.tmp"
     unfinished.mkdir()
-    bundle.save(unfinished)
+    model.save(unfinished)
     if run.fingerprints_file.is_file():
         shutil.copyfile(run.fingerprints_file, unfinished / run.fingerprints_file.name)
     os.replace(unfinished, run.bundle_folder)

@@ -19,7 +19,6 @@ from torch import Tensor, distributed, nn
 
 from parsecaps.config import number
 from parsecaps.data.batches import Batches
-from parsecaps.data.split_file import relative_name
 from parsecaps.files.writing import remove_files, write_atomically
 from parsecaps.models import PretrainedModel
 from parsecaps.run import BEST_CHECKPOINT, Run
@@ -310,7 +309,7 @@ class TrainingLoop:
     def _describe_divergence(self, step: int) -> str:
         epoch, batch = divmod(step, len(self.batches))
         data, last = self.run.data, self.run.last_checkpoint
-        names = ", ".join(relative_name(data, data.cases[i]) for i in self.batches.rows_in(epoch, batch))
+        names = ", ".join(data.name_of(data.cases[i]) for i in self.batches.rows_in(epoch, batch))
         kept = f"the last good checkpoint is {last}" if last.exists() else "none was saved yet"
         return (
             f"the loss is not finite or a hundred times as large as usual, in epoch {epoch + 1}, batch {batch + 1} "

@@ -11,11 +11,11 @@ import numpy as np
 from torch import Tensor
 
 from parsecaps.data.leaks import FINGERPRINTS_FILE, are_whole, read_fingerprints
+from parsecaps.files.hub_download import is_hub_name
+from parsecaps.model import BUNDLE_FILE, Model, find_model_folder
 from parsecaps.models import PretrainedModel, load_model
 from parsecaps.models.pretrained import CONFIG_FILE, tensors_digest
 from parsecaps.models.transfer import Transfer, transfer, trunk_settings
-from parsecaps.prediction.bundle import BUNDLE_FILE, Bundle, find_bundle
-from parsecaps.prediction.hub import is_hub_name
 from parsecaps.rivals import EfficientNetLite0
 from parsecaps.rivals.efficientnet import imagenet_weights
 from parsecaps.run import Origin
@@ -65,18 +65,18 @@ def read_starting_weights(name: str, kind: str) -> StartingWeights:
     if name == IMAGENET and not Path(name).exists():
         return _read_imagenet(name, kind)
     folder = _find(name)
-    model: PretrainedModel
+    network: PretrainedModel
     if (folder / BUNDLE_FILE).is_file():
-        bundle = Bundle.load(folder)
-        model, classes, concepts = bundle.model, bundle.classes, bundle.concepts
+        model = Model.load(folder, "cpu")
+        network, classes, concepts = model.network, model.classes, model.concepts
     else:
-        model, classes, concepts = load_model(folder), (), ()
-    there = type(model).__name__
+        network, classes, concepts = load_model(folder), (), ()
+    there = type(network).__name__
     if there != kind:
         raise ValueError(f"{name} holds a {there}, but model.kind is {kind}; add --set model.kind={there}")
     path = folder / FINGERPRINTS_FILE
     known = (read_fingerprints(path), are_whole(path)) if path.is_file() else ()
-    return StartingWeights(name, kind, model.state_dict(), trunk_settings(model.config), classes, concepts, *known)
+    return StartingWeights(name, kind, network.state_dict(), trunk_settings(network.config), classes, concepts, *known)
 
 
 def shipped_weights() -> list[str]:
@@ -143,7 +143,7 @@ def _new(moved: Transfer, classes: Sequence[str], concepts: Sequence[str]) -> li
 def _find(name: str) -> Path:
     """The folder of a model, by its path, that of its run, its name on the hub or among those of the package."""
     if is_hub_name(name):
-        return find_bundle(name)
+        return find_model_folder(name)
     if not Path(name).exists() and name in shipped_weights():
         return Path(str(_SHIPPED / name))
     folder = Path(name)
@@ -152,7 +152,7 @@ def _find(name: str) -> Path:
         raise FileNotFoundError(f"{name} is not there; start from a run, a model folder, or one of {known}")
     if (folder / CONFIG_FILE).is_file():
         return folder
-    return find_bundle(folder)
+    return find_model_folder(folder)
 
 
 def _read_imagenet(name: str, kind: str) -> StartingWeights:

@@ -8,7 +8,7 @@ from parsecaps.data.cases import DataSet
 from parsecaps.data.sources import SOURCES
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import Scores, score
-from parsecaps.prediction.bundle import Bundle
+from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.report.weights_card import SourceRow, weights_card
 from parsecaps.run import Run
@@ -16,29 +16,29 @@ from parsecaps.run import Run
 
 def write_weights_card(run: Run) -> None:
     """Score the heads, and write the card beside the model."""
-    bundle, data = run.bundle, run.data
+    model, data = run.model, run.data
     validation, learned = run.cases("val"), set(run.cases("train").rows)
-    predictions = predict_cases(bundle, validation) if len(validation) else None
+    predictions = predict_cases(model, validation) if len(validation) else None
     licences = run.config.data.licences or [SOURCES[member.source].licence for _, member in data.members]
     listed, first = [], 0
     for number, ((name, member), licence) in enumerate(zip(data.members, licences, strict=True)):
         own = range(first, first + len(member))
         here = [i for i, row in enumerate(validation.rows) if row in own]
-        scores = None if predictions is None else _scores_of(bundle, data, predictions, here, number)
+        scores = None if predictions is None else _scores_of(model, data, predictions, here, number)
         patients = len({data.cases[row].patient for row in own if row in learned})
         images = sum(row in learned for row in own)
         listed.append(SourceRow(name, licence, member.classes, member.concepts, images, patients, scores))
         first += len(member)
-    run.write_text(run.card_file, weights_card(bundle, run.config, run.about, listed))
+    run.write_text(run.card_file, weights_card(model, run.config, run.about, listed))
 
 
 def _scores_of(
-    bundle: Bundle, data: DataSet, predictions: Predictions, here: Sequence[int], number: int
+    model: Model, data: DataSet, predictions: Predictions, here: Sequence[int], number: int
 ) -> Scores | None:
     """How good the head of one set is on its own cases; None where it has no labelled ones."""
     name = data.members[number][0]
     classes = [i for i, each in enumerate(data.class_sets) if each == number]
-    concepts = [i for i, each in enumerate(bundle.concepts) if each.startswith(f"{name}/")]
+    concepts = [i for i, each in enumerate(model.concepts) if each.startswith(f"{name}/")]
     label = predictions.label[here]
     if not classes or not (label >= 0).any():
         return None
@@ -50,6 +50,6 @@ def _scores_of(
         classes=tuple(data.classes[i] for i in classes),
         presence=None if predictions.presence is None else predictions.presence[here][:, concepts],
         concepts=None if predictions.concepts is None else predictions.concepts[here][:, concepts],
-        concept_names=tuple(bundle.concepts[i] for i in concepts),
+        concept_names=tuple(model.concepts[i] for i in concepts),
     )
     return score(subset, resamples=0)

@@ -1,29 +1,34 @@
-"""The scores of a trained run on the patients it never saw, at the confidence that its validation patients allow."""
+"""The scores of runs on patients they never saw, of one alone or of several on the same cases."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from parsecaps.config import EvaluateConfig, load_settings
-from parsecaps.data.augment import Augmentation
+from parsecaps.data.batches import Augmentation
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import SPLITS, Split
 from parsecaps.data.sources import open_data
-from parsecaps.data.split_file import Division
-from parsecaps.metrics import FoldScores, Scores, Sets, score, score_sets
+from parsecaps.data.splits import Division
+from parsecaps.metrics import Comparison, Ensemble, FoldScores, Scores, Sets, find_metric, score, score_sets
+from parsecaps.metrics import compare as compare_predictions
+from parsecaps.metrics import ensemble as average_predictions
+from parsecaps.metrics.calibration import Calibration
+from parsecaps.metrics.conformal import prediction_sets
 from parsecaps.metrics.predictions import Predictions, concatenate
-from parsecaps.prediction.bundle import Bundle
-from parsecaps.prediction.calibration import Calibration
-from parsecaps.prediction.conformal import prediction_sets
+from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.report.scores_page import model_card, scores_page
+from parsecaps.report.scores_page import model_card, p_equals, scores_page
 from parsecaps.run import Run
-from parsecaps.types import ProgressCallback, silent
+from parsecaps.types import ProgressCallback, StageCallback, silent
 
+_SHOWN, _MEAN = "accuracy", "mean of all"
 _PARTS = {"test": "test part", "val": "validation part", "train": "training part"}
 _FLATTERING = {
     "val": "scores on the validation part, which chose the epoch and the temperature: expect less on new patients",
@@ -80,7 +85,7 @@ def evaluate_run(
 
 def calibrate_run(run: Run) -> None:
     """Fit the temperature and the conformal quantiles on the validation part, and keep them beside the model."""
-    validation = predict_cases(run.bundle, run.cases("val"))
+    validation = predict_cases(run.model, run.cases("val"))
     if len(validation):
         Calibration.fit(validation).save(run.bundle_folder)
 
@@ -99,12 +104,12 @@ def write_results(run: Run, evaluation: Evaluation) -> None:
 
 def write_card(run: Run, scores: Scores | None) -> None:
     """Write the card of the run's model beside it."""
-    bundle = Bundle.load(run.bundle_folder)  # as it is now: its concepts may have got other names
-    run.write_text(run.card_file, model_card(bundle, run.config, run.about, run.data_check, scores))
+    model = Model.load(run.bundle_folder, "cpu")  # as it is now: its concepts may have got other names
+    run.write_text(run.card_file, model_card(model, run.config, run.about, run.data_check, scores))
 
 
 def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: ProgressCallback) -> Evaluation:
-    bundle, division = run.bundle, run.division
+    model, division = run.model, run.division
     part = _part(settings, division)
     if settings.data is None and not run.rows(part):
         there = [f"--part {each}" for each in SPLITS if each in division]
@@ -117,11 +122,11 @@ def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: ProgressCallback)
             flattering = f"there is no test part; these are {flattering}"
     else:
         other = open_data(settings.data)
-        others = prepare_all(other, bundle.preparation, skip_bad=run.config.data.skip_bad, progress=run.reading)
+        others = prepare_all(other, model.preparation, skip_bad=run.config.data.skip_bad, progress=run.reading)
         scored = CaseSet(other, others)
         learned = {run.prepared.digests[row] for row in run.rows("train")}
         cases, flattering = f"all of {settings.data}", _trained_on(sum(each in learned for each in others.digests))
-    predictions = predict_cases(bundle, scored, changes=changes, views=settings.views, progress=scoring)
+    predictions = predict_cases(model, scored, changes=changes, views=settings.views, progress=scoring)
     calibration, judges_itself = _calibration(run, changes, settings.views), settings.data is None and part == "val"
     sets, notes = dict[float, Sets](), [calibration.note] if calibration.note else []
     if calibration.quantiles is None:
@@ -192,9 +197,9 @@ def _part(settings: EvaluateConfig, division: Division) -> Split:
 
 def _calibration(run: Run, changes: Augmentation | None, views: int) -> Calibration:
     """The one that is stored; with several views, answers are less sure, so they get one of their own."""
-    if not run.rows("val") or (views == 1 and run.bundle.calibration.quantiles is not None):
-        return run.bundle.calibration
-    return Calibration.fit(predict_cases(run.bundle, run.cases("val"), changes=changes, views=views))
+    if not run.rows("val") or (views == 1 and run.model.calibration.quantiles is not None):
+        return run.model.calibration
+    return Calibration.fit(predict_cases(run.model, run.cases("val"), changes=changes, views=views))
 
 
 def _set(predictions: Predictions, calibration: Calibration, risk: float) -> Sets:
@@ -216,3 +221,91 @@ def _changes(run: Run, views: int) -> Augmentation | None:
     if run.config.augmentation is None:
         raise ValueError(f"{run.folder} was trained without augmentation, so it has no other views; leave views out")
     return Augmentation(**run.config.augmentation.model_dump())
+
+
+@dataclass(frozen=True, repr=False)
+class ComparedRuns:
+    """What runs reach on the same cases, by their names.
+
+    `evaluations` have what each said of every case. `comparisons` are paired, of the first run with each other one.
+    `ensemble` is the mean of all, None of one alone.
+    """
+
+    evaluations: dict[str, Evaluation]
+    comparisons: dict[tuple[str, str], Comparison]
+    ensemble: Ensemble | None
+
+    @property
+    def scores(self) -> dict[str, Scores]:
+        """The scores of each run, with their intervals over patients."""
+        return {name: each.scores for name, each in self.evaluations.items()}
+
+    def page(self, title: str = "Scores") -> str:
+        """All of it as a page, in HTML."""
+        return scores_page(self.scores, self.comparisons, self.ensemble, title=title)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The numbers, ready for JSON."""
+        pairs = [{"first": one, "second": other, **each.as_dict()} for (one, other), each in self.comparisons.items()]
+        return {
+            "runs": {name: each.as_dict() for name, each in self.scores.items()},
+            "comparisons": pairs,
+            "ensemble": self.ensemble and self.ensemble.as_dict(),
+        }
+
+    def __repr__(self) -> str:
+        first, metric = next(iter(self.scores)), find_metric(_SHOWN)
+        width = max(map(len, [*self.scores, _MEAN]))
+        lines = [f"{self.scores[first].counts}; {metric.title}:"]
+        for name, scores in self.scores.items():
+            line = f"  {name:<{width}}  {metric.with_interval(scores[_SHOWN])}"
+            if (pair := self.comparisons.get((first, name))) is not None:
+                found = pair.differences[_SHOWN]
+                interval = metric.difference_interval(found.low, found.high)
+                line += f"; {metric.difference(found.difference)} ({interval}), {p_equals(found.p_value)}"
+            lines.append(line)
+        if self.ensemble is not None:
+            lines.append(f"  {_MEAN:<{width}}  {metric.with_interval(self.ensemble.scores[_SHOWN])}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>"
+
+
+def compare(
+    runs: Mapping[str, Run | str | Path] | Sequence[Run | str | Path],
+    *,
+    part: str = "auto",
+    data: str | None = None,
+    resamples: int = 1000,
+    device: str = "auto",
+) -> ComparedRuns:
+    """Score runs on the same cases, and compare each with the first: a paired test over the same resamples of patients.
+
+    `runs` are runs or their folders, under names of your own, or else their paths. The cases are their test part
+    (validation without one), another `part`, or all of `data`. The files in the folders stay as they are.
+    """
+    named = dict(runs) if isinstance(runs, Mapping) else {str(_folder(run)): run for run in runs}
+    if len({_folder(run).resolve() for run in named.values()}) < max(len(runs), 1):
+        raise ValueError("the same run is given twice, or none; give each once")
+    values = {"part": part, "data": data, "resamples": resamples, "device": device}
+    return compare_runs(
+        {name: _folder(run) for name, run in named.items()}, load_settings(EvaluateConfig, values=values)
+    )
+
+
+def compare_runs(runs: Mapping[str, Path], settings: EvaluateConfig, *, show: StageCallback = silent) -> ComparedRuns:
+    """`compare` of folders with settings; `show` is told what is being done."""
+    found = {}
+    for name, folder in runs.items():
+        reading, scoring = partial(show, f"reading images for {name}"), partial(show, f"predicting as {name}")
+        found[name] = evaluate_run(folder, settings, reading=reading, scoring=scoring)
+    said = {name: each.predictions for name, each in found.items()}
+    (first, one), *others = said.items()
+    pairs = {(first, name): compare_predictions(one, each, resamples=settings.resamples) for name, each in others}
+    averaged = average_predictions(list(said.values()), resamples=settings.resamples) if others else None
+    return ComparedRuns(found, pairs, averaged)
+
+
+def _folder(run: Run | str | Path) -> Path:
+    return run.folder if isinstance(run, Run) else Path(run)

@@ -9,23 +9,23 @@ from parsecaps.data.batches import Batches
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.preparation import Preparation
+from parsecaps.model import Model, find_device
 from parsecaps.models import ParseCaps
-from parsecaps.prediction.bundle import Bundle, find_device
 from tests.data.make import folder_of_pictures, picture
 from tests.prediction.make import predict_one
 
 PREPARATION = Preparation(size=32, channels=3, square="crop", scaling="percentile")
 
 
-def bundle() -> Bundle:
+def make_model() -> Model:
     model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=3, in_channels=3)
-    return Bundle(model, PREPARATION, ("nevus", "melanoma"), ("a", "b", "c"))
+    return Model(model, PREPARATION, ("nevus", "melanoma"), ("a", "b", "c"))
 
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
-    saved = bundle()
+    saved = make_model()
     saved.save(tmp_path / "model")
-    loaded = Bundle.load(tmp_path / "model")
+    loaded = Model.load(tmp_path / "model")
     assert (loaded.preparation, loaded.classes, loaded.concepts) == (PREPARATION, saved.classes, saved.concepts)
     Image.fromarray(picture(0, 60)).save(tmp_path / "x.png")
     assert predict_one(loaded, tmp_path / "x.png") == predict_one(saved, tmp_path / "x.png")
@@ -33,29 +33,29 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
 
 
 def test_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bundle().save(tmp_path)
+    make_model().save(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert [find_device(name).type for name in ("auto", "cpu", "cuda")] == ["cuda", "cpu", "cuda"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert [find_device(name).type for name in ("auto", "cpu")] == ["cpu", "cpu"]
-    assert next(Bundle.load(tmp_path, "auto").model.parameters()).device.type == "cpu"
+    assert next(Model.load(tmp_path, "auto").network.parameters()).device.type == "cpu"
     with pytest.raises(ValueError, match="finds no GPU here; choose auto or cpu"):
-        Bundle.load(tmp_path, "cuda")
+        Model.load(tmp_path, "cuda")
     with pytest.raises(ValueError, match="device is 'tpu'; choose auto, cpu or cuda"):
-        Bundle.load(tmp_path, "tpu")
+        Model.load(tmp_path, "tpu")
 
 
 def test_training_and_prediction_see_the_same_pixels(tmp_path: Path) -> None:
     data = folder_of_pictures(tmp_path / "pictures", per_class=4)
     prepared = prepare_all(data, PREPARATION, folder=tmp_path / "cache")
     (batch,) = Batches(CaseSet(data, prepared, range(8)), batch_size=8).epoch(0)
-    alone = torch.stack([bundle().read(case.image) for case in data.cases])
+    alone = torch.stack([make_model().read(case.image) for case in data.cases])
     assert torch.equal(batch.image, alone)
 
 
 def test_names_reach_the_prediction(tmp_path: Path) -> None:
     Image.fromarray(picture(0, 60)).save(tmp_path / "x.png")
-    answer = predict_one(bundle(), tmp_path / "x.png")
+    answer = predict_one(make_model(), tmp_path / "x.png")
     assert answer.probabilities is not None
     assert answer.concepts is not None
     assert list(answer.probabilities) == ["nevus", "melanoma"]
@@ -65,23 +65,23 @@ def test_names_reach_the_prediction(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    good = bundle()
+    good = make_model()
     with pytest.raises(ValueError, match="3 names for 2 classes"):
-        Bundle(good.model, PREPARATION, ("a", "b", "c"), good.concepts)
+        Model(good.network, PREPARATION, ("a", "b", "c"), good.concepts)
     with pytest.raises(ValueError, match="0 names for 3 concepts"):
-        Bundle(good.model, PREPARATION, good.classes, ())
+        Model(good.network, PREPARATION, good.classes, ())
     with pytest.raises(ValueError, match="images of 1 x 48 px do not fit a model of 3 x 32 px"):
-        Bundle(good.model, Preparation(size=48), good.classes, good.concepts)
+        Model(good.network, Preparation(size=48), good.classes, good.concepts)
 
 
 def test_a_damaged_folder_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"has no bundle\.json"):
-        Bundle.load(tmp_path)
-    bundle().save(tmp_path)
+        Model.load(tmp_path)
+    make_model().save(tmp_path)
     path = tmp_path / "bundle.json"
     stored = json.loads(path.read_text(encoding="utf-8"))
     for damage in ("{", json.dumps({**stored, "preparation": {"size": 32}}), json.dumps({"classes": []})):
         path.write_text(damage, encoding="utf-8")
         with pytest.raises(ValueError, match=r"bundle\.json.*; save the model again") as error:
-            Bundle.load(tmp_path)
+            Model.load(tmp_path)
         assert "\n" not in str(error.value)
