@@ -8,8 +8,7 @@ from torch.nn import functional as F
 
 from parsecaps.data.batches import Batches
 from parsecaps.models import PretrainedModel
-from parsecaps.rivals.protocaps import ProtoCaps
-from parsecaps.rivals.prototypes import NO_CASE, Prototypes
+from parsecaps.rivals.protocaps import NO_CASE, ProtoCaps, Prototypes
 from parsecaps.training.losses import Loss, Term, TermContext, known_concepts, nothing
 from parsecaps.types import Batch, Output
 
