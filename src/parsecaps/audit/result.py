@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 from parsecaps.audit.cases import About
 from parsecaps.audit.concepts import ConceptAudit
+from parsecaps.audit.couplings import Residuals, RouteAblation
 from parsecaps.audit.inpainting import Inpainted
 from parsecaps.audit.maps import MapAudit
 from parsecaps.audit.redundancy import LayerSimilarity
-from parsecaps.audit.residual import Residuals
-from parsecaps.audit.route_ablation import RouteAblation
 from parsecaps.explain.strict_tree import StrictCost
 from parsecaps.metrics import Comparison, Score, find_metric
 from parsecaps.types import Cell, Grid, LineChart

@@ -108,9 +108,8 @@ def doctor(
 
 def _clear(yes: bool) -> None:
     """Empty the cache of prepared images, if that is meant."""
-    from parsecaps.data.cache import cache_folder
-    from parsecaps.data.cache_files import cache_size
-    from parsecaps.data.cache_files import clear_cache as remove_prepared
+    from parsecaps.data.cache import cache_folder, cache_size
+    from parsecaps.data.cache import clear_cache as remove_prepared
 
     folder = cache_folder()
     there = cache_size(folder)
@@ -138,8 +137,7 @@ def look_at_machine() -> Machine:
     """Ask torch, pydicom, the system and the disks; nothing is written. Takes some seconds: torch is imported."""
     import torch
 
-    from parsecaps.data.cache import cache_folder
-    from parsecaps.data.cache_files import cache_size
+    from parsecaps.data.cache import cache_folder, cache_size
     from parsecaps.data.dicom import available_decoders
     from parsecaps.system.threads import allowed_cores, choose_threads
 

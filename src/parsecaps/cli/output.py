@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from parsecaps.settings import Section
+    from parsecaps.config import Section
 
 P = ParamSpec("P")
 Chosen = TypeVar("Chosen", bound="Section")

@@ -88,8 +88,8 @@ def reproduce(
 
 def _list(name: str | None, request: "Request") -> None:
     """Print what there is, what it needs, and how long it takes here."""
-    from parsecaps.paper.listing import list_tables
     from parsecaps.paper.pace import machine
+    from parsecaps.paper.tables import list_tables
 
     listed = list(list_tables(name, request, lambda line: display(line, stderr=True)))
     rows = [(row.name, f"{row.cells:,}", *row.times) for row in listed]
