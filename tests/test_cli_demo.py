@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from parsecaps.training.demo import demo_config
 from typer.testing import CliRunner
 
 import parsecaps
 from parsecaps.cli import app
 from parsecaps.cli.demo import FOLDER
 from parsecaps.system.signals import TerminatedError
-from parsecaps.training.demo import demo_config
 from tests.browser import needs_browser, page
 from tests.report.held_document import held_document
 
@@ -82,12 +82,12 @@ def test_another_demo_takes_another_folder_and_a_refused_one_leaves_none(
     monkeypatch.chdir(tmp_path)
     used: list[Path] = []
 
-    def stopped(config: object, folder: Path, callbacks: object, device: str) -> None:
-        used.append(folder)
-        (folder / "run").touch()
+    def stopped(config: object, run_folder: Path, **more: object) -> None:
+        used.append(run_folder.parent)
+        run_folder.touch()
         raise TerminatedError("stopped in epoch 1")
 
-    monkeypatch.setattr("parsecaps.training.demo.demo", stopped)
+    monkeypatch.setattr("parsecaps.training.fit.fit", stopped)
     for _ in range(3):
         assert CliRunner().invoke(app, ["demo"]).exit_code == 143
     assert [str(path) for path in used] == [FOLDER, f"{FOLDER}-2", f"{FOLDER}-3"]

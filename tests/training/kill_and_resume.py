@@ -22,7 +22,7 @@ from parsecaps.config import load_config
 from parsecaps.system.signals import TerminatedError
 from parsecaps.training import checkpoint
 from parsecaps.training import fit as training_fit
-from parsecaps.training.fit import train_run
+from tests.training.make import train
 
 SETTINGS = [
     "data.path=phantom:n=72,size=32",
@@ -89,9 +89,9 @@ def start(folder: Path, arrange: Callable[[], None] = lambda: None) -> int:
         arrange()
         torch.set_num_threads(1)
         if (folder / "config.yaml").exists():
-            train_run(resume=folder)
+            train(resume=folder)
         else:
-            train_run(load_config(None, SETTINGS), run_folder=folder)
+            train(load_config(None, SETTINGS), run_folder=folder)
         os._exit(0)
     except TerminatedError:
         os._exit(143)
