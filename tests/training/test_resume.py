@@ -128,7 +128,7 @@ def test_a_resumed_run_has_the_threads_it_was_started_with(tmp_path: Path, monke
 def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"config\.yaml is missing; give the folder of a run"):
         train(resume=tmp_path)
-    with pytest.raises(ValueError, match="neither of config and resume are given"):
+    with pytest.raises(ValueError, match="there is nothing to train on"):
         train()
     settings = ["data.path=phantom:n=72,size=32", *TINY, "training.epochs=1"]
     train(load_config(None, settings), run_folder=tmp_path / "run")

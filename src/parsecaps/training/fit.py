@@ -75,8 +75,11 @@ def fit(
             run = Run(old.folder, is_main=find_processes(old.config.training.devices).is_main)
             callbacks.log(f"{run.folder} is trained to the end")
         else:
-            began = _started(chosen, run_folder, callbacks, place, threads) if old is None else None
-            with torch.random.fork_rng(devices=[]), began or _resumed(Run(old.folder), callbacks, place) as training:
+            if old is None:
+                opened = _started(chosen, run_folder, callbacks, place, threads)
+            else:
+                opened = _resumed(old, callbacks, place)
+            with torch.random.fork_rng(devices=[]), opened as training:
                 training.finish()
             run = training.run
         if not (score and run.is_main):
