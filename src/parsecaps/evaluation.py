@@ -10,21 +10,23 @@ from typing import Any
 import numpy as np
 
 from parsecaps.config import EvaluateConfig, load_settings
-from parsecaps.data.augment import Augmentation
+from parsecaps.data.batches import Augmentation
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import SPLITS, Split
 from parsecaps.data.sources import open_data
-from parsecaps.data.split_file import Division
+from parsecaps.data.splits import Division
 from parsecaps.metrics import Comparison, Ensemble, FoldScores, Scores, Sets, find_metric, score, score_sets
 from parsecaps.metrics import compare as compare_predictions
 from parsecaps.metrics import ensemble as average_predictions
 from parsecaps.metrics.calibration import Calibration
 from parsecaps.metrics.conformal import prediction_sets
+from parsecaps.metrics.metric import p_equals
 from parsecaps.metrics.predictions import Predictions, concatenate
 from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.report.scores_page import model_card, p_equals, scores_page
+from parsecaps.report.cards import model_card
+from parsecaps.report.result_pages import scores_page
 from parsecaps.run import Run
 from parsecaps.types import ProgressCallback, StageCallback, silent
 

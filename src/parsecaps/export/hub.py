@@ -21,8 +21,7 @@ from parsecaps.metrics.scores import Scores
 from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.predict import answer, of_output, predict_images
-from parsecaps.report.published_card import data_name, hub_card, run_card
-from parsecaps.report.scores_page import model_card
+from parsecaps.report.cards import data_name, hub_card, model_card, run_card
 
 CARD_FILE = "README.md"
 PUBLISHED_FILES = ("config.json", "model.safetensors", "bundle.json", "calibration.json", STATISTICS_FILE, CARD_FILE)

@@ -17,9 +17,10 @@ import torch
 from scipy.special import log_softmax, logsumexp
 from torch import Generator, Tensor
 
-from parsecaps.data.augment import Augmentation
+from parsecaps.data.batches import Augmentation
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.reading import READERS, in_shares
+from parsecaps.data.reader_pool import READERS
+from parsecaps.data.reading import in_shares
 from parsecaps.metrics.conformal import prediction_sets
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.model import Model
