@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from parsecaps.models.features import FeatureModel
 from parsecaps.models.pretrained import Head
-from parsecaps.nn.primary import InitialBlock
+from parsecaps.nn.capsules import InitialBlock
 
 CNN_PRESETS: dict[str, dict[str, Any]] = {
     "medical": {"grid_width": 28, "image_size": 224},

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 
 from parsecaps.functional import squash
 from parsecaps.models.pretrained import PretrainedModel, check_counts
-from parsecaps.nn.capsules import CapsuleLayer
+from parsecaps.nn.capsules import CapsuleLayer, num_halvings
 from parsecaps.nn.heads import length
-from parsecaps.nn.primary import num_halvings
 from parsecaps.rivals.convcaps import halved
 from parsecaps.rivals.orthogonal import CapsulePruning, OrthBlock, OrthClassCaps
 from parsecaps.types import Output
