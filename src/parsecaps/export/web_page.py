@@ -18,7 +18,7 @@ from parsecaps.export.onnx import metadata, write_onnx
 from parsecaps.files.writing import write_text
 from parsecaps.model import Model
 from parsecaps.models.summary import count_parameters
-from parsecaps.report.web_page import web_page
+from parsecaps.report.case_page import web_page
 
 _MEGABYTE = 1_000_000
 _USUAL = 12  # megabytes, at most
