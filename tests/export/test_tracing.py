@@ -12,7 +12,7 @@ from parsecaps.export.checking import open_session
 from parsecaps.export.onnx_operators import translate
 from parsecaps.export.tracing import decompositions, trace_function
 from parsecaps.functional import squash
-from parsecaps.functional.exporting import tracing_for_export
+from parsecaps.functional.squash import tracing_for_export
 from parsecaps.nn.locality import gather_windows
 
 
