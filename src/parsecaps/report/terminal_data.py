@@ -10,8 +10,7 @@ from parsecaps.data.cases import SPLITS, DataSet, Source, Split
 from parsecaps.data.check import PARTS, DataCheck
 from parsecaps.data.splits import Divided, describe_parts, split_hash
 from parsecaps.report.terminal import add_row, plain_table
-from parsecaps.text.finding import Findings
-from parsecaps.text.table import TableSummary
+from parsecaps.text.finding import Findings, TableSummary
 
 if TYPE_CHECKING:
     from rich.table import Table
