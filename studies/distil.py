@@ -31,7 +31,7 @@ from parsecaps.data.sources import open_data
 from parsecaps.data.splits import hold_out, official
 from parsecaps.models import ParseCaps
 from parsecaps.rivals import EfficientNetLite0
-from parsecaps.rivals.imagenet import imagenet_weights
+from parsecaps.rivals.efficientnet import imagenet_weights
 from parsecaps.training.build import pixel_statistics
 from parsecaps.training.optimizer import Schedule
 

@@ -2,16 +2,13 @@
 
 import numpy as np
 
-from parsecaps.audit.completeness import Completeness, Leakage, PermutedConcepts
-from parsecaps.audit.concepts import ConceptAudit, InterventionCurve
-from parsecaps.audit.faithfulness import CurveMeasures, summarise_curves
+from parsecaps.audit.concepts import Completeness, ConceptAudit, InterventionCurve, Leakage, PermutedConcepts
+from parsecaps.audit.couplings import SHARES, CutMeasures, Residuals, RouteAblation, summarise_cuts
+from parsecaps.audit.faithfulness import CascadeMeasures, CurveMeasures, summarise_cascade, summarise_curves
 from parsecaps.audit.inpainting import Inpainted, InpaintedTarget
-from parsecaps.audit.localisation import localise, measure_maps
-from parsecaps.audit.maps import MapAudit
-from parsecaps.audit.randomisation import CascadeMeasures, summarise_cascade
+from parsecaps.audit.maps import MapAudit, localise, measure_maps
 from parsecaps.audit.redundancy import NUM_BINS, LayerSimilarity
-from parsecaps.audit.route_ablation import SHARES, CutMeasures, RouteAblation, summarise_cuts
-from parsecaps.audit.run import Audit
+from parsecaps.audit.result import Audit
 from parsecaps.explain.strict_tree import Paired, StrictCost
 from parsecaps.metrics import Comparison, Score
 from parsecaps.metrics.comparison import COMPARED, Difference
@@ -54,6 +51,7 @@ def make_audit(*, resamples: int = 30) -> Audit:
         routes={"concepts": _cuts(resamples)},
         couplings={"uniform": make_comparison(0.5), "of another image": make_comparison(0.75)},
         concepts=concepts,
+        residuals=Residuals(24, 0.001, 0.01, 0.02),
         strict=make_cost(),
         redundancy=layers,
         notes=["one thing could not be measured"],

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from parsecaps.audit.cases import AuditCases, find_masks
-from parsecaps.audit.localisation import join, localise, measure_maps
-from parsecaps.audit.maps import dense_maps
+from parsecaps.audit.maps import dense_maps, join, localise, measure_maps
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.attribution import Target, attribution_maps, has_routes

@@ -7,7 +7,7 @@ import csv
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -20,11 +20,13 @@ from parsecaps.text.clauses import clauses, stretches
 from parsecaps.text.lexicon import Concept, Lexicon, nearest
 from parsecaps.text.pieces import PieceReader
 from parsecaps.text.statements import Statement, statements
+from parsecaps.types import Grid
 
 EVIDENCE_COLUMNS = ("row", "concept", "value", "start", "end", "text", "reason")
 PREFIX = manifest.CONCEPT
 _FIRST_ROW = 2  # as a spreadsheet counts: row 1 has the names of the columns
 _LONGEST_CELL = 10_000_000  # characters; the csv module alone stops at 131,072
+_KINDS = {1.0: "present", 0.0: "absent"}  # all other values are unknown
 
 
 class Finding(NamedTuple):
@@ -44,6 +46,20 @@ class Findings:
 
     values: dict[str, float]
     evidence: tuple[Finding, ...]
+
+    def spans(self) -> list[tuple[int, int, str]]:
+        """Where the text says that a concept is present, absent or unknown: start, end and which of these."""
+        shown = (each for each in self.evidence if each.reason != "another kind is stated")
+        return [(each.start, each.end, _KINDS.get(each.value, "unknown")) for each in shown]
+
+    def named(self) -> dict[str, list[str]]:
+        """The concepts that are present, absent and unknown, of the last only those that the text speaks of."""
+        stated = {each.concept for each in self.evidence}
+        kinds: dict[str, list[str]] = {"present": [], "absent": [], "unknown": []}
+        for name, value in self.values.items():
+            if value in _KINDS or name in stated:
+                kinds[_KINDS.get(value, "unknown")].append(name)
+        return kinds
 
 
 def find_concepts(texts: Iterable[str], lexicon: Lexicon) -> Iterator[Findings]:
@@ -156,6 +172,11 @@ class TableSummary:
     rows: int
     counts: dict[str, Counts]
     first: list[tuple[str, Findings]] = field(default_factory=list)
+
+    def table(self) -> Grid:
+        """In how many rows each concept is present, absent and unknown."""
+        rows = [(name, *(f"{number:,}" for number in astuple(counts))) for name, counts in self.counts.items()]
+        return Grid(f"{self.rows:,} rows", ("concept", "present", "absent", "unknown"), rows)
 
 
 def annotate_table(
