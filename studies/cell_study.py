@@ -53,7 +53,7 @@ SETTINGS = (
     "training.batch_size=16",
     "training.class_balance=none",
     "training.mixup=0",
-    "training.consistency_weight=0",
+    "training.losses.consistency=0",
     "training.ema=0",
     "training.keep=last",
 )

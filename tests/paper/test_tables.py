@@ -109,8 +109,8 @@ def test_the_losses_are_really_switched_off(tmp_path: Path) -> None:
     stored = look(tmp_path, "losses")
     assert [row["name"] for row in stored["sections"][0]["rows"]] == ["L_c", "L_c + L_p + L_t"]
     alone, whole = (Run(tmp_path / "cells/losses-quick" / name) for name in ("L_c", "L_c-L_p-L_t"))
-    assert (alone.config.training.presentation_weight, alone.config.training.triplet_weight) == (0, 0)
-    assert (whole.config.training.presentation_weight, whole.config.training.triplet_weight) == (0.5, 0.1)
+    assert (alone.config.training.losses["presentation"], alone.config.training.losses["triplet"]) == (0, 0)
+    assert (whole.config.training.losses["presentation"], whole.config.training.losses["triplet"]) == (0.5, 0.1)
     assert stored["sections"][0]["reference"] == "L_c + L_p + L_t"
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from parsecaps.export.checking import PROBABILITY
-from parsecaps.export.format import ExportSource
+from parsecaps.export.export import ExportSource
 from parsecaps.model import Model
 from parsecaps.prediction.predict import answer, answers_of_output
 from parsecaps.serve import runtime

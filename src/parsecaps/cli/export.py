@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import console, model_name, next_free, one_line_errors
+from parsecaps.cli.output import console, display, model_name, next_free, one_line_errors
 
 
 @one_line_errors
@@ -47,28 +47,24 @@ def export(
 
     `parsecaps export runs/cases-1 --to hub --push owner/cases --private`
     """
-    from parsecaps.export.export import export_model, find_format
-    from parsecaps.export.formats import EXPORTS
+    from parsecaps.export.export import export_model, find_format, formats
 
-    screen = console()
     if list_formats:
         from rich.table import Table
 
         table = Table("format", "for", "needs", "gives", box=None, pad_edge=False)
-        for each in EXPORTS.values():
+        for each in formats().values():
             table.add_row(each.name, each.purpose, each.needs, each.gives)
-        screen.print(table)
+        display(table)
         return
     if model is None:
         raise ValueError(
             "no model is given; run parsecaps export RUN --to onnx, or parsecaps export --list to see the formats"
         )
     if to is None:
-        raise ValueError(f"--to is missing; choose one of {', '.join(EXPORTS)}")
+        raise ValueError(f"--to is missing; choose one of {', '.join(formats())}")
     wanted = find_format(to)
     place = next_free(Path(model_name(model) + (wanted.suffix or f"-{to}"))) if out is None else out
     with console(stderr=True).status(f"exporting to {to}"):
         lines = export_model(model, to, place, maps=maps, push=push, private=private)
-    for line in lines:
-        screen.print(line, highlight=False, soft_wrap=True)
-    screen.print(f"{place}", highlight=False, soft_wrap=True)
+    display(*lines, str(place))

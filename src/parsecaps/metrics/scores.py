@@ -17,7 +17,9 @@ from parsecaps.metrics.conformal import LabelledSets, Sets
 from parsecaps.metrics.metric import Cases, Metric, Part, measure
 from parsecaps.metrics.patients import OtherViews, PatientAnswers, PatientErrors, patient_errors
 from parsecaps.metrics.predictions import Predictions
+from parsecaps.metrics.score_tables import score_tables
 from parsecaps.metrics.table import METRICS
+from parsecaps.types import Grid
 
 _RENAMED = {"steadiness": "consistency"}  # scores of version 0.1
 
@@ -169,6 +171,16 @@ class Scores:
         cases = f"{self.cases}: " if self.cases else ""
         labelled = "" if self.labelled == self.images else f", {self.labelled:,} with a known label"
         return f"{cases}{self.images:,} images of {self.patients:,} patients{labelled}"
+
+    def tables(self, *, short: bool = False) -> dict[str, Grid]:
+        """All scores, or the main ones, by what they are of."""
+        return score_tables(self, short=short)
+
+    def lines(self) -> list[str]:
+        """How the numbers came about, and what to know before believing them."""
+        fitted = "a temperature for each fold" if self.folds else f"temperature {self.temperature:.3g}"
+        intervals = f"95 % intervals by {self.resamples:,} resamples of {self.patients:,} patients; {fitted}"
+        return [intervals, *(f"note: {note}" for note in self.notes)]
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, ready for JSON; `over_folds` is there to be read, and follows from `folds`."""

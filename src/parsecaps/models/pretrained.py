@@ -5,7 +5,7 @@ import json
 import math
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from inspect import Parameter, Signature, signature
 from numbers import Integral
@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from parsecaps.config import LARGEST_IMAGE, SMALLEST_IMAGE
 from parsecaps.files.untrusted import checked, read_document, shown
-from parsecaps.functional.exporting import is_exporting
+from parsecaps.functional.squash import is_exporting
 from parsecaps.nn.capsules import CapsuleGrid
 from parsecaps.nn.heads import ConceptDecision, LinearReasoning
 from parsecaps.nn.routes import RouteForm, RouteLayer, RouteTree
@@ -90,7 +90,7 @@ class PretrainedModel(nn.Module, ABC):
     `largest_image` is the size above which it would have an unreasonable number of weights. `num_concepts` and
     `image_size` are what a model has if they are not given. `intervention_probability` is that with which training sets
     a concept to its truth before the loss of the classes; the model then has `decide`, which gives the logits of an
-    output with other presences.
+    output with other presences. `imagenet_weights` gives the weights that ImageNet taught it, where there are such.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
@@ -109,8 +109,10 @@ class PretrainedModel(nn.Module, ABC):
         "triplet": 0.1,
         "reconstruction": 0.0005,
         "intervention": 1.0,
+        "diversity": 0.3,
     }
 
+    imagenet_weights: ClassVar[Callable[[], dict[str, Tensor]] | None] = None
     num_classes: int
     num_concepts: int = 0
     in_channels: int = 1

@@ -28,7 +28,7 @@ COLUMNS = (
         "CapsNet (Afshar)",
         "CapsNet",
         settings={"features": 64},
-        training={"class_reconstruction_weight": 1.0},
+        training={"losses": {"class_reconstruction": 1.0}},
         recipe="capsnet-brain",
         note="64 first maps",
     ),

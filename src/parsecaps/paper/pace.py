@@ -19,10 +19,9 @@ from parsecaps.paper.timing import Effort, best_seconds
 from parsecaps.system.threads import allowed_cores
 from parsecaps.training.build import build_network
 from parsecaps.training.loop import TrainingStep
+from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
 from parsecaps.training.optimizer import Schedule
-from parsecaps.training.prototype_terms import ImageReconstruction
-from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch
 
 HOUR = 3600.0
@@ -95,12 +94,13 @@ def duration(amount: float) -> str:
 
 
 def _config(load: Load) -> Config:
-    training: dict[str, Any] = {"epochs": 1, **load.column.training, "consistency_weight": 0.0, "mixup": 0.0}
+    training: dict[str, Any] = {"epochs": 1, **load.column.training}
     return (
         Config()
         .change("model", **load.column.model_section(load.size, load.concepts))
         .change("preparation", channels=load.channels)
         .change("training", **training)
+        .change("training", losses={"consistency": 0.0}, mixup=0.0)
     )
 
 
@@ -120,8 +120,7 @@ def _time_step(config: Config, load: Load) -> float:
         )
         training: TrainingSection = config.training
         objective = Objective.build(TermContext(training, model))
-        drawn = ImageReconstruction.name in objective.terms
-        step = TrainingStep(model, objective, reconstruct=drawn, compiled=False)
+        step = TrainingStep(model, objective)
         optimizer = Schedule.build(config).build_optimizer(step)
 
         def once() -> None:

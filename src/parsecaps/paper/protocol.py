@@ -28,7 +28,7 @@ PREDICTIONS = "predictions.npz"  # of a cell, for paired tests
 BATCH = 16  # images of a step, for all models
 BOTH = ("muon", "usual")
 # what is switched off for all: it was chosen for ParseCaps, and some losses of others have no use for it
-_PLAIN = {"mixup": 0.0, "consistency_weight": 0.0, "diversity_weight": 0.0}
+_PLAIN = {"mixup": 0.0, "losses": {"consistency": 0.0, "diversity": 0.0}}
 _EQUAL = {"keep": "last", "class_balance": "none", "ema": 0.99, "patience": 0}
 _ADAMW = {"optimizer": "adamw", "learning_rate": 1e-3}
 _OF_A_RECIPE = (  # what a published recipe says of the optimizer; the rest is equal for all models

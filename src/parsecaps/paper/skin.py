@@ -64,12 +64,12 @@ class Skin(Table):
         ]
 
 
-_OFF = {"presentation_weight": 0.0, "triplet_weight": 0.0}
+_OFF = {"losses": {"presentation": 0.0, "triplet": 0.0}}
 ALL = "L_c + L_p + L_t"
 LOSSES = (
     Column("L_c", "ParseCaps", training=_OFF, note="classification alone"),
-    Column("L_c + L_p", "ParseCaps", training={"triplet_weight": 0.0}, note="with presentation"),
-    Column("L_c + L_t", "ParseCaps", training={"presentation_weight": 0.0}, note="with triplet"),
+    Column("L_c + L_p", "ParseCaps", training={"losses": {"triplet": 0.0}}, note="with presentation"),
+    Column("L_c + L_t", "ParseCaps", training={"losses": {"presentation": 0.0}}, note="with triplet"),
     Column(ALL, "ParseCaps", note="all three"),
 )
 

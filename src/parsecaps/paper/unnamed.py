@@ -26,7 +26,7 @@ from parsecaps.paper.plan import Cell, Column, Log, Measured, Request, Scale
 from parsecaps.paper.protocol import Protocol, keep_scores
 from parsecaps.paper.table import EQUAL, Table, Work
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
-from parsecaps.report.reproduced_grids import Panel, draw_panels
+from parsecaps.report.reproduced_pictures import Panel, draw_panels
 from parsecaps.run import Run
 
 CONCEPTS = 8
@@ -70,7 +70,7 @@ class Discovered(Table):
                 raise ValueError(f"{column.kind} has no concept capsules to discover; choose one of {known}")
         if len(found) > 1:
             raise ValueError("discovery is about one network; give --models once")
-        training = {"diversity_weight": 0.3}  # which keeps concepts apart that nobody labelled (`functional.losses`)
+        training = {"losses": {"diversity": 0.3}}  # keeps concepts apart that nobody labelled
         return [
             replace(found[0], name=f"seed {seed}", unnamed=CONCEPTS, training={**training, "seed": seed})
             for seed in range(request.seed, request.seed + SEEDS)
@@ -163,8 +163,8 @@ class Reconstruction(Table):
     paper = "ParseCaps paper, supplement, table on the reconstruction loss"
     needs = (CEMRI,)
     columns = (
-        Column("weight 0.005", "ParseCaps", training={"reconstruction_weight": 0.005}, unnamed=CONCEPTS),
-        Column("weight 0.001", "ParseCaps", training={"reconstruction_weight": 0.001}, unnamed=CONCEPTS),
+        Column("weight 0.005", "ParseCaps", training={"losses": {"reconstruction": 0.005}}, unnamed=CONCEPTS),
+        Column("weight 0.001", "ParseCaps", training={"losses": {"reconstruction": 0.001}}, unnamed=CONCEPTS),
         Column("without", "ParseCaps", note="no concepts, no decoder"),
     )
     protocol = Protocol("reconstruction", _SCALES)

