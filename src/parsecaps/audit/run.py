@@ -26,8 +26,8 @@ from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.sources import absolute, open_data
 from parsecaps.explain.attribution import route_relevance
+from parsecaps.explain.attribution_path import has_tree
 from parsecaps.explain.strict_tree import load_statistics
-from parsecaps.explain.trace import has_tree
 from parsecaps.metrics import Comparison
 from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.predictions import Predictions
