@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from parsecaps.training.demo import demo_config
 from typer.testing import CliRunner
 
 import parsecaps
 from parsecaps.cli import app
 from parsecaps.cli.demo import FOLDER
+from parsecaps.config import load_config
 from parsecaps.system.signals import TerminatedError
 from tests.browser import needs_browser, page
 from tests.report.held_document import held_document
@@ -37,11 +37,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_shipped_settings_are_those_that_are_run() -> None:
-    assert demo_config().data.path == "phantom:n=7200,size=64"
-    assert demo_config(None, ["training.epochs=1"]).training.epochs == 1
-    assert demo_config(quick=True).data.path == "phantom:n=2000,size=32"
-    with pytest.raises(ValueError, match=r"did you mean 'training\.epochs'"):
-        demo_config(None, ["training.epoch=1"])
+    assert load_config("demo").data.path == "phantom:n=7200,size=64"
+    assert load_config("demo-quick").data.path == "phantom:n=2000,size=32"
+    refused = CliRunner().invoke(app, ["demo", "--quick", "--config", "demo"])
+    assert (refused.exit_code, "give one of them" in refused.stderr) == (2, True)
 
 
 def test_everything_is_left_behind(demo: Path) -> None:

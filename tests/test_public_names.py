@@ -92,9 +92,3 @@ def test_what_flows_between_the_rooms_keeps_its_fields() -> None:
         *("logits", "class_capsules", "concept_capsules", "presence", "global_capsule", "reconstruction"),
         *("concept_features", "concept_weights"),
     )
-
-
-def test_a_function_with_the_name_of_its_module_stays_a_function() -> None:
-    for name in ("compare", "evaluate"):
-        importlib.import_module(f"parsecaps.{name}")
-        assert callable(getattr(parsecaps, name))
