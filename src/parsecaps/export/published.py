@@ -1,8 +1,7 @@
 """What of a model may be given away: its files by their names, its card and its scores, and nothing about patients.
 
-The files are written anew from what was read, not copied, so what else lies in a folder stays there: version 0.1 kept
-pictures and patients beside the weights. Fingerprints stay too: whoever has an image of a patient could find out by
-them whether it was learned from.
+The files are written anew from what was read, not copied, so what else lies in a folder stays there. Fingerprints stay
+too: whoever has an image of a patient could find out by them whether it was learned from.
 """
 
 import re

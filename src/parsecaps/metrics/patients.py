@@ -4,9 +4,7 @@ The answer to a patient is the class with the highest mean probability, as a rea
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -124,11 +122,6 @@ class PatientErrors:
     patients: int
     half: int
     worst: list[PatientError]
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> "PatientErrors":
-        """Read what `dataclasses.asdict` gave."""
-        return cls(**{**stored, "worst": [PatientError(**each) for each in stored["worst"]]})
 
 
 def patient_errors(predictions: Predictions, wrong: np.ndarray | None = None) -> PatientErrors | None:
