@@ -17,8 +17,7 @@ import torch
 
 from benchmarks.speed import BATCH_SIZE, NUM_CLASSES, training_task
 from benchmarks.timing import Effort, best_seconds, in_new_process, resident
-from parsecaps.data.augment import Augmentation
-from parsecaps.data.batches import Batches
+from parsecaps.data.batches import Augmentation, Batches
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import Case, DataSet

@@ -12,9 +12,8 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from benchmarks.timing import Effort, best_seconds
-from parsecaps.data.decoding import decode_image
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.reading import READERS, RawImage, in_shares, read_image
+from parsecaps.data.reading import READERS, RawImage, decode_image, in_shares, read_image
 
 _SIDE = 224
 

@@ -27,9 +27,9 @@ NETWORK: dict[str, dict[str, Any]] = {
     "one_head": {"heads": [1, 1, 1]},
 }
 LOSSES: dict[str, dict[str, Any]] = {
-    "class_loss_alone": {"presentation_weight": 0.0, "triplet_weight": 0.0},
-    "without_presentation": {"presentation_weight": 0.0},
-    "without_triplet": {"triplet_weight": 0.0},
+    "class_loss_alone": {"losses": {"presentation": 0.0, "triplet": 0.0}},
+    "without_presentation": {"losses": {"presentation": 0.0}},
+    "without_triplet": {"losses": {"triplet": 0.0}},
 }
 OTHER: dict[str, dict[str, Any]] = {
     "as_shipped": {},

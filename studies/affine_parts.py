@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parsecaps.data.affine_digits import change
+from parsecaps.data.sources.affnist import change
 from parsecaps.data.sources.mnist import image_file, read_idx
 from parsecaps.run import Run
 
-# the columns of the draws of `affine_digits.change` that each kind uses; the others stay in their middle, no change
+# the columns of the draws of `affnist.change` that each kind uses; the others stay in their middle, no change
 KINDS: dict[str, tuple[int, ...]] = {
     "in the middle": (),
     "anywhere": (4, 5),

@@ -16,7 +16,7 @@ import torch
 
 from parsecaps.config import Config, load_config
 from parsecaps.data.sources import open_data
-from parsecaps.data.split_file import write_split
+from parsecaps.data.splits import write_split
 from parsecaps.models import find_model
 from parsecaps.run import Run
 from parsecaps.training import Callbacks
@@ -53,7 +53,7 @@ SETTINGS = (
     "training.batch_size=16",
     "training.class_balance=none",
     "training.mixup=0",
-    "training.consistency_weight=0",
+    "training.losses.consistency=0",
     "training.ema=0",
     "training.keep=last",
 )

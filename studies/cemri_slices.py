@@ -9,7 +9,7 @@ from PIL import Image
 
 from parsecaps.data.cases import DataSet
 from parsecaps.data.reading import read_image, read_mask
-from parsecaps.data.split_file import Division
+from parsecaps.data.splits import Division
 
 PROTOCOLS: dict[str, list[tuple[set[int], set[int]]]] = {
     "select": [({1}, {2}), ({2}, {1})],

@@ -21,19 +21,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.data.augment import Augmentation
-from parsecaps.data.batches import Batches
+from parsecaps.data.batches import Augmentation, Batches
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.cases import DataSet
-from parsecaps.data.joint import join
+from parsecaps.data.cases import DataSet, join
 from parsecaps.data.leaks import FINGERPRINTS_FILE, write_fingerprints
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import hold_out, official
 from parsecaps.models import ParseCaps
 from parsecaps.rivals import EfficientNetLite0
-from parsecaps.rivals.imagenet import imagenet_weights
+from parsecaps.rivals.efficientnet import imagenet_weights
 from parsecaps.training.build import pixel_statistics
 from parsecaps.training.optimizer import Schedule
 

@@ -31,7 +31,7 @@ _BEFORE: dict[str, Any] = {
     "augmentation.colour": 0.0,
     "augmentation.resampling": "bilinear",
     "training.mixup": 0.0,
-    "training.consistency_weight": 0.0,
+    "training.losses.consistency": 0.0,
     "training.ema": 0.0,
     "training.epochs": 100,
     "training.keep": "best",

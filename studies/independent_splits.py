@@ -19,8 +19,7 @@ from parsecaps.data.cases import DataSet
 from parsecaps.data.leaks import Fingerprints, find_leaks, unsafe
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.data.split_file import Division
-from parsecaps.data.splits import hold_out
+from parsecaps.data.splits import Division, hold_out
 from parsecaps.paper.leak import independent_draws, random_slices
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from parsecaps.data.cache import prepare_all, prepared_masks
+from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import prepared_masks
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of

@@ -9,8 +9,7 @@ from filelock import FileLock
 from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
-from parsecaps.data.cache import prepare_all
-from parsecaps.data.cache_files import cache_size, clear_cache
+from parsecaps.data.cache import cache_size, clear_cache, prepare_all
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.machine import look_at_machine
@@ -89,13 +88,13 @@ def test_the_cache_loses_what_is_ours_and_nothing_else(cache: Path) -> None:
 
 
 def test_a_set_that_another_process_prepares_stays(cache: Path) -> None:
-    key = next(cache.glob("*.images.npy")).name.partition(".")[0]
+    key = next(cache.glob("*.safetensors")).name.partition(".")[0]
     with FileLock(cache / f"{key}.lock"):
         assert clear_cache(cache).sets == 1
-        assert sorted(path.name.partition(".")[0] for path in cache.glob("*.npy")) == [key] * 3
+        assert [path.stem for path in cache.glob("*.safetensors")] == [key]
         assert "1 are in use and stay" in run("--clear-cache", "--yes").stdout
     assert clear_cache(cache).sets == 1
-    assert list(cache.glob("*.npy")) == []
+    assert list(cache.glob("*.safetensors")) == []
 
 
 def test_a_folder_that_is_not_there_is_an_empty_cache(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 import parsecaps
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig
-from parsecaps.data.augment import Augmentation
+from parsecaps.data.batches import Augmentation
 from parsecaps.data.preparation import dequantise
 from parsecaps.evaluation import Evaluation, evaluate_run
 from parsecaps.metrics import compare

@@ -17,7 +17,7 @@ from parsecaps.config import (
 
 def test_defaults_are_those_of_the_code() -> None:
     """`config` may not import the code it configures, so the numbers stand in two places."""
-    from parsecaps.data.augment import Augmentation
+    from parsecaps.data.batches import Augmentation
     from parsecaps.data.preparation import Preparation
     from parsecaps.training.optimizer import Schedule
 
@@ -155,13 +155,19 @@ def test_a_name_that_is_not_shipped() -> None:
         load_config("cemry")
 
 
-def test_settings_that_are_gone_are_left_out_where_they_were_off(tmp_path: Path) -> None:
-    """The settings of a run of version 0.1 can be read, unless it did what cannot be done any more."""
+def test_settings_of_losses_are_read_by_their_names_of_version_0_2(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text("training:\n  epochs: 3\n  mask_weight: 0.0\n  measure_weight: 0.0\n", encoding="utf-8")
-    assert load_config(path).training.epochs == 3
-    path.write_text("training:\n  mask_weight: 2.0\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"training\.mask_weight is 2\.0, which this version cannot do; set it to 0"):
-        load_config(path)
-    with pytest.raises(ValueError, match=r"there is no key 'training\.mask_weight'"):
-        load_config(None, ["training.mask_weight=1"])
+    path.write_text("training: {semantic_weight: 0.4, margin_weight: auto, margins: [0.8, 0.2, 0.5]}", encoding="utf-8")
+    config = load_config(path, ["training.triplet_weight=0.2", "training.prototype_push=3"])
+    new = ["semantic=0.4", "margin.margins=[0.8, 0.2, 0.5]", "margin=auto", "prototype.push_every=3", "triplet=0.2"]
+    assert config == load_config(None, [f"training.losses.{each}" for each in new])
+    assert load_config(path, ["training.losses.semantic=0.1"]).training.losses["semantic"] == 0.1
+    path.write_text(config.to_yaml(), encoding="utf-8")
+    assert load_config(path) == config
+    with pytest.raises(ValueError, match=r"^--set training\.triplet_weight=-1: training\.losses\.triplet is -1; "):
+        load_config(None, ["training.triplet_weight=-1"])
+
+
+def test_changes_of_losses_add_to_those_there() -> None:
+    config = Config().change("training", losses={"triplet": 0.2}).change("training", losses={"margin": 1.0}, seed=3)
+    assert config.training.losses == {"triplet": 0.2, "margin": 1.0}

@@ -16,22 +16,22 @@ import typer.main
 from pydantic.fields import FieldInfo
 
 import parsecaps
-from parsecaps import settings
+from parsecaps import config
 from parsecaps.cli import COMMANDS, app
+from parsecaps.config import Section
 from parsecaps.serve.settings import ServeConfig
-from parsecaps.settings import Section
 
 TRAINING = {
-    "data": settings.DataSection,
-    "model": settings.ModelSection,
-    "preparation": settings.PreparationSection,
-    "augmentation": settings.AugmentationSection,
-    "training": settings.TrainingSection,
+    "data": config.DataSection,
+    "model": config.ModelSection,
+    "preparation": config.PreparationSection,
+    "augmentation": config.AugmentationSection,
+    "training": config.TrainingSection,
 }
 AFTERWARDS = {
-    "evaluate": settings.EvaluateConfig,
-    "predict": settings.PredictConfig,
-    "explain": settings.ExplainConfig,
+    "evaluate": config.EvaluateConfig,
+    "predict": config.PredictConfig,
+    "explain": config.ExplainConfig,
     "serve": ServeConfig,
 }
 _BOUNDS = {"gt": "above {}", "ge": "from {}", "lt": "below {}", "le": "up to {}"}

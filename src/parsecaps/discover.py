@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from parsecaps.data.cache import prepare_all, prepared_masks
-from parsecaps.data.case_set import CaseSet
+from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet, prepared_masks
 from parsecaps.discovery.discover import Discovery, Maps, Masks, discover_concepts, effective_concepts
 from parsecaps.discovery.naming import Naming, name_concepts, read_notes
 from parsecaps.discovery.stability import concept_stability

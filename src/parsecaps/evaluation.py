@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from parsecaps.config import EvaluateConfig, load_settings
-from parsecaps.data.augment import Augmentation
+from parsecaps.data.batches import Augmentation
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import SPLITS, Split
 from parsecaps.data.sources import open_data
-from parsecaps.data.split_file import Division
+from parsecaps.data.splits import Division
 from parsecaps.metrics import Comparison, Ensemble, FoldScores, Scores, Sets, find_metric, score, score_sets
 from parsecaps.metrics import compare as compare_predictions
 from parsecaps.metrics import ensemble as average_predictions

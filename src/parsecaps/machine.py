@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from parsecaps import __version__
-from parsecaps.data.cache import cache_folder
-from parsecaps.data.cache_files import cache_size
+from parsecaps.data.cache import cache_folder, cache_size
 from parsecaps.data.dicom import available_decoders
 from parsecaps.system.extras import EXTRAS, is_installed, missing_of
 from parsecaps.system.threads import allowed_cores, choose_threads

@@ -4,7 +4,7 @@ import csv
 import json
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -14,11 +14,10 @@ from parsecaps.config import Config, load_config
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet, Split
-from parsecaps.data.joint import open_all
 from parsecaps.data.leaks import FINGERPRINTS_FILE
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.split_file import Division, case_key, read_split, split_hash, split_keys
-from parsecaps.data.splits import rows_of
+from parsecaps.data.sources import open_all
+from parsecaps.data.splits import Division, case_key, read_split, rows_of, split_hash, split_keys
 from parsecaps.files.untrusted import checked, read_document, shown
 from parsecaps.files.writing import remove_files, unfinished_pattern, write_text
 from parsecaps.metrics.scores import Scores
@@ -109,7 +108,7 @@ class _Data:
     patients_by_part: _Parts
     by_concept: dict[str, _KnownParts]
     notes: list[str]
-    unused: dict[str, int] = field(default_factory=dict)  # runs of 0.1 do not count them
+    unused: dict[str, int]
 
 
 class Run:
@@ -177,10 +176,7 @@ class Run:
         """The settings, with no `auto` left."""
         if not self.is_there:
             raise FileNotFoundError(f"{self.config_file} is missing; give the folder of a run of parsecaps train")
-        config = load_config(self.config_file)
-        if config.augmentation is None or config.augmentation.colour != "auto":
-            return config
-        return config.change("augmentation", colour=0.0)  # of a run that knew no such setting
+        return load_config(self.config_file)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -223,8 +219,14 @@ class Run:
         if any(str(choice).startswith("model.settings: ") for choice in self.about["choices"]):  # some were added
             given = wanted.model.settings
             found["model"]["settings"] = {k: v for k, v in found["model"]["settings"].items() if k in given}
-        for section, values in wanted.model_dump().items():
-            for name, value in (values or dict.fromkeys(found[section] or {})).items():
+        asked = wanted.model_dump()
+        for content in (found, asked):  # each weight and argument of its own: those that are auto may be anything
+            content["losses"] = {}
+            for name, value in content["training"].pop("losses").items():
+                each = value if isinstance(value, dict) else {"weight": value}
+                content["losses"] |= {f"{name}.{key}": given for key, given in each.items()}
+        for section, values in asked.items():
+            for name, value in (dict.fromkeys(found[section] or {}) if values is None else values).items():
                 there = (found[section] or {}).get(name)
                 if f"{section}.{name}" not in may_differ and value not in ("auto", there):
                     reason = f"{section}.{name}={there}, but {value} is wanted"

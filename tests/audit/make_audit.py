@@ -2,15 +2,12 @@
 
 import numpy as np
 
-from parsecaps.audit.completeness import Completeness, Leakage, PermutedConcepts
-from parsecaps.audit.concepts import ConceptAudit, InterventionCurve
-from parsecaps.audit.faithfulness import CurveMeasures, summarise_curves
+from parsecaps.audit.concepts import Completeness, ConceptAudit, InterventionCurve, Leakage, PermutedConcepts
+from parsecaps.audit.couplings import SHARES, CutMeasures, RouteAblation, summarise_cuts
+from parsecaps.audit.faithfulness import CascadeMeasures, CurveMeasures, summarise_cascade, summarise_curves
 from parsecaps.audit.inpainting import Inpainted, InpaintedTarget
-from parsecaps.audit.localisation import localise, measure_maps
-from parsecaps.audit.maps import MapAudit
-from parsecaps.audit.randomisation import CascadeMeasures, summarise_cascade
+from parsecaps.audit.maps import MapAudit, localise, measure_maps
 from parsecaps.audit.redundancy import NUM_BINS, LayerSimilarity
-from parsecaps.audit.route_ablation import SHARES, CutMeasures, RouteAblation, summarise_cuts
 from parsecaps.audit.run import Audit
 from parsecaps.explain.strict_tree import Paired, StrictCost
 from parsecaps.metrics import Comparison, Score
@@ -53,6 +50,7 @@ def make_audit(*, resamples: int = 30) -> Audit:
         hidden={"concepts": Inpainted(_hidden("all"), [_hidden(name) for name in NAMES])},
         routes={"concepts": _cuts(resamples)},
         couplings={"uniform": make_comparison(0.5), "of another image": make_comparison(0.75)},
+        residuals=None,
         concepts=concepts,
         strict=make_cost(),
         redundancy=layers,

@@ -3,7 +3,7 @@ import warnings
 import numpy as np
 import pytest
 
-from parsecaps.audit.localisation import THRESHOLDS, join, localise, measure_maps
+from parsecaps.audit.maps import THRESHOLDS, join, localise, measure_maps
 from tests.explain.oracle import quantus
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from parsecaps.audit import other_couplings
-from parsecaps.audit.other_couplings import MEAN, OTHER, UNIFORM, compare_couplings
+from parsecaps.audit import couplings as audited
+from parsecaps.audit.couplings import MEAN, OTHER, UNIFORM, compare_couplings
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
@@ -78,14 +78,14 @@ def as_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
     def second(first: Any, other: Any, **options: Any) -> Any:
         return other.subset([other.name.index(name) for name in first.name])
 
-    monkeypatch.setattr(other_couplings, "compare", second)
+    monkeypatch.setattr(audited, "compare", second)
 
 
 @pytest.mark.usefixtures("as_predictions")
 def test_couplings_of_another_image_come_from_another_image(
     model: ParseCaps, data: DataSet, prepared: PreparedImages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(other_couplings, "_BATCH", 4)  # the last batch has three images, and takes from the first
+    monkeypatch.setattr(audited, "_COUPLED", 4)  # the last batch has three images, and takes from the first
     _, found = measured(model, data, prepared)
     image = images_of(prepared)
     each = [couplings_of(model, one[None]) for one in image]
@@ -107,7 +107,7 @@ def test_couplings_of_another_image_come_from_another_image(
 def test_the_mean_is_over_all_images_whatever_the_batch(
     model: ParseCaps, data: DataSet, prepared: PreparedImages, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(other_couplings, "_BATCH", batch)
+    monkeypatch.setattr(audited, "_COUPLED", batch)
     _, found = measured(model, data, prepared)
     image = images_of(prepared)
     each = [couplings_of(model, one[None]) for one in image]

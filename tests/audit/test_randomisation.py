@@ -2,7 +2,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.audit.randomisation import (
+from parsecaps.audit.faithfulness import (
     randomise,
     randomise_cascade,
     rank_correlation,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from parsecaps.audit.cases import Values, model_values
-from parsecaps.audit.route_ablation import CutMeasures, RouteCuts, can_be_cut, summarise_cuts
+from parsecaps.audit.couplings import CutMeasures, RouteCuts, can_be_cut, summarise_cuts
 from parsecaps.explain import Target, route_relevance
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.nn import record_couplings, replace_couplings

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from parsecaps.data.augment import Augmentation
+from parsecaps.data.batches import Augmentation
 
 OFF = Augmentation(flip=False, rotation=0, scale=0, shear=0, shift=0, gamma=0, contrast=0, brightness=0)
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from parsecaps.data.augment import Augmentation
-from parsecaps.data.batches import Batches, mix, prefetch
+from parsecaps.data.batches import Augmentation, Batches, mix, prefetch
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.numpy import load_file
 
-from parsecaps.data.cache import BadDataError, cache_folder, prepare_all, prepared_masks
+from parsecaps.data.cache import BadDataError, cache_folder, prepare_all
+from parsecaps.data.case_set import prepared_masks
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import read_image
@@ -66,9 +68,9 @@ def test_a_moved_data_set_finds_its_cache(data: DataSet, cache: Path, monkeypatc
     prepare_all(data, PREPARATION, folder=cache)
     moved = data.root.rename(data.root.with_name("elsewhere"))
     cases = [replace(case, image=moved / case.image.relative_to(data.root)) for case in data.cases]
-    files = {path for path in cache.iterdir() if path.suffix == ".npy"}
+    files = {path for path in cache.iterdir() if path.suffix == ".safetensors"}
     prepare_all(replace(data, root=moved, cases=cases), PREPARATION, folder=cache)
-    assert {path for path in cache.iterdir() if path.suffix == ".npy"} == files
+    assert {path for path in cache.iterdir() if path.suffix == ".safetensors"} == files
 
 
 def test_bad_files_are_refused_together_or_skipped_by_name(data: DataSet, cache: Path) -> None:
@@ -142,7 +144,7 @@ def test_a_killed_run_leaves_no_broken_cache(data: DataSet, cache: Path) -> None
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert list(cache.glob("*.tmp"))
-    assert not list(cache.glob("*.images.npy"))
+    assert not list(cache.glob("*.safetensors"))
     prepared = prepare_all(data, PREPARATION, folder=cache)
     assert all(image.any() for image in prepared.images)
     assert not list(cache.glob("*.tmp"))
@@ -163,30 +165,35 @@ def test_the_place_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert cache_folder() == tmp_path / "parsecaps"
 
 
-def damage_json(cache: Path) -> None:
-    path = next(path for path in cache.glob("*.json") if not path.name.startswith("digests"))
-    path.write_bytes(path.read_bytes()[:262])
-
-
-def change_json(cache: Path) -> None:
-    path = next(path for path in cache.glob("*.json") if not path.name.startswith("digests"))
-    path.write_text(path.read_text(encoding="utf-8").replace("[48, 48]", "[48, 49]", 1), encoding="utf-8")
-
-
-def damage_pixels(cache: Path) -> None:
-    path = next(cache.glob("*.images.npy"))
+def change(cache: Path, edit: Callable[[bytearray], object]) -> None:
+    path = next(cache.glob("*.safetensors"))
     content = bytearray(path.read_bytes())
-    content[5000] ^= 1
+    edit(content)
     path.write_bytes(content)
 
 
-def truncate_bits(cache: Path) -> None:
-    path = next(cache.glob("*.bits.npy"))
-    path.write_bytes(path.read_bytes()[:-1])
+def cut_the_header(cache: Path) -> None:
+    change(cache, lambda content: content.__delitem__(slice(262, None)))
 
 
-def remove_thumbnails(cache: Path) -> None:
-    next(cache.glob("*.thumbnails.npy")).unlink()
+def change_the_header(cache: Path) -> None:
+    change(cache, lambda content: content.__setitem__(slice(0, 1024), content[:1024].replace(b"[12, 3,", b"[36, 1,")))
+
+
+def change_a_pixel(cache: Path) -> None:
+    change(cache, lambda content: content.__setitem__(5000, content[5000] ^ 1))
+
+
+def change_a_size(cache: Path) -> None:
+    change(cache, lambda content: content.__setitem__(slice(None), content.replace(b"[48, 48]", b"[48, 49]", 1)))
+
+
+def cut_the_end(cache: Path) -> None:
+    change(cache, lambda content: content.pop())
+
+
+def empty(cache: Path) -> None:
+    change(cache, lambda content: content.clear())
 
 
 def empty_digests(cache: Path) -> None:
@@ -194,7 +201,7 @@ def empty_digests(cache: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", [damage_json, change_json, damage_pixels, truncate_bits, remove_thumbnails, empty_digests]
+    "damage", [cut_the_header, change_the_header, change_a_pixel, change_a_size, cut_the_end, empty, empty_digests]
 )
 def test_a_damaged_cache_is_named_and_made_anew(
     damage: Callable[[Path], None], data: DataSet, cache: Path, caplog: pytest.LogCaptureFixture
@@ -214,30 +221,29 @@ def test_a_damaged_cache_is_named_and_made_anew(
 
 @pytest.mark.parametrize("reserves", [True, False], ids=["fallocate", "write"])
 def test_a_full_disk_is_one_line(reserves: bool, data: DataSet, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file may not grow beyond a limit, which is what a full disk does to it; mapped, it would be a SIGBUS."""
-
-    def full(file: int, offset: int, size: int) -> None:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     if reserves:
         monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
     else:
         monkeypatch.delattr(os, "posix_fallocate", raising=False)
-        monkeypatch.setattr("parsecaps.data.cache.bytes", lambda size: full(0, 0, size), raising=False)
-    with pytest.raises(
-        OSError, match=r"no room in .*cache: 0\.0 MB are needed and .* MB are free; PARSECAPS_CACHE="
-    ) as e:
+        monkeypatch.setattr("parsecaps.data.cache._header", full)
+    with pytest.raises(OSError, match=r"no room in .*MB are needed and .* MB are free; PARSECAPS_CACHE=") as e:
         prepare_all(data, PREPARATION, folder=cache)
     assert "\n" not in str(e.value)
-    assert not [path for path in cache.iterdir() if path.suffix in (".tmp", ".npy")]
+    assert not [path for path in cache.iterdir() if path.suffix in (".tmp", ".safetensors")]
     monkeypatch.undo()
     assert len(prepare_all(data, PREPARATION, folder=cache).good) == 12
 
 
-def test_room_is_written_where_none_is_reserved(data: DataSet, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = prepare_all(data, PREPARATION, folder=cache / "reserved").images
-    monkeypatch.delattr(os, "posix_fallocate", raising=False)
-    assert np.array_equal(prepare_all(data, PREPARATION, folder=cache / "written").images, expected)
+def test_a_cache_is_a_safetensors_file_for_this_user_alone(data: DataSet, cache: Path) -> None:
+    prepared = prepare_all(data, PREPARATION, folder=cache)
+    (path,) = cache.glob("*.safetensors")
+    assert path.stat().st_mode & 0o077 == 0
+    stored = load_file(path)
+    assert np.array_equal(stored["images"], prepared.images)
+    assert np.array_equal(stored["thumbnails"], prepared.fingerprints.thumbnails)
 
 
 def no_home(*_: object) -> Path:

@@ -10,8 +10,7 @@ from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.cases import DataSet, Problem
 from parsecaps.data.check import DataCheck, check_data, concept_ceiling
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.split_file import Division
-from parsecaps.data.splits import Divided, hold_out
+from parsecaps.data.splits import Divided, Division, hold_out
 from tests.data.make import folder_of_pictures, picture, table
 
 NAN = float("nan")

@@ -11,10 +11,9 @@ from pydicom.dataset import Dataset
 from pydicom.pixels.processing import apply_windowing, convert_color_space
 from pydicom.uid import JPEG2000Lossless, RLELossless
 
-from parsecaps.data.decoding import decode_image
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.raw_image import DefectError
-from parsecaps.data.reading import image_size, look_into, read_image
+from parsecaps.data.reading import decode_image, image_size, look_into, read_image
 from tests.data.image_files import colour, dicom, grey, write_dicom
 
 CT = grey(48, 64, levels=4096).astype(np.int16)

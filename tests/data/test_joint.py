@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsecaps.config import DataSection
-from parsecaps.data.cases import UNKNOWN, Case, DataSet, Problem
-from parsecaps.data.joint import join, open_all, set_names
-from parsecaps.data.sources import open_data
+from parsecaps.data.cases import UNKNOWN, Case, DataSet, Problem, join
+from parsecaps.data.sources import open_all, open_data, set_names
 from parsecaps.data.splits import divide_data
 from tests.data.make import folder_of_pictures, table
 

@@ -21,7 +21,7 @@ from parsecaps.data.leaks import (
 )
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.data.split_file import Division
+from parsecaps.data.splits import Division
 from tests.data.make import picture, table
 
 

@@ -10,12 +10,10 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from parsecaps.data.augment import Augmentation
-from parsecaps.data.batches import Batches
+from parsecaps.data.batches import Augmentation, Batches
 from parsecaps.data.cache import PreparedImages
-from parsecaps.data.case_set import CaseSet
+from parsecaps.data.case_set import CaseSet, lesion_masks
 from parsecaps.data.leaks import Fingerprints
-from parsecaps.data.masks import has_masks, lesion_masks
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from tests.data.make import table
@@ -51,7 +49,7 @@ def test_masks_move_with_their_images(resampling: str) -> None:
 
 def test_lesions_of_drawn_images() -> None:
     drawn, rows = open_data("phantom:n=40,size=64"), [3, 5, 9]
-    assert has_masks(drawn, rows)
+    assert drawn.has_masks(rows)
     found = lesion_masks(drawn, Preparation(64), rows)
     assert found.shape == (40, 28, 28)
     assert not found[[0, 1, 2, 4]].any()
@@ -69,10 +67,10 @@ def test_lesions_of_files(tmp_path: Path) -> None:
     mask[:28, :56] = 255
     Image.fromarray(mask).save(tmp_path / "mask.png")
     data = table([("p", 0, 1), ("q", 0, 1)], "x")
-    assert not has_masks(data, [0, 1])
+    assert not data.has_masks([0, 1])
     data = replace(data, cases=[data.cases[0], replace(data.cases[1], mask=tmp_path / "mask.png")])
-    assert has_masks(data, [0, 1])
-    assert not has_masks(data, [0])
+    assert data.has_masks([0, 1])
+    assert not data.has_masks([0])
     found = lesion_masks(data, Preparation(64), [0, 1])
     assert not found[0].any()
     wanted = np.zeros((28, 28))

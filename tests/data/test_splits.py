@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 
 from parsecaps.data.cases import SPLITS, Case, DataSet, Split
 from parsecaps.data.sources import open_data
-from parsecaps.data.split_file import Division, read_split, relative_name, split_hash, write_split
-from parsecaps.data.splits import by_fold, divide, hold_out, k_folds, official, rows_of
+from parsecaps.data.splits import (
+    Division,
+    by_fold,
+    divide,
+    hold_out,
+    k_folds,
+    official,
+    read_split,
+    rows_of,
+    split_hash,
+    write_split,
+)
 from tests.data.make import table
 
 
@@ -231,7 +241,7 @@ def test_names_do_not_depend_on_where_the_data_are_opened_from(tmp_path: Path, m
     for place, path in ((".", "tables/cases.csv"), ("tables", "cases.csv"), (".", "tables/../tables/cases.csv")):
         monkeypatch.chdir(tmp_path / place)
         data = open_data(path)
-        names.add(tuple(relative_name(data, case) for case in data.cases))
+        names.add(tuple(data.name_of(case) for case in data.cases))
     data = open_data(str(tmp_path / "tables" / "cases.csv"))
-    names.add(tuple(relative_name(data, case) for case in data.cases))
+    names.add(tuple(data.name_of(case) for case in data.cases))
     assert names == {((tmp_path / "x.png").as_posix(), "y.png")}

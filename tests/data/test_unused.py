@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 
 from parsecaps.config import DataSection
 from parsecaps.data.cases import Case, DataSet, Split
-from parsecaps.data.split_file import Division, split_hash, write_split
-from parsecaps.data.splits import by_fold, describe_parts, divide, fold_divisions, official
+from parsecaps.data.splits import (
+    Division,
+    by_fold,
+    describe_parts,
+    divide,
+    fold_divisions,
+    official,
+    split_hash,
+    write_split,
+)
 from tests.data.make import table
 
 

@@ -117,7 +117,7 @@ def _typical(model: Model, said: object) -> dict[str, np.ndarray]:
 
 def test_concepts_of_others_change_the_diagnosis_of_every_one(tmp_path: Path) -> None:
     """The layers that an audit exchanges are all that the classes know of an image."""
-    from parsecaps.audit.completeness import permuted_concepts
+    from parsecaps.audit.concepts import permuted_concepts
 
     data = open_data(DATA)
     for name in KINDS:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from parsecaps.data.decoding import decode_image
 from parsecaps.data.preparation import Preparation
+from parsecaps.data.reading import decode_image
 from parsecaps.export import export_model
 from parsecaps.model import Model, load
 from parsecaps.models import PlainCNN

@@ -37,7 +37,7 @@ DATA = "phantom:n=64,size=32"  # for training
 TRAININGS: dict[str, dict[str, Any]] = {
     "concepts": {},
     "no concepts": {},
-    "mixup, ema, consistency": {"training.mixup": 0.4, "training.ema": 0.9, "training.consistency_weight": 0.5},
+    "mixup, ema, consistency": {"training.mixup": 0.4, "training.ema": 0.9, "training.losses.consistency": 0.5},
 }
 
 

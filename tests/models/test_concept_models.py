@@ -10,8 +10,8 @@ from torch import Tensor
 from parsecaps.config import TrainingSection
 from parsecaps.models import load_model
 from parsecaps.rivals import CBM, CEM, ResNet18
+from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
-from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch
 from tests.models.contract import CompileContract, ExportContract, ModelContract, warmed_up
 
@@ -62,7 +62,7 @@ def test_sizes_are_those_of_the_published_models() -> None:
 
 
 def objective(model: CBM | CEM) -> Objective:
-    return Objective.build(TermContext(TrainingSection(consistency_weight=0.0), model))
+    return Objective.build(TermContext(TrainingSection(), model))
 
 
 def gradients(model: CBM | CEM, concepts: Tensor, term: str = "classification") -> dict[str, float]:

@@ -185,22 +185,6 @@ def test_the_configuration_is_its_own() -> None:
     assert model.config["dims"] == [4, 8, 12, 16]
 
 
-def test_a_model_of_version_0_1_loads_unless_it_was_an_ablation(folder: Path) -> None:
-    """Its settings are flat, it names no routing, and two of them are no more."""
-    expected = load_model(folder)
-    change_config(lambda s: [s["config"].pop(name) for name in ("routing", "iterations")])(folder)
-    change_config(lambda s: s["config"].update(content=True, axial=True))(folder)
-    loaded = load_model(folder)
-    assert loaded.config == expected.config
-    image = torch.rand(2, 1, 32, 32)
-    assert torch.equal(loaded(image).logits, expected(image).logits)
-    for name in ("content", "axial"):
-        change_config(lambda s, name=name: s["config"].update({"content": True, "axial": True, name: False}))(folder)
-        with pytest.raises(ValueError, match=f"config.json: {name}=False is no setting any more") as error:
-            load_model(folder)
-        assert "\n" not in str(error.value)
-
-
 def test_the_settings_of_the_routing_are_flat() -> None:
     model = ParseCaps.from_preset("tiny", num_classes=2, alpha=1.3, whole_values=True, jitter=0.1)
     assert (model.config["alpha"], model.config["whole_values"], model.config["routing"]) == (1.3, True, "saa")

@@ -9,7 +9,7 @@ from torch import Tensor
 from parsecaps.explain.attribution import Target
 from parsecaps.explain.gradient_maps import grad_cam
 from parsecaps.models import find_model
-from parsecaps.models.features import FeatureModel
+from parsecaps.models.cnn import FeatureModel
 from parsecaps.rivals import VGG19, DenseNet121, EfficientNetB0, GoogLeNet, SqueezeNet
 from tests.models.contract import ExportContract, ModelContract, warmed_up
 

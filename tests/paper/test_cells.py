@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import signal
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -12,35 +11,36 @@ import pytest
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import divide, rows_of
 from parsecaps.paper.cells import CellStore, alone
-from parsecaps.paper.plan import Cell, Request, Scale, Work
-from parsecaps.paper.protocol import settle, share_cases, thin
+from parsecaps.paper.needs import share_cases, thin
+from parsecaps.paper.plan import Cell, Request, Scale
+from parsecaps.paper.protocol import settle
 from parsecaps.paper.run_table import _finish
+from parsecaps.paper.table import Published, Table, Work
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.training.callbacks import Callbacks
 
 QUIET = Callbacks()
 
 
-@dataclass
-class Counting(Work):
+class Counting(Table):
     """A table of numbers that need no training."""
 
-    cells: list[Cell] = field(default_factory=list)
+    name, title, paper, measures = "numbers", "", "", [Measure("n", "n")]
 
-    def result(self, measured: dict, failed: dict) -> Reproduced:
+    def sections(self, work: Work) -> list[Section]:
+        kept = {cell.name: work.kept(cell) for cell in work.cells}
         rows = [
-            Row(
-                cell.name,
-                {"n": Figure(measured[cell.name]["n"])} if cell.name in measured else {},
-                failed.get(cell.name, ""),
-            )
-            for cell in self.cells
+            Row(name, {"n": Figure(each["n"])} if each else {}, work.failed.get(name, ""))
+            for name, each in kept.items()
         ]
-        missing = [cell.name for cell in self.cells if cell.name not in measured]
-        return Reproduced("numbers", "", "", "quick", [], [Section("", [Measure("n", "n")], rows)], missing=missing)
+        return [Section("", self.measures, rows)]
 
-    def draw(self, result: Reproduced, measured: dict, path: Path) -> None:
+    def draw(self, work: Work, result: Reproduced, path: Path) -> None:
         path.write_bytes(b"picture")
+
+
+def counting(*cells: Cell) -> Work:
+    return Work(Counting(), Request("quick", Path()), (), (), {}, Published(), cells)
 
 
 def finish(work: Work, out: Path, log: list[str] | None = None) -> Reproduced:
@@ -60,13 +60,13 @@ def test_a_table_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
 
         return Cell(f"numbers/{name}", measure)
 
-    work = Counting([number("a", []), number("bb", [True]), number("ccc", [])])
+    work = counting(number("a", []), number("bb", [True]), number("ccc", []))
     with pytest.raises(KeyboardInterrupt, match="stopped in numbers/bb; go on with the same command"):
         finish(work, tmp_path)
     assert done == ["a"]
     stored = json.loads((tmp_path / "numbers.json").read_text())
-    assert stored["missing"] == ["numbers/bb", "numbers/ccc"]
-    assert "Missing: numbers/bb, numbers/ccc" in (tmp_path / "numbers.md").read_text()
+    assert stored["missing"] == ["bb", "ccc"]
+    assert "Missing: bb, ccc" in (tmp_path / "numbers.md").read_text()
     assert finish(work, tmp_path).missing == []
     assert done == ["a", "bb", "ccc"]
     finish(work, tmp_path)
@@ -81,11 +81,13 @@ def test_a_cell_that_fails_does_not_stop_the_others_and_is_tried_again(tmp_path:
             raise RuntimeError("the loss is\nnot finite")
         return {"n": 1}
 
-    work = Counting([Cell("numbers/a", measure), Cell("numbers/b", lambda run: {"n": 2}, after=("numbers/a",))])
-    work.cells.append(Cell("numbers/c", lambda run: {"n": 3}))
+    first = Cell("numbers/a", measure)
+    work = counting(
+        first, Cell("numbers/b", lambda run: {"n": 2}, after=(first,)), Cell("numbers/c", lambda run: {"n": 3})
+    )
     result = finish(work, tmp_path)
     assert [row.status for row in result.sections[0].rows] == ["RuntimeError: the loss is not finite", "", ""]
-    assert result.missing == ["numbers/a", "numbers/b"]  # what waits for it is not tried
+    assert result.missing == ["a", "b"]  # what waits for it is not tried
     broken.clear()
     assert finish(work, tmp_path).missing == []
 
@@ -103,11 +105,8 @@ def test_processes_share_the_cells_out_and_a_dead_one_lets_go(tmp_path: Path) ->
     other = context.Process(target=_hold, args=(tmp_path, ready))
     other.start()
     assert ready.get(timeout=120)
-    work, log = (
-        Counting([Cell("numbers/a", lambda run: {"n": 1}), Cell("numbers/b", lambda run: {"n": 2})]),
-        list[str](),
-    )
-    assert finish(work, tmp_path, log).missing == ["numbers/a"]
+    work, log = counting(*(Cell(f"numbers/{name}", lambda run: {"n": 1}) for name in "ab")), list[str]()
+    assert finish(work, tmp_path, log).missing == ["a"]
     assert log[-1] == "other processes are at numbers/a; whoever is last writes the whole table"
     os.kill(other.pid, signal.SIGKILL)
     other.join()

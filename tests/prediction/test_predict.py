@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from parsecaps.data.augment import Augmentation
+from parsecaps.data.batches import Augmentation
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.preparation import Preparation

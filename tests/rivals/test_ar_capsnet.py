@@ -6,7 +6,7 @@ import torch
 from parsecaps import load_config
 from parsecaps.nn import record_couplings
 from parsecaps.rivals import ARCapsNet
-from parsecaps.rivals.attention_routing import AttentionClassCaps, AttentionConvCaps
+from parsecaps.rivals.ar_capsnet import AttentionClassCaps, AttentionConvCaps
 from tests.models.contract import ExportContract, ModelContract
 
 _CANCELLED = ("stem.0.bias", "stem.3.bias")  # by the batch normalisation behind them

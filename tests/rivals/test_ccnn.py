@@ -13,8 +13,8 @@ from parsecaps.explain.trace import Target
 from parsecaps.models import load_model
 from parsecaps.nn.heads import RATE
 from parsecaps.rivals import CCNN, CoherentCNN, ResNet18
+from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
-from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch
 from tests.models.contract import ExportContract, ModelContract, warmed_up
 
@@ -71,7 +71,7 @@ def test_the_map_of_a_concept_is_its_grad_cam() -> None:
 
 
 def objective(model: nn.Module, **weights: float) -> Objective:
-    training = TrainingSection(consistency_weight=0.0, diversity_weight=0.0, **weights)
+    training = TrainingSection(losses={"diversity": 0.0, **weights})
     return Objective.build(TermContext(training, model))
 
 
@@ -119,11 +119,11 @@ def test_training_finds_the_concepts(kind: type[CCNN]) -> None:
 
 
 def test_a_model_without_maps_is_refused_such_a_loss() -> None:
-    with pytest.raises(ValueError, match=r"training.counter_weight is 0.2, but ResNet18 has no map for each concept"):
-        objective(ResNet18.from_preset("tiny", num_classes=2), counter_weight=0.2)
-    with pytest.raises(ValueError, match="entropy_weight is 1, but the model has no concepts; set it to 0"):
-        objective(ResNet18.from_preset("tiny", num_classes=2, num_concepts=0), concept_cross_entropy_weight=1.0)
-    made = objective(ResNet18.from_preset("tiny", num_classes=2), concept_cross_entropy_weight=1.0)
+    with pytest.raises(ValueError, match=r"training.losses.counter is 0.2, but ResNet18 has no map for each concept"):
+        objective(ResNet18.from_preset("tiny", num_classes=2), counter=0.2)
+    with pytest.raises(ValueError, match="entropy is 1, but the model has no concepts; set it to 0"):
+        objective(ResNet18.from_preset("tiny", num_classes=2, num_concepts=0), concept_cross_entropy=1.0)
+    made = objective(ResNet18.from_preset("tiny", num_classes=2), concept_cross_entropy=1.0)
     output = ResNet18.from_preset("tiny", num_classes=2)(torch.rand(2, 1, 32, 32))
     batch = Batch(torch.rand(2, 1, 32, 32), torch.tensor([0, 1]), torch.tensor([[1.0, 0, 1], [0, 0, 1]]))
     wanted = nn.functional.binary_cross_entropy(output.presence, batch.concepts)

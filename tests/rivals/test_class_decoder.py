@@ -2,11 +2,11 @@
 
 import torch
 
-from parsecaps.rivals.class_decoder import ClassDecoder
+from parsecaps.rivals.class_capsules import ClassDecoder
 
 
 def build() -> ClassDecoder:
-    return ClassDecoder(num_classes=3, dim=4, out_channels=2, image_size=5, sizes=(8, 16))
+    return ClassDecoder(num_classes=3, dim=4, shape=(2, 5, 5), sizes=(8, 16))
 
 
 def test_only_the_capsule_asked_for_is_drawn() -> None:

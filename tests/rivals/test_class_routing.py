@@ -9,7 +9,7 @@ from torch import Tensor
 from parsecaps.functional import squash
 from parsecaps.nn import CapsuleGrid, SharedVotes, Votes, Way, record_couplings
 from parsecaps.nn.recorder import record_ways
-from parsecaps.rivals.class_routing import (
+from parsecaps.rivals.class_capsules import (
     CLASS_ROUTINGS,
     ClassCapsules,
     ClassRouting,

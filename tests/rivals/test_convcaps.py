@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from parsecaps.rivals.convcaps import ConvCaps, DeepCapsCell, Routing3D, halved
-from parsecaps.rivals.deconvolution import DeconvDecoder
+from parsecaps.rivals.deepcaps import ConvCaps, DeconvDecoder, DeepCapsCell, Routing3D, halved
 
 DOUBLE = torch.float64
 
@@ -129,7 +128,7 @@ def test_iterations_must_be_there() -> None:
 @pytest.mark.parametrize(("size", "width"), [(28, 7), (32, 8), (45, 6), (64, 8), (100, 7), (128, 8)])
 def test_the_decoder_makes_a_picture_of_any_size(size: int, width: int) -> None:
     decoder = DeconvDecoder(dim=5, channels=2, image_size=size)
-    picture = decoder(torch.randn(3, 5))
+    picture = decoder(torch.randn(3, 2, 5), torch.tensor([0, 1, 1]))
     assert decoder.width == width
     assert picture.shape == (3, 2, size, size)
     assert picture.min() >= 0

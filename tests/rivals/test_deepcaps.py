@@ -13,7 +13,7 @@ from parsecaps.models.summary import summarize
 from parsecaps.models.transfer import transfer
 from parsecaps.nn.capsules import CapsuleLayer
 from parsecaps.rivals import DeepCaps
-from parsecaps.rivals.convcaps import Routing3D
+from parsecaps.rivals.deepcaps import Routing3D
 from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 
@@ -172,5 +172,5 @@ def test_bad_arguments(changes: dict[str, object], message: str) -> None:
 
 
 def test_without_a_decoder_there_is_no_picture() -> None:
-    with pytest.raises(ValueError, match=r"this DeepCaps has no decoder; build it with decoder=True"):
+    with pytest.raises(ValueError, match=r"DeepCaps has no decoder; build it with decoder=True"):
         tiny(decoder=False)(torch.rand(1, 1, 32, 32), reconstruct=True)

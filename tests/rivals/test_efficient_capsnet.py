@@ -10,7 +10,7 @@ from parsecaps import load_config
 from parsecaps.nn import record_couplings
 from parsecaps.nn.recorder import record_ways
 from parsecaps.rivals import EfficientCapsNet
-from parsecaps.rivals.class_routing import ClassRoutingConfig, SelfAttentionClassRouting
+from parsecaps.rivals.class_capsules import ClassRoutingConfig, SelfAttentionClassRouting
 from tests.models.contract import ExportContract, ModelContract
 
 

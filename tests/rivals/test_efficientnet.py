@@ -15,7 +15,7 @@ from parsecaps.explain.gradient_maps import grad_cam
 from parsecaps.models.transfer import transfer
 from parsecaps.nn import record_couplings
 from parsecaps.rivals import EfficientNetLite0
-from parsecaps.rivals.imagenet import MEAN, STD, imagenet_weights
+from parsecaps.rivals.efficientnet import MEAN, STD, imagenet_weights
 from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 BLOCKS = [  # kernel and stride of the original's sixteen blocks

@@ -13,7 +13,7 @@ from parsecaps.models.summary import summarize
 from parsecaps.models.transfer import transfer
 from parsecaps.nn.capsules import CapsuleLayer
 from parsecaps.rivals import OrthCaps
-from parsecaps.rivals.orthogonal import OrthogonalAttention
+from parsecaps.rivals.orthcaps import OrthogonalAttention
 from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 

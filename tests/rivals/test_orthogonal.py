@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from parsecaps.functional import entmax
-from parsecaps.rivals.orthogonal import (
+from parsecaps.rivals.orthcaps import (
     CapsulePruning,
     OrthBlock,
     OrthClassCaps,

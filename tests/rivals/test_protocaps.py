@@ -9,9 +9,8 @@ from parsecaps.explain.gradient_maps import grad_cam
 from parsecaps.functional import squash
 from parsecaps.nn import record_couplings
 from parsecaps.rivals import ProtoCaps
-from parsecaps.rivals.class_routing import ClassRoutingConfig
-from parsecaps.rivals.prototypes import Prototypes
-from parsecaps.rivals.sigmoid_routing import SigmoidClassRouting
+from parsecaps.rivals.class_capsules import ClassRoutingConfig
+from parsecaps.rivals.protocaps import Prototypes, SigmoidClassRouting
 from tests.models.contract import CompileContract, ExportContract, ModelContract, warmed_up
 
 
@@ -147,7 +146,7 @@ def test_a_concept_is_explained_by_what_was_routed_to_its_own_capsule() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_concepts": 0}, r"ProtoCaps decides by concepts, and num_concepts is 0; take data that name concepts$"),
+        ({"num_concepts": 0}, r"ProtoCaps decides by concepts, and num_concepts is 0"),
         ({"grades": (2, 2)}, r"grades are 2, 2; give one number from 2 to 100 for each of the 3 concepts, or leave"),
         ({"grades": (2, 1, 2)}, r"grades are 2, 1, 2; give one number from 2 to 100"),
         ({"prototypes": 0}, r"prototypes is 0; give from 1 to 100, for each grade$"),

@@ -8,7 +8,7 @@ import torch
 from parsecaps.functional import entmax, squash
 from parsecaps.nn import record_couplings
 from parsecaps.rivals import ThreeLayerCaps
-from parsecaps.rivals.saa_classes import SAAClassCaps
+from parsecaps.rivals.three_layer import SAAClassCaps
 from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 

@@ -10,8 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from parsecaps.config import known_keys
-from parsecaps.settings import Config, EvaluateConfig, ExplainConfig, PredictConfig
+from parsecaps.config import Config, EvaluateConfig, ExplainConfig, PredictConfig, known_keys
 from tests.browser import needs_browser, page
 from tests.site.blocks import DOCS, PAGES, ROOT
 

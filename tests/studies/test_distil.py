@@ -7,7 +7,7 @@ import torch
 
 import parsecaps
 from parsecaps.data.cache import prepare_all
-from parsecaps.data.joint import join
+from parsecaps.data.cases import join
 from parsecaps.data.leaks import read_fingerprints
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data

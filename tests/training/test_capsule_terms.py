@@ -10,13 +10,13 @@ from parsecaps.functional import margin_loss
 from parsecaps.model import Model
 from parsecaps.models import ParseCaps, PretrainedModel
 from parsecaps.rivals import CapsNet
+from parsecaps.rivals.capsule_terms import ClassReconstruction, Margin
 from parsecaps.run import Run
 from parsecaps.training import fit
-from parsecaps.training.capsule_terms import ClassReconstruction, Margin
 from parsecaps.training.fit import train_run
+from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
 from parsecaps.training.processes import join_processes
-from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch
 from tests.training.make import PHANTOM
 
@@ -25,7 +25,7 @@ BATCH = Batch(IMAGE, torch.tensor([0, 2, -1, 1]))
 
 
 def objective_of(model: PretrainedModel, *settings: str) -> Objective:
-    return Objective.build(TermContext(load_config(None, [*settings, "training.consistency_weight=0"]).training, model))
+    return Objective.build(TermContext(load_config(None, settings).training, model))
 
 
 def test_each_model_has_its_own_losses() -> None:
@@ -34,7 +34,7 @@ def test_each_model_has_its_own_losses() -> None:
     assert (terms["margin"].weight, terms["class_reconstruction"].weight) == (1.0, 0.392)
     assert terms["classification"].weight == 0
     assert "margin" not in objective_of(ParseCaps.from_preset("tiny", num_classes=3)).terms
-    assert "class_reconstruction" not in objective_of(model, "training.class_reconstruction_weight=0").terms
+    assert "class_reconstruction" not in objective_of(model, "training.losses.class_reconstruction=0").terms
     without = CapsNet.from_preset("tiny", num_classes=3, decoder=False)
     assert "class_reconstruction" not in objective_of(without).terms
 
@@ -43,7 +43,7 @@ def test_the_margins_are_settings() -> None:
     model = CapsNet.from_preset("tiny", num_classes=3).eval()
     output = model(IMAGE)
     for margins in ((0.9, 0.1, 0.5), (0.95, 0.05, 0.8)):
-        term = objective_of(model, f"training.margins={list(margins)}").terms["margin"]
+        term = objective_of(model, f"training.losses.margin.margins={list(margins)}").terms["margin"]
         torch.testing.assert_close(term(output, BATCH).mean, margin_loss(output.logits, BATCH.label, margins))
     with pytest.raises(ValueError, match=r"margins are \(0.1, 0.9, 0.5\); give the first"):
         Margin(1.0, (0.1, 0.9, 0.5))
@@ -94,6 +94,6 @@ def test_a_decoder_that_is_not_trained_is_known_as_idle(
         return join_processes(*parts, idle_parameters=idle_parameters, **others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fit, "join_processes", spy)
-    config = capsnet(f"training.class_reconstruction_weight={weight}", "training.epochs=1")
+    config = capsnet(f"training.losses.class_reconstruction={weight}", "training.epochs=1")
     train_run(config, run_folder=tmp_path / "run")
     assert seen == [idle]

@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from parsecaps.config import load_config
 from parsecaps.data.cases import UNKNOWN, DataSet
-from parsecaps.data.joint import absolute
+from parsecaps.data.sources import absolute
 from parsecaps.training.choose import choose, has_colour, look_at
 from tests.data.make import table
 
@@ -81,7 +82,7 @@ def test_size_is_that_of_the_square() -> None:
 _OF_FEW = {
     "augmentation.resampling": "bicubic",
     "training.mixup": 0.4,
-    "training.consistency_weight": 4.0,
+    "training.losses.consistency": 4.0,
     "training.ema": 0.99,
     "training.keep": "last",
     "training.epochs": 40,
@@ -90,7 +91,8 @@ _OF_FEW = {
 
 def test_few_images_have_a_recipe_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     config, text = settle(drawn(64))
-    values = {key: getattr(getattr(config, key.partition(".")[0]), key.partition(".")[2]) for key in _OF_FEW}
+    losses = config.training.losses
+    values = {key: losses["consistency"] if "losses" in key else attrgetter(key)(config) for key in _OF_FEW}
     assert values == _OF_FEW
     assert all(f"{key}: {value} (few images: " in text for key, value in _OF_FEW.items() if "epochs" not in key)
     assert "training.epochs: 40 (48 training images)" in text
@@ -103,7 +105,7 @@ def test_few_images_have_a_recipe_of_their_own(monkeypatch: pytest.MonkeyPatch) 
     assert (given.training.mixup, given.training.keep, given.training.patience) == (0.0, "best", 20)
     assert given.model.settings == {"whole_values": False}
     off = settle(drawn(64), "augmentation=null")[0].training
-    assert (off.consistency_weight, off.mixup) == (0.0, 0.4)
+    assert (off.losses["consistency"], off.mixup) == (0.0, 0.4)
 
 
 @pytest.mark.parametrize("many", ["images", "preset"])
@@ -112,7 +114,7 @@ def test_many_images_and_other_presets_have_the_plain_one(many: str, monkeypatch
         monkeypatch.setattr("parsecaps.training.choose.FEW_IMAGES", 47)
     config = settle(drawn(64, colour=True), *(["model.preset=medical-paper"] if many == "preset" else []))[0]
     training, changes = config.training, config.augmentation
-    assert (training.mixup, training.consistency_weight, training.ema, training.keep) == (0.0, 0.0, 0.0, "best")
+    assert (training.mixup, training.losses["consistency"], training.ema, training.keep) == (0.0, 0.0, 0.0, "best")
     assert (training.epochs, training.patience) == (100, 50)
     assert (changes.rotation, changes.colour, changes.resampling) == (15.0, 0.0, "bilinear")
     assert config.model.settings == {}
@@ -127,10 +129,10 @@ def test_images_without_labels_teach_by_their_views(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("parsecaps.training.choose.FEW_IMAGES", 0)
     data = drawn(64)
     some = replace(data, cases=[replace(case, label=-1) if i % 9 == 0 else case for i, case in enumerate(data.cases)])
-    assert settle(data)[0].training.consistency_weight == 0
+    assert settle(data)[0].training.losses["consistency"] == 0
     config, text = settle(some)
-    assert config.training.consistency_weight == 4
-    assert "training.consistency_weight: 4.0 (what images without any label teach)" in text
+    assert config.training.losses["consistency"] == 4
+    assert "training.losses.consistency: 4.0 (what images without any label teach)" in text
 
 
 def test_a_network_is_built_like_the_one_it_starts_from() -> None:
@@ -218,11 +220,9 @@ def test_impossible_wishes_are_refused() -> None:
         settle(named, "model.num_concepts=3")
     with pytest.raises(ValueError, match=r"model\.preset is 'medcal'; choose one of medical"):
         settle(data, "model.preset=medcal")
-    asked = "training.consistency_weight=2"
+    asked = "training.losses.consistency=2"
     assert "losses: classification, reconstruction, diversity, consistency" in settle(data, asked)[1]
-    with pytest.raises(
-        ValueError, match=r"consistency_weight is 2\.0, but with augmentation off all views of an image"
-    ):
+    with pytest.raises(ValueError, match=r"consistency is 2\.0, but with augmentation off all views of an image"):
         settle(data, asked, "augmentation=null")
     with pytest.raises(ValueError, match="no case is in the training part"):
         choose(load_config(), data, ["test"] * len(data))

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from parsecaps.config import load_config
-from parsecaps.data.augment import Augmentation
+from parsecaps.data.batches import Augmentation
 from parsecaps.functional import consistency_loss
 from parsecaps.run import Run
 from parsecaps.training.fit import train_run
+from parsecaps.training.losses import Classification, Consistency
 from parsecaps.training.objective import EpochMeans, Objective
-from parsecaps.training.terms import Classification, Consistency
 from parsecaps.types import Batch, Output
 from tests.training.make import PHANTOM
 
@@ -36,7 +36,7 @@ def test_it_counts_with_its_weight_and_only_where_there_are_views() -> None:
     torch.testing.assert_close(with_it, without + 3 * found[0]["consistency"].mean)
     assert found[1]["consistency"].mean == 0
     assert objective(3.0)(output, batch._replace(views=1))["consistency"].mean == 0
-    with pytest.raises(ValueError, match="consistency_weight is -1; give 0"):
+    with pytest.raises(ValueError, match="consistency is -1; give 0"):
         objective(-1)
 
 
@@ -72,7 +72,7 @@ def spread(run: Run) -> float:
 
 def test_a_training_with_it_gives_steadier_answers(tmp_path: Path) -> None:
     plain = train_run(load_config(None, SETTINGS), run_folder=tmp_path / "plain")
-    steady = train_run(load_config(None, [*SETTINGS, "training.consistency_weight=20"]), run_folder=tmp_path / "steady")
+    steady = train_run(load_config(None, [*SETTINGS, "training.losses.consistency=20"]), run_folder=tmp_path / "steady")
     assert spread(steady) < 0.5 * spread(plain)
     assert all(row["train_consistency"] > 0 == row["val_consistency"] for row in steady.history)
     assert all(row["train_consistency"] == 0 for row in plain.history)

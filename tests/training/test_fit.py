@@ -11,17 +11,16 @@ import torch
 from parsecaps.config import load_config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.sources import open_data
-from parsecaps.data.split_file import split_hash
-from parsecaps.data.splits import rows_of
+from parsecaps.data.splits import rows_of, split_hash
 from parsecaps.model import Model
 from parsecaps.run import Run
+from parsecaps.training import DivergedError
 from parsecaps.training import objective as objective_module
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.checkpoint import read_checkpoint, read_tensors
 from parsecaps.training.fit import train_run
-from parsecaps.training.loop import DivergedError
-from parsecaps.training.objective import TERMS, EpochMeans
-from parsecaps.training.terms import Loss, Term, TermContext
+from parsecaps.training.losses import Loss, Term
+from parsecaps.training.objective import EpochMeans
 from parsecaps.types import Batch, Output
 from tests.data.make import folder_of_pictures
 from tests.prediction.make import predict_one
@@ -143,13 +142,8 @@ class Poison(Term):
     in_loss = True
     label = torch.empty(0)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
-
-    @classmethod
-    def build(cls, context: TermContext) -> "Poison":
-        return cls()
+    optional = False
+    calls = 0
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         self.calls += self.training
@@ -162,7 +156,7 @@ class Poison(Term):
 
 @pytest.mark.parametrize("in_loss", [True, False], ids=["loss", "gradient"])
 def test_a_loss_gone_wrong_names_the_batch(in_loss: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objective_module, "TERMS", [*TERMS, Poison])
+    monkeypatch.setattr(objective_module, "TERMS", [*objective_module.TERMS, Poison])
     monkeypatch.setattr(Poison, "in_loss", in_loss)
     settings = [*PHANTOM, "training.checkpoint_seconds=0"]
     with pytest.raises(

@@ -8,9 +8,8 @@ from torch.nn import functional as F
 from parsecaps.config import load_config
 from parsecaps.models import ParseCaps
 from parsecaps.nn.heads import Bottleneck
-from parsecaps.training.concept_terms import Intervention
+from parsecaps.training.losses import Intervention, TermContext
 from parsecaps.training.objective import Objective
-from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch, Mixed, Output
 
 NAN = float("nan")
@@ -24,7 +23,7 @@ def model(head: str = "bottleneck", **changes: object) -> ParseCaps:
 
 
 def term_of(network: ParseCaps, *settings: str) -> Intervention | None:
-    training = load_config(None, ["training.consistency_weight=0", *settings]).training
+    training = load_config(None, settings).training
     built = dict(Objective.build(TermContext(training, network)).terms.items()).get("intervention")
     assert built is None or isinstance(built, Intervention)
     return built
@@ -66,7 +65,7 @@ def test_mixed_images_count_by_their_shares() -> None:
     torch.testing.assert_close(loss.sum, expected)
 
 
-@pytest.mark.parametrize("settings", [("training.intervention_weight=0",), ()])
+@pytest.mark.parametrize("settings", [("training.losses.intervention=0",), ()])
 def test_it_can_be_switched_off_and_is_for_bottlenecks_alone(settings: tuple[str, ...]) -> None:
     assert term_of(model("parallel" if not settings else "bottleneck"), *settings) is None
     assert term_of(model()) is not None

@@ -98,9 +98,7 @@ def test_coherence_needs_masks(tmp_path: Path) -> None:
     said: list[str] = []
     config = load_config(None, [*given, "training.epochs=1"])
     run = train_run(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=said.append))
-    assert "training.coherence_weight: 0.0 (the data have no masks of lesions)" in said
+    assert "training.losses.coherence: 0.0 (the data have no masks of lesions)" in said
     assert "train_coherence" not in run.history[0]
-    with pytest.raises(
-        ValueError, match=r"coherence_weight is 0.3, but the data have no masks of lesions; set it to 0"
-    ):
-        train_run(load_config(None, [*given, "training.coherence_weight=0.3"]), run_folder=tmp_path / "other")
+    with pytest.raises(ValueError, match=r"coherence is 0.3, but the data have no masks of lesions; set it to 0"):
+        train_run(load_config(None, [*given, "training.losses.coherence=0.3"]), run_folder=tmp_path / "other")

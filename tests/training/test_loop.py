@@ -23,9 +23,9 @@ from parsecaps.training.build import class_weights, concept_weights, pixel_stati
 from parsecaps.training.checkpoint import Position, read_checkpoint
 from parsecaps.training.fit import train_run
 from parsecaps.training.loop import LossWatch, MovingAverage
+from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.training.optimizer import Schedule
-from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch
 from tests.data.make import folder_of_pictures
 from tests.data.test_batches import prepared as prepared_values
@@ -89,8 +89,8 @@ def batch(concepts: Sequence[Sequence[float]], label: Sequence[int]) -> Batch:
     return Batch(image, torch.tensor(label), torch.tensor(concepts))
 
 
-def objective(**weights: Any) -> Objective:
-    training = TrainingSection(**{"consistency_weight": 0.0} | weights)
+def objective(**settings: Any) -> Objective:
+    training = TrainingSection(**settings)
     model = ParseCaps.from_preset("tiny", num_classes=2)
     return Objective.build(TermContext(training, model, class_weights=[0.5, 2.0]))
 
@@ -101,7 +101,7 @@ def test_the_means_of_an_epoch_do_not_depend_on_the_batches() -> None:
     concepts = [[1, nan, 0], [nan, nan, nan], [0, 0, 1], [nan, 1, nan], [nan, nan, nan], [1, 1, 1]]
     whole = batch(concepts, [0, 1, -1, 1, 1, 0])
     model = ParseCaps.from_preset("tiny", num_classes=2).eval()
-    joint = objective(label_smoothing=0.1, reconstruction_weight=0.01)
+    joint = objective(label_smoothing=0.1, losses={"reconstruction": 0.01})
 
     @torch.no_grad()
     def means(parts: Sequence[slice]) -> dict[str, float]:

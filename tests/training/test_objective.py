@@ -13,20 +13,19 @@ from torch import Tensor
 from parsecaps.config import load_config
 from parsecaps.functional import class_loss, diversity_loss, presentation_loss, reconstruction_loss, triplet_loss
 from parsecaps.models import ParseCaps, PlainCNN
-from parsecaps.training import objective as objective_module
 from parsecaps.training.checkpoint import read_checkpoint
 from parsecaps.training.fit import train_run
-from parsecaps.training.objective import EpochMeans, Objective
-from parsecaps.training.terms import (
+from parsecaps.training.losses import (
+    TERMS,
     Classification,
     Diversity,
     Loss,
     Presentation,
     Reconstruction,
     Term,
-    TermContext,
     Triplet,
 )
+from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.types import Batch, Output
 from tests.training.make import PHANTOM
 
@@ -253,9 +252,9 @@ def test_it_takes_the_output_of_the_plain_cnn() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"presentation_weight": -1}, r"presentation_weight is -1; give 0 \(off\) or a positive number"),
-        ({"triplet_weight": NAN}, r"triplet_weight is nan; give"),
-        ({"reconstruction_weight": float("inf")}, r"reconstruction_weight is inf; give"),
+        ({"presentation_weight": -1}, r"presentation is -1; give 0 \(off\) or a positive number"),
+        ({"triplet_weight": NAN}, r"triplet is nan; give"),
+        ({"reconstruction_weight": float("inf")}, r"reconstruction is inf; give"),
         ({"class_weights": [1, -2.0]}, r"class_weights\[1\] is -2.0; give"),
         ({"label_smoothing": 1.0}, r"label_smoothing is 1.0; give 0 \(off\) or a number below 1"),
         ({"num_concepts": -1}, r"num_concepts is -1; give 0"),
@@ -339,10 +338,6 @@ class Sparsity(Term):
 
     name = "sparsity"
 
-    @classmethod
-    def build(cls, context: TermContext) -> "Sparsity":
-        return cls(0.25)
-
     def forward(self, output: Output, batch: Batch) -> Loss:
         assert output.presence is not None
         images = torch.tensor(float(len(batch.label)))
@@ -351,8 +346,13 @@ class Sparsity(Term):
 
 def test_a_loss_from_outside_is_one_more_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in the total, the history, the log and the checkpoint, and nothing else knows of it."""
-    monkeypatch.setattr(objective_module, "TERMS", [*objective_module.TERMS, Sparsity])
-    run = train_run(load_config(None, PHANTOM), run_folder=tmp_path / "run")
+    monkeypatch.setattr("parsecaps.training.losses.TERMS", terms := [*TERMS, Sparsity])
+    monkeypatch.setattr("parsecaps.training.objective.TERMS", terms)
+    with pytest.raises(ValueError, match=r"losses\.sparsety: there is no such loss; did you mean sparsity"):
+        train_run(load_config(None, [*PHANTOM, "training.losses.sparsety=1"]), run_folder=tmp_path / "run")
+    with pytest.raises(ValueError, match=r"losses\.sparsity: .*unexpected keyword argument 'most'"):
+        train_run(load_config(None, [*PHANTOM, "training.losses.sparsity={weight: 1, most: 3}"]), run_folder=tmp_path)
+    run = train_run(load_config(None, [*PHANTOM, "training.losses.sparsity=0.25"]), run_folder=tmp_path / "run")
     known = {"classification": 1.0, "presentation": 0.5, "triplet": 0.1, "sparsity": 0.25}
     for row in run.history:
         assert row["train_sparsity"] > 0

@@ -10,21 +10,20 @@ import torch
 from torch import Tensor
 
 from parsecaps.config import load_config
-from parsecaps.data.augment import Augmentation
-from parsecaps.data.batches import Batches
+from parsecaps.data.batches import Augmentation, Batches
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.rivals import ProtoCaps, ResNet18
+from parsecaps.rivals.prototype_terms import Attribute, ImageReconstruction, Prototype, push_prototypes
 from parsecaps.run import Run
 from parsecaps.training import loop
 from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.checkpoint import read_tensors
 from parsecaps.training.fit import train_run
+from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
-from parsecaps.training.prototype_terms import Attribute, ImageReconstruction, Prototype, push_prototypes
-from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch, Output
 from tests.training.test_processes import SCRIPT, run
 from tests.training.test_resume import assert_same_run
@@ -34,8 +33,13 @@ CONCEPTS = torch.tensor([[1.0, 0.0, NAN], [0.5, 1.0, 1.0], [NAN, NAN, NAN]])
 TRAINING = [
     *("data.path=phantom:n=48,size=32", "model.kind=ProtoCaps", "model.preset=tiny", "training.epochs=4"),
     *("training.batch_size=8", "training.optimizer=adam", "training.learning_rate=0.1", "training.weight_decay=0"),
-    *("training.prototype_warm_up=1", "training.prototype_push=2", "training.ema=0.0", "training.keep=last"),
-    *("augmentation=null", "training.mixup=0.0", "training.consistency_weight=0.0"),
+    *(
+        "training.losses.prototype.warm_up=1",
+        "training.losses.prototype.push_every=2",
+        "training.ema=0.0",
+        "training.keep=last",
+    ),
+    *("augmentation=null", "training.mixup=0.0", "training.losses.consistency=0.0"),
 ]
 
 
@@ -95,8 +99,8 @@ def test_prototypes_wait_for_the_warm_up_but_have_gradients_for_several_processe
 
 
 def test_only_a_model_with_the_part_has_the_term() -> None:
-    training = load_config(None, ["training.prototype_weight=1", "training.image_reconstruction_weight=1"]).training
-    training = training.model_copy(update={"epochs": 40, "consistency_weight": 0.0})
+    training = load_config(None, ["training.losses.prototype=1", "training.losses.image_reconstruction=1"]).training
+    training = training.model_copy(update={"epochs": 40})
     plain = Objective.build(TermContext(training, ResNet18.from_preset("tiny", num_classes=2)))
     assert not {"attribute", "image_reconstruction", "prototype"} & plain.terms.keys()
     built = Objective.build(TermContext(training, graded()))
@@ -185,7 +189,7 @@ def test_prototypes_become_training_cases_and_a_stopped_run_goes_on_with_them(
 @pytest.mark.parametrize("settings", [["training.ema=0.9"], ["training.keep=best"]])
 def test_the_prototypes_of_the_kept_model_are_the_capsules_of_their_cases(settings: list[str], tmp_path: Path) -> None:
     """Though its weights are averages, or of an epoch after which no prototype was replaced."""
-    settings = [*TRAINING, "training.prototype_push=3", *settings]
+    settings = [*TRAINING, "training.losses.prototype.push_every=3", *settings]
     run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
     model = run.model.network
     assert isinstance(model, ProtoCaps)

@@ -10,8 +10,7 @@ from PIL import Image
 import parsecaps
 from parsecaps.config import load_config
 from parsecaps.data.sources import open_data
-from parsecaps.data.split_file import split_hash
-from parsecaps.data.splits import rows_of
+from parsecaps.data.splits import rows_of, split_hash
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.fit import train_run

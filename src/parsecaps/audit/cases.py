@@ -8,14 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.data.cache import prepared_masks
-from parsecaps.data.case_set import CaseSet
+from parsecaps.data.case_set import CaseSet, prepared_masks
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.attribution import Target
 from parsecaps.metrics import THRESHOLD
 from parsecaps.metrics.predictions import group_numbers
 from parsecaps.model import Model
-from parsecaps.types import Output
+from parsecaps.types import Output, ProgressCallback, silent
 
 About = Literal["concepts", "classes"]
 Masks = Callable[[Sequence[int]], np.ndarray]
@@ -93,12 +92,14 @@ class AuditCases:
         """The first few of the cases."""
         return AuditCases(self.model, self.cases.subset(range(min(count, len(self)))))
 
-    def batches(self) -> Iterator[tuple[range, Tensor]]:
+    def batches(self, progress: ProgressCallback = silent) -> Iterator[tuple[range, Tensor]]:
         """The numbers of a few cases at a time, and their images (n, channels, size, size)."""
+        progress(0, len(self))
         for start in range(0, len(self), _BATCH):
             batch = range(start, min(start + _BATCH, len(self)))
             levels = torch.from_numpy(self.cases.subset(batch).images)
             yield batch, levels.float().div(255).to(self.model.device)
+            progress(batch.stop, len(self))
 
     def rows_of(self, batch: range) -> list[int]:
         """The rows of the data set that these cases are."""

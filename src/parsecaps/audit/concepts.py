@@ -1,31 +1,211 @@
 """How far stated concepts can be trusted: whether they are right, whether they are the reasons, what correcting helps.
 
+Permutation importance of the concepts (Breiman 2001; Fisher et al. 2019), all of them at once: while the model runs,
+each image gets the concept capsules and presences of another, at the place where the network makes them; all else
+stays. A model that decides by its concepts then decides for the other image, and its accuracy falls to what chance
+gives. One whose class head runs beside the concepts (`head="parallel"`) does not notice: all of its accuracy survives,
+so no concept that it states has any part in its diagnosis.
+
+Completeness (Yeh et al. 2020): how far the presences suffice to say what the class head says, as both read the same
+capsules. The logits are fitted as a linear function of the presences, which is all that a bottleneck could do, on the
+training cases; on other cases R² and the share of equal diagnoses say how much of the decision the stated concepts
+account for. What a linear function misses, another one might find.
+
+Concept leakage (Mahinpei et al. 2021): do presences carry more about the class than the concepts they stand for?
+A presence of 0.62 instead of 0.58 hardly says more about whether the concept is there, but a head that reads it can
+learn to tell classes apart by it. If a classifier does much better with presences than with the same presences cut to 0
+and 1, the numbers carry something beyond the concepts that they are named after: leakage, or at its most harmless, how
+sure the model is of a concept.
+
 Test-time interventions (Koh et al. 2020): accuracy as more and more concepts of an image are set to their truth.
 """
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
-from parsecaps.audit.completeness import (
-    Completeness,
-    Leakage,
-    PermutedConcepts,
-    concept_completeness,
-    leakage,
-    permuted_concepts,
-)
 from parsecaps.data.case_set import CaseSet
 from parsecaps.explain.intervention import ConceptReasoning, concept_reasoning, with_typical
-from parsecaps.metrics import Score
+from parsecaps.metrics import THRESHOLD, Difference, Score, Weighted, compare
 from parsecaps.metrics.bootstrap import interval, resampled_weights
+from parsecaps.metrics.calibration import nll
+from parsecaps.metrics.classification import Classification
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import score
 from parsecaps.model import Model
-from parsecaps.prediction.predict import answer
+from parsecaps.nn.heads import ConceptReadout
+from parsecaps.nn.recorder import hooked
+from parsecaps.prediction.predict import answer, predict_cases
 from parsecaps.types import Output
+
+
+@dataclass(frozen=True)
+class PermutedConcepts:
+    """Accuracy on `n` labelled images with their own concepts and with those of others.
+
+    `chance` is the accuracy of the model's diagnoses handed to other images. `survives` is the share of the accuracy
+    above chance that is left: 0 where the diagnosis follows the concepts, 1 where it ignores them; None where the
+    model is no better than chance.
+    """
+
+    accuracy: float
+    shuffled: float
+    chance: float
+    survives: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Completeness:
+    """How far a linear function of the presences says what the model's own head says, on `n` cases.
+
+    `r2` is of the logits (less their mean over the classes, which no probability depends on). `agreement` is the share
+    of equal diagnoses, beside that of always naming the model's most frequent one. `accuracy` is that of the linear
+    function, `model_accuracy` that of the model; None without labels.
+    """
+
+    r2: float
+    agreement: float
+    most_frequent: float
+    accuracy: float | None
+    model_accuracy: float | None
+    n: int
+
+
+def permuted_concepts(model: Model, cases: CaseSet, *, batch_size: int = 64, seed: int = 0) -> PermutedConcepts:
+    """Run the model on labelled cases with their own concepts, and again with those of the next in a random order."""
+    layers = [module for module in model.network.modules() if isinstance(module, ConceptReadout)]
+    if not layers:
+        raise ValueError(f"{type(model.network).__name__} has no concepts to permute; give a model with concepts")
+    labelled = np.flatnonzero(cases.labels >= 0)
+    if len(labelled) < 2:
+        raise ValueError(f"{len(labelled)} labelled case cannot exchange concepts; give at least 2")
+    order = cases.subset(labelled[np.random.default_rng(seed).permutation(len(labelled))])
+    while len(order) % batch_size == 1:  # a case alone in the last batch would get its own concepts
+        batch_size += 1
+    own = predict_cases(model, order, batch_size=batch_size)
+
+    def exchange(module: nn.Module, inputs: Any, output: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+        if isinstance(output, Tensor):  # presences alone
+            return torch.roll(output, 1, 0)
+        return tuple(torch.roll(part, 1, 0) for part in output)
+
+    with hooked(layers, exchange):
+        others = predict_cases(model, order, batch_size=batch_size)
+    named = own.logits.argmax(1)
+    accuracy, shuffled = (float((each.logits.argmax(1) == own.label).mean()) for each in (own, others))
+    classes = np.arange(len(own.classes))
+    chance = float(((own.label[:, None] == classes).mean(0) * (named[:, None] == classes).mean(0)).sum())
+    survives = (shuffled - chance) / (accuracy - chance) if accuracy > chance else None
+    return PermutedConcepts(accuracy, shuffled, chance, survives, len(order))
+
+
+def concept_completeness(train: Predictions, test: Predictions) -> Completeness:
+    """Fit the model's logits from its presences on training cases, and compare on others."""
+    if train.presence is None or test.presence is None:
+        raise ValueError("the predictions have no presences; give those of a model with concepts")
+    if not len(train) or not len(test):
+        raise ValueError(f"{len(train)} cases to fit and {len(test)} to compare on; give some of both")
+    wanted, given = (each.logits - each.logits.mean(1, keepdims=True) for each in (train, test))
+    solved, *_ = np.linalg.lstsq(_with_one(train.presence), wanted, rcond=None)
+    fitted = _with_one(test.presence) @ solved
+    spread = ((given - given.mean(0)) ** 2).sum()
+    by_concepts, named, known = fitted.argmax(1), test.logits.argmax(1), test.label >= 0
+    return Completeness(
+        r2=float(1 - ((given - fitted) ** 2).sum() / spread) if spread > 0 else 1.0,
+        agreement=float((by_concepts == named).mean()),
+        most_frequent=float(np.bincount(named).max() / len(named)),
+        accuracy=float((by_concepts == test.label)[known].mean()) if known.any() else None,
+        model_accuracy=float((named == test.label)[known].mean()) if known.any() else None,
+        n=len(test),
+    )
+
+
+def _with_one(presence: np.ndarray) -> np.ndarray:
+    return np.column_stack([presence, np.ones(len(presence))])
+
+
+_UNSEEN = 1e-6  # the probability of a class that no training case has
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """How well the class follows from hard concepts (`first`) and from soft presences (`second`), on `n` other cases.
+
+    `accuracy` has both with their difference, the leakage, and its 95 % interval over patients. `nll_hard` and
+    `nll_soft` are the mean losses, which see leakage before it changes a decision.
+    """
+
+    accuracy: Difference
+    nll_hard: float
+    nll_soft: float
+    n: int
+
+
+def leakage(train: Predictions, test: Predictions, *, resamples: int = 1000, seed: int = 0) -> Leakage:
+    """Fit a logistic regression on the training cases, on soft and on hard concepts, and score both on the others.
+
+    Hard means seen or not: a presence above 0.5. Soft is the same and, for each concept, how far the presence lies from
+    the mean of those that are seen alike: what a small shift says would otherwise drown in the step from absent to
+    present, which a linear function cannot look past. Cases without label take no part. For concepts without a name
+    there is no 0.5 to speak of; the number then says little.
+    """
+    train, test = (each.subset(np.flatnonzero(each.label >= 0)) for each in (train, test))
+    for what, each in (("training", train), ("other", test)):
+        if each.presence is None:
+            raise ValueError(f"the {what} cases have no presences; leakage is about models with concepts")
+        if not len(each):
+            raise ValueError(f"none of the {what} cases has a label; leakage cannot be measured")
+    assert train.presence is not None
+    assert test.presence is not None
+    hard, soft = (
+        replace(
+            test, logits=class_logits(view(train.presence, train.presence), train, view(test.presence, train.presence))
+        )
+        for view in (_hard, _soft)
+    )
+    difference = compare(hard, soft, resamples=resamples, seed=seed).differences["accuracy"]
+    hard_nll, soft_nll = (float(nll(Weighted(Classification.of(each)))[0]) for each in (hard, soft))
+    return Leakage(difference, hard_nll, soft_nll, len(test))
+
+
+def _hard(presence: np.ndarray, known: np.ndarray) -> np.ndarray:
+    return (presence > THRESHOLD).astype(np.float64)
+
+
+def _soft(presence: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Whether each concept is seen, and how far its presence is from the mean of those `known` that are seen alike."""
+    hard, sides = presence > THRESHOLD, known > THRESHOLD
+    means = [
+        (known * side).sum(0) / np.maximum(side.sum(0), 1)  # 0 where none is on that side: one shift for all
+        for side in (~sides, sides)
+    ]
+    return np.column_stack([hard, presence - np.where(hard, means[1], means[0])])
+
+
+def class_logits(features: np.ndarray, train: Predictions, others: np.ndarray) -> np.ndarray:
+    """What a logistic regression from the features (N, m) of training cases says of `others` (M, m): (M, classes).
+
+    The features are standardised, the squared weights of all classes count half.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    seen = np.unique(train.label)
+    logits = np.full((len(others), len(train.classes)), np.log(_UNSEEN))
+    if len(seen) == 1:
+        logits[:, seen] = 0
+        return logits
+    scaler = StandardScaler().fit(features)
+    inverse_penalty = 2.0 if len(seen) == 2 else 1.0  # of two classes it fits the difference, with half the penalty
+    regression = LogisticRegression(C=inverse_penalty, tol=1e-10, max_iter=10_000)
+    regression.fit(scaler.transform(features), train.label)
+    logits[:, seen] = regression.predict_log_proba(scaler.transform(others))
+    return logits
+
 
 Order = Literal["uncertain", "random"]
 

@@ -78,8 +78,7 @@ def measure_inpainted(
     names, random = cases.names(about), np.random.default_rng(seed)
     found = np.full((3, len(cases), len(names)), np.nan)
     needed = np.full((len(cases), len(names) if about == "concepts" else 1), np.nan)
-    progress(0, len(cases))
-    for batch, image in cases.batches():
+    for batch, image in cases.batches(progress):
         pictures, inside = image.double().cpu().numpy(), masks.of(about, cases.rows_of(batch))
         assert inside is not None
         painted: list[np.ndarray] = [*pictures.astype(np.float32)]
@@ -104,7 +103,6 @@ def measure_inpainted(
                 if truth >= 0:
                     found[: len(diagnosis), batch[i], truth] = diagnosis == truth
                 needed[batch[i], 0] = diagnosis[0] != diagnosis[1]
-        progress(batch.stop, len(cases))
     return InpaintedMeasures(found, needed)
 
 

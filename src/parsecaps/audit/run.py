@@ -11,55 +11,33 @@ from torch import Tensor
 
 from parsecaps.audit.cases import About, AuditCases, CaseMasks, find_masks
 from parsecaps.audit.concepts import ConceptAudit, audit_concepts
+from parsecaps.audit.couplings import (
+    Residuals,
+    RouteAblation,
+    RouteRelevance,
+    audit_residuals,
+    audit_routes,
+    can_be_cut,
+    compare_couplings,
+    strict_cost,
+)
 from parsecaps.audit.inpainting import Inpainted, measure_inpainted, summarise_inpainted
 from parsecaps.audit.maps import MapAudit, MapMaker, audit_maps, map_makers
-from parsecaps.audit.other_couplings import compare_couplings
 from parsecaps.audit.redundancy import LayerSimilarity, capsule_similarity
-from parsecaps.audit.residual import Residuals, audit_residuals
-from parsecaps.audit.route_ablation import RouteAblation, RouteRelevance, audit_routes, can_be_cut
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.joint import absolute
-from parsecaps.data.sources import open_data
+from parsecaps.data.sources import absolute, open_data
 from parsecaps.explain.attribution import route_relevance
-from parsecaps.explain.strict_tree import Paired, StrictCost, load_statistics, strict_network
+from parsecaps.explain.strict_tree import StrictCost, load_statistics
 from parsecaps.explain.trace import has_tree
-from parsecaps.metrics import Comparison, compare, paired_differences, score
+from parsecaps.metrics import Comparison
 from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.model import Model
-from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn.couplings import Coupling
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
-from parsecaps.types import ProgressCallback, StageCallback, silent
-
-
-def strict_cost(
-    model: Model,
-    cases: CaseSet,
-    ordinary: Predictions,
-    *,
-    statistics: Mapping[str, Tensor] | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
-    progress: ProgressCallback = silent,
-) -> StrictCost:
-    """Run the strict network on these cases, of which the `ordinary` one's predictions are known, and score both."""
-    progress(0, len(cases))
-    with strict_network(model.network, statistics):
-        strict = predict_cases(model, cases, progress=progress)
-    scores = [score(each, resamples=resamples, seed=seed) for each in (ordinary, strict)]
-    accuracy = auroc = None
-    if (ordinary.label >= 0).any():
-        difference = compare(ordinary, strict, resamples=resamples, seed=seed).differences["accuracy"]
-        accuracy = Paired(scores[0]["accuracy"], scores[1]["accuracy"], difference)
-    if ordinary.presence is not None and ordinary.concepts is not None and "mean_auroc" in scores[0].concepts:
-        first, second = (each.concepts["mean_auroc"] for each in scores)
-        found = paired_differences(ordinary, strict, ["mean_auroc"], resamples=resamples, seed=seed)
-        auroc = Paired(first, second, found["mean_auroc"])
-    return StrictCost(accuracy, auroc, statistics is not None, weights_digest(model.network))
-
+from parsecaps.types import StageCallback, silent
 
 LIMIT = 200  # cases with maps; fewer for what is slower still
 SANITY_CASES = 8

@@ -69,8 +69,7 @@ def check(
     from parsecaps.data.leaks import find_leaks, move_to_one_side, unsafe
     from parsecaps.data.preparation import Preparation
     from parsecaps.data.sources import open_data
-    from parsecaps.data.split_file import write_split
-    from parsecaps.data.splits import divide
+    from parsecaps.data.splits import divide, write_split
     from parsecaps.files.writing import write_text
     from parsecaps.report.terminal_data import check_lines, check_tables
 
@@ -135,8 +134,7 @@ def split(
     `parsecaps data split cases.csv --folds 5 --out split.csv` (split-1.csv to split-5.csv)
     """
     from parsecaps.data.sources import open_data
-    from parsecaps.data.split_file import write_split
-    from parsecaps.data.splits import Divided, divide, k_folds
+    from parsecaps.data.splits import Divided, divide, k_folds, write_split
     from parsecaps.report.terminal_data import split_lines
 
     check_writable(out)

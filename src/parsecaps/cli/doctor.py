@@ -45,9 +45,8 @@ def doctor(
 
 def _clear(yes: bool) -> None:
     """Empty the cache of prepared images, if that is meant."""
-    from parsecaps.data.cache import cache_folder
-    from parsecaps.data.cache_files import cache_size
-    from parsecaps.data.cache_files import clear_cache as remove_prepared
+    from parsecaps.data.cache import cache_folder, cache_size
+    from parsecaps.data.cache import clear_cache as remove_prepared
     from parsecaps.report.terminal_machine import size
 
     folder = cache_folder()

@@ -93,8 +93,8 @@ def reproduce(
 
 def _list(name: str | None, request: "Request") -> None:
     """Print what there is, what it needs, and how long it takes here."""
-    from parsecaps.paper.listing import list_tables
     from parsecaps.paper.pace import machine
+    from parsecaps.paper.tables import list_tables
     from parsecaps.report.terminal import add_row, plain_table
 
     progress = console(stderr=True)

@@ -12,17 +12,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from parsecaps.data.augment import Augmentation
-    from parsecaps.data.batches import Batches
-    from parsecaps.data.cache import BadDataError, PreparedImages, prepare_all, prepared_masks
+    from parsecaps.data.batches import Augmentation, Batches
+    from parsecaps.data.cache import BadDataError, PreparedImages, prepare_all
+    from parsecaps.data.case_set import CaseSet, prepared_masks
     from parsecaps.data.cases import UNKNOWN, Case, DataSet, Problem, Source
     from parsecaps.data.check import DataCheck, check_data
     from parsecaps.data.leaks import Leak, find_leaks, move_to_one_side
     from parsecaps.data.preparation import Preparation
-    from parsecaps.data.reading import RawImage, read_image, read_mask
+    from parsecaps.data.raw_image import RawImage
+    from parsecaps.data.reading import read_image, read_mask
     from parsecaps.data.sources import SOURCES, open_data
-    from parsecaps.data.split_file import Division, read_split, write_split
-    from parsecaps.data.splits import by_fold, hold_out, k_folds, official, rows_of
+    from parsecaps.data.splits import Division, by_fold, hold_out, k_folds, official, read_split, rows_of, write_split
 
 __all__ = [
     "SOURCES",
@@ -31,6 +31,7 @@ __all__ = [
     "BadDataError",
     "Batches",
     "Case",
+    "CaseSet",
     "DataCheck",
     "DataSet",
     "Division",
@@ -58,40 +59,22 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Augmentation": "augment",
-    "BadDataError": "cache",
-    "Batches": "batches",
-    "Case": "cases",
-    "DataCheck": "check",
-    "DataSet": "cases",
-    "Division": "split_file",
-    "Leak": "leaks",
-    "Preparation": "preparation",
-    "PreparedImages": "cache",
-    "Problem": "cases",
-    "RawImage": "reading",
-    "SOURCES": "sources",
-    "Source": "cases",
-    "UNKNOWN": "cases",
-    "by_fold": "splits",
-    "check_data": "check",
-    "find_leaks": "leaks",
-    "hold_out": "splits",
-    "k_folds": "splits",
-    "move_to_one_side": "leaks",
-    "official": "splits",
-    "open_data": "sources",
-    "prepare_all": "cache",
-    "prepared_masks": "cache",
-    "read_image": "reading",
-    "read_mask": "reading",
-    "read_split": "split_file",
-    "rows_of": "splits",
-    "write_split": "split_file",
+    "batches": ("Augmentation", "Batches"),
+    "cache": ("BadDataError", "PreparedImages", "prepare_all"),
+    "case_set": ("CaseSet", "prepared_masks"),
+    "cases": ("UNKNOWN", "Case", "DataSet", "Problem", "Source"),
+    "check": ("DataCheck", "check_data"),
+    "leaks": ("Leak", "find_leaks", "move_to_one_side"),
+    "preparation": ("Preparation",),
+    "raw_image": ("RawImage",),
+    "reading": ("read_image", "read_mask"),
+    "sources": ("SOURCES", "open_data"),
+    "splits": ("Division", "by_fold", "hold_out", "k_folds", "official", "read_split", "rows_of", "write_split"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,9 +1,9 @@
 """Images decoded and prepared once, kept in a file that is mapped into memory instead of read.
 
-A cache is named after what the files hold and how they are prepared, so a changed file or preparation gets another
-one. It is written under another name and takes its own when it is whole; of two processes that want the same one,
-the second waits for the first. Checksums of all it holds are kept with it: a damaged one is made anew. The images are
-those of patients, so no other user may look into it.
+A cache is one safetensors file, named after what the image files hold and how they are prepared: a changed file or
+preparation gets another one. It takes its name when it is whole; of two processes that want the same one, the second
+waits for the first. It has a checksum: a damaged one is made anew. The images are those of patients, so no other user
+may look into it.
 """
 
 import errno
@@ -11,8 +11,8 @@ import hashlib
 import json
 import logging
 import math
-import mmap
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -22,23 +22,27 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from parsecaps.data.cases import Case, DataSet, Problem
 from parsecaps.data.leaks import Fingerprints, fingerprint
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.reading import READERS, RawImage, in_shares, prepare_image, read_mask
-from parsecaps.files.writing import make_private_file, make_private_folder, write_atomically
+from parsecaps.data.raw_image import RawImage
+from parsecaps.data.reader_pool import READERS
+from parsecaps.data.reading import in_shares, prepare_image
+from parsecaps.files.untrusted import checked, read_document
+from parsecaps.files.writing import make_private_folder, remove_files, unfinished_pattern, write_binary, write_text
 from parsecaps.types import ProgressCallback, silent
 
-_FORMAT = 2  # another number for another layout of the files below
+_FORMAT = 3  # another number for another layout of the files below
+_HEADER = 1024  # bytes before the arrays
 _CHUNK = 64  # images prepared between two writes
-_BLOCK = 1 << 20  # bytes written at a time where a file system reserves none
-_PARTS = ("images", "bits", "thumbnails")
+_SET = r"([0-9a-f]{24})\.(?:safetensors|json|(?:images|bits|thumbnails)\.npy)"  # the last are of earlier versions
+_DIGESTS = r"digests-[0-9]+-[0-9a-f]{16}\.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _MOVE = "PARSECAPS_CACHE=FOLDER keeps the prepared images in another folder"
@@ -116,40 +120,34 @@ def prepare_all(
     Files that cannot be read are refused all together (`BadDataError`), or with `skip_bad` named in `problems`.
     """
     folder = cache_folder() if folder is None else folder
-    with _one_line_errors(folder, sum(map(_bytes, _shapes(data, preparation)))):
+    needed = _HEADER + sum(map(math.prod, _shapes(data, preparation).values()))
+    with _one_line_errors(folder, needed):
         make_private_folder(folder)
         digests = _digests(data, folder)
-        key = _key(data, preparation, digests)
-        with FileLock(folder / f"{key}.lock", mode=0o600):  # let go by the system, also when a process is killed
-            prepared = _find(data, folder, key, digests)
+        path = folder / f"{_key(data, preparation, digests)}.safetensors"
+        with FileLock(path.with_suffix(".lock"), mode=0o600):  # let go by the system, also when a process is killed
+            prepared = _find(data, preparation, path, digests)
             if prepared is None:
-                _build(data, preparation, folder, key, progress)
-                prepared = _open(folder, key, digests)
+                remove_files(folder, unfinished_pattern(re.escape(path.name)))  # of a process that was killed
+                with write_binary(path, private=True) as file:
+                    _reserve(file, needed)
+                    _write(data, preparation, file, progress)
+                prepared = _open(data, preparation, path, digests)
     if prepared.problems and not skip_bad:
         raise BadDataError(prepared.problems)
     return prepared
-
-
-def prepared_masks(data: DataSet, preparation: Preparation, rows: Sequence[int]) -> np.ndarray:
-    """How much of each pixel of these cases the mask covers: (n, size, size), float32; zeros where a case has none."""
-    masks = np.zeros((len(rows), preparation.size, preparation.size), np.float32)
-    for i, row in enumerate(rows):
-        case = data.cases[row]
-        if case.mask is not None:
-            masks[i] = preparation.prepare_mask(read_mask(case.mask, case.frame)).numpy()
-    return masks
 
 
 class _DamagedError(ValueError):
     """A cache that is not as it was written."""
 
 
-def _find(data: DataSet, folder: Path, key: str, digests: list[str]) -> PreparedImages | None:
+def _find(data: DataSet, preparation: Preparation, path: Path, digests: list[str]) -> PreparedImages | None:
     """The cache, if it is there and whole, and no file it could not read has become readable (by a plugin, say)."""
-    if not (folder / f"{key}.json").is_file():
+    if not path.is_file():
         return None
     try:
-        prepared = _open(folder, key, digests)
+        prepared = _open(data, preparation, path, digests)
     except _DamagedError as error:
         _log.warning("%s; the images are prepared again", error)
         return None
@@ -157,121 +155,85 @@ def _find(data: DataSet, folder: Path, key: str, digests: list[str]) -> Prepared
     return prepared if all(_read(case, lambda raw: (None, (1, 1), None))[2] for case in bad) else None
 
 
-def _open(folder: Path, key: str, digests: list[str]) -> PreparedImages:
-    """Map the parts into memory, each with the checksum that it had when it was written."""
-    about = _read_json(folder / f"{key}.json")
-    images, bits, thumbnails = (_map(folder / f"{key}.{part}.npy", about["checksums"][part]) for part in _PARTS)
-    return PreparedImages(
-        images,
-        Fingerprints(bits, thumbnails),
-        [(height, width) for height, width in about["sizes"]],
-        digests,
-        [Problem(*problem) for problem in about["problems"]],
-    )
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """What `_write_json` wrote."""
+def _open(data: DataSet, preparation: Preparation, path: Path, digests: list[str]) -> PreparedImages:
+    """Map a file into memory, if its header is what belongs before the rest of it."""
+    shapes = _shapes(data, preparation)
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        content: dict[str, Any] = stored["content"]
-        if stored["checksum"] != zlib.crc32(_text(content).encode()):
+        content = np.memmap(path, np.uint8, "r")
+        arrays = content[_HEADER:]
+        shapes["about"] = (len(arrays) - sum(map(math.prod, shapes.values())),)
+        if content[:_HEADER].tobytes() != _header(shapes, zlib.crc32(arrays.data)):
             raise ValueError
-    except (KeyError, TypeError, ValueError):
-        raise _DamagedError(f"the cache is damaged: {path} is not as it was written") from None
-    return content
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    with write_atomically(path, private=True) as file:
-        json.dump({"checksum": zlib.crc32(_text(content).encode()), "content": content}, file)
-
-
-def _text(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, sort_keys=True)
-
-
-def _map(path: Path, checksum: int) -> np.ndarray:
-    try:
-        if _checksum(path) != checksum:
-            raise ValueError
-        mapped: np.ndarray = np.load(path, mmap_mode="r")
     except PermissionError:
         raise
     except (OSError, ValueError):
         raise _DamagedError(f"the cache is damaged: {path} is not as it was written") from None
-    return mapped
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+    images, bits, thumbnails, about = (
+        part.reshape(shape) for part, shape in zip(np.split(arrays, ends[:-1]), shapes.values(), strict=True)
+    )
+    sizes, problems = json.loads(about.tobytes())
+    return PreparedImages(
+        images,
+        Fingerprints(bits, thumbnails),
+        [(height, width) for height, width in sizes],
+        digests,
+        [Problem(*problem) for problem in problems],
+    )
 
 
-def _checksum(path: Path) -> int:
-    """Of a whole file: a second for four gigabytes that are in memory."""
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return zlib.crc32(content)
-
-
-def _build(data: DataSet, preparation: Preparation, folder: Path, key: str, progress: ProgressCallback) -> None:
-    """Write all parts under other names, give them their own, and last the one that says they are there."""
-    try:
-        about = _write_parts(data, preparation, folder, key, progress)
-        _write_json(folder / f"{key}.json", about)
-    finally:
-        for left in folder.glob(f"{key}.*.tmp"):  # ours, or of a run that was killed: the lock is ours
-            left.unlink()
-
-
-def _write_parts(
-    data: DataSet, preparation: Preparation, folder: Path, key: str, progress: ProgressCallback
-) -> dict[str, Any]:
-    names = [folder / f"{key}.{part}.npy" for part in _PARTS]
-    unfinished = [name.with_suffix(".tmp") for name in names]
-    shapes, count = _shapes(data, preparation), len(data)
-    images, bits, thumbnails = (_reserve(name, shape) for name, shape in zip(unfinished, shapes, strict=True))
+def _write(data: DataSet, preparation: Preparation, file: BinaryIO, progress: ProgressCallback) -> None:
+    """Write the images as they are prepared, then what is known of them, and last the header with its checksum."""
+    shapes, count, checksum = _shapes(data, preparation), len(data), 0
+    bits, thumbnails = (np.zeros(shapes[name], np.uint8) for name in ("bits", "thumbnails"))
     sizes: list[tuple[int, int]] = []
     problems: list[Problem] = []
+    file.write(bytes(_HEADER))
     with ThreadPoolExecutor(READERS) as pool:
         for start in range(0, count, _CHUNK):
             rows = range(start, min(start + _CHUNK, count))
-            for row, (pixels, size, problem) in zip(rows, _prepare(data, rows, preparation, pool), strict=True):
-                images[row] = 0 if pixels is None else pixels
+            images = np.zeros((len(rows), *shapes["images"][1:]), np.uint8)
+            for image, (pixels, size, problem) in zip(images, _prepare(data, rows, preparation, pool), strict=True):
+                image[:] = 0 if pixels is None else pixels
                 sizes.append(size)
                 problems += [] if problem is None else [problem]
-            block = torch.from_numpy(np.array(images[start : rows.stop])).float() / 255
-            bits[start : rows.stop], thumbnails[start : rows.stop] = fingerprint(block)
+            bits[start : rows.stop], thumbnails[start : rows.stop] = fingerprint(torch.from_numpy(images).float() / 255)
+            checksum = zlib.crc32(images.data, checksum)
+            file.write(images.data)
             progress(rows.stop, count)
-    checksums = {}
-    for array, part, temporary, name in zip((images, bits, thumbnails), _PARTS, unfinished, names, strict=True):
-        array.flush()
-        checksums[part] = _checksum(temporary)
-        os.replace(temporary, name)
-    return {"sizes": sizes, "problems": problems, "preparation": preparation.to_dict(), "checksums": checksums}
+    about = json.dumps([sizes, problems]).encode()
+    for part in (bits.data, thumbnails.data, about):
+        checksum = zlib.crc32(part, checksum)
+        file.write(part)
+    file.seek(0)
+    file.write(_header(shapes | {"about": (len(about),)}, checksum))
 
 
-def _shapes(data: DataSet, preparation: Preparation) -> list[tuple[int, ...]]:
+def _shapes(data: DataSet, preparation: Preparation) -> dict[str, tuple[int, ...]]:
+    """The arrays of bytes in a file, in their order; `about` follows them, a JSON text."""
     side, count = preparation.size, len(data)
-    return [(count, preparation.channels, side, side), (count, 32), (count, 256)]
+    return {"images": (count, preparation.channels, side, side), "bits": (count, 32), "thumbnails": (count, 256)}
 
 
-def _bytes(shape: tuple[int, ...]) -> int:
-    return math.prod(shape) + 128  # the header of the file
+def _header(shapes: Mapping[str, tuple[int, ...]], checksum: int) -> bytes:
+    """The header of a safetensors file with these arrays, always of the same length."""
+    entries: dict[str, object] = {"__metadata__": {"checksum": str(checksum)}}
+    place = 0
+    for name, shape in shapes.items():
+        offsets = [place, place := place + math.prod(shape)]
+        entries[name] = {"dtype": "U8", "shape": shape, "data_offsets": offsets}
+    length = _HEADER - 8
+    return length.to_bytes(8, "little") + json.dumps(entries).encode().ljust(length)
 
 
-def _reserve(path: Path, shape: tuple[int, ...]) -> np.memmap:
-    """A new array in a file that has its room on the disk: without it, a mapped file ends the process by SIGBUS."""
-    make_private_file(path)
-    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
-    size = path.stat().st_size
-    with open(path, "r+b") as file:
-        if hasattr(os, "posix_fallocate"):
-            try:
-                os.posix_fallocate(file.fileno(), 0, size)
-                return array
-            except OSError as error:
-                if error.errno in _FULL:
-                    raise
-        file.seek(header := size - array.nbytes)
-        for start in range(header, size, _BLOCK):
-            file.write(bytes(min(_BLOCK, size - start)))
-    return array
+def _reserve(file: BinaryIO, size: int) -> None:
+    """Find out now that a disk is full, and not after all images are read."""
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise
 
 
 @contextmanager
@@ -319,9 +281,10 @@ def _digests(data: DataSet, folder: Path) -> list[str]:
         return [f"{drawn}#{case.name}" for case in data.cases]
     memory = folder / f"digests-{_FORMAT}-{hashlib.sha256(os.fsencode(data.root.resolve())).hexdigest()[:16]}.json"
     try:
-        known = _read_json(memory) if memory.is_file() else {}
-    except _DamagedError as error:
-        _log.warning("%s; the files are read again", error)
+        content = read_document(memory, "its files are read again") if memory.is_file() else {}
+        known = checked(dict[str, str], content, memory, "its files are read again")
+    except ValueError as error:
+        _log.warning("the cache is damaged: %s", error)
         known = {}
     found = {}
     for path in sorted({case.image for case in data.cases}):
@@ -333,7 +296,7 @@ def _digests(data: DataSet, folder: Path) -> list[str]:
             found[path] = str(path), f"unreadable {path}"
     fresh = dict(found.values())
     if fresh != known:
-        _write_json(memory, fresh)
+        write_text(memory, json.dumps(fresh), private=True)
     return [found[c.image][1] if c.frame is None else f"{found[c.image][1]}#{c.frame}" for c in data.cases]
 
 
@@ -348,3 +311,54 @@ def _key(data: DataSet, preparation: Preparation, digests: Sequence[str]) -> str
     for digest in digests:
         content.update(digest.encode(errors="surrogatepass") + b"\n")
     return content.hexdigest()[:24]
+
+
+class CacheSize(NamedTuple):
+    """How many prepared data sets there are, and the bytes that they take."""
+
+    sets: int
+    bytes: int
+
+
+def cache_size(folder: Path) -> CacheSize:
+    """The size of what `prepare_all` wrote into a folder; whatever else lies there is not counted."""
+    sizes = {name: os.lstat(folder / name).st_size for name in _names(folder)}
+    return CacheSize(len(_keys(sizes)), sum(sizes.values()))
+
+
+def clear_cache(folder: Path) -> CacheSize:
+    """Remove what `prepare_all` wrote into a folder and nothing else; gives what was removed.
+
+    A set that another process prepares just now stays. So do the locks, which are empty: somebody may wait at one.
+    """
+    before = cache_size(folder)
+    for key in _keys(_names(folder)):
+        try:
+            with FileLock(folder / f"{key}.lock", timeout=0, mode=0o600):
+                remove_files(folder, _of(key))
+        except Timeout:
+            continue
+    remove_files(folder, rf"{_DIGESTS}|{unfinished_pattern(_DIGESTS)}")
+    after = cache_size(folder)
+    return CacheSize(before.sets - after.sets, before.bytes - after.bytes)
+
+
+def _of(key: str) -> str:
+    """What the files of a set are called."""
+    own = _SET.replace("([0-9a-f]{24})", key)
+    return rf"{own}|{unfinished_pattern(own)}"
+
+
+def _names(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        names = [each.name for each in entries if each.is_file(follow_symlinks=False)]
+    ours = rf"{_SET}|{_DIGESTS}|{unfinished_pattern(f'{_SET}|{_DIGESTS}')}"
+    return [name for name in names if re.fullmatch(ours, name)]
+
+
+def _keys(names: "list[str] | dict[str, int]") -> list[str]:
+    """The sets that some files are of."""
+    found = (re.fullmatch(rf"\.?{_SET}(?:\.[0-9]+\.tmp)?", name) for name in names)
+    return sorted({match[1] for match in found if match})

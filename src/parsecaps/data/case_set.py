@@ -1,7 +1,7 @@
 """The readable cases of one part of a data set, with their prepared images."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -9,7 +9,12 @@ import numpy as np
 from parsecaps.data.batches import Batches
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import Case, DataSet
-from parsecaps.data.split_file import relative_name
+from parsecaps.data.preparation import Preparation
+from parsecaps.data.reading import read_mask
+
+MASK_SIDE = 28  # places along a side of a mask to train with, twice as many as the largest map of concepts has
+_FINER = 4  # times as many pixels, where masks are drawn
+_DRAWN = 64  # cases drawn at a time
 
 
 @dataclass(frozen=True, init=False)
@@ -67,7 +72,7 @@ class CaseSet:
     @property
     def names(self) -> list[str]:
         """The image of each case below the root of the data set, and the frame where a file has several."""
-        names = ((relative_name(self.data, case), case.frame) for case in self)
+        names = ((self.data.name_of(case), case.frame) for case in self)
         return [name if frame is None else f"{name}#{frame}" for name, frame in names]
 
     @property
@@ -86,3 +91,30 @@ class CaseSet:
     def batches(self, batch_size: int = 64) -> Batches:
         """The cases in their order as batches of images in [0, 1]."""
         return Batches(self, batch_size=batch_size)
+
+
+def prepared_masks(data: DataSet, preparation: Preparation, rows: Sequence[int]) -> np.ndarray:
+    """How much of each pixel of these cases the mask covers: (n, size, size), float32; zeros where a case has none."""
+    masks = np.zeros((len(rows), preparation.size, preparation.size), np.float32)
+    for i, row in enumerate(rows):
+        case = data.cases[row]
+        if case.mask is not None:
+            masks[i] = preparation.prepare_mask(read_mask(case.mask, case.frame)).numpy()
+    return masks
+
+
+def lesion_masks(data: DataSet, preparation: Preparation, rows: Sequence[int]) -> np.ndarray:
+    """How much of each place the lesion covers, 255 being all of it: (cases, 28, 28) uint8, zeros but for these rows.
+
+    Of images that are drawn, what counts as the lesion are the pixels of any concept.
+    """
+    small, masks = replace(preparation, size=MASK_SIDE), np.zeros((len(data), MASK_SIDE, MASK_SIDE), np.uint8)
+    for start in range(0, len(rows), _DRAWN):
+        some = list(rows[start : start + _DRAWN])
+        if data.concept_masks is None:
+            covered = prepared_masks(data, small, some)
+        else:
+            drawn = np.asarray(data.concept_masks(some, _FINER * MASK_SIDE).any(1))
+            covered = np.stack([small.prepare_mask(each).numpy() for each in drawn])
+        masks[some] = (covered * 255).round()
+    return masks

@@ -4,6 +4,7 @@ A source is one file in `data/sources`. It lists cases from tables and folders, 
 `data.reading`, the same for training, prediction and serving.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -121,6 +122,19 @@ class DataSet:
         members = [each for _, each in self.members] or [self]
         return tuple(number for number, each in enumerate(members) for _ in each.classes)
 
+    def name_of(self, case: Case) -> str:
+        """The image's path below the root, or its whole path; with forward slashes on every system.
+
+        It is the same from whatever folder the data set is opened, and however its path is written.
+        """
+        root = Path(os.path.abspath(self.root.parent if self.root.is_file() else self.root))
+        image = Path(os.path.abspath(case.image))
+        return image.relative_to(root).as_posix() if image.is_relative_to(root) else image.as_posix()
+
+    def has_masks(self, rows: Sequence[int]) -> bool:
+        """Whether it is known of some of these cases where the lesion is."""
+        return self.concept_masks is not None or any(self.cases[row].mask is not None for row in rows)
+
     def subset(self, rows: Sequence[int]) -> "DataSet":
         """The same data set with only these cases, in this order."""
         draw, masks = self.draw, self.concept_masks
@@ -158,3 +172,70 @@ def first_of_patients(data: DataSet, rows: Sequence[int], most: int) -> list[int
     by_class = [[row for row in first if data.cases[row].label == label] for label in range(len(data.classes))]
     turns = [row for turn in zip_longest(*by_class) for row in turn if row is not None]
     return turns[:most]
+
+
+def join(names: Sequence[str], sets: Sequence[DataSet]) -> DataSet:
+    """One data set of the cases of all, in their order; `members` has the sets by their names.
+
+    Classes, concepts and patients are called `set/name`, so those of two sets are never taken for the same. What one
+    set says nothing about, as the concepts of another, is unknown there.
+    """
+    if len({each.draw is None for each in sets}) > 1:
+        drawn = next(name for name, each in zip(names, sets, strict=True) if each.draw is not None)
+        raise ValueError(f"{drawn} is drawn and others are files, which cannot be joined; leave one kind out")
+    num_concepts = sum(len(each.concepts) for each in sets)
+    cases, first_class, first_concept = [], 0, 0
+    for name, each in zip(names, sets, strict=True):
+        before = (UNKNOWN,) * first_concept
+        after = (UNKNOWN,) * (num_concepts - first_concept - len(each.concepts))
+        for case in each.cases:
+            label = case.label + first_class if case.label >= 0 else -1
+            own = case.concepts or (UNKNOWN,) * len(each.concepts)
+            concepts, patient = (*before, *own, *after), f"{name}/{case.patient}"
+            cases.append(replace(case, label=label, concepts=concepts, patient=patient))
+        first_class += len(each.classes)
+        first_concept += len(each.concepts)
+    return DataSet(
+        source=", ".join(dict.fromkeys(each.source for each in sets)),
+        root=_common_folder(sets),
+        classes=_prefixed(names, [each.classes for each in sets]),
+        concepts=_prefixed(names, [each.concepts for each in sets]),
+        cases=cases,
+        problems=[problem for each in sets for problem in each.problems],
+        notes=[f"{name}: {note}" for name, each in zip(names, sets, strict=True) for note in each.notes],
+        draw=None if sets[0].draw is None else _DrawAll(sets),
+        look_alikes=any(each.look_alikes for each in sets),
+        members=tuple(zip(names, sets, strict=True)),
+    )
+
+
+class _DrawAll:
+    """Draws the cases of all sets, by their places in the joint one."""
+
+    def __init__(self, sets: Sequence[DataSet]) -> None:
+        self.sets = sets
+        self.firsts = np.cumsum([0, *map(len, sets)])
+
+    def __call__(self, rows: Sequence[int]) -> np.ndarray:
+        pictures = []
+        for row in rows:
+            number = int(np.searchsorted(self.firsts, row, side="right")) - 1
+            draw = self.sets[number].draw
+            assert draw is not None
+            pictures.append(draw([row - int(self.firsts[number])])[0])
+        if len({each.shape for each in pictures}) > 1:
+            raise ValueError("drawn sets of several sizes cannot be joined; draw them in one size")
+        return np.stack(pictures)
+
+
+def _prefixed(names: Sequence[str], listed: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    return tuple(f"{name}/{each}" for name, group in zip(names, listed, strict=True) for each in group)
+
+
+def _common_folder(sets: Sequence[DataSet]) -> Path:
+    """The nearest folder above all data sets, so that every image has a name of its own below it."""
+    roots = [os.path.abspath(each.root.parent if each.root.is_file() else each.root) for each in sets]
+    try:
+        return Path(os.path.commonpath(roots))
+    except ValueError:  # several drives
+        return Path(Path(roots[0]).anchor)

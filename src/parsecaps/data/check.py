@@ -11,8 +11,7 @@ from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import SPLITS, DataSet, Problem
 from parsecaps.data.leaks import find_leaks, learned_before, unsafe
 from parsecaps.data.reading import image_size, mislabelled
-from parsecaps.data.split_file import Division, relative_name, split_hash
-from parsecaps.data.splits import Divided
+from parsecaps.data.splits import Divided, Division, split_hash
 
 PARTS = (*SPLITS, "unused")
 
@@ -155,7 +154,7 @@ def _learned_before(
     seen = set(learned_before(prepared.fingerprints, prepared.good, learned.bits))
     tested = [i for i in sorted(seen) if division[i] == "test"]
     choosing = sum(division[i] == "val" for i in seen)
-    lines = [f"{relative_name(data, data.cases[i])}, in test, is among what {learned} learned from" for i in tested]
+    lines = [f"{data.name_of(data.cases[i])}, in test, is among what {learned} learned from" for i in tested]
     if choosing:
         cases = _count(choosing, "validation case")
         notes.append(f"{cases} among what {learned} learned from: the confidence may be too high")

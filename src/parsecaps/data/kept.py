@@ -1,23 +1,29 @@
-"""What may be kept of a file that somebody sent: nothing that names a patient, where the format has a place for that.
+"""What is kept of a file from outside: its pixels without a name, or its header for new DICOM objects beside it.
 
-Of a DICOM only the attributes are kept that its pixels need, under a new identifier. What is written into the pixels
+Of a file that somebody sent, nothing may be kept that names a patient, where the format has a place for that. Of a
+DICOM only the attributes are kept that its pixels need, under a new identifier. What is written into the pixels
 themselves stays. Pictures and NIfTI files are kept as they are; files that may name a patient elsewhere are refused.
+
+A new DICOM object beside an image repeats of its header the patient, the study, references and geometry. A header from
+outside may hold anything, so a reader gives a few attributes by name, each as the standard wants it: an identifier that
+is not is a reason to refuse the file, because it may not be changed; a description that is not is left out.
 """
 
 import hashlib
 import io
+import math
 import tempfile
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from parsecaps.data import dicom, nifti, raster
-from parsecaps.data.decoding import recognise
-from parsecaps.data.raw_image import DefectError
+from parsecaps.data.raw_image import DefectError, Version, pick_frame, version
 from parsecaps.data.reader_pool import RefusedError, call
-from parsecaps.data.reading import look_into, read_image
+from parsecaps.data.reading import ask, look_into, read_image, recognise
 
 _PICTURES = (*raster.FORMATS, nifti.FORMAT)
 _TABLE = ("LUTDescriptor", "LUTData")
@@ -48,6 +54,38 @@ _PIXELS = (
 )
 _GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
 _IN_GROUP = ("PixelValueTransformationSequence", "FrameVOILUTSequence")
+
+_NEEDED = ("PatientID", "StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "SOPClassUID")
+_IDENTIFIERS = (*_NEEDED, "PatientName", "IssuerOfPatientID", "AccessionNumber", "StudyID", "FrameOfReferenceUID")
+_DESCRIPTIONS = (
+    *("PatientBirthDate", "PatientSex", "PatientAge", "PatientSize", "PatientWeight"),
+    *("StudyDate", "StudyTime", "StudyDescription", "ReferringPhysicianName"),
+    *("SeriesNumber", "InstanceNumber", "Manufacturer"),
+    *(
+        "PositionReferenceIndicator",
+        "Laterality",
+        "ImageLaterality",
+        "BurnedInAnnotation",
+        "RecognizableVisualFeatures",
+    ),
+    *("LossyImageCompression", "LossyImageCompressionRatio", "LossyImageCompressionMethod"),
+)
+_CHOICES = {
+    "PatientSex": ("M", "F", "O"),
+    **dict.fromkeys(("Laterality", "ImageLaterality"), ("L", "R")),
+    "BurnedInAnnotation": ("YES", "NO"),
+    "RecognizableVisualFeatures": ("YES", "NO"),
+    "LossyImageCompression": ("00", "01"),
+}
+# where an attribute of the geometry stands in the functional groups of a frame, and how many numbers it has
+_GEOMETRY = {
+    "ImagePositionPatient": ("PlanePositionSequence", 3),
+    "ImageOrientationPatient": ("PlaneOrientationSequence", 6),
+    "PixelSpacing": ("PixelMeasuresSequence", 2),
+    "SliceThickness": ("PixelMeasuresSequence", 1),
+}
+_TOLERANCE = 1e-3  # of the length and the angle of the axes
+_UNREADABLE = "\ufffd"  # in place of bytes that are no character
 
 
 class KeptFile(NamedTuple):
@@ -154,3 +192,135 @@ def _copy(source: Any, target: Any, attributes: Iterable[str]) -> None:
     for name in attributes:
         if name in source:
             target.add(source[name])
+
+
+def read_dicom_header(path: str | Path, frame: int | None = None) -> str | None:
+    """What new objects beside a DICOM image repeat of its header, as DICOM JSON; None: it is not a DICOM."""
+    header: str | None = ask(header_of, path, frame)
+    return header
+
+
+def header_of(path: Path, frame: int | None) -> str | None:
+    """The attributes as DICOM JSON, None where the file is not a DICOM; called in a reader.
+
+    `Rows` and `Columns` are always there, `NumberOfFrames` where there are several, and what places the frame in the
+    patient (position, orientation, spacing, slice thickness, frame of reference) where all of it is there.
+    """
+    from pydicom import Dataset
+
+    with path.open("rb") as file:
+        if not dicom.FORMAT.recognise(file.read(132)):
+            return None
+    data, kept = _header(version(path)), Dataset()
+    _choose_characters(data)
+    for keyword in _IDENTIFIERS:
+        _keep_identifier(kept, data, keyword)
+    for keyword in _DESCRIPTIONS:
+        value = _text(data, keyword)
+        if value and _fault(keyword, value) is None:
+            setattr(kept, keyword, value)
+    frames = dicom.num_frames(data)
+    index = pick_frame(frame, frames)
+    kept.Rows, kept.Columns = int(data.Rows), int(data.Columns)
+    if frames > 1:
+        kept.NumberOfFrames = frames
+    geometry = _geometry(data, index, frames) if "FrameOfReferenceUID" in kept else {}
+    for keyword, numbers in geometry.items():
+        setattr(kept, keyword, numbers if len(numbers) > 1 else numbers[0])
+    return str(kept.to_json())
+
+
+@lru_cache(maxsize=1)  # a file of many frames is asked for one after another
+def _header(file: Version) -> Any:
+    return dicom.open_dicom(file.path, stop_before_pixels=True)
+
+
+def _choose_characters(data: Any) -> None:
+    """Texts of a file that does not say how they are written: UTF-8 where they can be that, else Latin-1."""
+    if data.get("SpecificCharacterSet"):
+        return
+    raw = [data.get_item(keyword).value for keyword in (*_IDENTIFIERS, *_DESCRIPTIONS) if keyword in data]
+    texts = b"\n".join(value for value in raw if isinstance(value, bytes))
+    try:
+        texts.decode("utf-8")
+    except UnicodeDecodeError:
+        return
+    data.set_original_encoding(*data.original_encoding, "utf8")
+
+
+def _keep_identifier(kept: Any, data: Any, keyword: str) -> None:
+    """Copy an identifier as it is, or refuse the file."""
+    from pydicom.datadict import dictionary_description
+
+    value, name = _text(data, keyword), f"{dictionary_description(keyword)} ({keyword})"
+    if not value:
+        if keyword in _NEEDED:
+            raise DefectError(f"has no {name}, which an object beside it must repeat; add it to its header")
+    elif (fault := _fault(keyword, value)) is not None:
+        raise DefectError(f"has a {name} that {fault}, so it cannot be repeated unchanged; correct its header")
+    else:
+        setattr(kept, keyword, value)
+
+
+def _text(data: Any, keyword: str) -> str:
+    """The value as text, blank where there is none or it is no text."""
+    if keyword not in data:
+        return ""
+    element = data[keyword]
+    if element.VR == "SQ" or element.value is None or isinstance(element.value, bytes):
+        return ""
+    several = isinstance(element.value, list) or element.VM > 1
+    return "\\".join(map(str, element.value)).strip() if several else str(element.value).strip()
+
+
+def _fault(keyword: str, value: str) -> str | None:
+    """What is wrong with a value by its kind, as the end of a sentence."""
+    from pydicom import config
+    from pydicom.datadict import dictionary_VR
+    from pydicom.valuerep import validate_value
+
+    if _UNREADABLE in value:
+        return "is not written in its character set"
+    if not value.isprintable():
+        return "has control characters"
+    if "\\" in value:
+        return "has several values"
+    if value not in _CHOICES.get(keyword, (value,)):
+        return "is none of the values that DICOM knows"
+    try:
+        validate_value(dictionary_VR(keyword), value, config.RAISE)
+    except ValueError:
+        return "is not what DICOM allows"
+    return None
+
+
+def _geometry(data: Any, index: int, frames: int) -> dict[str, list[float]]:
+    """The numbers that place a frame in the patient, empty unless all of them are there and make sense."""
+    groups = [
+        data[name].value[item]
+        for name, item in (("PerFrameFunctionalGroupsSequence", index), ("SharedFunctionalGroupsSequence", 0))
+        if name in data and data[name].VR == "SQ" and len(data[name].value) > item
+    ]
+    found = {}
+    for keyword, (sequence, count) in _GEOMETRY.items():
+        places = [item for group in groups for item in (group.get(sequence) or [])[:1]]
+        places += [data] if frames == 1 else []
+        numbers = next((_numbers(place, keyword) for place in places if keyword in place), [])
+        if len(numbers) != count:
+            return {}
+        found[keyword] = numbers
+    axes = np.reshape(found["ImageOrientationPatient"], (2, 3))
+    orthonormal = np.allclose(axes @ axes.T, np.eye(2), atol=_TOLERANCE)
+    sizes = [*found["PixelSpacing"], *found["SliceThickness"]]
+    return found if orthonormal and min(sizes) > 0 else {}
+
+
+def _numbers(place: Any, keyword: str) -> list[float]:
+    """Finite numbers, none where one is not."""
+    value = place[keyword].value
+    values = [] if value is None else value if isinstance(value, (list, tuple)) or place[keyword].VM > 1 else [value]
+    try:
+        numbers = [float(each) for each in values]
+    except (TypeError, ValueError):
+        return []
+    return numbers if all(map(math.isfinite, numbers)) else []

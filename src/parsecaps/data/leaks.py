@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from parsecaps.data.cases import SPLITS, DataSet, Split
-from parsecaps.data.split_file import Division, relative_name
+from parsecaps.data.splits import Division
 from parsecaps.files.writing import write_binary
 
 FINGERPRINTS_FILE = "fingerprints.safetensors"
@@ -36,7 +36,7 @@ class Leak(NamedTuple):
 
     def describe(self, data: DataSet, division: Division) -> str:
         """One line that names both."""
-        first, second = (relative_name(data, data.cases[i]) for i in (self.first, self.second))
+        first, second = (data.name_of(data.cases[i]) for i in (self.first, self.second))
         sides = f"{division[self.first] or 'unused'} and {division[self.second] or 'unused'}"
         if self.kind == "patient":
             return f"patient {data.cases[self.first].patient} is in {sides}: {first} and {second}"

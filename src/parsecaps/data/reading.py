@@ -1,8 +1,9 @@
 """The one way from a file to pixels, for training, prediction and serving alike.
 
-What a file is, its first bytes say, not its name. A file from outside is decoded in a process of its own, within limits
-of time and memory (`data.reader_pool`). Whatever is wrong with it, the error is a ValueError (or FileNotFoundError) of
-one line that names the file and what to do; no library's own exception or warning comes through.
+What a file is, its first bytes say, not its name. A file from outside may crash a decoder, keep it busy for ever, or
+ask for all memory, so it is decoded in a process of its own, within limits of time and memory (`data.reader_pool`): the
+second half of this file runs there. Whatever is wrong with a file, the error is a ValueError (or FileNotFoundError) of
+one line that names it and what to do; no library's own exception or warning comes through.
 """
 
 import zlib
@@ -13,41 +14,38 @@ from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parsecaps.data import decoding, dicom_header
-from parsecaps.data.decoding import FORMATS, Contents
-from parsecaps.data.raw_image import DefectError, RawImage
+from parsecaps.data import dicom, nifti, raster
+from parsecaps.data.raw_image import DefectError, Format, RawImage
 from parsecaps.data.reader_pool import READERS, RefusedError, call
-
-__all__ = [
-    "FORMATS",
-    "READERS",
-    "Contents",
-    "RawImage",
-    "image_size",
-    "in_shares",
-    "is_known_format",
-    "look_into",
-    "mislabelled",
-    "prepare_image",
-    "read_dicom_header",
-    "read_image",
-    "read_mask",
-]
+from parsecaps.data.sources import affnist, cemri, mnist
 
 S = TypeVar("S")
 T = TypeVar("T")
 _LARGE_BYTES = 2**26
+_HEAD_BYTES = 4096
+_UNPACKED_BYTES = 400
+_TRIED = 3  # frames of a file that are tried before it is refused as a whole
 _large_image = Lock()
+
+# In the order in which they are tried: before the mark of a DICOM there may be anything, a TIFF's header too.
+FORMATS: tuple[Format, ...] = (dicom.FORMAT, *raster.FORMATS, nifti.FORMAT, cemri.FORMAT, mnist.FORMAT, affnist.FORMAT)
+
+
+class Contents(NamedTuple):
+    """How many images a file holds, and the id of the patient that it names itself, blank where it names none."""
+
+    frames: int
+    patient: str
 
 
 def read_image(path: str | Path, frame: int | None = None) -> RawImage:
     """Read an image, upright; `frame` counts from 0 and is needed where a file holds several."""
-    return _raw(_read(decoding.decode_image, path, frame))
+    return _raw(ask(decode_image, path, frame))
 
 
 def prepare_image(path: str | Path, frame: int | None, prepare: Callable[[RawImage], T]) -> T:
@@ -58,7 +56,7 @@ def prepare_image(path: str | Path, frame: int | None, prepare: Callable[[RawIma
             if num_bytes > _LARGE_BYTES:
                 alone.enter_context(_large_image)
 
-        return prepare(_raw(_read(decoding.decode_image, path, frame, expect=expect)))
+        return prepare(_raw(ask(decode_image, path, frame, expect=expect)))
 
 
 def in_shares(threads: Executor, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
@@ -79,7 +77,7 @@ def read_mask(path: str | Path, frame: int | None = None) -> NDArray[np.bool_]:
 
     Of a CE-MRI file it is the tumour.
     """
-    mask: NDArray[np.bool_] = _read(decoding.decode_mask, path, frame)
+    mask: NDArray[np.bool_] = ask(decode_mask, path, frame)
     return mask
 
 
@@ -89,15 +87,15 @@ def look_into(path: str | Path) -> Contents:
     A file is refused as a whole where its header cannot be true, or where none of its first images can be read.
     """
     with suppress(DefectError, OSError, zlib.error):  # a reader says what is wrong
-        if decoding.recognise(Path(path)).single:
+        if recognise(Path(path)).single:
             return Contents(1, "")
-    return Contents(*_read(decoding.look_into, path))
+    return Contents(*ask(contents_of, path))
 
 
 def is_known_format(path: str | Path) -> bool:
     """Whether the first bytes of a file are those of an image that can be read."""
     try:
-        decoding.recognise(Path(path))
+        recognise(Path(path))
     except (DefectError, zlib.error):
         return False
     return True
@@ -105,19 +103,13 @@ def is_known_format(path: str | Path) -> bool:
 
 def image_size(path: str | Path) -> tuple[int, int]:
     """Height and width as `read_image` gives them, from the header where the format allows."""
-    height, width = _read(decoding.frame_size, path)
+    height, width = ask(frame_size, path)
     return height, width
-
-
-def read_dicom_header(path: str | Path, frame: int | None = None) -> str | None:
-    """What new objects beside a DICOM image repeat of its header (`data.dicom_header`); None: it is not a DICOM."""
-    header: str | None = _read(dicom_header.header_of, path, frame)
-    return header
 
 
 def mislabelled(path: str | Path) -> str | None:
     """Say in one line that a file is named as another format than it is, or None; it is read all the same."""
-    wrong = _read(decoding.other_name, path)
+    wrong = ask(other_name, path)
     return None if wrong is None else f"{path} {wrong}"
 
 
@@ -126,8 +118,8 @@ def _raw(answer: list[Any]) -> RawImage:
     return RawImage(pixels, None if full_range is None else (full_range[0], full_range[1]))
 
 
-def _read(function: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any) -> Any:
-    """What a function says of a file; whatever goes wrong becomes an error that names the file."""
+def ask(function: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any) -> Any:
+    """What a function says of a file, asked in a reader; whatever goes wrong becomes an error that names the file."""
     try:
         if not Path(path).exists():
             raise FileNotFoundError(f"{path} is missing; check its path")
@@ -143,6 +135,96 @@ def _read(function: Callable[..., Any], path: str | Path, *arguments: Any, **opt
 
 def _kind(path: Path) -> str:
     try:
-        return f"is a damaged {decoding.recognise(path).name}"
+        return f"is a damaged {recognise(path).name}"
     except Exception:  # what its first bytes are cannot be told either
         return "cannot be read"
+
+
+def decode_image(path: Path, frame: int | None) -> RawImage:
+    """The image, or a frame of several, upright and finite."""
+    return _decode(recognise(path), path, frame)
+
+
+def decode_mask(path: Path, frame: int | None) -> NDArray[np.bool_]:
+    """The mask (H, W): every pixel that is not black, or brighter than half in a JPEG, whose black is noisy."""
+    form = recognise(path)
+    pixels = _checked(form.read_mask(path) if form.read_mask else form.read(path, frame).pixels)
+    brightest = pixels.max(axis=2) if pixels.ndim == 3 else pixels
+    return brightest > form.black
+
+
+def contents_of(path: Path) -> Contents:
+    """What the file holds; refused as a whole where its header cannot be true, or none of its first images is one."""
+    form = recognise(path)
+    frames = form.count(path)
+    if frames < 1:
+        raise DefectError(f"says that it has {frames} frames; replace the file")
+    if frames > 1:
+        _try_frames(form, path, frames)
+    return Contents(frames, form.patient(path))
+
+
+def frame_size(path: Path) -> tuple[int, int]:
+    """Height and width of an image, from the header where the format allows."""
+    return recognise(path).size(path)
+
+
+def other_name(path: Path) -> str | None:
+    """What is wrong with the name of a file that is called as another format than it is; None where nothing is."""
+    form, name = recognise(path), path.name.lower()
+    if name.endswith(form.suffixes):
+        return None
+    named = " or ".join(sorted({other.name for other in FORMATS if name.endswith(other.suffixes)}))
+    return f"is a {form.name} but named as {named}; rename it to {form.suffixes[0]}" if named else None
+
+
+def recognise(path: Path) -> Format:
+    """The format of a file, by its first bytes."""
+    if not path.is_file():
+        raise DefectError("is not a file; give the path of one image")
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    if not head:
+        raise DefectError("is empty; replace the file")
+    packed = head.startswith(b"\x1f\x8b")
+    unpacked = zlib.decompressobj(wbits=31).decompress(head, _UNPACKED_BYTES) if packed else head
+    for form in FORMATS:
+        if form.recognise(unpacked) and (form.packed or not packed):
+            return form
+    names = ", ".join(form.name for form in FORMATS)
+    raise DefectError(f"is not an image of a known format (it begins with {head[:12]!r}); give one of {names}")
+
+
+def _try_frames(form: Format, path: Path, frames: int) -> None:
+    """Refuse a file of which none of the first frames can be read: the others would only say the same again."""
+    reasons = []
+    for frame in range(min(frames, _TRIED)):
+        try:
+            _decode(form, path, frame)
+            return
+        except (MemoryError, RecursionError):
+            raise
+        except Exception as error:  # the libraries raise nearly anything
+            reasons.append(error)
+    raise reasons[0]
+
+
+def _decode(form: Format, path: Path, frame: int | None) -> RawImage:
+    raw = form.read(path, frame)
+    if raw.full_range is not None and not np.isfinite(raw.full_range).all():
+        raise DefectError(f"has a range of grey values from {raw.full_range[0]} to {raw.full_range[1]}; replace it")
+    return raw._replace(pixels=_checked(raw.pixels))
+
+
+def _checked(pixels: NDArray[Any]) -> NDArray[Any]:
+    """Contiguous, writable and in the machine's byte order; finite, and of a shape that is an image."""
+    if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3) or not pixels.size:
+        raise DefectError(f"has pixels of shape {pixels.shape}; give (height, width) or (height, width, 3)")
+    if pixels.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            pixels = pixels.astype(np.float32, copy=False)
+        if not np.isfinite(pixels).all():
+            raise DefectError(
+                f"has {int((~np.isfinite(pixels)).sum())} pixels that are not finite; replace them by numbers"
+            )
+    return np.require(pixels, pixels.dtype.newbyteorder("="), ["C", "W"])

@@ -15,7 +15,6 @@ from parsecaps.data.raw_image import RawImage
 from parsecaps.data.reading import look_into
 from parsecaps.data.sources import SOURCES, open_data
 from parsecaps.data.sources.folder import is_image
-from parsecaps.data.split_file import relative_name
 from parsecaps.explain.explain import explain, explain_file
 from parsecaps.explain.explanation import Explanation
 from parsecaps.model import Model
@@ -129,7 +128,7 @@ def _explain(model: Model, found: ImageFile | _DataCase, settings: ExplainConfig
     data, case = found.data, found.data.cases[found.row]
     label = data.classes[case.label] if case.label >= 0 else None
     known: dict[str, Any] = {
-        "name": relative_name(data, case) if found.frame is None else f"{relative_name(data, case)}#{found.frame}",
+        "name": data.name_of(case) if found.frame is None else f"{data.name_of(case)}#{found.frame}",
         "truth": label if label in model.classes else None,
         "concept_truth": {
             name: value == 1 for name, value in zip(data.concepts, case.concepts, strict=False) if not math.isnan(value)

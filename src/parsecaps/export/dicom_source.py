@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from parsecaps import __version__
-from parsecaps.data.reading import read_dicom_header
+from parsecaps.data.kept import read_dicom_header
 from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.files import ImageFile
@@ -64,7 +64,7 @@ class Device:
 
 @dataclass(frozen=True)
 class DicomSource:
-    """A DICOM image, or a frame of one, by what its header says (`data.dicom_header`); `frame` counts from 0."""
+    """A DICOM image, or a frame of one, by what its header says (`data.kept`); `frame` counts from 0."""
 
     header: Any
     frame: int | None

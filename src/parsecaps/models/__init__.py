@@ -4,8 +4,7 @@ from importlib import import_module
 from pathlib import Path
 
 from parsecaps.models.cnn import PlainCNN
-from parsecaps.models.flat import FlatCaps
-from parsecaps.models.parsecaps import ParseCaps
+from parsecaps.models.parsecaps import FlatCaps, ParseCaps
 from parsecaps.models.pretrained import PretrainedModel, read_config
 
 MODELS: dict[str, type[PretrainedModel]] = {"ParseCaps": ParseCaps, "FlatCaps": FlatCaps, "PlainCNN": PlainCNN}

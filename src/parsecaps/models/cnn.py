@@ -1,27 +1,90 @@
-"""A plain convolutional network, the first thing to compare with."""
+"""Convolutional networks: what all of them share, and a plain one, the first thing to compare with."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import ClassVar, Self
 
 from torch import Tensor, nn
 
-from parsecaps.models.features import FeatureModel
-from parsecaps.models.pretrained import Head
+from parsecaps.models.pretrained import Head, Presets, PretrainedModel, check_head
+from parsecaps.nn.heads import Axes, Bottleneck, LinearConcepts
 from parsecaps.nn.primary import InitialBlock
+from parsecaps.types import Output
 
-CNN_PRESETS: dict[str, dict[str, Any]] = {
-    "medical": {"grid_width": 28, "image_size": 224},
-    "digits": {"grid_width": 14, "image_size": 28, "stem_channels": (16, 32, 32, 64), "channels": (24, 24, 24)},
-    "tiny": {
-        "grid_width": 16,
-        "image_size": 32,
-        "stem_channels": (8, 8, 16, 16),
-        "channels": (16, 16, 16),
-        "num_concepts": 3,
-    },
+SMALL_IMAGE = 64  # pixels a side; up to this, five halvings would leave 2 x 2 positions, and networks halve less often
+SIZE_PRESETS: Presets = {
+    "medical": {"image_size": 224},
+    "digits": {"image_size": 28},
+    "tiny": {"image_size": 32, "num_concepts": 3},
 }
-
+NARROW_PRESETS: Presets = {**SIZE_PRESETS, "tiny": {**SIZE_PRESETS["tiny"], "width": 0.125}}
+_WIDEST = 4.0
 _MOST_LAYERS = 100
+
+
+class FeatureModel(PretrainedModel):
+    """Features, then a linear layer for the classes and one for the concepts.
+
+    Concepts are presences alone, without capsules; with `head="bottleneck"` they decide, as in a concept bottleneck
+    model. A model with heads of its own takes the `num_features` features of any of these, `without_heads`.
+
+    Shapes:
+        - input: image (B, in_channels, image_size, image_size)
+        - output: `Output` with logits and, where there are concepts, presences
+    """
+
+    AXES: ClassVar[Axes] = {"classes.weight": ("classes", ""), "classes.bias": ("classes",)}
+
+    num_features: int
+    layers: nn.Module
+
+    @property
+    def feature_map(self) -> nn.Module | None:
+        """The layer that gives the last feature map, for Grad-CAM; None where that is the last convolution."""
+        return None
+
+    def add_heads(self, num_features: int, head: Head, dropout: float = 0.0) -> None:
+        """Put the heads on the features, once the layers before them are there; `dropout` is of the features."""
+        check_head(head, self.num_concepts)
+        self.num_features = num_features
+        self.dropout = nn.Dropout(dropout)
+        self.concepts = (
+            LinearConcepts(in_dim=num_features, num_concepts=self.num_concepts) if self.num_concepts else None
+        )
+        self.classes: nn.Linear | Bottleneck = (
+            Bottleneck(num_concepts=self.num_concepts, num_classes=self.num_classes)
+            if head == "bottleneck"
+            else nn.Linear(num_features, self.num_classes)
+        )
+
+    def without_heads(self) -> Self:
+        """This network as a part of another one, which calls `features` on images that it has standardised itself."""
+        del self.classes, self.concepts, self.standardise
+        return self
+
+    def up_to_map(self) -> Self:
+        """The same for another one that calls `last_map`."""
+        return self.without_heads()
+
+    @property
+    def map_channels(self) -> int:
+        """The channels of the last map."""
+        return self.num_features
+
+    def last_map(self, image: Tensor) -> Tensor:
+        """The last feature map: (B, in_channels, image_size, image_size) -> (B, map_channels, h, w)."""
+        return self.layers(image)  # type: ignore[no-any-return]
+
+    def features(self, image: Tensor) -> Tensor:
+        """Its mean over the positions: (B, in_channels, image_size, image_size) -> (B, num_features)."""
+        return self.dropout(self.last_map(image).mean((2, 3)))  # type: ignore[no-any-return]
+
+    def classify(self, image: Tensor, reconstruct: bool) -> Output:
+        features = self.features(image)
+        presence = None if self.concepts is None else self.concepts(features)
+        if isinstance(self.classes, Bottleneck):
+            logits, contributions = self.classes(presence)
+            return Output(logits, contributions, presence=presence)
+        return Output(self.classes(features), presence=presence)
 
 
 class PlainCNN(FeatureModel):
@@ -29,47 +92,56 @@ class PlainCNN(FeatureModel):
 
     The first four are the initial block of ParseCaps, and the other three halve the grid as its blocks do, so the
     two differ in what replaces the capsules and cost about the same.
-
-    Shapes:
-        - input: image (B, in_channels, image_size, image_size)
-        - output: `Output` with logits and, where there are concepts, presences
     """
 
-    presets = CNN_PRESETS
+    presets: ClassVar[Presets] = {
+        "medical": {"grid_width": 28, "image_size": 224},
+        "digits": {"grid_width": 14, "image_size": 28, "stem_channels": (16, 32, 32, 64), "channels": (24, 24, 24)},
+        "tiny": {
+            "grid_width": 16,
+            "image_size": 32,
+            "stem_channels": (8, 8, 16, 16),
+            "channels": (16, 16, 16),
+            "num_concepts": 3,
+        },
+    }
 
-    def __init__(
+    def build_layers(
         self,
         *,
-        num_classes: int,
-        num_concepts: int = 0,
-        in_channels: int = 1,
-        image_size: int = 224,
         head: Head = "parallel",
         grid_width: int = 28,
         stem_channels: Sequence[int] = (32, 64, 64, 64),
         channels: Sequence[int] = (64, 96, 96),
     ) -> None:
-        config = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
-        super().__init__(config)
         if not 1 <= len(channels) <= _MOST_LAYERS:
             raise ValueError(f"channels has {len(channels)} numbers; give from 1 to {_MOST_LAYERS}")
         self.initial = InitialBlock(
-            in_channels=in_channels,
-            channels=stem_channels,
-            image_size=image_size,
-            grid_width=grid_width,
+            in_channels=self.in_channels, channels=stem_channels, image_size=self.image_size, grid_width=grid_width
         )
         layers: list[nn.Module] = []
         last = stem_channels[-1]
         for width in channels:
-            layers += [
-                nn.Conv2d(last, width, 3, 2, 1, bias=False),
-                nn.BatchNorm2d(width),
-                nn.ReLU(inplace=True),
-            ]
+            layers += [nn.Conv2d(last, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
             last = width
         self.layers = nn.Sequential(*layers)
-        self.add_heads(last)
+        self.add_heads(last, head)
 
     def last_map(self, image: Tensor) -> Tensor:
         return self.layers(self.initial(image))  # type: ignore[no-any-return]
+
+
+def check_width(width: float) -> None:
+    """Refuse a factor on the channels with which there is no network, or none that anyone could use."""
+    if not 0 < width <= _WIDEST:
+        raise ValueError(f"width is {width}; give 1 (as published), or another number above 0 and at most {_WIDEST:g}")
+
+
+def scaled(channels: int, width: float) -> int:
+    """A number of channels of a network that is narrower or wider than published.
+
+    >>> scaled(64, 1.0), scaled(64, 0.25), scaled(2, 0.1)
+    (64, 16, 1)
+    """
+    check_width(width)
+    return max(1, round(channels * width))

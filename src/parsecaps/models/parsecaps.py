@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 from torch import Tensor, nn
 
 from parsecaps.files.untrusted import shown
-from parsecaps.models.pretrained import Head, PretrainedModel, check_head
+from parsecaps.models.pretrained import Head, Presets, PretrainedModel, check_head
 from parsecaps.nn.cell import capsule_block
 from parsecaps.nn.decoder import Decoder
 from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
@@ -27,7 +27,7 @@ _PAPER_CELL: dict[str, Any] = {
     "squash_form": "quadratic",
 }
 
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: Presets = {
     # the paper's CE-MRI column: n | d = 784 | 8, 196 | 16, 49 | 36, 16 | 64
     "medical": {"grid_width": 28, "dims": (8, 16, 36, 64), "image_size": 224},
     # the paper's MNIST column: n | d = 196 | 2, 49 | 4, 16 | 8, 4 | 16
@@ -56,11 +56,14 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 PRESETS["medical-paper"] = PRESETS["medical"] | _PAPER_CELL
 PRESETS["digits-paper"] = PRESETS["digits"] | _PAPER_CELL
+# without the tree: the same primary grid and as many cells, and the constant dimension with as many parameters
+FLAT_PRESETS: Presets = {
+    "medical": PRESETS["medical"] | {"dims": (52,) * 4, "heads": (4, 4, 4)},
+    "digits": PRESETS["digits"] | {"dims": (12,) * 4, "heads": (4, 4, 4)},
+    "tiny": PRESETS["tiny"] | {"dims": (12,) * 4, "heads": (2, 2, 2), "radius": (1, 1, 1)},
+}
 
 _MOST_CELLS = 500
-
-# switches of models saved by version 0.1, and the value that they must have had
-_FORMER_SETTINGS = {"content": True, "axial": True}
 
 
 class ParseCaps(PretrainedModel):
@@ -86,15 +89,13 @@ class ParseCaps(PretrainedModel):
     presets = PRESETS
     has_capsules = True
     route_form = "tree"
+    without_decoder = "build it with num_concepts of at least 1, which it decodes"
+    num_concepts = 8
     stride: ClassVar[int] = 2  # of the first cell of each block
 
-    def __init__(
+    def build_layers(
         self,
         *,
-        num_classes: int,
-        num_concepts: int = 8,
-        in_channels: int = 1,
-        image_size: int = 224,
         head: Head = "parallel",
         grid_width: int = 28,
         stem_channels: Sequence[int] = (32, 64, 64, 64),
@@ -110,20 +111,16 @@ class ParseCaps(PretrainedModel):
         decoder_channels: Sequence[int] = (64, 48, 32, 16),
         **settings: Any,
     ) -> None:
-        config = {name: value for name, value in locals().items() if name not in ("self", "settings", "__class__")}
         routing = RoutingConfig(**settings)
-        super().__init__({**asdict(routing), **config})
+        self.config = {**asdict(routing), **self.config}
         if not len(dims) == len(cells) + 1 == len(heads) + 1 == len(radius) + 1:
             counts = f"{len(dims)} dims, {len(cells)} cells, {len(heads)} heads and {len(radius)} radii"
             raise ValueError(f"{counts} do not fit together; give one of each per block, and one more dim")
         if min(cells, default=0) < 1 or sum(cells) > _MOST_CELLS:
             raise ValueError(f"cells is {shown(cells)}; give at least 1 cell per block, and at most {_MOST_CELLS}")
-        check_head(head, num_concepts)
+        check_head(head, self.num_concepts)
         self.initial = InitialBlock(
-            in_channels=in_channels,
-            channels=stem_channels,
-            image_size=image_size,
-            grid_width=grid_width,
+            in_channels=self.in_channels, channels=stem_channels, image_size=self.image_size, grid_width=grid_width
         )
         self.primary = PrimaryCaps(in_channels=stem_channels[-1], dim=dims[0], squash_form=routing.squash_form)
         blocks = []
@@ -145,35 +142,20 @@ class ParseCaps(PretrainedModel):
         self.norm = capsule_norm(routing.normalisation, dims[-1])
         self.dropout = nn.Dropout(dropout)
         top: dict[str, Any] = {"in_capsules": self.widths[-1] ** 2, "in_dim": dims[-1]}
-        self.concepts = (
-            ConceptLayer(**top, num_concepts=num_concepts, concept_dim=concept_dim) if num_concepts else None
-        )
-        self.decoder = (
-            Decoder(
-                num_concepts=num_concepts,
-                channels=decoder_channels,
-                out_channels=in_channels,
-                image_size=image_size,
-            )
-            if num_concepts
-            else None
-        )
+        self.concepts: ConceptLayer | None = None
+        if m := self.num_concepts:
+            self.concepts = ConceptLayer(**top, num_concepts=m, concept_dim=concept_dim)
+            drawn = {"out_channels": self.in_channels, "image_size": self.image_size}
+            self.decoder = Decoder(num_concepts=m, channels=decoder_channels, **drawn)
         self.classes: FullyCaps | Bottleneck = (
-            Bottleneck(num_concepts=num_concepts, num_classes=num_classes)
+            Bottleneck(num_concepts=m, num_classes=self.num_classes)
             if head == "bottleneck"
-            else FullyCaps(**top, num_classes=num_classes, class_dim=class_dim, scale=class_scale)
+            else FullyCaps(**top, num_classes=self.num_classes, class_dim=class_dim, scale=class_scale)
         )
 
     @classmethod
     def settings(cls) -> dict[str, Any]:
         return {**get_type_hints(RoutingConfig), **super().settings()}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        for name, value in _FORMER_SETTINGS.items():
-            if config.get(name, value) != value:
-                raise ValueError(f"{name}={config[name]} is no setting any more; register a routing of your own")
-        return super().from_config({name: value for name, value in config.items() if name not in _FORMER_SETTINGS})
 
     def routes(self, image: Tensor) -> RouteTree:
         cells = [cell for block in self.blocks for cell in block.children()]
@@ -196,9 +178,7 @@ class ParseCaps(PretrainedModel):
         if self.concepts is not None:
             concept_capsules, presence, global_capsule = self.concepts(u)
         logits, class_capsules = self.classes(presence if isinstance(self.classes, Bottleneck) else u)
-        if reconstruct:
-            if self.decoder is None:
-                raise ValueError("reconstruct=True needs concepts to decode; build the model with num_concepts >= 1")
+        if reconstruct and self.decoder is not None:
             reconstruction = self.decoder(global_capsule)
         return Output(logits, class_capsules, concept_capsules, presence, global_capsule, reconstruction)
 
@@ -206,3 +186,24 @@ class ParseCaps(PretrainedModel):
         u = self.blocks(self.primary(self.initial(image)))
         top: Tensor = self.dropout(self.norm(u))
         return top
+
+
+class FlatCaps(ParseCaps):
+    """The same initial block, routing, cells and heads, at a constant number and dimension of capsules.
+
+    The paper's baseline "with SAA routing but without the parse-tree-like structure", of which it gives no sizes. Every
+    cell keeps the primary grid, so that maps are as fine as those of ParseCaps, and all capsules are connected to the
+    heads. The dimension of a preset is the one that gives as many parameters as ParseCaps has; the larger grids then
+    cost about three times the work. Build it from a preset, or give equal `dims`.
+
+    Shapes:
+        - input: image (B, in_channels, image_size, image_size)
+        - output: `Output`
+
+    >>> model = FlatCaps.from_preset("medical", num_classes=3)
+    >>> model.widths
+    [28, 28, 28, 28]
+    """
+
+    presets = FLAT_PRESETS
+    stride = 1

@@ -1,16 +1,16 @@
-"""Pixels on the scale that a network learns best on, as part of the network."""
+"""The base class of all models: settings, standardised pixels, and folders that are read without running code."""
 
 import hashlib
 import json
 import math
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -66,29 +66,42 @@ _SLACK, _TIMES = 2**24, 8  # numbers that building a model may take beside its w
 _NEW = {torch.empty, torch.zeros, torch.ones, torch.full, torch.randn, torch.rand, torch.eye, torch.arange}
 
 Head = Literal["parallel", "bottleneck"]
+Presets = dict[str, dict[str, Any]]
+SIZES = {  # the settings of every model: the least that each may be, and what to give in place of less
+    "num_classes": (1, "give at least 1"),
+    "num_concepts": (0, "give 0 (no concepts) or more"),
+    "in_channels": (1, "give 1 (grey), 3 (colour) or another positive number"),
+    "image_size": (SMALLEST_IMAGE, f"give at least {SMALLEST_IMAGE}, or enlarge the images"),
+}
 
 
 class PretrainedModel(nn.Module, ABC):
     """A classifier that knows how it was built and can be written to a folder and read back.
 
-    The folder has `config.json` and `model.safetensors`; reading it runs no code from it. Images come with values in
-    [0, 1]; `standardise` brings them to the scale that the model was trained on. `has_capsules`: a model with concepts
-    has a capsule for each, and a decoder behind them; one without has presences alone. `losses` are the terms of the
-    objective that it was published with, by name, and their weights. One that does not `name_concepts` has no place for
-    them, one that `needs_concepts` is nothing without. `largest_image` is the size above which it would have an
-    unreasonable number of weights. `intervention_probability` is that with which training sets a concept to its truth
-    before the loss of the classes; the model then has `decide`, which gives the logits of an output with other
-    presences.
+    The settings are `num_classes`, `num_concepts`, `in_channels`, `image_size`, and the keyword arguments of
+    `build_layers`; all of them are given by name, checked and kept in `config`. A folder has them in `config.json`, and
+    `model.safetensors`; reading it runs no code from it. Images come with values in [0, 1]; `standardise` brings them
+    to the scale that the model was trained on.
+
+    A subclass says what kind of model it is. `has_capsules`: with concepts, it has a capsule for each, and a decoder
+    behind them; one without has presences alone. `losses` are the terms of the objective that it was published with, by
+    name, and their weights. One that does not `name_concepts` has no place for them, one that `needs_concepts` is
+    nothing without. `without_decoder` is what to do where one without a decoder is asked for a picture.
+    `largest_image` is the size above which it would have an unreasonable number of weights. `num_concepts` and
+    `image_size` are what a model has if they are not given. `intervention_probability` is that with which training sets
+    a concept to its truth before the loss of the classes; the model then has `decide`, which gives the logits of an
+    output with other presences. `imagenet_weights` gives the weights that ImageNet taught it, where there are such.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
         - output: `Output`
     """
 
-    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    presets: ClassVar[Presets] = {}
     has_capsules: ClassVar[bool] = False
     names_concepts: ClassVar[bool] = True
     needs_concepts: ClassVar[bool] = False
+    without_decoder: ClassVar[str] = "call it without reconstruct"
     largest_image: ClassVar[int] = LARGEST_IMAGE
     losses: ClassVar[Mapping[str, float]] = {
         "classification": 1.0,
@@ -96,23 +109,25 @@ class PretrainedModel(nn.Module, ABC):
         "triplet": 0.1,
         "reconstruction": 0.0005,
         "intervention": 1.0,
+        "diversity": 0.3,
     }
 
+    imagenet_weights: ClassVar[Callable[[], dict[str, Tensor]] | None] = None
+    num_classes: int
+    num_concepts: int = 0
+    in_channels: int = 1
+    image_size: int = 224
     intervention_probability: float = 0.0
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, **settings: Any) -> None:
         super().__init__()
-        self.config = {name: _plain(value) for name, value in config.items()}
-        self.num_classes: int = config["num_classes"]
-        self.num_concepts: int = config["num_concepts"]
-        self.in_channels: int = config["in_channels"]
-        self.image_size: int = config["image_size"]
-        check_sizes(
-            num_classes=self.num_classes,
-            num_concepts=self.num_concepts,
-            in_channels=self.in_channels,
-            image_size=self.image_size,
-        )
+        bound = self.signature().bind(**settings)
+        bound.apply_defaults()
+        given = bound.kwargs
+        self.config = {name: _plain(value) for name, value in given.items()}
+        for name in SIZES:
+            setattr(self, name, given.pop(name))
+        check_sizes(**{name: getattr(self, name) for name in SIZES})
         kind = type(self).__name__
         if self.num_concepts and not self.names_concepts:
             raise ValueError(f"{kind} has no place for concepts, and num_concepts is {self.num_concepts}; give 0")
@@ -122,14 +137,27 @@ class PretrainedModel(nn.Module, ABC):
             limit = f"{kind} has too many weights for larger images; give at most {self.largest_image}"
             raise ValueError(f"image_size is {self.image_size}, but {limit}")
         self.standardise = Standardise(self.in_channels)
+        self.decoder: nn.Module | None = None
+        self.build_layers(**given)
+
+    @abstractmethod
+    def build_layers(self, *args: Any, **settings: Any) -> None:
+        """Build the layers of the network, by settings of its own: keyword arguments with a default."""
 
     def forward(self, image: Tensor, reconstruct: bool = False) -> Output:
         check_image(image, in_channels=self.in_channels, image_size=self.image_size)
+        if reconstruct:
+            self.check_decoder()
         return self.classify(self.standardise(image), reconstruct)
 
     @abstractmethod
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
         """`forward` on an image that has been checked and standardised."""
+
+    def check_decoder(self) -> None:
+        """Refuse to reconstruct without a decoder."""
+        if self.decoder is None:
+            raise ValueError(f"{type(self).__name__} has no decoder; {self.without_decoder}")
 
     @property
     def class_children(self) -> tuple[CapsuleGrid, ...]:
@@ -186,11 +214,20 @@ class PretrainedModel(nn.Module, ABC):
         return cls(**config)
 
     @classmethod
+    def signature(cls) -> Signature:
+        """The settings with their kinds and defaults."""
+        sizes = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(cls, name, Parameter.empty), annotation=int)
+            for name in SIZES
+        ]
+        _, *own = signature(cls.build_layers).parameters.values()
+        return Signature([*sizes, *own])
+
+    @classmethod
     def settings(cls) -> dict[str, Any]:
         """The names that `from_config` knows, each with the kind of its value."""
-        kinds = get_type_hints(cls.__init__)
-        named = [each for each in signature(cls).parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
-        return {each.name: kinds.get(each.name, Any) for each in named}
+        named = cls.signature().parameters.values()
+        return {each.name: each.annotation for each in named if each.kind is not Parameter.VAR_KEYWORD}
 
     def axes(self) -> dict[str, tuple[str, ...]]:
         """What lies along the axes of those tensors that know classes, concepts or the top grid (`nn.heads`)."""
@@ -335,22 +372,16 @@ def check_head(head: str, num_concepts: int) -> None:
         raise ValueError("head='bottleneck' with num_concepts=0 has nothing to decide by; give concepts")
 
 
-def check_sizes(*, num_classes: int, num_concepts: int, in_channels: int, image_size: int) -> None:
+def check_sizes(**given: int) -> None:
     """Refuse numbers no model can be built from; each error names the value and what would do."""
-    given = {"num_classes": num_classes, "num_concepts": num_concepts, "in_channels": in_channels}
-    for name, value in {**given, "image_size": image_size}.items():
+    for name, value in given.items():
+        least, advice = SIZES[name]
         if not isinstance(value, Integral) or isinstance(value, bool):
             raise ValueError(f"{name} is {value!r}; give a whole number")
-    if num_classes < 1:
-        raise ValueError(f"num_classes is {num_classes}; give at least 1")
-    if num_concepts < 0:
-        raise ValueError(f"num_concepts is {num_concepts}; give 0 (no concepts) or more")
-    if in_channels < 1:
-        raise ValueError(f"in_channels is {in_channels}; give 1 (grey), 3 (colour) or another positive number")
-    if image_size < SMALLEST_IMAGE:
-        raise ValueError(f"image_size is {image_size}; give at least {SMALLEST_IMAGE}, or enlarge the images")
-    if image_size > LARGEST_IMAGE:
-        raise ValueError(f"image_size is {image_size}; give at most {LARGEST_IMAGE}")
+        if value < least:
+            raise ValueError(f"{name} is {value}; {advice}")
+    if given["image_size"] > LARGEST_IMAGE:
+        raise ValueError(f"image_size is {given['image_size']}; give at most {LARGEST_IMAGE}")
 
 
 def check_counts(**given: int | Sequence[int]) -> None:

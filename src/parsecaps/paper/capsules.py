@@ -1,16 +1,16 @@
 """Table 4: how many capsules of which dimension each layer has. Nothing is trained; the layers are counted."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from parsecaps.models import all_models, find_model
+from parsecaps.models import find_model
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.models.summary import count_parameters, summarize
-from parsecaps.paper.plan import Cell, Column, Load, Log, Measured, Request, Table, Work, choose_columns, nearest
-from parsecaps.paper.published import published
+from parsecaps.paper.needs import Cases
+from parsecaps.paper.plan import Cell, Column, Load, Log, Measured, Request
+from parsecaps.paper.table import Table, Work, published
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.report.reproduced_pictures import draw_layers
 from parsecaps.run import Run
@@ -26,87 +26,67 @@ LAYERS = ("primary capsules", "block 1", "block 2", "block 3", "class capsules")
 
 
 class Capsules(Table):
-    """Table 4."""
+    """A section for each model, a row for each of its layers."""
 
     name = "capsules"
     title = "Capsules by layer: number and dimension"
     paper = "ParseCaps paper, Tab. 4"
-    needs = ()
-    untrained = len(COLUMNS)
-
-    def prepare(self, request: Request, log: Log) -> "CountedCapsules":
-        columns = choose_columns(COLUMNS, request.models, self.name)
-        for column in columns:
-            if column.kind not in all_models():
-                raise ValueError(f"there is no model {column.kind!r}; {nearest(column.kind, list(all_models()))}")
-        cells = {column.name: Cell(f"capsules/{column.name}", partial(_count, column)) for column in columns}
-        return CountedCapsules(self, request, columns, cells)
+    columns = COLUMNS
+    measures = (
+        Measure("n", "capsules n", 0, "", intervals=False),
+        Measure("d", "dimension d", 0, "", intervals=False),
+    )
+    terms = ("Counted in one pass of one image; n of a layer on a grid counts every position.",)
+    always_printed = True
+    usual_notes = 0
 
     def loads(self, request: Request) -> list[Load]:
         return []
 
+    def sets(self, request: Request) -> list[Cases]:
+        return []
 
-@dataclass
-class CountedCapsules(Work):
-    """The layers of each model."""
+    def grid(
+        self, request: Request, columns: Sequence[Column], sets: Sequence[Cases], log: Log
+    ) -> dict[tuple[str, str], Cell]:
+        return {("", each.name): Cell(f"capsules/{each.name}", partial(_count, each)) for each in columns}
 
-    table: Table
-    request: Request
-    columns: Sequence[Column]
-    by_column: Mapping[str, Cell]
+    def sections(self, work: Work) -> list[Section]:
+        return [self._section(work, column, work.grid["", column.name]) for column in work.columns]
 
-    @property
-    def cells(self) -> list[Cell]:  # type: ignore[override]
-        return list(self.by_column.values())
+    def _section(self, work: Work, column: Column, cell: Cell) -> Section:
+        kept, printed = work.kept(cell), _printed(column.name)
+        if kept is None:
+            rows = [Row(column.name, {}, work.failed.get(cell.name, "missing"))]
+            return Section(column.name, self.measures, rows, _as_printed(column))
+        theirs = dict(zip(LAYERS, printed, strict=False)) if column.kind == "ParseCaps" else {}
+        rows = []
+        for layer in kept["layers"]:
+            n, d = theirs.get(layer["layer"], (None, None))
+            figures = {"n": Figure(layer["n"], published=n), "d": Figure(layer["d"], published=d)}
+            rows.append(Row(layer["layer"], figures))
+        about = f"{kept['parameters']} parameters, images of {kept['size']} px{_as_printed(column)}"
+        return Section(column.name, self.measures, rows, about)
 
-    def result(self, measured: Mapping[str, Measured], failed: Mapping[str, str]) -> Reproduced:
-        printed = published(self.table.name)
-        sections = []
-        measures = (
-            Measure("n", "capsules n", 0, "", intervals=False),
-            Measure("d", "dimension d", 0, "", intervals=False),
-        )
-        for column in self.columns:
-            kept = measured.get(self.by_column[column.name].name)
-            theirs = dict(zip(LAYERS, _printed(column.name), strict=False)) if column.kind == "ParseCaps" else {}
-            rows = []
-            for layer in [] if kept is None else kept["layers"]:
-                n, d = theirs.get(layer["layer"], (None, None))
-                figures = {"n": Figure(layer["n"], published=n), "d": Figure(layer["d"], published=d)}
-                rows.append(Row(layer["layer"], figures))
-            if kept is None:
-                rows = [Row(column.name, {}, failed.get(self.by_column[column.name].name, "missing"))]
-            about = "" if kept is None else f"{kept['parameters']} parameters, images of {kept['size']} px"
-            about += "" if theirs or not _printed(column.name) else _as_printed(column.name)
-            sections.append(Section(column.name, measures, rows, about))
-        return Reproduced(
-            self.table.name,
-            self.table.title,
-            self.table.paper,
-            self.request.budget,
-            ["Counted in one pass of one image; n of a layer on a grid counts every position."],
-            sections,
-            remarks=[f"{printed.source}.", *printed.remarks],
-            missing=[name for name, cell in self.by_column.items() if cell.name not in measured],
-        )
-
-    def draw(self, result: Reproduced, measured: Mapping[str, Measured], path: Path) -> None:
+    def draw(self, work: Work, result: Reproduced, path: Path) -> None:
         layers = {
-            column.name: [(each["n"], each["d"]) for each in kept["layers"]]
-            for column in self.columns
-            if (kept := measured.get(self.by_column[column.name].name)) is not None
+            name: [(each["n"], each["d"]) for each in kept["layers"]]
+            for (_, name), cell in work.grid.items()
+            if (kept := work.kept(cell)) is not None
         }
         draw_layers(path, layers, {name: _printed(name) for name in layers if name.startswith("ParseCaps")})
 
 
 def _printed(column: str) -> list[tuple[int, int]]:
-    stored: Any = dict(published("capsules").rows).get(column, {}).get("layers", [])
+    stored: Any = published("capsules").rows.get(column, {}).get("layers", [])
     return [(int(n), int(d)) for n, d in stored]
 
 
-def _as_printed(column: str) -> str:
+def _as_printed(column: Column) -> str:
     """The printed layers of a network whose layers are counted in another way there."""
-    pairs = zip(LAYERS, _printed(column), strict=False)
+    pairs = list(zip(LAYERS, _printed(column.name), strict=False))
+    if column.kind == "ParseCaps" or not pairs:
+        return ""
     return "; as printed (n | d): " + ", ".join(f"{name} {n} | {d}" for name, (n, d) in pairs)
 
 

@@ -1,13 +1,22 @@
-"""Tables 1 and 2, and the supplement's: brain tumours on CE-MRI by patient, all models, macro means and by class."""
+"""Brain tumours on CE-MRI by patient: which model is right how often, and how alike the capsules of its layers are."""
 
-from parsecaps.metrics import Scores
-from parsecaps.paper.needs import CEMRI
-from parsecaps.paper.optimizers import BOTH
-from parsecaps.paper.plan import Column, Load, Log, Request, Scale, Table, choose_columns
-from parsecaps.paper.protocol import Cases
-from parsecaps.paper.published import Published, published
-from parsecaps.paper.trained import Protocol, TrainedModels, one_set
-from parsecaps.report.reproduced import Figure, Measure
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from parsecaps.audit.redundancy import NUM_BINS, capsule_similarity
+from parsecaps.data.case_set import CaseSet
+from parsecaps.metrics import means
+from parsecaps.metrics.bootstrap import SIGNED_SHARE
+from parsecaps.metrics.predictions import group_numbers
+from parsecaps.paper.needs import CEMRI, Cases
+from parsecaps.paper.plan import Column, Measured, Request, Scale
+from parsecaps.paper.protocol import BOTH, Protocol, keep_training
+from parsecaps.paper.table import EQUAL, TWO_OPTIMIZERS, Table, Work, figure_of
+from parsecaps.report.reproduced import Figure, Measure, Reproduced
+from parsecaps.report.reproduced_pictures import draw_curves_of
+from parsecaps.run import Run
 
 _SCRATCH = "from scratch, without ImageNet weights"
 _UNKNOWN = "its layers are not published"
@@ -19,7 +28,7 @@ COLUMNS = (
         "CapsNet (Afshar)",
         "CapsNet",
         settings={"features": 64},
-        training={"class_reconstruction_weight": 1.0},
+        training={"losses": {"class_reconstruction": 1.0}},
         recipe="capsnet-brain",
         note="64 first maps",
     ),
@@ -69,20 +78,85 @@ class Classification(Table):
     title = "Brain tumours: which model is right how often"
     paper = "ParseCaps paper, Tab. 1, Tab. 2 and the supplement's table of further CapsNets"
     needs = (CEMRI,)
+    columns = COLUMNS
+    protocol = PROTOCOL
+    measures = OVERALL
+    by_class = BY_CLASS
+    heading = "All classes"
+    terms = (*EQUAL, TWO_OPTIMIZERS)
 
-    def prepare(self, request: Request, log: Log) -> TrainedModels:
-        columns = choose_columns(COLUMNS, request.models, self.name)
-        cases = one_set(PROTOCOL, request, self.needs, self.name)
-        printed = published(self.name) if cases.data.source == "cemri" else Published()
 
-        def figures(cases: Cases, column: Column, scores: Scores | None) -> dict[str, Figure]:
-            return {
-                each.key: Figure.of(None if scores is None else scores[each.key], printed.figure(column.name, each.key))
-                for each in OVERALL
-            }
+_IMAGES = 64
+_HEADS = ("classes", "concepts")
+_LAYERS = {"primary": "primary capsules", "top": "top capsules below the classes"}
 
-        grid = PROTOCOL.cells(request, columns, [cases], log)
-        return TrainedModels(self, request, columns, [cases], grid, printed, OVERALL, figures, BY_CLASS)
 
-    def loads(self, request: Request) -> list[Load]:
-        return PROTOCOL.loads(request, choose_columns(COLUMNS, request.models, self.name), self.needs)
+class Redundancy(Table):
+    """The supplement's figure: each network's curve of similarities, and its mean.
+
+    The trainings are those of `classification`: where they are there already, nothing is trained again.
+    """
+
+    name = "redundancy"
+    title = "Redundancy: how alike the capsules of a layer are"
+    paper = "ParseCaps paper, supplement, figure on redundancy"
+    needs = (CEMRI,)
+    columns = COLUMNS
+    usual_columns = ("ParseCaps", "FlatCaps", "CapsNet", "DeepCaps", "OrthCaps", "EfficientCapsNet", "ARCapsNet")
+    protocol = PROTOCOL
+    measures = (
+        Measure("top", "similarity in the top layer below the classes", 3, "", lower_is_better=True),
+        Measure("primary", "similarity in the primary layer", 3, "", lower_is_better=True),
+    )
+    reference = ""
+    heading = "Mean similarity"
+    terms = (*EQUAL, TWO_OPTIMIZERS, "The trainings are those of `parsecaps reproduce classification`.")
+    usual_notes = 1
+    more_notes = (
+        f"Cosine of every two capsules of a layer in an image, over {_IMAGES} test images at most; intervals are over "
+        "patients. The lower, the less redundant.",
+        "The networks have different numbers of capsules: the paper gave all the same number of primary ones, which "
+        "published networks do not have.",
+    )
+    remarks = ("The paper prints the curves as a picture, without numbers; it says that ParseCaps is furthest left.",)
+
+    def figures(self, work: Work, cases: Cases, column: Column, kept: Measured | None) -> dict[str, Figure]:
+        return {each.key: figure_of(each, None if kept is None else kept[each.key]["mean"]) for each in self.measures}
+
+    def note(self, column: Column, kept: Measured | None) -> str:
+        if kept is None:
+            return super().note(column, kept)
+        return "top layer {layer}: {capsules:,} x {dim}".format_map(kept["top"])
+
+    def draw(self, work: Work, result: Reproduced, path: Path) -> None:
+        edges = np.linspace(-1, 1, NUM_BINS + 1)
+        middle = (edges[1:] + edges[:-1]) / 2
+        panels = {
+            title: {name: (middle, 100 * np.asarray(kept[key]["share"])) for name, (_, kept) in work.finished().items()}
+            for key, title in _LAYERS.items()
+        }
+        draw_curves_of(path, panels, below="similarity of two capsules", beside="share of pairs, %")
+
+    def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
+        """The histograms of the primary layer and of the last one below the heads, and their means over patients."""
+        tested = CaseSet(run.data, run.prepared, cases.tested)
+        tested = tested.subset(np.unique(np.linspace(0, len(tested) - 1, _IMAGES).astype(int)))
+        by_layer: dict[str, list[tuple[float, list[float]]]] = {}
+        shapes: dict[str, tuple[int, int]] = {}
+        for batch in tested.batches(1):  # one by one, so that means can be over patients
+            for layer in capsule_similarity(run.model.network, [batch.image]):
+                if not layer.layer.startswith(_HEADS):
+                    mean = np.nan if layer.mean is None else layer.mean
+                    by_layer.setdefault(layer.layer, []).append((mean, layer.share))
+                    shapes[layer.layer] = layer.capsules, layer.dim
+        group = group_numbers(tested.patients)
+        names = list(by_layer)
+
+        def overall(name: str) -> Mapping[str, object]:
+            cosines = np.array([[value] for value, _ in by_layer[name]])
+            [mean] = means(cosines, group, bounds=SIGNED_SHARE, resamples=1000, seed=0).scores()
+            share = np.mean([each for _, each in by_layer[name]], axis=0).tolist()
+            capsules, dim = shapes[name]
+            return {"layer": name, "capsules": capsules, "dim": dim, "mean": vars(mean), "share": share}
+
+        return {"primary": overall(names[0]), "top": overall(names[-1]), **keep_training(run)}

@@ -4,161 +4,130 @@ In the release, training and test slices are two separate random draws from all 
 slices too. A split file has each case once; so such a case stands in it as a training case, and is tested all the same.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from parsecaps.config import Config
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
-from parsecaps.data.split_file import Division
-from parsecaps.data.splits import hold_out
-from parsecaps.metrics import Difference, Score, Weighted, means
+from parsecaps.data.splits import Division, hold_out
+from parsecaps.metrics import Difference, Weighted, means
 from parsecaps.metrics.bootstrap import resampled_weights
 from parsecaps.metrics.predictions import Predictions, group_numbers
 from parsecaps.paper.classification import COLUMNS
-from parsecaps.paper.needs import CEMRI, choose_data
-from parsecaps.paper.plan import Cell, Column, Load, Log, Measured, Request, Scale, Table, Work, choose_columns
-from parsecaps.paper.protocol import Cases, share_cases, thin
-from parsecaps.paper.published import Published, published
-from parsecaps.paper.trained import (
-    EQUAL,
-    Protocol,
-    keep_scores,
-    predictions_of,
-    scaled,
-    scores_of,
-    status_of,
-    usual_notes,
-)
-from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
-from parsecaps.report.reproduced_pictures import draw_intervals
+from parsecaps.paper.needs import CEMRI, Cases, choose_data, share_cases, thin
+from parsecaps.paper.plan import Cell, Column, Load, Log, Measured, Request, Scale
+from parsecaps.paper.protocol import PREDICTIONS, Protocol, keep_scores
+from parsecaps.paper.table import EQUAL, Table, Work, in_points
+from parsecaps.report.reproduced import Measure, Row, Section
 from parsecaps.run import Run
 
 SHARE = 0.2  # of the slices, or of the patients, is tested
 BY_PATIENT, BY_SLICE, TWICE = "by patient", "one draw of slices", "two independent draws"
-PROTOCOL = Protocol("leak", {"quick": Scale(2, 64, train=300), "hour": Scale(None, 64), "full": Scale(300, 112)})
-MEASURES = (
-    Measure("accuracy", "accuracy"),
-    Measure("seen", "accuracy on images that were trained on"),
-    Measure("patient_seen", "accuracy on other images of patients that were trained on"),
-    Measure("unseen", "accuracy on patients never seen"),
-)
-
-
-@dataclass(frozen=True)
-class Way:
-    """A way to divide: the split that trains, and the rows that are tested, whoever was trained on."""
-
-    name: str
-    cases: Cases
-    tested: tuple[int, ...]
 
 
 class Leak(Table):
-    """What the leak is worth, in points."""
+    """A section for each model, a row for each way to divide."""
 
     name = "leak"
     title = "What the leak is worth: the same model, divided in three ways"
     paper = "ParseCaps paper, Tab. 1, by the draws of the authors' release"
     needs = (CEMRI,)
-
-    def prepare(self, request: Request, log: Log) -> "LeakWork":
-        columns = choose_columns(COLUMNS, request.models or ("ParseCaps",), self.name)
-        [(path, data)] = choose_data(request.data[:1], self.needs)
-        folder, scale = PROTOCOL.folder(request), PROTOCOL.scale(request)
-        ways = []
-        for name, tested, division in divisions(data, _universe(data, scale.train), seed=0):
-            cases = share_cases(folder, path, data, scale, name=name.replace(" ", "-"), division=division)
-            ways.append(Way(name, cases, tested))
-        log(
-            f"{sum(row in set(ways[0].cases.rows('train')) for row in ways[0].tested):,} of "
-            f"{len(ways[0].tested):,} test images of the two draws are training images too"
-        )
-        grid = PROTOCOL.cells(request, columns, [way.cases for way in ways], log)
-        cells = {}
-        for way in ways:
-            for column in columns:
-                cell = grid[way.cases.name, column.name]
-                assert cell.config is not None
-                leaks = way.name != BY_PATIENT
-                config = cell.config.change("data", allow_leaks=leaks) if leaks else cell.config
-                cells[way.name, column.name] = Cell(cell.name, partial(_measure, rows=way.tested), config, cell.cases)
-        printed = published(self.name) if data.source == "cemri" else Published()
-        return LeakWork(self, request, columns, ways, cells, printed)
+    columns = COLUMNS
+    usual_columns = ("ParseCaps",)
+    protocol = Protocol("leak", {"quick": Scale(2, 64, train=300), "hour": Scale(None, 64), "full": Scale(300, 112)})
+    measures = (
+        Measure("accuracy", "accuracy"),
+        Measure("seen", "accuracy on images that were trained on"),
+        Measure("patient_seen", "accuracy on other images of patients that were trained on"),
+        Measure("unseen", "accuracy on patients never seen"),
+    )
+    reference = BY_PATIENT
+    shown = 1
+    terms = EQUAL[1:]
+    usual_notes = 1
+    more_notes = (
+        "All three train on about as many images for as many epochs; what differs is who is tested.",
+        "The difference to the row by patient is what the leak is worth, in points; patients are resampled.",
+    )
 
     def loads(self, request: Request) -> list[Load]:
-        columns = choose_columns(COLUMNS, request.models or ("ParseCaps",), self.name)
-        return 3 * PROTOCOL.loads(request, columns, self.needs)
+        return 3 * super().loads(request)
 
+    def prepare(self, request: Request, log: Log) -> Work:
+        work = super().prepare(request, log)
+        twice = work.sets[0]
+        both = set(twice.rows("train")) & set(twice.tested)
+        log(f"{len(both):,} of {len(twice.tested):,} test images of the two draws are training images too")
+        return work
 
-@dataclass
-class LeakWork(Work):
-    """One section for each model, one row for each way to divide."""
-
-    table: Table
-    request: Request
-    columns: Sequence[Column]
-    ways: Sequence[Way]
-    grid: Mapping[tuple[str, str], Cell]
-    printed: Published
-
-    @property
-    def cells(self) -> list[Cell]:  # type: ignore[override]
-        return list(self.grid.values())
-
-    def result(self, measured: Mapping[str, Measured], failed: Mapping[str, str]) -> Reproduced:
-        sections = []
-        for column in self.columns:
-            answers = {
-                way.name: predictions_of(self.request.out, cell)
-                for way in self.ways
-                if (cell := self.grid[way.name, column.name]).name in measured
-            }
-            rows = []
-            for way in self.ways:
-                cell = self.grid[way.name, column.name]
-                kept = measured.get(cell.name)
-                theirs = self.printed.figure(way.name, "accuracy") if column.name == "ParseCaps" else None
-                figures = {"accuracy": Figure.of(_accuracy(kept), theirs)}
-                if kept is not None:
-                    figures |= {key: Figure.of(Score(**kept[key])) for key in ("seen", "patient_seen", "unseen")}
-                known = BY_PATIENT in answers and way.name in answers and way.name != BY_PATIENT
-                rows.append(
-                    Row(
-                        way.name,
-                        figures,
-                        status_of(column, cell, measured, failed),
-                        {} if kept is None else kept["trained"],
-                        over_patients(answers[BY_PATIENT], answers[way.name]) if known else None,
-                        self.printed.by(way.name) if theirs else "",
-                        "" if kept is None else kept["counts"],
-                    )
-                )
-            sections.append(
-                Section(column.name, MEASURES, rows, "; ".join(_describe(way) for way in self.ways), BY_PATIENT)
+    def sets(self, request: Request) -> list[Cases]:
+        [(path, data)] = choose_data(request.data[:1], self.needs)
+        folder, scale = self.protocol.folder(request), self.protocol.scale(request)
+        everyone: Division = ["train"] * len(data)
+        parts = thin(data, everyone, {"train": scale.train})
+        some = [row for row, part in enumerate(parts) if part is not None]
+        return [
+            replace(
+                share_cases(folder, path, data, scale, name=way.replace(" ", "-"), division=division), tested=tested
             )
-        notes = usual_notes(self.request, [way.cases for way in self.ways])[:1]
-        notes.append("All three train on about as many images for as many epochs; what differs is who is tested.")
-        notes.append(
-            "The difference to the row by patient is what the leak is worth, in points; patients are resampled."
-        )
-        return Reproduced(
-            self.table.name,
-            self.table.title,
-            self.table.paper,
-            self.request.budget,
-            EQUAL[1:],
-            sections,
-            notes=notes,
-            remarks=[f"{self.printed.source}."] if self.printed.rows else [],
-            missing=[cell.name.partition("/")[2] for cell in self.cells if cell.name not in measured],
-        )
+            for way, tested, division in divisions(data, some, seed=0)
+        ]
 
-    def draw(self, result: Reproduced, measured: Mapping[str, Measured], path: Path) -> None:
-        draw_intervals(path, result.sections, MEASURES[:1], reference=BY_PATIENT)
+    def change(self, config: Config, cases: Cases) -> Config:
+        return config if _way(cases) == BY_PATIENT else config.change("data", allow_leaks=True)
+
+    def printed(self, work: Work, cases: Cases, column: Column, key: str) -> float | None:
+        return work.printed.figure(_way(cases), key) if column.name == "ParseCaps" else None
+
+    def sections(self, work: Work) -> list[Section]:
+        about = "; ".join(
+            f"{_way(cases)}: {len(cases.rows('train')):,} images train, {len(cases.tested):,} are tested"
+            for cases in work.sets
+        )
+        return [Section(each.name, self.measures, self._rows(work, each), about, BY_PATIENT) for each in work.columns]
+
+    def _rows(self, work: Work, column: Column) -> list[Row]:
+        rows = []
+        for cases in work.sets:
+            way, cell = _way(cases), work.grid[cases.name, column.name]
+            row = work.row(column, cell, self.figures(work, cases, column, work.kept(cell)))
+            by = work.printed.by(way) if row.figures["accuracy"].published else ""
+            rows.append(replace(row, name=way, by=by, against=self._difference(work, cell, column)))
+        return rows
+
+    def _difference(self, work: Work, cell: Cell, column: Column) -> Difference | None:
+        """What the leak is worth; None where the cell, or that without a leak, is not finished."""
+        apart = work.grid[BY_PATIENT.replace(" ", "-"), column.name]
+        if cell == apart or work.kept(apart) is None or work.kept(cell) is None:
+            return None
+        return over_patients(work.predictions(apart), work.predictions(cell))
+
+    def note(self, column: Column, kept: Measured | None) -> str:
+        return "" if kept is None else str(kept["counts"])
+
+    def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
+        """The scores on all tested rows, and apart on those that were trained on, whose patient was, and the rest."""
+        kept = dict(keep_scores(run, cases.tested))
+        tested, trained = CaseSet(run.data, run.prepared, cases.tested), set(run.rows("train"))
+        patients = {run.data.cases[row].patient for row in trained}
+        answers = Predictions.load(run.folder / PREDICTIONS)
+        right = (answers.logits.argmax(1) == answers.label).astype(float)
+        seen = np.array([row in trained for row in tested.rows])
+        known = np.array([patient in patients for patient in tested.patients])
+        for key, mask in (("seen", seen), ("patient_seen", known & ~seen), ("unseen", ~known)):
+            [found] = means(np.where(mask, right, np.nan)[:, None], answers.groups(), resamples=1000, seed=0).scores()
+            kept[key] = vars(found)
+        also = int((known & ~seen).sum())
+        counts = f"{int(seen.sum())} of {len(tested)} test images were trained on, {also} more are of such patients"
+        return {**kept, "counts": counts}
+
+
+def _way(cases: Cases) -> str:
+    """The way to divide, by which the split file is named."""
+    return cases.name.replace("-", " ")
 
 
 def divisions(data: DataSet, rows: Sequence[int], seed: int) -> list[tuple[str, tuple[int, ...], Division]]:
@@ -221,37 +190,4 @@ def over_patients(first: Predictions, second: Predictions, *, resamples: int = 1
     differences = np.concatenate([b - a for a, b in drawn]) if drawn else np.empty(0)
     a, b = (float(each[0]) for each in accuracies(np.ones((len(values), 1))))
     patients = min(len(set(each.patient)) for each in (first, second))
-    return scaled(Difference.of(a, b, differences, patients), 100)
-
-
-def _universe(data: DataSet, most: int | None) -> list[int]:
-    """The cases that take part: all, or those of some patients at a small budget."""
-    everyone: Division = ["train"] * len(data)
-    kept = thin(data, everyone, {"train": most})
-    return [i for i, part in enumerate(kept) if part is not None]
-
-
-def _measure(run: Run, rows: Sequence[int]) -> Measured:
-    """The scores on all tested rows, and apart on those that were trained on, whose patient was, and the rest."""
-    kept = dict(keep_scores(run, rows))
-    tested, trained = CaseSet(run.data, run.prepared, rows), set(run.rows("train"))
-    patients = {run.data.cases[row].patient for row in trained}
-    answers = Predictions.load(run.folder / "predictions.npz")
-    right = (answers.logits.argmax(1) == answers.label).astype(float)
-    seen = np.array([row in trained for row in tested.rows])
-    known = np.array([case.patient in patients for case in tested])
-    for key, mask in (("seen", seen), ("patient_seen", known & ~seen), ("unseen", ~known)):
-        [found] = means(np.where(mask, right, np.nan)[:, None], answers.groups(), resamples=1000, seed=0).scores()
-        kept[key] = vars(found)
-    also = int((known & ~seen).sum())
-    counts = f"{int(seen.sum())} of {len(tested)} test images were trained on, {also} more are of such patients"
-    return {**kept, "counts": counts}
-
-
-def _accuracy(kept: Measured | None) -> Score | None:
-    scores = scores_of(kept)
-    return None if scores is None else scores["accuracy"]
-
-
-def _describe(way: Way) -> str:
-    return f"{way.name}: {len(way.cases.rows('train')):,} images train, {len(way.tested):,} are tested"
+    return in_points(Difference.of(a, b, differences, patients))

@@ -1,14 +1,24 @@
-"""The data sets that tables need: where to get them, what their folder looks like, and where they are here."""
+"""The data that tables need: where to get them, where they are here, and the one split that all models share."""
 
 import os
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from parsecaps.data.cases import DataSet
-from parsecaps.data.sources import SOURCES, open_data
+import numpy as np
+from filelock import FileLock
+
+from parsecaps.data.cases import DataSet, Split
+from parsecaps.data.sources import SOURCES, absolute, open_data
+from parsecaps.data.splits import Division, divide, rows_of, write_split
+from parsecaps.files.writing import make_private_folder, plain_name
+from parsecaps.paper.plan import Scale
+from parsecaps.training.choose import look_at
 
 FOLDER_VARIABLE = "PARSECAPS_DATA"
+CEMRI_FOLD = 3  # that is tested, of the author's five
 
 
 @dataclass(frozen=True)
@@ -98,3 +108,111 @@ def _open(path: str, needs: Sequence[Need]) -> DataSet:
         name = path.partition(":")[0]
         asked = next((need for need in needs if need.name == name), None)
         raise FileNotFoundError(f"{error}. {asked.ask()}" if asked is not None else str(error)) from None
+
+
+@dataclass(frozen=True)
+class Cases:
+    """A data set of a table with its split: the same for all models.
+
+    `size` is that of the images where a model takes it. `division` is what the split file says. `tested` are the rows
+    that are scored, and `beside` is the path of further data that are tested too.
+    """
+
+    name: str
+    path: str
+    data: DataSet
+    division: Division
+    split_file: Path
+    size: int
+    channels: int
+    tested: tuple[int, ...]
+    beside: str = ""
+
+    def rows(self, part: Split) -> list[int]:
+        """The cases of a part."""
+        return rows_of(self.division, part)
+
+    def describe(self) -> str:
+        """How many images of how many patients train and test."""
+
+        def counted(part: Split) -> str:
+            rows = self.rows(part)
+            return f"{len(rows):,} images of {len({self.data.cases[row].patient for row in rows}):,} patients"
+
+        validated = f", {counted('val')} validate" if self.rows("val") else ""
+        return f"{self.name}: {counted('train')} train{validated}, {counted('test')} test"
+
+
+def share_cases(
+    folder: Path, path: str, data: DataSet, scale: Scale, *, name: str = "", division: Division | None = None
+) -> Cases:
+    """A data set with the split that all models of a table share, written once below the folder of the protocol.
+
+    By patient: the official parts or the author's folds where there are such, else a fifth of the patients is tested.
+    At a small budget some patients take no part.
+    """
+    if not len(data):
+        raise ValueError(f"{path} has no case that could be used; see parsecaps data check {path}")
+    name = name or data_name(data)
+    if division is None:
+        folds = {case.fold for case in data.cases}
+        chosen: dict[str, Any] = {"test_fold": (CEMRI_FOLD,)} if CEMRI_FOLD in folds and len(folds) > 1 else {}
+        divided = divide(data, val=0.15, test=0.2, seed=0, **chosen).division
+        division = thin(data, divided, {"train": scale.train, "test": scale.test, "val": scale.test})
+    make_private_folder(folder)
+    file = (folder / f"split-{name}.csv").resolve()
+    with FileLock(folder / ".split.lock", mode=0o600):
+        _write_once(file, data, division)
+    look = look_at(data, rows_of(division, "train"))
+    size = max(28, min(scale.size, look.longer))
+    tested = tuple(rows_of(division, "test"))
+    return Cases(name, absolute(path), data, division, file, size, 3 if look.has_colour else 1, tested)
+
+
+def data_name(data: DataSet) -> str:
+    """What to call a data set: its source, or its folder where anybody's data have that source."""
+    place = data.root.parent if data.root.is_file() else data.root
+    return data.source if data.source not in ("manifest", "folder") else plain_name(str(place)) or data.source
+
+
+def _write_once(file: Path, data: DataSet, division: Division) -> None:
+    """Write the split; where one is there already, it must be the same."""
+    unfinished = file.with_name(f".{file.name}.new")
+    write_split(unfinished, data, division, private=True)
+    if file.is_file() and file.read_bytes() != unfinished.read_bytes():
+        unfinished.unlink()
+        raise ValueError(
+            f"{file} divides other cases than this table would; choose another --out, or remove {file.parent}"
+        )
+    unfinished.replace(file)
+
+
+def thin(data: DataSet, division: Division, most: Mapping[Split, int | None], seed: int = 0) -> Division:
+    """A division with at most so many images in each part: some patients take no part, the classes in turn."""
+    random = np.random.default_rng(seed)
+    result: Division = list(division)
+    for part, limit in most.items():
+        rows = rows_of(division, part)
+        if limit is None or len(rows) <= limit:
+            continue
+        by_patient: dict[str, list[int]] = defaultdict(list)
+        for row in rows:
+            by_patient[data.cases[row].patient].append(row)
+        patients = sorted(by_patient)
+        random.shuffle(patients)
+        turn: dict[str, int] = {}
+        seen: dict[int, int] = defaultdict(int)
+        for patient in patients:  # the k-th patient of a class comes in turn k
+            label = data.cases[by_patient[patient][0]].label
+            turn[patient] = seen[label]
+            seen[label] += 1
+        kept = 0
+        for patient in sorted(patients, key=lambda each: turn[each]):
+            own = by_patient[patient]
+            if kept + len(own) <= limit:
+                kept += len(own)
+                continue
+            for row in own if kept else own[limit:]:  # one patient alone may be more than the limit
+                result[row] = None
+            kept = kept or limit
+    return result

@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,18 @@ from parsecaps.config import Config, TrainingSection
 from parsecaps.data.cache import cache_folder
 from parsecaps.files.writing import make_private_folder, write_text
 from parsecaps.paper.plan import Load, Log
+from parsecaps.paper.timing import Effort, best_seconds
 from parsecaps.system.threads import allowed_cores
 from parsecaps.training.build import build_network
-from parsecaps.training.choose import LARGEST_DIGIT
 from parsecaps.training.loop import TrainingStep
+from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
 from parsecaps.training.optimizer import Schedule
-from parsecaps.training.prototype_terms import ImageReconstruction
-from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch
 
 HOUR = 3600.0
-_BATCH, _STEPS = 8, 3
+_BATCH = 8
+_STEPS = Effort(rounds=3, seconds=0.0, turn=0.0)  # the fastest counts: other work on the machine only adds
 _FRESH = 86_400.0  # seconds that a timing is taken for granted: other work on the machine may come and go
 _BESIDE = 1.3  # of a cell's time is augmentation, validation and reading; measured on CE-MRI and the phantom
 _SECONDS_PER_CELL = 10.0  # to start, calibrate and score
@@ -94,25 +94,13 @@ def duration(amount: float) -> str:
 
 
 def _config(load: Load) -> Config:
-    column = load.column
-    from parsecaps.models import find_model
-
-    size = min(load.size, find_model(column.kind).largest_image)
-    preset = column.preset or ("digits" if size <= LARGEST_DIGIT else "medical")
-    concepts = load.concepts if find_model(column.kind).names_concepts else 0
-    training: dict[str, Any] = {"epochs": 1, **column.training}
+    training: dict[str, Any] = {"epochs": 1, **load.column.training}
     return (
         Config()
-        .change(
-            "model",
-            kind=column.kind,
-            preset=preset,
-            image_size=size,
-            num_concepts=concepts,
-            settings=dict(column.settings),
-        )
+        .change("model", **load.column.model_section(load.size, load.concepts))
         .change("preparation", channels=load.channels)
-        .change("training", **{**training, "consistency_weight": 0.0, "mixup": 0.0})
+        .change("training", **training)
+        .change("training", losses={"consistency": 0.0}, mixup=0.0)
     )
 
 
@@ -132,8 +120,7 @@ def _time_step(config: Config, load: Load) -> float:
         )
         training: TrainingSection = config.training
         objective = Objective.build(TermContext(training, model))
-        drawn = ImageReconstruction.name in objective.terms
-        step = TrainingStep(model, objective, reconstruct=drawn, compiled=False)
+        step = TrainingStep(model, objective)
         optimizer = Schedule.build(config).build_optimizer(step)
 
         def once() -> None:
@@ -142,18 +129,7 @@ def _time_step(config: Config, load: Load) -> float:
             torch.autograd.backward(step.objective.total(losses))
             optimizer.step()
 
-        return _fastest(once) / _BATCH
-
-
-def _fastest(once: Callable[[], None]) -> float:
-    """Seconds of the fastest of some steps, after one that does not count: other work on the machine only adds."""
-    once()
-    found = []
-    for _ in range(_STEPS):
-        began = time.perf_counter()
-        once()
-        found.append(time.perf_counter() - began)
-    return min(found)
+        return best_seconds({"": once}, _STEPS)[""] / _BATCH
 
 
 def _file() -> Path:

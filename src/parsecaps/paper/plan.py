@@ -1,17 +1,15 @@
-"""What a table is made of: columns to compare, cells to finish one by one, and a budget for all of them."""
+"""What tables are made of: models to compare, cells to finish one by one, and a budget for all of them."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 from parsecaps.config import Config
-from parsecaps.models import all_models
-from parsecaps.paper.needs import Need
-from parsecaps.report.reproduced import Reproduced
+from parsecaps.models import all_models, find_model
 from parsecaps.run import Run
+from parsecaps.training.choose import LARGEST_DIGIT
 
 Budget = Literal["quick", "hour", "full"]
 BUDGETS: tuple[Budget, ...] = get_args(Budget)
@@ -48,6 +46,18 @@ class Column:
     recipe: str = ""
     note: str = ""
     unnamed: int = 0
+
+    def model_section(self, size: int, concepts: int) -> dict[str, Any]:
+        """The settings of its network for images of this size, or of the largest that it takes."""
+        size, settings = min(size, find_model(self.kind).largest_image), dict(self.settings)
+        return {
+            "kind": self.kind,
+            "preset": self.preset or ("digits" if size <= LARGEST_DIGIT else "medical"),
+            "image_size": size,
+            "head": settings.pop("head", "parallel"),
+            "num_concepts": concepts,
+            "settings": settings,
+        }
 
 
 @dataclass(frozen=True)
@@ -91,67 +101,19 @@ class Load:
     epochs: int | None
 
 
-class Work(ABC):
-    """A table that is ready to be filled: its cells, and what they make together."""
-
-    cells: Sequence[Cell]
-
-    @property
-    def all_cells(self) -> list[Cell]:
-        """The cells, each preceded by those it needs."""
-        found: dict[str, Cell] = {}
-        for cell in self.cells:
-            found |= {each.name: each for each in (*cell.after, cell)}
-        return list(found.values())
-
-    @abstractmethod
-    def result(self, measured: Mapping[str, Measured], failed: Mapping[str, str]) -> Reproduced:
-        """The table of what is finished, by the names of cells; the rest is marked."""
-
-    @abstractmethod
-    def draw(self, result: Reproduced, measured: Mapping[str, Measured], path: Path) -> None:
-        """The picture of it; nothing where there is nothing to show yet."""
-
-
-class Table(ABC):
-    """One table or figure of the paper: `parsecaps reproduce NAME`.
-
-    `most_epochs` are those in full; `untrained` are the cells of a table that trains nothing.
-    """
-
-    name: ClassVar[str]
-    title: ClassVar[str]
-    paper: ClassVar[str]
-    needs: ClassVar[Sequence[Need]]
-    most_epochs: ClassVar[int] = 300
-    untrained: ClassVar[int] = 0
-
-    @abstractmethod
-    def prepare(self, request: Request, log: Log) -> Work:
-        """Find and check everything that it takes, before any training starts."""
-
-    @abstractmethod
-    def loads(self, request: Request) -> Sequence[Load]:
-        """What has to be trained, in numbers that are known without the data."""
-
-
 def choose_columns(columns: Sequence[Column], wanted: Sequence[str], table: str) -> list[Column]:
     """All columns, or those that were asked for; any other of `MODELS` may be asked for too."""
     if not wanted:
         return list(columns)
-    by_name = {each.name.casefold(): each for each in columns if each.kind}
-    others = {kind.casefold(): Column(kind, kind) for kind in all_models()}
-    chosen = []
+    known = {each.name.casefold(): each for each in columns if each.kind}
+    for kind in all_models():
+        known.setdefault(kind.casefold(), Column(kind, kind))
     for name in wanted:
-        found = by_name.get(name.casefold()) or others.get(name.casefold())
-        if found is None:
-            names = [
-                *(each.name for each in by_name.values()),
-                *(k for k in all_models() if k.casefold() not in by_name),
-            ]
-            raise ValueError(f"{table} knows no model {name!r}; {nearest(name, names)}")
-        chosen.append(found)
-    return chosen
+        if name.casefold() not in known:
+            raise ValueError(
+                f"{table} knows no model {name!r}; {nearest(name, [each.name for each in known.values()])}"
+            )
+    return [known[name.casefold()] for name in wanted]
 
 
 def nearest(name: str, names: Sequence[str]) -> str:

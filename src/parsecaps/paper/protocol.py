@@ -1,202 +1,191 @@
-"""Equal terms: one split file for all models of a table, and one configuration that differs in the model alone."""
+"""Equal terms: the trainings of a table differ in the model alone, and each model learns by two optimizers."""
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from filelock import FileLock
 
-from parsecaps.config import Config
-from parsecaps.data.cases import DataSet, Split
-from parsecaps.data.joint import absolute
-from parsecaps.data.split_file import Division, write_split
-from parsecaps.data.splits import divide, rows_of
-from parsecaps.files.writing import make_private_folder, plain_name, write_text
-from parsecaps.models import all_models, find_model
-from parsecaps.paper.plan import Column, Scale, nearest
+from parsecaps.config import Config, load_config, shipped_configs
+from parsecaps.data.case_set import CaseSet
+from parsecaps.files.writing import make_private_folder, write_text
+from parsecaps.metrics import score
+from parsecaps.models import find_model
+from parsecaps.models.summary import count_parameters
+from parsecaps.paper.needs import Cases, Need
+from parsecaps.paper.pace import duration, epochs_in_an_hour
+from parsecaps.paper.plan import Cell, Column, Load, Log, Measured, Request, Scale
+from parsecaps.prediction.predict import predict_cases
+from parsecaps.run import Run
 from parsecaps.training.build import build_network
-from parsecaps.training.choose import LARGEST_DIGIT, look_at
 
+PREDICTIONS = "predictions.npz"  # of a cell, for paired tests
 BATCH = 16  # images of a step, for all models
-CEMRI_FOLD = 3  # that is tested, of the author's five
+BOTH = ("muon", "usual")
 # what is switched off for all: it was chosen for ParseCaps, and some losses of others have no use for it
-_PLAIN = {"mixup": 0.0, "consistency_weight": 0.0, "diversity_weight": 0.0}
+_PLAIN = {"mixup": 0.0, "losses": {"consistency": 0.0, "diversity": 0.0}}
+_EQUAL = {"keep": "last", "class_balance": "none", "ema": 0.99, "patience": 0}
+_ADAMW = {"optimizer": "adamw", "learning_rate": 1e-3}
+_OF_A_RECIPE = (  # what a published recipe says of the optimizer; the rest is equal for all models
+    *("optimizer", "learning_rate", "weight_decay", "warm_up_epochs", "schedule", "decay", "decay_epochs"),
+    *("max_grad_norm", "lowest_rate"),
+)
 
 
 @dataclass(frozen=True)
-class Cases:
-    """A data set of a table with its split: the same for all models.
+class Protocol:
+    """Equal terms of several models: a name, by which cells are kept, and how much at which budget.
 
-    `size` is that of the images where a model takes it. `division` is what the split file says.
+    Tables of the same protocol share their trainings. `concepts` says whether models learn the concepts of the data.
+    With two `optimizers`, each model is trained by both, and the validation part chooses between the two runs; variants
+    of one network share one.
     """
 
     name: str
-    path: str
-    data: DataSet
-    division: Division
-    split_file: Path
-    size: int
-    channels: int
+    scales: Mapping[str, Scale]
+    concepts: bool = False
+    optimizers: Sequence[str] = ("muon",)
+    batch: int = BATCH
 
-    def rows(self, part: Split) -> list[int]:
-        """The cases of a part."""
-        return rows_of(self.division, part)
+    def scale(self, request: Request) -> Scale:
+        """That of the budget."""
+        return self.scales[request.budget]
 
-    def describe(self) -> str:
-        """How many images of how many patients train and test."""
+    @property
+    def most(self) -> int:
+        """Epochs in full."""
+        return self.scales["full"].epochs or 1
 
-        def counted(part: Split) -> str:
-            rows = self.rows(part)
-            return f"{len(rows):,} images of {len({self.data.cases[row].patient for row in rows}):,} patients"
+    def folder(self, request: Request) -> Path:
+        """Where its split and its cells are."""
+        return request.out / "cells" / f"{self.name}-{request.budget}"
 
-        validated = f", {counted('val')} validate" if self.rows("val") else ""
-        return f"{self.name}: {counted('train')} train{validated}, {counted('test')} test"
+    def cells(
+        self,
+        request: Request,
+        columns: Sequence[Column],
+        sets: Sequence[Cases],
+        log: Log,
+        *,
+        measure: Callable[[Cases, Run], Measured],
+        change: Callable[[Config, Cases], Config],
+    ) -> dict[tuple[str, str], Cell]:
+        """A cell for each column on each set, by the names of both; epochs are settled, and all models can be built."""
+        built = [column for column in columns if column.kind]
+        for cases in sets:  # before epochs are timed: what cannot be built cannot be timed
+            for column in built:
+                self._check_builds(column, cases, change(self._configure(column, cases, {}, 1, request), cases))
+        epochs = self._epochs(request, built, sets, log)
+        found = {}
+        for cases in sets:
+            for column in built:
+                own = re.sub(r"\W+", "-", column.name).strip("-")
+                name = f"{self.folder(request).name}/{own if len(sets) == 1 else f'{cases.name}-{own}'}"
+                known = optimizers(column, epochs=epochs, batch=self.batch, published=request.budget == "full")
+                configs = {
+                    each: change(self._configure(column, cases, known[each], epochs, request), cases)
+                    for each in self.optimizers
+                }
+                found[cases.name, column.name] = _cell(request, cases, name, configs, partial(measure, cases))
+        return found
 
+    def loads(self, request: Request, columns: Sequence[Column], needs: Sequence[Need]) -> list[Load]:
+        """What training these columns on data of the usual size takes."""
+        scale = self.scale(request)
+        return [
+            self._load(
+                column,
+                min(scale.size, need.side),
+                need.channels,
+                need.classes,
+                need.concepts,
+                min(need.images, scale.train or need.images),
+                scale.epochs,
+            )
+            for need in needs
+            for column in columns
+            if column.kind
+            for _ in self.optimizers
+        ]
 
-def share_cases(
-    folder: Path, path: str, data: DataSet, scale: Scale, *, name: str = "", division: Division | None = None
-) -> Cases:
-    """A data set with the split that all models of a table share, written once below the folder of the protocol.
+    def _load(
+        self, column: Column, size: int, channels: int, classes: int, concepts: int, images: int, epochs: int | None
+    ) -> Load:
+        return Load(column, size, channels, classes, self._concepts(column, concepts), images, epochs)
 
-    By patient: the official parts or the author's folds where there are such, else a fifth of the patients is tested.
-    At a small budget some patients take no part.
-    """
-    if not len(data):
-        raise ValueError(f"{path} has no case that could be used; see parsecaps data check {path}")
-    name = name or data_name(data)
-    if division is None:
-        folds = {case.fold for case in data.cases}
-        chosen: dict[str, Any] = {"test_fold": (CEMRI_FOLD,)} if CEMRI_FOLD in folds and len(folds) > 1 else {}
-        divided = divide(data, val=0.15, test=0.2, seed=0, **chosen).division
-        division = thin(data, divided, {"train": scale.train, "test": scale.test, "val": scale.test})
-    make_private_folder(folder)
-    file = (folder / f"split-{name}.csv").resolve()
-    with FileLock(folder / ".split.lock", mode=0o600):
-        _write_once(file, data, division)
-    look = look_at(data, rows_of(division, "train"))
-    size = max(28, min(scale.size, look.longer))
-    return Cases(name, absolute(path), data, division, file, size, 3 if look.has_colour else 1)
+    def _concepts(self, column: Column, named: int) -> int:
+        """How many concepts a model has, of data that name so many."""
+        return named if self.concepts and find_model(column.kind).names_concepts else column.unnamed
 
+    def _epochs(self, request: Request, columns: Sequence[Column], sets: Sequence[Cases], log: Log) -> int:
+        """Those of the budget, or as many as fit into an hour here, once settled for all processes."""
+        folder = self.folder(request)
+        file = folder / "plan.json"
+        known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+        epochs = request.epochs or (self.scale(request).epochs if known is None else int(known["epochs"]))
+        if epochs is None:
+            loads = [
+                self._load(
+                    column,
+                    cases.size,
+                    cases.channels,
+                    len(cases.data.classes),
+                    len(cases.data.concepts),
+                    len(cases.rows("train")),
+                    None,
+                )
+                for cases in sets
+                for column in columns
+                for _ in self.optimizers
+            ]
+            epochs = epochs_in_an_hour(loads, self.most, log)
+            log(f"{epochs} epochs for each, so that all take about an hour here")
+        return int(settle(folder, {"epochs": epochs, "seed": request.seed})["epochs"])
 
-def data_name(data: DataSet) -> str:
-    """What to call a data set: its source, or its folder where anybody's data have that source."""
-    place = data.root.parent if data.root.is_file() else data.root
-    return data.source if data.source not in ("manifest", "folder") else plain_name(str(place)) or data.source
-
-
-def _write_once(file: Path, data: DataSet, division: Division) -> None:
-    """Write the split; where one is there already, it must be the same."""
-    unfinished = file.with_name(f".{file.name}.new")
-    write_split(unfinished, data, division, private=True)
-    if file.is_file() and file.read_bytes() != unfinished.read_bytes():
-        unfinished.unlink()
-        raise ValueError(
-            f"{file} divides other cases than this table would; choose another --out, or remove {file.parent}"
+    def _configure(
+        self, column: Column, cases: Cases, optimizer: Mapping[str, Any], epochs: int, request: Request
+    ) -> Config:
+        """The settings of a model on these cases: those of all, its own losses, and an optimizer."""
+        scaling = "percentile" if cases.data.source == "cemri" else "range"
+        training = {**_PLAIN, **optimizer, "epochs": epochs, "batch_size": self.batch, "seed": request.seed, **_EQUAL}
+        return (
+            Config()
+            .change("data", path=cases.path, split=str(cases.split_file))
+            .change("model", **column.model_section(cases.size, self._concepts(column, len(cases.data.concepts))))
+            .change("preparation", channels=cases.channels, scaling=scaling)
+            .change("training", **training)
+            .change("training", **column.training)
         )
-    unfinished.replace(file)
 
-
-def thin(data: DataSet, division: Division, most: Mapping[Split, int | None], seed: int = 0) -> Division:
-    """A division with at most so many images in each part: some patients take no part, the classes in turn."""
-    random = np.random.default_rng(seed)
-    result: Division = list(division)
-    for part, limit in most.items():
-        rows = rows_of(division, part)
-        if limit is None or len(rows) <= limit:
-            continue
-        by_patient: dict[str, list[int]] = defaultdict(list)
-        for row in rows:
-            by_patient[data.cases[row].patient].append(row)
-        patients = sorted(by_patient)
-        random.shuffle(patients)
-        turn: dict[str, int] = {}
-        seen: dict[int, int] = defaultdict(int)
-        for patient in patients:  # the k-th patient of a class comes in turn k
-            label = data.cases[by_patient[patient][0]].label
-            turn[patient] = seen[label]
-            seen[label] += 1
-        kept = 0
-        for patient in sorted(patients, key=lambda each: turn[each]):
-            own = by_patient[patient]
-            if kept + len(own) <= limit:
-                kept += len(own)
-            elif kept:
-                for row in own:
-                    result[row] = None
-            else:  # one patient alone is more than the limit
-                for row in own[limit:]:
-                    result[row] = None
-                kept = limit
-    return result
-
-
-def configure(
-    column: Column,
-    cases: Cases,
-    *,
-    optimizer: Mapping[str, Any],
-    epochs: int,
-    seed: int,
-    concepts: bool = False,
-    batch: int = BATCH,
-) -> Config:
-    """The settings of a model on these cases: those of all, its own losses, and an optimizer."""
-    if column.kind not in all_models():
-        raise ValueError(f"there is no model {column.kind!r}; {nearest(column.kind, list(all_models()))}")
-    kind = find_model(column.kind)
-    if concepts and not cases.data.concepts:
-        raise ValueError(
-            f"{cases.path} names no concepts, which {column.name} is to be compared by; give data that do, as "
-            "parsecaps data check shows"
-        )
-    settings = dict(column.settings)
-    head = settings.pop("head", "parallel")
-    size = min(cases.size, kind.largest_image)
-    preset = column.preset or ("digits" if size <= LARGEST_DIGIT else "medical")
-    named = len(cases.data.concepts) if concepts and kind.names_concepts else column.unnamed
-    config = (
-        Config()
-        .change("data", path=cases.path, split=str(cases.split_file))
-        .change(
-            "model",
-            kind=column.kind,
-            preset=preset,
-            image_size=size,
-            head=head,
-            num_concepts=named,
-            settings=settings,
-        )
-        .change(
-            "preparation", channels=cases.channels, scaling="percentile" if cases.data.source == "cemri" else "range"
-        )
-        .change(
-            "training",
-            **{
-                **_PLAIN,
-                **optimizer,
-                "epochs": epochs,
-                "batch_size": batch,
-                "seed": seed,
-                "keep": "last",
-            },
-            **{"class_balance": "none", "ema": 0.99, "patience": 0},
-        )
-    )
-    return config.change("training", **column.training)
-
-
-def check_builds(columns: Sequence[Column], configs: Sequence[Config], cases: Cases) -> None:
-    """Build every model once: one that cannot take the size, or needs concepts, is refused before any trains."""
-    for column, config in zip(columns, configs, strict=True):
+    def _check_builds(self, column: Column, cases: Cases, config: Config) -> None:
+        """Refuse a model that cannot take the size, or needs concepts, before any trains."""
         try:
             build_network(config, len(cases.data.classes))
         except (ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())
             raise ValueError(f"{column.name} cannot be built for {cases.name}: {reason}") from None
+
+
+def _cell(
+    request: Request,
+    cases: Cases,
+    name: str,
+    configs: Mapping[str, Config],
+    measure: Callable[[Run], Measured],
+) -> Cell:
+    """One training that is measured, or one for each optimizer, of which the best is measured."""
+    split = str(cases.split_file)
+    if len(configs) == 1:
+        [config] = configs.values()
+        return Cell(name, measure, config, split)
+    trials = {key: Cell(f"{name}-{key}", _keep_nothing, config, split) for key, config in configs.items()}
+    folders = {key: request.out / "cells" / each.name for key, each in trials.items()}
+    return Cell(name, partial(_measure_best, measure, cases.rows("val"), folders), after=tuple(trials.values()))
 
 
 def settle(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,7 +202,88 @@ def settle(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     return stored
 
 
-def settled(folder: Path) -> dict[str, Any] | None:
-    """The same, if it was settled before."""
-    file = folder / "plan.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+def optimizers(column: Column, *, epochs: int, batch: int, published: bool) -> dict[str, dict[str, Any]]:
+    """Optimizer settings by name: `muon` as the package chooses, `usual` as most would, by AdamW.
+
+    With `published`, the model's published recipe is its usual one where the package ships it. Such recipes are made
+    for hundreds of epochs, and often for ImageNet weights: in a few epochs from nothing a model would hardly learn.
+
+    >>> optimizers(Column("CBM", "CBM"), epochs=10, batch=16, published=False)
+    {'muon': {}, 'usual': {'optimizer': 'adamw', 'learning_rate': 0.001}}
+    """
+    recipe = _published(column, epochs, batch) if published else {}
+    return {"muon": {}, "usual": recipe or dict(_ADAMW)}
+
+
+def _published(column: Column, epochs: int, batch: int) -> dict[str, Any]:
+    """The optimizer and schedule of a shipped configuration, empty without one.
+
+    The learning rate is scaled from its batch size to ours: by the square root of the ratio, for SGD by the ratio. The
+    schedule's steps are as many as in the recipe's own number of epochs.
+    """
+    named = {name.replace("-", ""): name for name in shipped_configs()}
+    name = column.recipe or named.get(column.kind.lower(), "")
+    if not name:
+        return {}
+    section = load_config(name).training
+    found = {key: getattr(section, key) for key in _OF_A_RECIPE if key in section.model_fields_set}
+    if "learning_rate" in found and section.batch_size != "auto":
+        ratio = batch / section.batch_size
+        found["learning_rate"] *= ratio if section.optimizer == "sgd" else ratio**0.5
+    if "decay_epochs" in found and section.epochs != "auto":
+        found["decay_epochs"] *= epochs / section.epochs
+    return found
+
+
+def _keep_nothing(run: Run) -> Measured:
+    """What is kept of a trial, which is measured only if it is the best."""
+    return {}
+
+
+def _measure_best(
+    measure: Callable[[Run], Measured], rows: Sequence[int], trials: Mapping[str, Path], run: Run
+) -> Measured:
+    """Measure the trial with the lowest log loss on the validation rows, as if it were the given run."""
+    found = {name: validate(rows, Run(folder)) for name, folder in trials.items()}
+    best = min(found, key=lambda name: found[name])
+    measured = dict(measure(Run(trials[best])))
+    if (answers := trials[best] / PREDICTIONS).is_file():
+        shutil.copyfile(answers, run.folder / PREDICTIONS)
+    losses = ", ".join(f"{name} {loss:.3f}" for name, loss in found.items())
+    trained = measured.get("trained", {})
+    return {**measured, "trained": {**trained, "validation log loss": losses}}
+
+
+def validate(rows: Sequence[int], run: Run) -> float:
+    """The log loss of a run on the validation rows, at its own temperature; 0 without any."""
+    cases = CaseSet(run.data, run.prepared, rows)
+    if not len(cases):
+        return 0.0
+    scores = score(predict_cases(run.model, cases), temperature=run.model.calibration.temperature, resamples=0)
+    return scores["nll"].value or 0.0
+
+
+def keep_scores(run: Run, rows: Sequence[int]) -> Measured:
+    """Score a run on these cases, and keep its answers for paired tests."""
+    predictions = predict_cases(run.model, CaseSet(run.data, run.prepared, rows))
+    predictions.save(run.folder / PREDICTIONS)
+    return {"scores": score(predictions).as_dict(), **keep_training(run)}
+
+
+def keep_training(run: Run) -> Measured:
+    """What a run was trained with, by heading, and the hash of its split."""
+    config, about = run.config, run.about
+    training = config.training
+    losses = next((c.removeprefix("losses: ") for c in about["choices"] if c.startswith("losses: ")), "")
+    trained = {
+        "parameters": str(count_parameters(run.model.network)),
+        "image size": f"{config.model.image_size} px",
+        "epochs": f"{about['epochs']}, {training.keep} kept",
+        "losses": losses.partition(" (")[0],
+        "optimizer": f"{training.optimizer}, {training.learning_rate:g}",
+        "batch": f"{training.batch_size}",
+        "images": f"{len(run.rows('train')):,}",
+        "seed": f"{training.seed}",
+        "time": duration(about["seconds"]) if about["seconds"] >= 60 else f"{about['seconds']:.0f} seconds",
+    }
+    return {"trained": trained, "split": about["split_hash"]}

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from parsecaps.functional import margin_loss, squash
 from parsecaps.paper.timing import Effort, Task, all_seconds, in_new_process, resident
-from parsecaps.rivals.class_routing import ClassCapsules
+from parsecaps.rivals.class_capsules import ClassCapsules
 from parsecaps.rivals.three_layer import ROUTINGS_COMPARED, ThreeLayerCaps
 
 Phase = Literal["forward", "gradients", "training"]

@@ -10,7 +10,8 @@ from filelock import FileLock
 from parsecaps.files.writing import make_private_folder, write_text
 from parsecaps.paper.cells import CellStore, alone
 from parsecaps.paper.pace import machine
-from parsecaps.paper.plan import BUDGETS, Budget, Cell, Request, Work, nearest
+from parsecaps.paper.plan import BUDGETS, Budget, Cell, Request, nearest
+from parsecaps.paper.table import Work
 from parsecaps.paper.tables import find_table
 from parsecaps.report.reproduced import Reproduced, markdown
 from parsecaps.system.signals import sigterm_raises
@@ -89,11 +90,11 @@ def write_table(work: Work, store: CellStore, request: Request, failed: dict[str
     """Write the table and its picture as far as they are there, one process at a time."""
     make_private_folder(request.out)
     with FileLock(request.out / f".{store.table}.lock", mode=0o600):
-        measured = store.measured(work.all_cells)
-        result = replace(work.result(measured, failed), machine=machine())
-        if measured:
+        work = replace(work, measured=store.measured(work.all_cells), failed=failed)
+        result = replace(work.table.result(work), machine=machine())
+        if work.measured:
             picture = request.out / f"{store.table}.png"
-            work.draw(result, measured, picture)
+            work.table.draw(work, result, picture)
             result = replace(result, picture=picture.name if picture.is_file() else "")
         write_text(request.out / f"{store.table}.md", markdown(result), private=True)
         text = json.dumps(result.as_dict(), indent=2, default=str)

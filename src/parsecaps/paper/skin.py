@@ -1,16 +1,10 @@
-"""Table 3: skin lesions with concepts, on PH2, Derm7pt and both together; any data set with concepts may stand in."""
+"""Lesions with concepts (Tab. 3) and what each loss is worth (Tab. 5); any data set with concepts may stand in."""
 
-from collections import Counter
-from collections.abc import Sequence
-
-from parsecaps.metrics import Scores
-from parsecaps.paper.needs import DERM7PT, PH2, PH2D7, Need, choose_data
-from parsecaps.paper.optimizers import BOTH
-from parsecaps.paper.plan import Column, Load, Log, Request, Scale, Table, choose_columns
-from parsecaps.paper.protocol import Cases, share_cases
-from parsecaps.paper.published import published
-from parsecaps.paper.trained import Protocol, TrainedModels
-from parsecaps.report.reproduced import Figure, Measure
+from parsecaps.paper.needs import DERM7PT, PH2, PH2D7, Cases
+from parsecaps.paper.plan import Column, Scale
+from parsecaps.paper.protocol import BOTH, Protocol
+from parsecaps.paper.table import EQUAL, TWO_OPTIMIZERS, Table, Work
+from parsecaps.report.reproduced import Measure
 
 _BACKBONE = {"backbone": "ResNet18"}  # the same for all that put concepts on features
 COLUMNS = (
@@ -43,58 +37,59 @@ MEASURES = (
     Measure("mean_auroc", "concept AUROC, mean"),
     Measure("explanation_error_l2", "explanation error (L2)", 3, "", lower_is_better=True),
 )
-_SCALES = {"accuracy": 100.0, "mean_auroc": 100.0, "explanation_error_l2": 1.0}
 
 
 class Skin(Table):
-    """Table 3."""
+    """Table 3: PH2, Derm7pt and both together."""
 
     name = "skin"
     title = "Lesions with concepts: diagnosis and concepts of each model"
     paper = "ParseCaps paper, Tab. 3"
     needs = (PH2, DERM7PT, PH2D7)
+    columns = COLUMNS
+    protocol = PROTOCOL
+    one_set = False
+    measures = MEASURES
+    terms = (*EQUAL, TWO_OPTIMIZERS)
+    always_printed = True
 
-    def prepare(self, request: Request, log: Log) -> TrainedModels:
-        columns = choose_columns(COLUMNS, request.models, self.name)
-        sets = concept_sets(PROTOCOL, request, self.needs)
-        printed = published(self.name)
-        known = any(cases.data.source in {need.name for need in self.needs} for cases in sets)
+    def printed(self, work: Work, cases: Cases, column: Column, key: str) -> float | None:
+        return work.printed.figure(column.name, cases.data.source) if key == "accuracy" else None
 
-        def figures(cases: Cases, column: Column, scores: Scores | None) -> dict[str, Figure]:
-            theirs = {"accuracy": printed.figure(column.name, cases.data.source)}
-            return concept_figures(scores, theirs)
-
-        if not known:
-            columns = [column for column in columns if column.kind]
-        grid = PROTOCOL.cells(request, columns, sets, log)
-        notes = [
+    def notes(self, work: Work) -> list[str]:
+        return super().notes(work) + [
             f"{cases.name} stands in for the paper's data, so there are no published figures of it."
-            for cases in sets
-            if cases.data.source not in {need.name for need in self.needs}
+            for cases in work.sets
+            if not self.knows(cases.data)
         ]
-        return TrainedModels(self, request, columns, sets, grid, printed, MEASURES, figures, notes=notes)
-
-    def loads(self, request: Request) -> list[Load]:
-        return PROTOCOL.loads(request, choose_columns(COLUMNS, request.models, self.name), self.needs)
 
 
-def concept_sets(protocol: Protocol, request: Request, needs: Sequence[Need]) -> list[Cases]:
-    """The data sets that were given or are here, each with its split; refused where one names no concepts."""
-    found = choose_data(request.data, needs, one_of=True)
-    for path, data in found:
-        if not data.concepts:
-            titles = ", ".join(need.title for need in needs)
-            raise ValueError(
-                f"{path} names no concepts, and the models are compared by them; give {titles}, or such data"
-            )
-    sets = [share_cases(protocol.folder(request), path, data, protocol.scale(request)) for path, data in found]
-    name, times = Counter(cases.name for cases in sets).most_common(1)[0]
-    if times > 1:
-        raise ValueError(f"two of the data sets are called {name}; rename a folder, or give them one after the other")
-    return sets
+_OFF = {"losses": {"presentation": 0.0, "triplet": 0.0}}
+ALL = "L_c + L_p + L_t"
+LOSSES = (
+    Column("L_c", "ParseCaps", training=_OFF, note="classification alone"),
+    Column("L_c + L_p", "ParseCaps", training={"losses": {"triplet": 0.0}}, note="with presentation"),
+    Column("L_c + L_t", "ParseCaps", training={"losses": {"presentation": 0.0}}, note="with triplet"),
+    Column(ALL, "ParseCaps", note="all three"),
+)
 
 
-def concept_figures(scores: Scores | None, printed: dict[str, float | None]) -> dict[str, Figure]:
-    """Diagnosis and concepts; a model that names no concepts has the first alone."""
-    single = {} if scores is None else scores.single
-    return {key: Figure.of(single.get(key), printed.get(key), scale=scale) for key, scale in _SCALES.items()}
+class Losses(Table):
+    """Table 5: ParseCaps with losses switched off."""
+
+    name = "losses"
+    title = "What each loss is worth"
+    paper = "ParseCaps paper, Tab. 5"
+    needs = (PH2,)
+    columns = LOSSES
+    protocol = Protocol(
+        "losses",
+        {"quick": Scale(2, 64, train=200, test=150), "hour": Scale(None, 64), "full": Scale(300, 112)},
+        concepts=True,
+    )
+    one_set = False
+    measures = (MEASURES[0], MEASURES[2], MEASURES[1])
+    reference = ALL
+
+    def printed(self, work: Work, cases: Cases, column: Column, key: str) -> float | None:
+        return super().printed(work, cases, column, key) if self.knows(cases.data) else None

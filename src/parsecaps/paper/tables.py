@@ -1,17 +1,20 @@
-"""`TABLES`: every table and figure that can be measured again, by its name."""
+"""`TABLES`: every table and figure that can be measured again, by its name, and what each needs and costs here."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from parsecaps.paper.affnist import AffNIST
 from parsecaps.paper.capsules import Capsules
-from parsecaps.paper.classification import Classification
+from parsecaps.paper.classification import Classification, Redundancy
 from parsecaps.paper.concepts import Concepts
-from parsecaps.paper.discovery import Discovered
 from parsecaps.paper.leak import Leak
-from parsecaps.paper.losses import Losses
-from parsecaps.paper.plan import Table, nearest
-from parsecaps.paper.reconstruction import Reconstruction
-from parsecaps.paper.redundancy import Redundancy
+from parsecaps.paper.needs import Need, find
+from parsecaps.paper.pace import HOUR, duration, epochs_in_an_hour, seconds
+from parsecaps.paper.plan import BUDGETS, Load, Log, Request, nearest
 from parsecaps.paper.routing import Routing
-from parsecaps.paper.skin import Skin
+from parsecaps.paper.skin import Losses, Skin
+from parsecaps.paper.table import Table
+from parsecaps.paper.unnamed import Discovered, Reconstruction
 
 _LISTED: tuple[Table, ...] = (
     Classification(),
@@ -34,3 +37,49 @@ def find_table(name: str) -> Table:
     if name not in TABLES:
         raise ValueError(f"there is no table {name!r}; {nearest(name, list(TABLES))}")
     return TABLES[name]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A table as it is listed; `times` are for each budget."""
+
+    name: str
+    title: str
+    paper: str
+    cells: int
+    times: tuple[str, ...]
+    needs: str
+
+
+def list_tables(name: str | None, request: Request, log: Log) -> Iterator[Listed]:
+    """Each table, or one; each model is timed once on this machine, which is remembered.
+
+    Where models were asked for, tables that have no such model are left out.
+    """
+    for table in TABLES.values() if name is None else [find_table(name)]:
+        try:
+            loads = {budget: table.loads(replace(request, budget=budget)) for budget in BUDGETS}
+        except ValueError:
+            if name is not None:
+                raise
+            continue
+        cells = len(loads["quick"]) or len(table.columns)
+        times = tuple(_time(table, loads[budget], log) for budget in BUDGETS)
+        needs = "; ".join(map(_need, table.needs)) or "nothing"
+        yield Listed(table.name, table.title, table.paper.removeprefix("ParseCaps paper, "), cells, times, needs)
+
+
+def _time(table: Table, loads: Sequence[Load], log: Log) -> str:
+    """How long these trainings take one after the other."""
+    if not loads:
+        return "seconds"
+    if loads[0].epochs is None:
+        epochs = epochs_in_an_hour(loads, table.protocol.most, log)
+        total = sum(seconds(load, epochs, log) for load in loads)
+        about = "about an hour" if total < 2 * HOUR else duration(total)
+        return f"{about}, {epochs} epoch{'s' if epochs > 1 else ''}"
+    return duration(sum(seconds(load, load.epochs or 1, log) for load in loads))
+
+
+def _need(need: Need) -> str:
+    return f"{need.title} ({f'here: {place}' if (place := find(need)) else need.where})"

@@ -17,7 +17,8 @@ import torch
 from scipy.special import log_softmax, logsumexp
 from torch import Generator, Tensor
 
-from parsecaps.data.reading import READERS, in_shares
+from parsecaps.data.reader_pool import READERS
+from parsecaps.data.reading import in_shares
 from parsecaps.metrics.conformal import prediction_sets
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.model import Model
@@ -25,7 +26,7 @@ from parsecaps.prediction.files import ImageFile
 from parsecaps.types import Output, ProgressCallback, silent
 
 if TYPE_CHECKING:
-    from parsecaps.data.augment import Augmentation
+    from parsecaps.data.batches import Augmentation
     from parsecaps.data.case_set import CaseSet
 
 NOT_FINITE = "the model gives no finite numbers for this image; its weights are damaged, or not made for such images"

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from parsecaps.audit.concepts import ConceptAudit
-from parsecaps.audit.localisation import TargetLocalisation
-from parsecaps.audit.maps import MapAudit
+from parsecaps.audit.couplings import RouteAblation
+from parsecaps.audit.maps import MapAudit, TargetLocalisation
 from parsecaps.audit.redundancy import LayerSimilarity
-from parsecaps.audit.route_ablation import RouteAblation
 from parsecaps.audit.run import REDUNDANCY_CASES, Audit
 from parsecaps.metrics import Score, find_metric
 from parsecaps.report.pages import Chart, line_chart, render

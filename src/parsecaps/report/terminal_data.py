@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from parsecaps.data.cases import SPLITS, DataSet, Source, Split
 from parsecaps.data.check import PARTS, DataCheck
-from parsecaps.data.split_file import split_hash
-from parsecaps.data.splits import Divided, describe_parts
+from parsecaps.data.splits import Divided, describe_parts, split_hash
 from parsecaps.report.terminal import add_row, plain_table
 from parsecaps.text.finding import Findings
 from parsecaps.text.table import TableSummary

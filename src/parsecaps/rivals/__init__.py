@@ -1,24 +1,24 @@
-"""The networks that ParseCaps is compared with; importing this room enters them into `models.MODELS`."""
+"""The networks that ParseCaps is compared with; importing this room enters them into `models.MODELS`,
+and their losses into `training.losses.TERMS`.
+"""
 
 from parsecaps.models import MODELS
 from parsecaps.rivals.ar_capsnet import ARCapsNet
 from parsecaps.rivals.capsnet import CapsNet
-from parsecaps.rivals.cbm import CBM
-from parsecaps.rivals.ccnn import CCNN
-from parsecaps.rivals.cem import CEM
-from parsecaps.rivals.coherent import CoherentCNN
+from parsecaps.rivals.capsule_terms import ClassReconstruction, Margin
+from parsecaps.rivals.ccnn import CCNN, CoherentCNN
+from parsecaps.rivals.cnns import VGG19, ConvVGG16, DenseNet121, GoogLeNet, ResNet18, ResNet34, SqueezeNet
+from parsecaps.rivals.concept_map_terms import Coherence, Counter, Semantic, Uniqueness
+from parsecaps.rivals.concept_models import CBM, CEM
+from parsecaps.rivals.concept_terms import ConceptCrossEntropy, IntervenedClassification
 from parsecaps.rivals.deepcaps import DeepCaps
-from parsecaps.rivals.densenet import DenseNet121
 from parsecaps.rivals.efficient_capsnet import EfficientCapsNet
-from parsecaps.rivals.efficientnet import EfficientNetLite0
-from parsecaps.rivals.efficientnet_b0 import EfficientNetB0
-from parsecaps.rivals.googlenet import GoogLeNet
+from parsecaps.rivals.efficientnet import EfficientNetB0, EfficientNetLite0
 from parsecaps.rivals.orthcaps import OrthCaps
 from parsecaps.rivals.protocaps import ProtoCaps
-from parsecaps.rivals.resnet import ResNet18, ResNet34
-from parsecaps.rivals.squeezenet import SqueezeNet
+from parsecaps.rivals.prototype_terms import Attribute, ImageReconstruction, Prototype
 from parsecaps.rivals.three_layer import ThreeLayerCaps
-from parsecaps.rivals.vgg import VGG19, ConvVGG16
+from parsecaps.training.losses import TERMS
 
 MODELS.update(
     (kind.__name__, kind)
@@ -45,6 +45,8 @@ MODELS.update(
         ThreeLayerCaps,
     )
 )
+TERMS += [IntervenedClassification, ConceptCrossEntropy, Semantic, Counter, Uniqueness, Coherence]
+TERMS += [Margin, ClassReconstruction, Attribute, ImageReconstruction, Prototype]
 
 __all__ = [
     "CBM",

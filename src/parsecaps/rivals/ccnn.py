@@ -1,14 +1,14 @@
-"""The comprehensible CNN: a map for each concept, and a class by how active the maps are."""
+"""Networks with a map for each concept, and a class by how active the maps are: the CCNN and the coherent CNN."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from parsecaps.nn.heads import RATE, Bottleneck
-from parsecaps.rivals.concept_heads import ConceptMaps
-from parsecaps.rivals.concept_model import ConceptModel
+from parsecaps.nn.heads import RATE, Axes, Bottleneck, ConceptReadout
+from parsecaps.rivals.concept_models import ConceptModel
 from parsecaps.types import Output
 
 Uniqueness = Literal["sigmoid", "softmax"]
@@ -29,7 +29,6 @@ class CCNN(ConceptModel):
     not have a concept. The losses look at all maps on a grid of 14 x 14, whatever theirs is.
 
     Shapes:
-        - input: image (B, in_channels, image_size, image_size)
         - output: `Output` with logits, presences and, as `concept_features` (B, m, h, w), the maps
 
     >>> model = CCNN.from_preset("tiny", num_classes=2).eval()
@@ -41,22 +40,14 @@ class CCNN(ConceptModel):
     uniqueness: ClassVar[Uniqueness] = "sigmoid"
     class_bias: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        num_classes: int,
-        num_concepts: int = 0,
-        in_channels: int = 1,
-        image_size: int = 224,
-        backbone: str = "ResNet34",
-        backbone_preset: str = "medical",
-        dropout: float = 0.5,
+    def build_layers(
+        self, *, backbone: str = "ResNet34", backbone_preset: str = "medical", dropout: float = 0.5
     ) -> None:
-        config: dict[str, Any] = {n: value for n, value in locals().items() if n not in ("self", "__class__")}
-        super().__init__(config, takes_map=True)
-        self.concepts = ConceptMaps(in_channels=self.backbone.map_channels, num_concepts=num_concepts, dropout=dropout)
+        self.backbone = self.build_backbone(backbone, backbone_preset).up_to_map()
+        m, channels = self.num_concepts, self.backbone.map_channels
+        self.concepts = ConceptMaps(in_channels=channels, num_concepts=m, dropout=dropout)
         self.classes = Bottleneck(
-            num_concepts=num_concepts, num_classes=num_classes, scale="activation", bias=self.class_bias
+            num_concepts=m, num_classes=self.num_classes, scale="activation", bias=self.class_bias
         )
 
     @property
@@ -69,10 +60,44 @@ class CCNN(ConceptModel):
         self.classes.weight.copy_(_START * usual_concepts(labels, concepts, self.num_classes))
 
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
-        self.refuse_reconstruction(reconstruct)
         maps, activation = self.concepts(self.backbone.last_map(image))
         logits, contributions = self.classes(activation)
         return Output(logits, contributions, presence=(RATE * activation).tanh(), concept_features=maps)
+
+
+class CoherentCNN(CCNN):
+    """The model of Patricio, Neves and Teixeira (2023): as `CCNN`, with a bias, another uniqueness loss, and coherence.
+
+    The published ones are on ResNet-101, DenseNet-201 and SEResNeXt-26d, cut at a map of 14 x 14; here it is the last
+    map of any network (deviation). The coherence loss needs masks of the lesions; its weight is that for ResNet-101 on
+    PH2. Dice is of `tanh` of the maps, since it is made for numbers up to 1 (deviation).
+    """
+
+    losses: ClassVar[Mapping[str, float]] = {**CCNN.losses, "coherence": 0.6}
+    uniqueness: ClassVar[Uniqueness] = "softmax"
+    class_bias: ClassVar[bool] = True
+
+
+class ConceptMaps(ConceptReadout):
+    """A map of each concept, by a convolution of one pixel and a ReLU, and its mean: how active the concept is.
+
+    Some of its places are left out of the mean in training (`dropout`).
+
+    Shapes:
+        - input: (B, in_channels, h, w)
+        - output: maps (B, m, h, w), activation (B, m), both not negative
+    """
+
+    AXES: ClassVar[Axes] = {"conv.weight": ("concepts", "", "", ""), "conv.bias": ("concepts",)}
+
+    def __init__(self, *, in_channels: int, num_concepts: int, dropout: float) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(in_channels, num_concepts, 1)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        maps = F.relu(self.conv(features))
+        return maps, self.dropout(maps).mean((2, 3))
 
 
 def usual_concepts(labels: Tensor, concepts: Tensor, num_classes: int) -> Tensor:

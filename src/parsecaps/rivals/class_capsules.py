@@ -1,23 +1,38 @@
-"""Networks that end in a capsule for each class: what follows the capsules is the same for all of them."""
+"""Networks that end in a capsule for each class: the model, the routings that make these capsules, and the decoder.
 
-from abc import abstractmethod
-from typing import Any, ClassVar
+A routing of class capsules is a `ClassRouting`: votes (B, K, n, d) in, capsules (B, K, d) out. Its sum goes through a
+`Way`, with the messages that it is made of, as in `nn.routing`: then maps show what each child contributed. One of your
+own needs no more than an entry in `CLASS_ROUTINGS`.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
-from torch import Tensor
+from einops import einsum
+from torch import Tensor, nn
+from torch.nn import functional as F
 
+from parsecaps.functional import squash
+from parsecaps.functional.squash import SquashForm, check_form
 from parsecaps.models.pretrained import PretrainedModel
-from parsecaps.nn.heads import length
-from parsecaps.rivals.class_decoder import ClassDecoder
+from parsecaps.nn.capsules import CapsuleLayer, SharedVotes, Votes
+from parsecaps.nn.couplings import Coupling
+from parsecaps.nn.heads import Axes, length
+from parsecaps.nn.routing import Messages, Way
 from parsecaps.types import Output
 
 LARGEST_DECODED = 128  # pixels: a decoder has a row of weights for each
+_MOST_ITERATIONS = 100
 
 
 class ClassCapsuleModel(PretrainedModel):
     """A score for each class from the length of its capsule, and a decoder that draws the image from one capsule.
 
-    Concepts have no place in it. The `decoder` of a setting may be None: there is one up to 128 pixels.
+    Concepts have no place in it. A subclass builds `stem`, `primary` and `classes`, or overrides `capsules`.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
@@ -25,26 +40,21 @@ class ClassCapsuleModel(PretrainedModel):
     """
 
     names_concepts: ClassVar[bool] = False
+    without_decoder = "build it with decoder=True"
 
-    def __init__(self, config: dict[str, Any]) -> None:
-        super().__init__(config)
-        self.decoder: ClassDecoder | None = None
+    stem: nn.Sequential
+    primary: nn.Module
+    classes: nn.Module
 
-    def add_decoder(self, *, dim: int, **sizes: Any) -> None:
-        """Build the decoder of class capsules of `dim`, unless the configuration says that there is none."""
-        wanted = self.config["decoder"]
+    def add_decoder(self, wanted: bool | None, *, dim: int, sizes: Sequence[int]) -> None:
+        """Build the decoder of class capsules of `dim`, if wanted; None is for images up to 128 pixels."""
         if self.image_size <= LARGEST_DECODED if wanted is None else wanted:
-            self.decoder = ClassDecoder(
-                num_classes=self.num_classes,
-                dim=dim,
-                out_channels=self.in_channels,
-                image_size=self.image_size,
-                **sizes,
-            )
+            shape = (self.in_channels, self.image_size, self.image_size)
+            self.decoder = ClassDecoder(num_classes=self.num_classes, dim=dim, shape=shape, sizes=sizes)
 
-    @abstractmethod
     def capsules(self, image: Tensor) -> Tensor:
         """The class capsules (B, num_classes, class_dim) of a standardised image, channels last in memory."""
+        return self.classes(self.primary(self.stem(image)))  # type: ignore[no-any-return]
 
     def scores(self, capsules: Tensor) -> Tensor:
         """(B, num_classes, class_dim) -> (B, num_classes)."""
@@ -63,7 +73,230 @@ class ClassCapsuleModel(PretrainedModel):
             - class_capsules: (B, num_classes, class_dim); index: (B,) int64
             - output: (B, in_channels, image_size, image_size), in [0, 1]
         """
-        if self.decoder is None:
-            raise ValueError(f"this {type(self).__name__} has no decoder; build it with decoder=True")
-        picture: Tensor = self.decoder(class_capsules, index)
-        return picture
+        self.check_decoder()
+        assert self.decoder is not None
+        return self.decoder(class_capsules, index)  # type: ignore[no-any-return]
+
+
+class ClassDecoder(nn.Module):
+    """Fully connected layers with ReLU, and a sigmoid for the pixels (Sabour, Frosst and Hinton 2017).
+
+    All capsules but that of the class wanted are set to 0, so what is drawn is told by its numbers and its place.
+
+    Shapes:
+        - input: class capsules (B, K, d), index (B,) int64, the class of each image
+        - output: (B, *shape), in [0, 1]; the shape has the channels first
+    """
+
+    def __init__(
+        self, *, num_classes: int, dim: int, shape: tuple[int, int, int], sizes: Sequence[int] = (512, 1024)
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        layers: list[nn.Module] = []
+        features = num_classes * dim
+        for size in sizes:
+            layers += [nn.Linear(features, size), nn.ReLU(inplace=True)]
+            features = size
+        self.layers = nn.Sequential(*layers, nn.Linear(features, math.prod(shape)), nn.Sigmoid())
+
+    def forward(self, class_capsules: Tensor, index: Tensor) -> Tensor:
+        chosen = F.one_hot(index, class_capsules.shape[1]).to(class_capsules.dtype)
+        pixels: Tensor = self.layers((class_capsules * chosen.unsqueeze(-1)).flatten(1))
+        return pixels.view(-1, *self.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassRoutingConfig:
+    """What a routing of class capsules may want to know: how many children, classes and dimensions, and its settings.
+
+    `iterations` are those of routing by agreement. With `bias`, each class has a direction of its own to start from.
+    """
+
+    capsules: int
+    classes: int
+    dim: int
+    iterations: int = 3
+    bias: bool = False
+    squash_form: SquashForm = "quadratic"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.iterations <= _MOST_ITERATIONS:
+            raise ValueError(f"iterations is {self.iterations}; give from 1 to {_MOST_ITERATIONS}")
+        check_form(self.squash_form)
+
+
+@dataclass(frozen=True, eq=False)
+class CoupledVotes(Messages):
+    """The messages `c u_hat` of children to classes, kept as (B, 1, K, n).
+
+    Shapes:
+        - u_hat: (B, K, n, d); c: (B, K, n)
+    """
+
+    u_hat: Tensor
+    c: Tensor
+
+    @property
+    def coupling(self) -> Tensor:
+        return self.c.unsqueeze(1)
+
+    def along(self, direction: Tensor) -> Tensor:
+        return (self.c * (self.u_hat @ direction.unsqueeze(-1)).squeeze(-1)).unsqueeze(1)
+
+
+class ClassRouting(CapsuleLayer, ABC):
+    """Class capsules out of nothing but the votes, summed in one `Way`.
+
+    Shapes:
+        - input: votes (B, K, n, d)
+        - output: class capsules (B, K, d)
+    """
+
+    @abstractmethod
+    def __init__(self, config: ClassRoutingConfig) -> None:
+        super().__init__()
+
+    @abstractmethod
+    def forward(self, u_hat: Tensor) -> Tensor:
+        """The class capsules that the votes lead to."""
+
+
+class DynamicClassRouting(ClassRouting):
+    """Routing by agreement (Sabour, Frosst and Hinton 2017): `c = softmax(b)` over the classes, `v = squash(c u_hat)`.
+
+    The logits b of an image start at 0 and grow by the agreement `u_hat . v` after each of the `iterations` but the
+    last. Gradients flow through all of them, as in the authors' code. A bias is added to every sum before its squash;
+    it comes from no child.
+
+    Shapes:
+        - input: votes (B, K, n, d)
+        - output: class capsules (B, K, d)
+        - couplings: (B, 1, K, n)
+    """
+
+    AXES: ClassVar[Axes] = {"bias": ("outputs", "")}
+
+    def __init__(self, config: ClassRoutingConfig) -> None:
+        super().__init__(config)
+        self.iterations, self.squash_form, self.classes = config.iterations, config.squash_form, config.classes
+        self.coupling = Coupling(branch="agreement", dim=-2, alpha=1.0)
+        self.way = Way("agreement", chooses=True)
+        self.bias = nn.Parameter(torch.full((config.classes, config.dim), 0.1)) if config.bias else None
+
+    def forward(self, u_hat: Tensor) -> Tensor:
+        if self.iterations == 1:
+            b = u_hat[..., 0] * 0
+        else:
+            # softmax of zeros: all classes share each child alike
+            v = self._squash(u_hat.sum(2) / self.classes)
+            b = self._agreement(u_hat, v)
+        for _ in range(self.iterations - 2):
+            v = self._squash(self._sum(b.softmax(1), u_hat))
+            b = b + self._agreement(u_hat, v)
+        c = self.coupling(b.unsqueeze(1)).squeeze(1)  # (B, K, n)
+        return self._squash(self.way(self._sum(c, u_hat), CoupledVotes(u_hat, c)))
+
+    def _squash(self, s: Tensor) -> Tensor:
+        return squash(s if self.bias is None else s + self.bias, self.squash_form)
+
+    def _sum(self, c: Tensor, u_hat: Tensor) -> Tensor:
+        return (c.unsqueeze(2) @ u_hat).squeeze(2)
+
+    def _agreement(self, u_hat: Tensor, v: Tensor) -> Tensor:
+        return (u_hat @ v.unsqueeze(-1)).squeeze(-1)
+
+
+class SelfAttentionClassRouting(ClassRouting):
+    """Self-attention (Mazzia, Salvetti and Chiaberge 2021): a vote counts as much as it agrees with all other votes.
+
+    For each class `a_i = u_i . (sum of u_k) / sqrt(d)`, `c = softmax(a)` over the classes, and then a learned number is
+    added for each pair, so couplings do not sum to 1. One pass, no iteration.
+
+    Shapes:
+        - input: votes (B, K, n, d)
+        - output: class capsules (B, K, d)
+        - couplings: (B, 1, K, n), without the learned number
+    """
+
+    AXES: ClassVar[Axes] = {"bias": ("outputs", "")}
+
+    def __init__(self, config: ClassRoutingConfig) -> None:
+        super().__init__(config)
+        self.squash_form = config.squash_form
+        self.bias = nn.Parameter(torch.zeros(config.classes, config.capsules))
+        self.coupling = Coupling(branch="self-attention", dim=-2, alpha=1.0)
+        self.way = Way("self-attention", chooses=True)
+
+    def forward(self, u_hat: Tensor) -> Tensor:
+        total = u_hat.sum(2).unsqueeze(-1)
+        a = (u_hat @ total).squeeze(-1) / math.sqrt(u_hat.shape[-1])  # (B, K, n)
+        c = self.coupling(a.unsqueeze(1)).squeeze(1) + self.bias
+        s = (c.unsqueeze(2) @ u_hat).squeeze(2)
+        return squash(self.way(s, CoupledVotes(u_hat, c)), self.squash_form)
+
+
+CLASS_ROUTINGS: dict[str, type[ClassRouting]] = {
+    "dynamic": DynamicClassRouting,
+    "self-attention": SelfAttentionClassRouting,
+}
+
+
+class ClassCapsules(nn.Module):
+    """A vote of every primary capsule for every class, and a routing of `CLASS_ROUTINGS` over them.
+
+    Shapes:
+        - input: (B, capsules, in_dim)
+        - output: class capsules (B, K, dim)
+    """
+
+    def __init__(self, *, in_dim: int, routing: str, config: ClassRoutingConfig) -> None:
+        super().__init__()
+        if routing not in CLASS_ROUTINGS:
+            raise ValueError(f"routing is {routing!r}; choose one of {', '.join(CLASS_ROUTINGS)}")
+        self.votes = Votes(capsules=config.capsules, in_dim=in_dim, parents=config.classes, out_dim=config.dim)
+        self.routing = CLASS_ROUTINGS[routing](config)
+
+    def forward(self, u: Tensor) -> Tensor:
+        return self.routing(self.votes(u))  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, eq=False)
+class SharedMessages(Messages):
+    """The messages `W_j u_i / n` of children that all count alike, kept as (B, 1, K, n).
+
+    Shapes:
+        - u: (B, n, in_dim); weight: (K, in_dim, d)
+    """
+
+    u: Tensor
+    weight: Tensor
+
+    @property
+    def coupling(self) -> Tensor:
+        return self.u.new_full((len(self.u), 1, len(self.weight), self.u.shape[1]), 1 / self.u.shape[1])
+
+    def along(self, direction: Tensor) -> Tensor:
+        wanted = einsum(self.weight, direction, "k i d, b k d -> b k i")
+        return (wanted @ self.u.mT).unsqueeze(1) / self.u.shape[1]
+
+
+class UnroutedCapsules(CapsuleLayer):
+    """Class capsules of Aff-CapsNet (Gu and Tresp 2020): no routing, and one matrix for each class.
+
+    All children count alike; their mean is taken, and not their sum, so that the squash is not saturated at the start.
+
+    Shapes:
+        - input: (B, n, in_dim)
+        - output: class capsules (B, K, dim)
+    """
+
+    def __init__(self, *, in_dim: int, classes: int, dim: int, squash_form: SquashForm = "quadratic") -> None:
+        super().__init__()
+        self.votes = SharedVotes(in_dim=in_dim, parents=classes, out_dim=dim)
+        self.squash_form = check_form(squash_form)
+        self.way = Way("mean", chooses=False)
+
+    def forward(self, u: Tensor) -> Tensor:
+        total = self.votes(u.mean(1, keepdim=True)).squeeze(2)  # the same as the mean of all votes
+        return squash(self.way(total, SharedMessages(u, self.votes.weight)), self.squash_form)

@@ -1,31 +1,29 @@
-"""DeepCaps: a deep capsule network whose lower layers are convolutions (Rajasegaran et al. 2019)."""
+"""DeepCaps: a deep capsule network whose lower layers are convolutions (Rajasegaran et al. 2019).
+
+A layer has `types` capsules at each of `width` x `width` positions. They lie in (B, n, d) row by row, and by type
+within a position, which is a convolution's channels-last output as it is.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
-from einops import rearrange
+from einops import einsum, rearrange
 from torch import Tensor, nn
 
-from parsecaps.models.pretrained import PretrainedModel, check_counts
-from parsecaps.nn.capsules import CapsuleGrid
-from parsecaps.nn.heads import length
-from parsecaps.rivals.class_routing import ClassCapsules, ClassRoutingConfig
-from parsecaps.rivals.convcaps import DeepCapsCell
-from parsecaps.rivals.deconvolution import DeconvDecoder
-from parsecaps.types import Output
-
-DEEPCAPS_PRESETS: dict[str, dict[str, Any]] = {
-    "medical": {"image_size": 64},
-    "digits": {"image_size": 28},
-    "tiny": {"image_size": 32, "stem_channels": 8, "types": 4, "dims": (2, 4, 4, 4), "class_dim": 8},
-}
+from parsecaps.functional import squash
+from parsecaps.models.pretrained import Presets, check_counts
+from parsecaps.nn.capsules import CapsuleGrid, CapsuleLayer
+from parsecaps.rivals.class_capsules import ClassCapsuleModel, ClassCapsules, ClassRoutingConfig
 
 _CHILDREN_PER_CLASS = 256  # at most in the authors' own networks: 64 pixels and ten classes
+_SMALLEST = 8  # the grid that the decoder starts from is at most this wide
+_CHANNELS = (64, 32, 16, 8)  # the last one from there on
+_SEEDS = 16  # channels of that grid
 
 
-class DeepCaps(PretrainedModel):
+class DeepCaps(ClassCapsuleModel):
     """Cells of convolutional capsules with skips, the last of which routes, and a capsule for each class.
 
     A convolution, then four cells that each halve the grid, of `types` capsules with `dims` numbers at each position.
@@ -33,33 +31,29 @@ class DeepCaps(PretrainedModel):
     score of a class is the length of its capsule; the `decoder` draws the image from one of them, with the same weights
     for every class. The votes' weights grow with the area of the image.
 
-    Deviations from the authors' code: the last cell keeps types and positions apart (`rivals.convcaps.Routing3D`);
+    Deviations from the authors' code: the last cell keeps types and positions apart (`Routing3D`);
     pixels are standardised; convolutions of stride 2 pad all sides alike; and where more capsules vote for each class
     than in their networks, as with three classes, votes are scaled down and their weights start larger. That is the
     same network, but a step of their learning rate then moves a class capsule as far as it did in theirs. Without it
     all class capsules of 64 pixels and three classes are long after a few steps, and stay so.
-
-    Shapes:
-        - input: image (B, in_channels, image_size, image_size)
-        - output: `Output` with logits in [0, 1), class capsules and, where it was asked for, the picture of the longest
 
     >>> model = DeepCaps.from_preset("digits", num_classes=10, decoder=False)
     >>> f"{sum(weight.numel() for weight in model.parameters()):,}"
     '8,441,920'
     """
 
-    presets = DEEPCAPS_PRESETS
-    names_concepts = False
+    presets: ClassVar[Presets] = {
+        "medical": {"image_size": 64},
+        "digits": {"image_size": 28},
+        "tiny": {"image_size": 32, "stem_channels": 8, "types": 4, "dims": (2, 4, 4, 4), "class_dim": 8},
+    }
+    image_size = 64
     largest_image = 128
     losses: ClassVar[Mapping[str, float]] = {"margin": 1.0, "class_reconstruction": 0.4}
 
-    def __init__(
+    def build_layers(
         self,
         *,
-        num_classes: int,
-        num_concepts: int = 0,
-        in_channels: int = 1,
-        image_size: int = 64,
         stem_channels: int = 128,
         types: int = 32,
         dims: Sequence[int] = (4, 8, 8, 8),
@@ -67,16 +61,13 @@ class DeepCaps(PretrainedModel):
         iterations: int = 3,
         decoder: bool = True,
     ) -> None:
-        config: dict[str, Any] = {n: value for n, value in locals().items() if n not in ("self", "__class__")}
-        super().__init__(config)
         check_counts(stem_channels=stem_channels, types=types, dims=dims, class_dim=class_dim)
         if len(dims) < 2 or dims[-1] != dims[-2]:
             raise ValueError(f"dims is {list(dims)}; give at least two, of which the last two vote and so are the same")
-        self.stem = nn.Sequential(
-            nn.Conv2d(in_channels, stem_channels, 3, padding=1), nn.ReLU(inplace=True), nn.BatchNorm2d(stem_channels)
-        )
+        convolution = nn.Conv2d(self.in_channels, stem_channels, 3, padding=1)
+        self.stem = nn.Sequential(convolution, nn.ReLU(inplace=True), nn.BatchNorm2d(stem_channels))
         self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        cells, width, last = [], image_size, (stem_channels, 1)  # each channel is a capsule of one number
+        cells, width, last = [], self.image_size, (stem_channels, 1)  # each channel is a capsule of one number
         for i, dim in enumerate(dims):
             routed = iterations if i == len(dims) - 1 else None
             cell = DeepCapsCell(width=width, in_types=last[0], in_dim=last[1], types=types, dim=dim, iterations=routed)
@@ -84,15 +75,15 @@ class DeepCaps(PretrainedModel):
             width, last = cell.width, (types, dim)
         self.cells = nn.ModuleList(cells)
         children = types * sum(cell.width**2 for cell in cells[-2:])
-        wanted = ClassRoutingConfig(
-            capsules=children, classes=num_classes, dim=class_dim, iterations=iterations, bias=True
-        )
+        parents = self.num_classes
+        wanted = ClassRoutingConfig(capsules=children, classes=parents, dim=class_dim, iterations=iterations, bias=True)
         self.classes = ClassCapsules(in_dim=dims[-1], routing="dynamic", config=wanted)
         # as in the authors' code: with larger votes, sums of so many would saturate every class
-        variance = 2 / ((dims[-1] + class_dim) * num_classes * children)
-        self.vote_scale = min(1.0, _CHILDREN_PER_CLASS * num_classes / children)
+        variance = 2 / ((dims[-1] + class_dim) * parents * children)
+        self.vote_scale = min(1.0, _CHILDREN_PER_CLASS * parents / children)
         nn.init.normal_(self.classes.votes.weight, std=math.sqrt(variance) / self.vote_scale)
-        self.decoder = DeconvDecoder(dim=class_dim, channels=in_channels, image_size=image_size) if decoder else None
+        if decoder:
+            self.decoder = DeconvDecoder(dim=class_dim, channels=self.in_channels, image_size=self.image_size)
 
     @property
     def class_children(self) -> tuple[CapsuleGrid, ...]:
@@ -103,25 +94,154 @@ class DeepCaps(PretrainedModel):
             grids.append(CapsuleGrid.behind(layers, width=cell.width, types=self.config["types"]))
         return grids[-1], grids[-2]
 
-    def classify(self, image: Tensor, reconstruct: bool) -> Output:
-        features = self.stem(image.contiguous(memory_format=torch.channels_last))
-        layers = [rearrange(features, "b c h w -> b (h w c) 1")]
+    def capsules(self, image: Tensor) -> Tensor:
+        layers = [rearrange(self.stem(image), "b c h w -> b (h w c) 1")]
         for cell in self.cells:
             layers.append(cell(layers[-1]))
-        capsules = self.classes(self.vote_scale * torch.cat([layers[-1], layers[-2]], 1))
-        scores = length(capsules)
-        picture = self.decode(capsules, scores.argmax(1)) if reconstruct else None
-        return Output(scores, class_capsules=capsules, reconstruction=picture)
+        return self.classes(self.vote_scale * torch.cat([layers[-1], layers[-2]], 1))  # type: ignore[no-any-return]
 
-    def decode(self, class_capsules: Tensor, index: Tensor) -> Tensor:
-        """The picture that the decoder makes of the capsule of one class, whichever it is.
 
-        Shapes:
-            - class_capsules: (B, num_classes, class_dim); index: (B,) int64
-            - output: (B, in_channels, image_size, image_size)
-        """
-        if self.decoder is None:
-            raise ValueError("this DeepCaps has no decoder; build it with decoder=True")
-        chosen = class_capsules.gather(1, index[:, None, None].expand(-1, 1, class_capsules.shape[2]))
-        picture: Tensor = self.decoder(chosen.squeeze(1))
-        return picture
+def halved(width: int) -> int:
+    """The width of a grid after a convolution of stride 2 with padding.
+
+    >>> [halved(width) for width in (28, 14, 7, 4)]
+    [14, 7, 4, 2]
+    """
+    return -(-width // 2)
+
+
+class ConvCaps(nn.Module):
+    """A 3x3 convolution over all numbers of all capsules, without bias; then a squash of each new capsule.
+
+    The weights start with a variance of one over the root of their number, as in the authors' code. With the smaller
+    ones that are usual, the squash of each layer would leave less and less, and nothing after the second cell.
+
+    Shapes:
+        - input: (B, width * width * in_types, in_dim)
+        - output: (B, width' * width' * types, dim), width' being that of the input, halved with a stride of 2
+    """
+
+    def __init__(self, *, width: int, in_types: int, in_dim: int, types: int, dim: int, stride: int = 1) -> None:
+        super().__init__()
+        self.width, self.dim = width, dim
+        self.conv = nn.Conv2d(in_types * in_dim, types * dim, 3, stride, padding=1, bias=False)
+        bound = math.sqrt(3) * self.conv.weight.numel() ** -0.25
+        nn.init.uniform_(self.conv.weight, -bound, bound)
+        self.conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, u: Tensor) -> Tensor:
+        maps = rearrange(u, "b (h w t) d -> b (t d) h w", h=self.width, w=self.width)
+        s = rearrange(self.conv(maps), "b (t d) h w -> b (h w t) d", d=self.dim)
+        return squash(s, "quadratic")
+
+
+class Routing3D(nn.Module):
+    """Dynamic routing between types of capsules, of which each child votes by one convolution that all children share.
+
+    A child is a type with all its positions; its votes are `V = W * u`, a 3x3 convolution from the `dim` numbers of the
+    child to those of every parent. `c = softmax(b)` over the parents and all positions together, for each child; `s` is
+    the sum of `c V` over the children and a bias; `v = squash(s)` by the length over numbers and positions, one for
+    each parent; and `b` grows by the agreement `V . v` at each position after each of the `iterations` but the last.
+
+    The authors write it as a 3D convolution over the numbers of all children in a row. Deviation: their code reshapes
+    (H, W, types, dim) to that form without a transposition, which mixes positions with types; here a child is a child.
+
+    Shapes:
+        - input and output: (B, width * width * types, dim)
+    """
+
+    def __init__(self, *, width: int, types: int, dim: int, iterations: int = 3) -> None:
+        super().__init__()
+        if iterations < 1:
+            raise ValueError(f"iterations is {iterations}; give at least 1")
+        self.width, self.types, self.iterations = width, types, iterations
+        self.conv = nn.Conv2d(dim, types * dim, 3, padding=1, bias=False)
+        nn.init.kaiming_normal_(self.conv.weight)
+        self.bias = nn.Parameter(torch.full((types, dim, 1, 1), 0.1))
+
+    def forward(self, u: Tensor) -> Tensor:
+        votes = self.votes(u)
+        b = votes.new_zeros(*votes.shape[:3], *votes.shape[4:])  # (B, child, parent, h, w)
+        for i in range(self.iterations):
+            c = b.flatten(2).softmax(-1).view_as(b)
+            s = einsum(c, votes, "b i j h w, b i j d h w -> b j d h w") + self.bias
+            v = squash(s.flatten(2), "quadratic").view_as(s)
+            if i + 1 < self.iterations:
+                b = b + einsum(votes, v, "b i j d h w, b j d h w -> b i j h w")
+        return rearrange(v, "b j d h w -> b (h w j) d")
+
+    def votes(self, u: Tensor) -> Tensor:
+        """Of every child for every parent at each position: (B, child, parent, dim, h, w)."""
+        children = rearrange(u, "b (h w t) d -> (b t) d h w", h=self.width, w=self.width)
+        votes: Tensor = self.conv(children)
+        return rearrange(votes, "(b i) (j d) h w -> b i j d h w", i=self.types, j=self.types)
+
+
+class DeepCapsCell(CapsuleLayer):
+    """Four layers: `a` of stride 2, two more behind it, and a skip from `a`, which is added to them.
+
+    The skip is a layer like the others, or with `iterations` the routing of the last cell.
+
+    Shapes:
+        - input: (B, width * width * in_types, in_dim)
+        - output: (B, n, dim), n being types * halved(width) ** 2
+    """
+
+    def __init__(
+        self, *, width: int, in_types: int, in_dim: int, types: int, dim: int, iterations: int | None = None
+    ) -> None:
+        super().__init__()
+        self.width = halved(width)
+        same = {"width": self.width, "types": types, "dim": dim}
+        self.reduce = ConvCaps(width=width, in_types=in_types, in_dim=in_dim, types=types, dim=dim, stride=2)
+        self.first = ConvCaps(in_types=types, in_dim=dim, **same)
+        self.second = ConvCaps(in_types=types, in_dim=dim, **same)
+        self.skip: nn.Module = (
+            ConvCaps(in_types=types, in_dim=dim, **same)
+            if iterations is None
+            else Routing3D(iterations=iterations, **same)
+        )
+
+    def forward(self, u: Tensor) -> Tensor:
+        a = self.reduce(u)
+        capsules: Tensor = self.second(self.first(a)) + self.skip(a)
+        return capsules
+
+
+class DeconvDecoder(nn.Module):
+    """From one class capsule to the image, by the same weights for every class (Rajasegaran et al. 2019).
+
+    A linear layer makes a grid of 16 channels, 7 x 7 for 28 pixels and 8 x 8 for 64; transposed 3x3 convolutions double
+    it, without an activation in between, and a ReLU ends it. For other sizes the grid is the largest of up to 8 x 8
+    that doublings bring to the image, what is too much at the edge is cut off, and the fourth
+    and later ones have 8 channels.
+
+    Shapes:
+        - input: class capsules (B, K, dim), index (B,) int64, the class of each image
+        - output: (B, channels, image_size, image_size)
+    """
+
+    def __init__(self, *, dim: int, channels: int, image_size: int) -> None:
+        super().__init__()
+        width, doublings = image_size, 0
+        while width > _SMALLEST:
+            width, doublings = -(-width // 2), doublings + 1
+        self.width, self.image_size = width, image_size
+        self.seed = nn.Sequential(nn.Linear(dim, _SEEDS * width**2), nn.ReLU(inplace=True))
+        layers: list[nn.Module] = [nn.BatchNorm2d(_SEEDS, momentum=0.2)]  # 0.8 as Keras counts it
+        last = _SEEDS
+        for i in range(doublings + 1):
+            out = _CHANNELS[min(i, len(_CHANNELS) - 1)]
+            stride = 1 if i == 0 else 2
+            layers.append(nn.ConvTranspose2d(last, out, 3, stride, padding=1, output_padding=stride - 1))
+            last = out
+        self.layers = nn.Sequential(*layers, nn.ConvTranspose2d(last, channels, 3, padding=1), nn.ReLU(inplace=True))
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear | nn.ConvTranspose2d):  # a bias below 0 at the end would leave no gradient
+                nn.init.xavier_uniform_(layer.weight)
+                nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+
+    def forward(self, class_capsules: Tensor, index: Tensor) -> Tensor:
+        capsule = class_capsules.gather(1, index[:, None, None].expand(-1, 1, class_capsules.shape[2])).squeeze(1)
+        image: Tensor = self.layers(self.seed(capsule).view(-1, _SEEDS, self.width, self.width))
+        return image[..., : self.image_size, : self.image_size]

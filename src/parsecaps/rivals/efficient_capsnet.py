@@ -2,22 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
 from parsecaps.functional import squash
+from parsecaps.models.pretrained import Presets
 from parsecaps.nn.capsules import CapsuleLayer
-from parsecaps.rivals.class_capsules import ClassCapsuleModel
-from parsecaps.rivals.class_routing import ClassCapsules, ClassRoutingConfig
-
-EFFICIENT_PRESETS: dict[str, dict[str, Any]] = {
-    "digits": {"image_size": 28},
-    "medical": {"image_size": 64},
-    "tiny": {"image_size": 32, "channels": (8, 8, 8, 16), "primary_dim": 4, "class_dim": 8, "decoder_sizes": (32,)},
-}
+from parsecaps.rivals.class_capsules import ClassCapsuleModel, ClassCapsules, ClassRoutingConfig
 
 _LARGE = 48  # from this size on the first convolution halves the image
 _SLOPE = 0.3  # of LeakyReLU, Keras' default
@@ -33,39 +27,34 @@ class EfficientCapsNet(ClassCapsuleModel):
     instance normalisation). Each normalisation stands behind its activation. Deviations: pixels are standardised,
     scales of instance normalisation start at 1 and not at random, and the decoder is that for MNIST at every size.
 
-    Shapes:
-        - input: image (B, in_channels, image_size, image_size)
-        - output: `Output` with logits in [0, 1), class capsules and, where it was asked for, the picture of the longest
-
     >>> model = EfficientCapsNet.from_preset("digits", num_classes=10, decoder=False)
     >>> f"{sum(weight.numel() for weight in model.parameters()):,}"
     '161,824'
     """
 
-    presets = EFFICIENT_PRESETS
+    presets: ClassVar[Presets] = {
+        "digits": {"image_size": 28},
+        "medical": {"image_size": 64},
+        "tiny": {"image_size": 32, "channels": (8, 8, 8, 16), "primary_dim": 4, "class_dim": 8, "decoder_sizes": (32,)},
+    }
+    image_size = 28
     losses: ClassVar[Mapping[str, float]] = {"margin": 1.0, "class_reconstruction": 0.392}
 
-    def __init__(
+    def build_layers(
         self,
         *,
-        num_classes: int,
-        num_concepts: int = 0,
-        in_channels: int = 1,
-        image_size: int = 28,
         channels: Sequence[int] = (32, 64, 64, 128),
         primary_dim: int = 8,
         class_dim: int = 16,
         decoder: bool | None = None,
         decoder_sizes: Sequence[int] = (512, 1024),
     ) -> None:
-        config: dict[str, Any] = {n: value for n, value in locals().items() if n not in ("self", "__class__")}
-        super().__init__(config)
         if len(channels) != 4 or primary_dim < 1 or channels[-1] % primary_dim:
             wanted = f"give four, of which the last is a multiple of primary_dim, {primary_dim}"
             raise ValueError(f"channels is {list(channels)}; {wanted}")
-        large = image_size >= _LARGE
+        large = self.image_size >= _LARGE
         layers: list[nn.Module] = []
-        width, last = image_size, in_channels
+        width, last = self.image_size, self.in_channels
         for i, (count, kernel) in enumerate(zip(channels, (7 if large else 5, 3, 3, 3), strict=True)):
             stride = 2 if i == 3 or (i == 0 and large) else 1
             convolution = nn.Conv2d(last, count, kernel, stride)
@@ -77,16 +66,12 @@ class EfficientCapsNet(ClassCapsuleModel):
         self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.primary = WholeMapCaps(channels=last, width=width, dim=primary_dim)
         children = last // primary_dim
-        wanted_routing = ClassRoutingConfig(
-            capsules=children, classes=num_classes, dim=class_dim, squash_form="exponential"
+        config = ClassRoutingConfig(
+            capsules=children, classes=self.num_classes, dim=class_dim, squash_form="exponential"
         )
-        self.classes = ClassCapsules(in_dim=primary_dim, routing="self-attention", config=wanted_routing)
+        self.classes = ClassCapsules(in_dim=primary_dim, routing="self-attention", config=config)
         nn.init.normal_(self.classes.votes.weight, std=math.sqrt(2 / (children * primary_dim)))
-        self.add_decoder(dim=class_dim, sizes=decoder_sizes)
-
-    def capsules(self, image: Tensor) -> Tensor:
-        classes: Tensor = self.classes(self.primary(self.stem(image)))
-        return classes
+        self.add_decoder(decoder, dim=class_dim, sizes=decoder_sizes)
 
 
 class WholeMapCaps(CapsuleLayer):

@@ -1,37 +1,123 @@
-"""Proto-Caps: a capsule for each attribute, and prototypes of the grades of each."""
+"""Proto-Caps: a capsule for each attribute, routed without competition, and prototypes of the grades of each."""
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from itertools import accumulate, pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from parsecaps.models.pretrained import PretrainedModel
-from parsecaps.nn.capsules import CapsuleGrid, ConvPrimaryCaps
-from parsecaps.nn.heads import AttributeHead, Axes
-from parsecaps.rivals.class_routing import ClassRoutingConfig
-from parsecaps.rivals.prototypes import Prototypes
-from parsecaps.rivals.sigmoid_routing import AttributeCapsules
+from parsecaps.functional import squash
+from parsecaps.models.pretrained import Presets, PretrainedModel
+from parsecaps.nn.capsules import CapsuleGrid, ConvPrimaryCaps, Votes
+from parsecaps.nn.couplings import Coupling
+from parsecaps.nn.heads import AttributeHead, Axes, length
+from parsecaps.rivals.class_capsules import ClassRoutingConfig, CoupledVotes, DynamicClassRouting
 from parsecaps.types import Output
 
-PROTOCAPS_PRESETS: dict[str, dict[str, Any]] = {
-    "medical": {"image_size": 32},
-    "digits": {"image_size": 28},
-    "tiny": {
-        "image_size": 32,
-        "num_concepts": 3,
-        "features": 16,
-        "types": 4,
-        "primary_dim": 4,
-        "concept_dim": 8,
-        "decoder_sizes": (32,),
-    },
-}
-
+NO_CASE = -1
 _KERNEL = 9  # of both convolutions
 _MOST_GRADES, _MOST_PROTOTYPES = 100, 100
+
+
+class SigmoidCoupling(Coupling):
+    """A sigmoid in place of alpha-entmax: couplings of a child lie in (0, 1) and need not add up to 1."""
+
+    def forward(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid()
+
+
+class SigmoidClassRouting(DynamicClassRouting):
+    """Routing by agreement with `c = sigmoid(b)`, as in X-Caps and Proto-Caps, whose capsules are attributes.
+
+    Gradients flow through the last sum alone and not through the couplings, as in the code of Proto-Caps.
+
+    Shapes:
+        - input: votes (B, m, n, d)
+        - output: capsules (B, m, d)
+        - couplings: (B, 1, m, n)
+    """
+
+    def __init__(self, config: ClassRoutingConfig) -> None:
+        super().__init__(config)
+        self.coupling = SigmoidCoupling(branch="agreement", dim=-2, alpha=1.0)
+
+    def forward(self, u_hat: Tensor) -> Tensor:
+        fixed = u_hat.detach()
+        b = fixed[..., 0] * 0
+        for _ in range(self.iterations - 1):
+            v = squash(self._sum(b.sigmoid(), fixed), self.squash_form)
+            b = b + self._agreement(fixed, v)
+        c = self.coupling(b.unsqueeze(1)).squeeze(1)  # (B, m, n)
+        return squash(self.way(self._sum(c, u_hat), CoupledVotes(u_hat, c)), self.squash_form)
+
+
+class AttributeCapsules(nn.Module):
+    """A capsule for each attribute: a vote of every primary capsule, and routing without competition.
+
+    Votes start at a tenth of the size that is usual for classes, since couplings do not add up to 1.
+
+    Shapes:
+        - input: (B, capsules, in_dim)
+        - output: (B, m, dim)
+    """
+
+    def __init__(self, *, in_dim: int, config: ClassRoutingConfig) -> None:
+        super().__init__()
+        self.votes = Votes(capsules=config.capsules, in_dim=in_dim, parents=config.classes, out_dim=config.dim)
+        self.votes.weight.data.mul_(0.1)
+        self.routing = SigmoidClassRouting(config)
+
+    def forward(self, u: Tensor) -> Tensor:
+        return self.routing(self.votes(u))  # type: ignore[no-any-return]
+
+
+class Prototypes(nn.Module):
+    """`per_grade` vectors for each grade of each attribute (Gallee, Beer and Goetz 2023).
+
+    Attributes may differ in how many grades they have; where one has fewer than the most, there is nothing: a
+    distance of 0, `valid` being False. `case` is the row of the data set that a vector was taken from.
+
+    Shapes:
+        - input: capsules (B, m, dim)
+        - output: distances (B, m, most grades, per_grade)
+        - weight: (all grades, per_grade, dim); place, valid: (m, most grades); case: (all grades, per_grade) int64
+    """
+
+    place: Tensor
+    valid: Tensor
+    case: Tensor
+
+    def __init__(self, *, grades: Sequence[int], per_grade: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(sum(grades), per_grade, dim))
+        first = torch.tensor([0, *accumulate(grades)][:-1]).unsqueeze(1)
+        number = torch.arange(max(grades))
+        valid = number < torch.tensor(grades).unsqueeze(1)
+        self.register_buffer("place", torch.where(valid, first + number, 0), persistent=False)
+        self.register_buffer("valid", valid, persistent=False)
+        self.register_buffer("case", torch.full((sum(grades), per_grade), NO_CASE))
+
+    def forward(self, capsules: Tensor) -> Tensor:
+        difference = capsules[:, :, None, None] - self.weight[self.place]
+        return torch.where(self.valid.unsqueeze(-1), length(difference), 0)
+
+    def grade(self, share: Tensor) -> Tensor:
+        """The grade (B, m), counted from 0, that an attribute between 0 and 1 (B, m) is nearest to."""
+        return (share * (self.valid.sum(1) - 1)).round().long()
+
+    @torch.no_grad()
+    def replace(self, found: Tensor, capsules: Tensor, case: Tensor) -> None:
+        """Put capsules in the place of vectors where some were found; any other vector is of no case from now on.
+
+        Shapes:
+            - found: (m, most grades, per_grade), False outside of `valid`; capsules: the same, and dim
+            - case: as found, int64
+        """
+        found, capsules, case = found[self.valid], capsules[self.valid], case[self.valid]
+        self.weight.copy_(torch.where(found.unsqueeze(-1), capsules, self.weight))
+        self.case.copy_(torch.where(found, case, NO_CASE))
 
 
 class AttributeClasses(nn.Module):
@@ -71,7 +157,6 @@ class ProtoCaps(PretrainedModel):
     here it takes it.
 
     Shapes:
-        - input: image (B, in_channels, image_size, image_size)
         - output: `Output` with logits, presence, distances (B, m, most grades, prototypes) and, where it was asked for,
           a picture
 
@@ -81,7 +166,21 @@ class ProtoCaps(PretrainedModel):
     '9,069,837'
     """
 
-    presets = PROTOCAPS_PRESETS
+    presets: ClassVar[Presets] = {
+        "medical": {"image_size": 32},
+        "digits": {"image_size": 28},
+        "tiny": {
+            "image_size": 32,
+            "num_concepts": 3,
+            "features": 16,
+            "types": 4,
+            "primary_dim": 4,
+            "concept_dim": 8,
+            "decoder_sizes": (32,),
+        },
+    }
+    needs_concepts = True
+    image_size = 32
     largest_image = 64
     losses: ClassVar[Mapping[str, float]] = {
         "classification": 1.0,
@@ -90,13 +189,9 @@ class ProtoCaps(PretrainedModel):
         "prototype": 0.125,
     }
 
-    def __init__(
+    def build_layers(
         self,
         *,
-        num_classes: int,
-        num_concepts: int,
-        in_channels: int = 1,
-        image_size: int = 32,
         features: int = 256,
         types: int = 32,
         primary_dim: int = 8,
@@ -106,31 +201,28 @@ class ProtoCaps(PretrainedModel):
         prototypes: int = 2,
         decoder_sizes: Sequence[int] = (512, 1024),
     ) -> None:
-        config: dict[str, Any] = {n: value for n, value in locals().items() if n not in ("self", "__class__")}
-        super().__init__(config)
-        if not num_concepts:
-            raise ValueError("ProtoCaps decides by concepts, and num_concepts is 0; take data that name concepts")
+        num_concepts = self.num_concepts
         self.grades = (2,) * num_concepts if grades is None else tuple(grades)
         if len(self.grades) != num_concepts or not all(2 <= each <= _MOST_GRADES for each in self.grades):
             wanted = f"one number from 2 to {_MOST_GRADES} for each of the {num_concepts} concepts"
             raise ValueError(f"grades are {', '.join(map(str, self.grades))}; give {wanted}, or leave them out")
         if not 1 <= prototypes <= _MOST_PROTOTYPES:
             raise ValueError(f"prototypes is {prototypes}; give from 1 to {_MOST_PROTOTYPES}, for each grade")
-        self.stem = nn.Sequential(nn.Conv2d(in_channels, features, _KERNEL), nn.ReLU(inplace=True))
+        self.stem = nn.Sequential(nn.Conv2d(self.in_channels, features, _KERNEL), nn.ReLU(inplace=True))
         self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.primary = ConvPrimaryCaps(
-            in_channels=features, size=image_size - _KERNEL + 1, types=types, dim=primary_dim, kernel=_KERNEL
+            in_channels=features, size=self.image_size - _KERNEL + 1, types=types, dim=primary_dim, kernel=_KERNEL
         )
         routing = ClassRoutingConfig(
             capsules=self.primary.capsules, classes=num_concepts, dim=concept_dim, iterations=iterations
         )
         self.concepts = AttributeCapsules(in_dim=primary_dim, config=routing)
         self.presence = AttributeHead(num_concepts=num_concepts, dim=concept_dim)
-        self.classes = AttributeClasses(num_classes=num_classes, num_concepts=num_concepts, dim=concept_dim)
+        self.classes = AttributeClasses(num_classes=self.num_classes, num_concepts=num_concepts, dim=concept_dim)
         self.prototypes = Prototypes(grades=self.grades, per_grade=prototypes, dim=concept_dim)
         sizes = (num_concepts * concept_dim, *decoder_sizes)
-        hidden = [part for a, b in itertools.pairwise(sizes) for part in (nn.Linear(a, b), nn.ReLU())]
-        shape = (in_channels, image_size, image_size)
+        hidden = [part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), nn.ReLU())]
+        shape = (self.in_channels, self.image_size, self.image_size)
         pixels = nn.Linear(sizes[-1], math.prod(shape))
         self.decoder = nn.Sequential(nn.Flatten(), *hidden, pixels, nn.Sigmoid(), nn.Unflatten(1, shape))
 
@@ -148,7 +240,7 @@ class ProtoCaps(PretrainedModel):
         return Output(
             self.classes(capsules),
             presence=self.presence(capsules),
-            reconstruction=self.decoder(capsules) if reconstruct else None,
+            reconstruction=self.decoder(capsules) if reconstruct and self.decoder else None,
             concept_features=self.prototypes(capsules),
         )
 

@@ -1,51 +1,170 @@
-"""The three-layer network of the paper's comparison of routings (Sec. 4.3.3, Tab. 7): only the routing varies."""
+"""The three-layer network of the paper's comparison of routings (Sec. 4.3.3, Tab. 7), and SAA routing to classes."""
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
+from einops import einsum, rearrange
 from torch import Tensor, nn
 
-from parsecaps.nn.capsules import ConvPrimaryCaps
-from parsecaps.rivals.attention_routing import AttentionClassCaps
-from parsecaps.rivals.class_capsules import ClassCapsuleModel
-from parsecaps.rivals.class_routing import ClassCapsules, ClassRoutingConfig
-from parsecaps.rivals.saa_classes import SAAClassCaps
-
-THREE_LAYER_PRESETS: dict[str, dict[str, Any]] = {
-    "digits": {"image_size": 28},
-    "medical": {"image_size": 64, "features": 64},
-    "tiny": {"image_size": 32, "features": 8, "types": 4, "primary_dim": 4, "class_dim": 8},
-}
+from parsecaps.functional import squash
+from parsecaps.functional.squash import SquashForm, check_form
+from parsecaps.models.pretrained import Presets, PretrainedModel
+from parsecaps.nn.capsules import CapsuleLayer, ConvPrimaryCaps
+from parsecaps.nn.couplings import Coupling, OneHead
+from parsecaps.nn.heads import Axes
+from parsecaps.nn.routing import Messages, Way
+from parsecaps.rivals.ar_capsnet import AttentionClassCaps
+from parsecaps.rivals.class_capsules import ClassCapsuleModel, ClassCapsules, ClassRoutingConfig
 
 _KERNEL = 9  # of the primary capsules
+_VALUES = ("value", "axial_value")
 
 
-def _by_agreement(primary: ConvPrimaryCaps, classes: int, dim: int) -> nn.Module:
+class SAAClassCaps(CapsuleLayer):
+    """Class capsules by SAA routing (Alg. 1): each class chooses its children, once, without votes for every pair.
+
+    The children lie on a grid with several types at each place; classes lie nowhere. So of Alg. 1 there is
+
+    - the prediction that asks: PConvCaps on the map of `types * in_dim` channels, its depthwise kernel, one for each
+      class, as large as the map; then layer normalisation and the pointwise map;
+    - sparse attention: keys are pointwise in the children, `C_s = entmax(Q K^T / sqrt(d))` over all of them;
+    - axial attention: "the children on the parents' grid" are what that kernel collects for each class, since the mean
+      of all children would be the same for every class; `C_a = entmax(Q^T K_a / sqrt(K) + prior)`, as in `nn.saa`;
+    - values: on a grid all parents are of one kind and share their map; here each class has its own (deviation).
+
+    There is no matrix for each pair of child and parent, and no vote is ever made: keys and values are linear, so the
+    query is brought to the children, and what a class has collected is mapped to its values once. All that is as large
+    as `classes x capsules` is the couplings. The last way is the sparse one.
+
+    Shapes:
+        - input: (B, width * width * types, in_dim), position by position, and at a position type by type
+        - output: class capsules (B, classes, dim), the sum of two squashed vectors, so of length below 2
+        - couplings: sparse (B, classes, capsules), axial (B, dim, dim), both without heads
+    """
+
+    AXES: ClassVar[Axes] = {"depthwise": ("outputs", ""), **dict.fromkeys(_VALUES, ("outputs", "", ""))}
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        types: int,
+        in_dim: int,
+        classes: int,
+        dim: int,
+        alpha: float = 1.5,
+        squash_form: SquashForm = "quadratic",
+    ) -> None:
+        super().__init__()
+        places, channels = self.map_shape = (width**2, types * in_dim)
+        self.squash_form = check_form(squash_form)
+        self.depthwise = nn.Parameter(torch.randn(classes, places) / math.sqrt(places))
+        self.norm = nn.LayerNorm(channels)
+        self.pointwise = nn.Linear(channels, dim)
+        self.key = nn.Parameter(torch.randn(dim, in_dim) / math.sqrt(in_dim))
+        self.value = nn.Parameter(torch.randn(classes, in_dim, dim) / math.sqrt(in_dim))
+        self.axial_key = nn.Linear(channels, dim, bias=False)
+        self.axial_value = nn.Parameter(torch.randn(classes, channels, dim) / math.sqrt(channels))
+        # just below 1 / (alpha - 1), where entmax gives all to one and the prior would have no gradient
+        self.axial_prior = nn.Parameter(min(2.0, 0.95 / max(alpha - 1, 1e-9)) * torch.eye(dim))
+        kept: dict[str, Any] = {"dim": -1, "alpha": alpha, "layout": OneHead()}
+        self.axial_coupling = Coupling(branch="axial", between="parameters", **kept)
+        self.axial_way = Way("axial", chooses=False)
+        self.coupling = Coupling(branch="sparse", **kept)
+        self.way = Way("sparse", chooses=True)
+
+    def forward(self, u: Tensor) -> Tensor:
+        kernel = self.depthwise.expand(u.shape[0], -1, -1)  # written out, for `@` would copy the children
+        collected = torch.bmm(kernel, u.reshape(u.shape[0], *self.map_shape))  # (B, K, types * in_dim)
+        q = self.pointwise(self.norm(collected))
+        asked = q @ (self.key / math.sqrt(q.shape[2]))  # (B, K, in_dim): q (W u) = (q W) u
+        c = self.coupling(asked @ u.mT)  # (B, K, n)
+        sparse = self.way(_by_class(c @ u, self.value), ChosenChildren(u, c, self.value))
+        c_axial = self._axial_couplings(q, collected)
+        axial = self.axial_way(_by_class(collected, self.axial_value) @ c_axial.mT, CollectedChildren(self, u, c_axial))
+        return squash(torch.stack([sparse, axial]), self.squash_form).sum(0)
+
+    def _axial_couplings(self, q: Tensor, collected: Tensor) -> Tensor:
+        """(B, d, d): which instantiation parameters each one is made of."""
+        prior = self.axial_prior.expand(q.shape[0], -1, -1)
+        logits = torch.baddbmm(prior, q.mT, self.axial_key(collected), alpha=1 / math.sqrt(q.shape[1]))
+        c: Tensor = self.axial_coupling(logits)
+        return c
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenChildren(Messages):
+    """The messages `c_ji V_j u_i` of sparse attention, kept as (B, 1, K, n).
+
+    Shapes:
+        - u: (B, n, in_dim); c: (B, K, n); value: (K, in_dim, d)
+    """
+
+    u: Tensor
+    c: Tensor
+    value: Tensor
+
+    @property
+    def coupling(self) -> Tensor:
+        return self.c.unsqueeze(1)
+
+    def along(self, direction: Tensor) -> Tensor:
+        return (self.c * (_by_class(direction, self.value.mT) @ self.u.mT)).unsqueeze(1)
+
+
+@dataclass(frozen=True, eq=False)
+class CollectedChildren(Messages):
+    """The messages of axial attention: a child's values, mixed, times the weight of its place for the class.
+
+    Kept as (B, 1, K, n). The weights are learned and the same for all images, and may be negative.
+
+    Shapes:
+        - u: (B, n, in_dim); c: (B, d, d)
+    """
+
+    routing: SAAClassCaps
+    u: Tensor
+    c: Tensor
+
+    @property
+    def coupling(self) -> Tensor:
+        types = self.u.shape[1] // self.routing.map_shape[0]
+        return self.routing.depthwise.repeat_interleave(types, 1).expand(self.u.shape[0], 1, -1, -1)
+
+    def along(self, direction: Tensor) -> Tensor:
+        asked = _by_class(direction @ self.c, self.routing.axial_value.mT)  # (B, K, types * in_dim)
+        asked = rearrange(asked, "b k (t i) -> b k t i", i=self.u.shape[2])
+        places = rearrange(self.u, "b (p t) i -> b p t i", p=self.routing.map_shape[0])
+        said = einsum(asked, places, "b k t i, b p t i -> b k p t").flatten(2)
+        return self.coupling * said.unsqueeze(1)
+
+
+def _by_class(x: Tensor, weight: Tensor) -> Tensor:
+    """A linear map of its own for each class: (B, K, i), (K, i, d) -> (B, K, d)."""
+    return (x.transpose(0, 1) @ weight).transpose(0, 1)
+
+
+def _voted(routing: str, primary: ConvPrimaryCaps, classes: int, dim: int) -> nn.Module:
     config = ClassRoutingConfig(capsules=primary.capsules, classes=classes, dim=dim)
-    return ClassCapsules(in_dim=primary.dim, routing="dynamic", config=config)
+    return ClassCapsules(in_dim=primary.dim, routing=routing, config=config)
 
 
-def _by_self_attention(primary: ConvPrimaryCaps, classes: int, dim: int) -> nn.Module:
-    config = ClassRoutingConfig(capsules=primary.capsules, classes=classes, dim=dim)
-    return ClassCapsules(in_dim=primary.dim, routing="self-attention", config=config)
-
-
-def _by_attention(primary: ConvPrimaryCaps, classes: int, dim: int) -> nn.Module:
-    return AttentionClassCaps(
-        width=primary.width, types=primary.types, in_dim=primary.dim, classes=classes, dim=dim, dropout=0.0
-    )
-
-
-def _by_saa(primary: ConvPrimaryCaps, classes: int, dim: int) -> nn.Module:
-    return SAAClassCaps(width=primary.width, types=primary.types, in_dim=primary.dim, classes=classes, dim=dim)
+def _on_the_grid(
+    kind: Callable[..., nn.Module], primary: ConvPrimaryCaps, classes: int, dim: int, **settings: float
+) -> nn.Module:
+    place = {"width": primary.width, "types": primary.types, "in_dim": primary.dim}
+    return kind(**place, classes=classes, dim=dim, **settings)
 
 
 ROUTINGS_COMPARED: dict[str, Callable[[ConvPrimaryCaps, int, int], nn.Module]] = {
-    "dynamic": _by_agreement,
-    "attention": _by_attention,
-    "self-attention": _by_self_attention,
-    "saa": _by_saa,
+    "dynamic": partial(_voted, "dynamic"),
+    "attention": partial(_on_the_grid, AttentionClassCaps, dropout=0.0),
+    "self-attention": partial(_voted, "self-attention"),
+    "saa": partial(_on_the_grid, SAAClassCaps),
 }
 
 
@@ -58,7 +177,6 @@ class ThreeLayerCaps(ClassCapsuleModel):
     without its dropout, which the others do not have. There is no decoder.
 
     Shapes:
-        - input: image (B, in_channels, image_size, image_size)
         - output: `Output` with lengths as logits (with attention over sqrt(class_dim)), and class capsules
 
     >>> model = ThreeLayerCaps.from_preset("digits", num_classes=10, routing="dynamic")
@@ -66,38 +184,36 @@ class ThreeLayerCaps(ClassCapsuleModel):
     '6,785,792'
     """
 
-    presets = THREE_LAYER_PRESETS
+    presets: ClassVar[Presets] = {
+        "digits": {"image_size": 28},
+        "medical": {"image_size": 64, "features": 64},
+        "tiny": {"image_size": 32, "features": 8, "types": 4, "primary_dim": 4, "class_dim": 8},
+    }
+    image_size = 28
     largest_image = 64
     losses: ClassVar[Mapping[str, float]] = {"margin": 1.0}
+    without_decoder = PretrainedModel.without_decoder
 
-    def __init__(
+    primary: ConvPrimaryCaps
+
+    def build_layers(
         self,
         *,
-        num_classes: int,
-        num_concepts: int = 0,
-        in_channels: int = 1,
-        image_size: int = 28,
         features: int = 256,
         types: int = 32,
         primary_dim: int = 8,
         class_dim: int = 16,
         routing: str = "saa",
     ) -> None:
-        config: dict[str, Any] = {n: value for n, value in locals().items() if n not in ("self", "__class__")}
-        super().__init__(config)
         if routing not in ROUTINGS_COMPARED:
             raise ValueError(f"routing is {routing!r}; choose one of {', '.join(ROUTINGS_COMPARED)}")
-        self.stem = nn.Sequential(nn.Conv2d(in_channels, features, 3, 2, padding=1), nn.ReLU(inplace=True))
+        self.stem = nn.Sequential(nn.Conv2d(self.in_channels, features, 3, 2, padding=1), nn.ReLU(inplace=True))
         self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        size = -(-image_size // 2)
+        size = -(-self.image_size // 2)
         self.primary = ConvPrimaryCaps(
             in_channels=features, size=size, types=types, dim=primary_dim, kernel=_KERNEL, stride=1
         )
-        self.classes = ROUTINGS_COMPARED[routing](self.primary, num_classes, class_dim)
-
-    def capsules(self, image: Tensor) -> Tensor:
-        classes: Tensor = self.classes(self.primary(self.stem(image)))
-        return classes
+        self.classes = ROUTINGS_COMPARED[routing](self.primary, self.num_classes, class_dim)
 
     def scores(self, capsules: Tensor) -> Tensor:
         scores = super().scores(capsules)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from parsecaps import __version__
 from parsecaps.data.preparation import dequantise
-from parsecaps.data.reading import READERS
+from parsecaps.data.reader_pool import READERS
 from parsecaps.explain.explanation import Explanation
 from parsecaps.model import Model
 from parsecaps.prediction.files import ImageFile

@@ -1,10 +1,9 @@
 """Training: the objective as a list of terms, the loop, and the choice of what is `auto`."""
 
 from parsecaps.system.signals import TerminatedError
-from parsecaps.training.callbacks import Callbacks, Progress
-from parsecaps.training.loop import DivergedError
-from parsecaps.training.objective import TERMS, Objective
-from parsecaps.training.terms import Loss, Term, TermContext
+from parsecaps.training.callbacks import Callbacks, DivergedError, Progress
+from parsecaps.training.losses import TERMS, Loss, Term, TermContext
+from parsecaps.training.objective import Objective
 
 __all__ = [
     "TERMS",

@@ -1,23 +1,20 @@
 """The parts of a training run, made from its settings and its data."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
 
-from parsecaps.config import Config, number
-from parsecaps.data.augment import Augmentation
-from parsecaps.data.batches import Batches
+from parsecaps.config import Config
+from parsecaps.data.batches import Augmentation, Batches
+from parsecaps.data.case_set import lesion_masks
 from parsecaps.data.cases import Split
-from parsecaps.data.masks import lesion_masks
 from parsecaps.models import PretrainedModel, find_model
 from parsecaps.run import Run
 from parsecaps.system.processes import Processes
-from parsecaps.training.choose import reconstructs
 from parsecaps.training.loop import TrainingStep
+from parsecaps.training.losses import Need, TermContext
 from parsecaps.training.objective import Objective
-from parsecaps.training.prototype_terms import ImageReconstruction
-from parsecaps.training.terms import TermContext, loss_weight
 
 _CHUNK = 256  # images counted at a time
 _LEAST_STD = 1 / 255  # of images that are all alike
@@ -59,20 +56,21 @@ def build_step(run: Run, model: PretrainedModel) -> TrainingStep:
     if training.concept_balance and run.data.concepts and model.num_concepts:
         rare = concept_weights(cases.concepts, training.concept_balance)
     sets = run.data.class_sets if run.data.members else None
-    objective = Objective.build(TermContext(training, model, weights, rare, sets))
-    wanted = ImageReconstruction.name in objective.terms
-    reconstruct = wanted or reconstructs(run.data, run.rows("train"), run.config)
-    return TrainingStep(model, objective, reconstruct=reconstruct, compiled=training.compile)
+    undescribed = bool(np.isnan(cases.concepts).all(1).any())
+    objective = Objective.build(TermContext(training, model, weights, rare, sets, undescribed))
+    return TrainingStep(model, objective, compiled=training.compile)
 
 
-def build_batches(run: Run, part: Split, processes: Processes) -> Batches | None:
-    """The batches of a part for this process, shuffled and augmented where they are for training; None without any."""
+def build_batches(run: Run, part: Split, processes: Processes, needs: Collection[Need] = ()) -> Batches | None:
+    """The batches of a part for this process, with what losses need; None without any.
+
+    Those for training are shuffled and augmented.
+    """
     cases, training, chosen = run.cases(part), run.config.training, run.config.augmentation
     if not len(cases):
         return None
     assert training.batch_size != "auto"
     trains = part == "train"
-    wants_masks = loss_weight(training, find_model(run.config.model.kind), "coherence")
     weights = None
     if trains and training.class_balance == "sampling":
         labels = cases.labels.tolist()
@@ -85,9 +83,9 @@ def build_batches(run: Run, part: Split, processes: Processes) -> Batches | None
         shuffle=trains,
         weights=weights,
         augmentation=Augmentation(**chosen.model_dump()) if trains and chosen is not None else None,
-        views=2 if trains and training.consistency_weight else 1,
-        mixup=number(training.mixup) if trains else 0.0,
-        masks=lesion_masks(run.data, run.preparation, cases.rows) if wants_masks else None,
+        views=2 if trains and "views" in needs else 1,
+        mixup=float(training.mixup) if trains else 0.0,
+        masks=lesion_masks(run.data, run.preparation, cases.rows) if "masks" in needs else None,
         process=processes.rank,
         processes=processes.count,
     )

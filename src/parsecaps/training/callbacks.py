@@ -1,10 +1,14 @@
-"""Who is told what while a run trains."""
+"""Who is told what while a run trains, and how it may fail."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from parsecaps.types import ProgressCallback, silent
+
+
+class DivergedError(ValueError):
+    """The loss is not finite, or far above what it was."""
 
 
 class Progress(NamedTuple):

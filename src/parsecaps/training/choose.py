@@ -8,14 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from parsecaps.config import Config, number
+from parsecaps.config import Config
 from parsecaps.data.cases import DataSet
-from parsecaps.data.masks import has_masks
 from parsecaps.data.reading import read_image
-from parsecaps.data.split_file import Division
-from parsecaps.data.splits import rows_of
+from parsecaps.data.splits import Division, rows_of
 from parsecaps.models import PretrainedModel, all_models, find_model
-from parsecaps.training.terms import loss_weight
+from parsecaps.training.losses import find_terms, given_weight, loss_arguments, loss_weight
 
 IMAGE_SIZES = (64, 96, 112, 128, 224)  # of `medical`; the grid of capsules is about the same for all
 FEW_IMAGES = 5000  # training images up to which the recipe for few is chosen
@@ -95,7 +93,9 @@ class _Choosing:
     def pick(self, key: str, value: Any, why: str) -> Any:
         """The value of a setting: as it was given, or this one with the reason for it."""
         section, _, name = key.partition(".")
-        given = getattr(getattr(self.config, section), name)
+        settings = getattr(self.config, section)
+        loss = name.removeprefix("losses.")
+        given = getattr(settings, name) if loss == name else given_weight(settings, loss)
         if given != "auto":
             return given
         self.put(key, value, why)
@@ -104,7 +104,8 @@ class _Choosing:
     def put(self, key: str, value: Any, why: str) -> None:
         """Set a value, whatever was given."""
         section, _, name = key.partition(".")
-        self.config = self.config.change(section, **{name: value})
+        loss = name.removeprefix("losses.")
+        self.config = self.config.change(section, **({name: value} if loss == name else {"losses": {loss: value}}))
         self.choices.append(Choice(key, _text(value), why))
 
     def add_settings(self, settings: Mapping[str, Any], shown: str, why: str) -> None:
@@ -143,18 +144,6 @@ def has_colour(pixels: np.ndarray) -> bool:
         return False
     spread = pixels.max(2).astype(np.float64) - pixels.min(2)
     return bool(spread.mean() > 0.02 * max(1.0, float(pixels.max())))
-
-
-def reconstructs(data: DataSet, rows: Sequence[int], config: Config) -> bool:
-    """Whether some image has no known concept, and so is to be reconstructed."""
-    kind = find_model(config.model.kind)
-    if (
-        not config.model.num_concepts
-        or not kind.has_capsules
-        or not loss_weight(config.training, kind, "reconstruction")
-    ):
-        return False
-    return any(np.isnan(data.cases[i].concepts).all() for i in rows)
 
 
 def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int) -> None:
@@ -243,56 +232,60 @@ def _choose_recipe(choosing: _Choosing, data: DataSet, look: Look, images: int) 
         choosing.pick("training.mixup", 0.0, "images of several data sets are not mixed")
     pick("training.mixup", 0.4, 0.0, "mixtures of two are new ones")
     if changes and any(case.label < 0 and np.isnan(case.concepts).all() for case in data.cases):
-        choosing.pick("training.consistency_weight", _CONSISTENCY, "what images without any label teach")
+        choosing.pick("training.losses.consistency", _CONSISTENCY, "what images without any label teach")
     if not changes:
-        choosing.pick("training.consistency_weight", 0.0, "without augmentation all views of an image are the same")
-    pick("training.consistency_weight", _CONSISTENCY, 0.0, "two views of an image must get the same answer")
+        choosing.pick("training.losses.consistency", 0.0, "without augmentation all views of an image are the same")
+    pick("training.losses.consistency", _CONSISTENCY, 0.0, "two views of an image must get the same answer")
     pick("training.ema", 0.99, 0.0, "averaged weights are steadier")
     pick("training.keep", "last", "best", "few validation patients cannot choose an epoch")
 
 
 def _choose_losses(choosing: _Choosing, data: DataSet, train: Sequence[int]) -> None:
     kind = find_model(choosing.config.model.kind)
-    weights = {key: loss_weight(choosing.config.training, kind, name) for key, name in _open_weights(choosing.config)}
-    choosing.config = choosing.config.change("training", **weights)
-    if (wanted := choosing.config.training.coherence_weight) and not has_masks(data, train):
-        if "coherence_weight" not in weights:
-            given = f"training.coherence_weight is {wanted}, but the data have no masks of lesions"
-            raise ValueError(f"{given}; set it to 0, or give data with masks (docs/data.md)")
-        choosing.put("training.coherence_weight", 0.0, "the data have no masks of lesions")
+    _settle_weights(choosing, kind, masks=data.has_masks(train))
     config = choosing.config
     num_concepts = config.model.num_concepts
     with_concepts = sum(not np.isnan(data.cases[i].concepts).all() for i in train) if data.concepts else 0
-    losses = ["classification"]
     if kind.needs_concepts and not with_concepts:
         given = f"model.kind is {kind.__name__}, which decides by concepts, but no training image has a known one"
         raise ValueError(f"{given}; label some, or give another model.kind")
+    weights = {name: loss_weight(config.training, kind, name) for name in kind.losses}
     if kind.losses is not PretrainedModel.losses:
-        why = f"as published with {kind.__name__}"
-        used = {name: number(getattr(config.training, f"{name}_weight")) for name in kind.losses}
-        choosing.choices.append(Choice("losses", ", ".join(f"{name} {w:g}" for name, w in used.items() if w), why))
+        used = ", ".join(f"{name} {weight:g}" for name, weight in weights.items() if weight)
+        choosing.choices.append(Choice("losses", used, f"as published with {kind.__name__}"))
         return
+    losses = ["classification"]
     if with_concepts and num_concepts:
         losses += ["presentation", "triplet"] if kind.has_capsules else ["presentation"]
-        if config.model.head == "bottleneck" and config.training.intervention_weight:
+        if config.model.head == "bottleneck" and weights["intervention"]:
             losses.append("intervention")
-    if reconstructs(data, train, config):
+    if num_concepts and kind.has_capsules and weights["reconstruction"] and with_concepts < len(train):
         losses.append("reconstruction")
-    if num_concepts and config.training.diversity_weight and not data.concepts:
+    if num_concepts and weights["diversity"] and not data.concepts:
         losses.append("diversity")
-    if weight := config.training.consistency_weight:
+    if weight := loss_weight(config.training, kind, "consistency"):
         if config.augmentation is None:
-            given = f"training.consistency_weight is {weight}"
+            given = f"training.losses.consistency is {weight}"
             raise ValueError(f"{given}, but with augmentation off all views of an image are the same; set it to 0")
         losses.append("consistency")
     why = f"{with_concepts:,} of {len(train):,} training images have concepts"
     choosing.choices.append(Choice("losses", ", ".join(losses), why))
 
 
-def _open_weights(config: Config) -> list[tuple[str, str]]:
-    """The settings of weights that are left to the model, each with the name of its term."""
-    given = config.training.model_dump()
-    return [(key, key.removesuffix("_weight")) for key in given if key.endswith("_weight") and given[key] == "auto"]
+def _settle_weights(choosing: _Choosing, kind: type[PretrainedModel], *, masks: bool) -> None:
+    """Give every loss its weight. Without masks, one that needs them is off, or refused where it was asked for."""
+    training = choosing.config.training
+    for name in dict.fromkeys([*kind.losses, *training.losses]):
+        weight, more = loss_weight(training, kind, name), loss_arguments(training, name)
+        lacks = weight and not masks and any("masks" in term.needs for term in find_terms(name))
+        if lacks and given_weight(training, name) != "auto":
+            given = f"training.losses.{name} is {weight}, but the data have no masks of lesions"
+            raise ValueError(f"{given}; set it to 0, or give data with masks (docs/data.md)")
+        if lacks:
+            weight = 0.0
+            choosing.choices.append(Choice(f"training.losses.{name}", "0.0", "the data have no masks of lesions"))
+        settled = {"weight": weight, **more} if more else weight
+        choosing.config = choosing.config.change("training", losses={name: settled})
 
 
 def _choose_length(choosing: _Choosing, data: DataSet, division: Division, images: int, processes: int) -> None:

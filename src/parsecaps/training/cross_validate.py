@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from parsecaps.config import Config, EvaluateConfig, load_settings
-from parsecaps.data.joint import absolute
-from parsecaps.data.sources import open_data
+from parsecaps.data.sources import absolute, open_data
 from parsecaps.data.splits import fold_divisions
 from parsecaps.evaluation import evaluate_run, write_results
 from parsecaps.files.writing import plain_name, refuse_links

@@ -19,7 +19,6 @@ from parsecaps.system.signals import StopRequest, signals_ask, sigterm_raises
 from parsecaps.system.threads import Threads, choose_threads, using_threads
 from parsecaps.training.build import build_batches, build_model, build_step
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.capsule_terms import ClassReconstruction
 from parsecaps.training.checkpoint import Position, load_weights, read_checkpoint, read_position
 from parsecaps.training.choose import Choice
 from parsecaps.training.folder import locked, new_run
@@ -161,9 +160,6 @@ class _Training:
         self.run, self.processes, self.callbacks, self.stop = run, processes, callbacks, stop
         self.device = device
         run.is_main = processes.is_main
-        batches = build_batches(run, "train", processes)
-        assert batches is not None
-        self.batches, self.validation = batches, build_batches(run, "val", processes)
         torch.manual_seed(run.config.training.seed)
         model = build_model(run)
         self.origin = run.origin if run.is_there else None
@@ -172,6 +168,10 @@ class _Training:
             for line in describe_origin(self.origin):
                 callbacks.log(line)
         self.step = build_step(run, model)
+        needs = self.step.objective.needs
+        batches = build_batches(run, "train", processes, needs)
+        assert batches is not None
+        self.batches, self.validation = batches, build_batches(run, "val", processes, needs)
         if self.origin is not None:
             self.step.taken = frozenset(f"model.{name}" for name in self.origin.layers)
 
@@ -189,7 +189,7 @@ class _Training:
 
     def _train(self, position: Position) -> Position:
         model = self.step.model
-        draws = self.step.reconstruct or ClassReconstruction.name in self.step.objective.terms
+        draws = self.step.objective.needs & {"picture", "decoder"}
         idle = getattr(model, "decoder", None) is not None and not draws  # the decoder gets no gradient
         schedule = Schedule.build(self.run.config)
         first_step, stop = position.step, self.stop

@@ -17,19 +17,17 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, distributed, nn
 
-from parsecaps.config import number
 from parsecaps.data.batches import Batches
-from parsecaps.data.split_file import relative_name
 from parsecaps.files.writing import remove_files, write_atomically
 from parsecaps.models import PretrainedModel
 from parsecaps.run import BEST_CHECKPOINT, Run
 from parsecaps.system.signals import STOPS, StopRequest
-from parsecaps.training.callbacks import Callbacks, Progress
+from parsecaps.training.callbacks import Callbacks, DivergedError, Progress
 from parsecaps.training.checkpoint import FORMAT, Position, read_checkpoint, read_position, write_tensors
+from parsecaps.training.losses import Loss
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.training.optimizer import Schedule
 from parsecaps.training.pace import Pace
-from parsecaps.training.terms import Loss
 from parsecaps.types import Batch, Output
 
 _DIVERGED = 100.0  # times the usual loss
@@ -38,10 +36,6 @@ _RECENT_LOSSES = 20
 _REPORT_SECONDS = 0.5  # between two reports of progress
 _LOG_STEPS = 50  # between two points in TensorBoard
 _AGREE_STEPS = 10  # between two talks of several processes, and two looks at a GPU
-
-
-class DivergedError(ValueError):
-    """The loss is not finite, or far above what it was."""
 
 
 class StoppedError(Exception):
@@ -57,9 +51,10 @@ class TrainingStep(nn.Module):
 
     taken: frozenset[str] = frozenset()  # parameters that come from other weights
 
-    def __init__(self, model: PretrainedModel, objective: Objective, *, reconstruct: bool, compiled: bool) -> None:
+    def __init__(self, model: PretrainedModel, objective: Objective, *, compiled: bool = False) -> None:
         super().__init__()
-        self.model, self.objective, self.reconstruct = model, objective, reconstruct
+        self.model, self.objective = model, objective
+        self.reconstruct = "picture" in objective.needs
         self._network = [torch.compile(model) if compiled else model]  # in a list: not a second owner of the weights
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Loss]]:
@@ -144,7 +139,7 @@ class TrainingLoop:
         self.fabric, self.run, self.schedule, self.callbacks, self.stop = fabric, run, schedule, callbacks, stop
         self.batches, self.validation, self.settings = batches, validation, run.config.training
         self.step = step.to(fabric.device)
-        decay = number(self.settings.ema)
+        decay = float(self.settings.ema)
         self.average = MovingAverage(step.model, decay) if decay else None
         self.optimizer = schedule.build_optimizer(self.step, self.step.taken)
         self.position = Position(chooses=self.settings.keep == "best")
@@ -310,7 +305,7 @@ class TrainingLoop:
     def _describe_divergence(self, step: int) -> str:
         epoch, batch = divmod(step, len(self.batches))
         data, last = self.run.data, self.run.last_checkpoint
-        names = ", ".join(relative_name(data, data.cases[i]) for i in self.batches.rows_in(epoch, batch))
+        names = ", ".join(data.name_of(data.cases[i]) for i in self.batches.rows_in(epoch, batch))
         kept = f"the last good checkpoint is {last}" if last.exists() else "none was saved yet"
         return (
             f"the loss is not finite or a hundred times as large as usual, in epoch {epoch + 1}, batch {batch + 1} "

@@ -7,27 +7,8 @@ import torch
 from torch import Tensor, distributed, nn
 
 from parsecaps.functional.losses import among_own
-from parsecaps.training.capsule_terms import ClassReconstruction, Margin
-from parsecaps.training.concept_map_terms import Coherence, Counter, Semantic, Uniqueness
-from parsecaps.training.concept_terms import ConceptCrossEntropy, IntervenedClassification, Intervention
-from parsecaps.training.prototype_terms import Attribute, ImageReconstruction, Prototype
-from parsecaps.training.terms import (
-    Classification,
-    Consistency,
-    Diversity,
-    Loss,
-    Presentation,
-    Reconstruction,
-    Term,
-    TermContext,
-    Triplet,
-)
+from parsecaps.training.losses import TERMS, Classification, Loss, Need, Term, TermContext, find_terms
 from parsecaps.types import Batch, Output
-
-TERMS: list[type[Term]] = [Classification, Presentation, Triplet, Reconstruction, Diversity, Consistency]
-TERMS += [IntervenedClassification, Intervention, ConceptCrossEntropy, Semantic, Counter, Uniqueness, Coherence]
-TERMS += [Margin, ClassReconstruction]
-TERMS += [Attribute, ImageReconstruction, Prototype]
 
 
 class Objective(nn.Module):
@@ -41,7 +22,7 @@ class Objective(nn.Module):
     `Consistency` and `Intervention`.
     Terms may have parameters, which are trained along with the model's.
 
-    >>> from parsecaps.training.terms import Classification
+    >>> from parsecaps.training.losses import Classification
     >>> output = Output(logits=torch.tensor([[2.0, 0.0], [0.0, 5.0]]))
     >>> batch = Batch(image=torch.zeros(2, 1, 28, 28), label=torch.tensor([0, -1]))
     >>> objective = Objective([Classification()])
@@ -56,7 +37,21 @@ class Objective(nn.Module):
     @classmethod
     def build(cls, context: TermContext) -> "Objective":
         """All terms that a training has, as the settings want them."""
-        return cls([term.build(context) for term in TERMS if term.applies(context)])
+        for name in context.training.losses:
+            find_terms(name)
+        terms = []
+        for term in TERMS:
+            if term.applies(context):
+                try:
+                    terms.append(term.build(context))
+                except TypeError as error:  # an argument that it does not take
+                    raise ValueError(f"training.losses.{term.name}: {error}") from None
+        return cls(terms)
+
+    @property
+    def needs(self) -> set[Need]:
+        """What the terms that count need."""
+        return set().union(*(term.needs for term in self.terms.values() if term.weight))
 
     @property
     def class_sets(self) -> Tensor | None:

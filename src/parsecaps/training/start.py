@@ -19,10 +19,9 @@ from parsecaps.config import Config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import DataSet
 from parsecaps.data.check import DataCheck, Learned, check_data
-from parsecaps.data.joint import absolute, open_all
 from parsecaps.data.leaks import write_fingerprints
-from parsecaps.data.split_file import case_key, relative_name, row_key, write_split
-from parsecaps.data.splits import describe_parts, divide_data
+from parsecaps.data.sources import absolute, open_all
+from parsecaps.data.splits import case_key, describe_parts, divide_data, row_key, write_split
 from parsecaps.data.tables import read_table
 from parsecaps.files.writing import make_private_folder
 from parsecaps.run import Origin, Run
@@ -125,7 +124,7 @@ def reopen_run(run: Run, callbacks: Callbacks) -> None:
     then = {row_key(row.cells): row.cells.get(_CONTENT, "") for row in rows}
     contents = _contents(run.data, run.prepared.digests)
     for case, part, now in zip(run.data.cases, run.division, contents, strict=True):
-        name, key = relative_name(run.data, case), case_key(run.data, case)
+        name, key = run.data.name_of(case), case_key(run.data, case)
         if key not in then:
             raise ValueError(f"{name} was added to {run.data.root} after the run was started; move it away to resume")
         if part is not None and then[key] not in ("", now):

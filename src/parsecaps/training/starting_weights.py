@@ -13,11 +13,9 @@ from torch import Tensor
 from parsecaps.data.leaks import FINGERPRINTS_FILE, are_whole, read_fingerprints
 from parsecaps.files.hub_download import is_hub_name
 from parsecaps.model import BUNDLE_FILE, Model, find_model_folder
-from parsecaps.models import PretrainedModel, load_model
+from parsecaps.models import PretrainedModel, all_models, find_model, load_model
 from parsecaps.models.pretrained import CONFIG_FILE, tensors_digest
 from parsecaps.models.transfer import Transfer, transfer, trunk_settings
-from parsecaps.rivals import EfficientNetLite0
-from parsecaps.rivals.imagenet import imagenet_weights
 from parsecaps.run import Origin
 
 IMAGENET = "imagenet"
@@ -156,7 +154,9 @@ def _find(name: str) -> Path:
 
 
 def _read_imagenet(name: str, kind: str) -> StartingWeights:
-    if kind != EfficientNetLite0.__name__:
-        reason = f"{name} has weights for {EfficientNetLite0.__name__}, but model.kind is {kind}"
-        raise ValueError(f"{reason}; add --set model.kind={EfficientNetLite0.__name__}")
-    return StartingWeights(name, kind, imagenet_weights(), {})
+    read = find_model(kind).imagenet_weights
+    if read is None:
+        made_for = next(each for each, model in all_models().items() if model.imagenet_weights is not None)
+        reason = f"{name} has weights for {made_for}, but model.kind is {kind}"
+        raise ValueError(f"{reason}; add --set model.kind={made_for}")
+    return StartingWeights(name, kind, read(), {})

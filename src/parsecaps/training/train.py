@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from parsecaps.config import Config, EvaluateConfig, load_settings
-from parsecaps.data.joint import absolute
+from parsecaps.data.sources import absolute
 from parsecaps.evaluation import calibrate_run, evaluate_run, write_card, write_results
 from parsecaps.report.pages import draw_curves
 from parsecaps.run import Run

@@ -11,8 +11,7 @@ import pytest
 import scipy.io
 from numpy.typing import NDArray
 
-from parsecaps.data.decoding import decode_image
-from parsecaps.data.reading import image_size, look_into, read_image, read_mask
+from parsecaps.data.reading import decode_image, image_size, look_into, read_image, read_mask
 from parsecaps.data.sources.mnist import image_file, read_idx, read_labels
 from tests.data.image_files import grey, write_affnist, write_cemri, write_idx
 

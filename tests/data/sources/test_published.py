@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from scipy.io import savemat
 from scipy.ndimage import affine_transform
 
-from parsecaps.data import affine_digits
 from parsecaps.data.reading import read_image
-from parsecaps.data.sources import open_data
+from parsecaps.data.sources import affnist, open_data
 from parsecaps.data.sources.wbcatt import CONCEPTS
 from tests.data.sources.layouts import (
     SLICES,
@@ -231,8 +230,8 @@ def test_affnist_like_against_scipy_and_inside(draws: list[float]) -> None:
     digit[4:24, 4:24] = 255
     digit[10:14, 4:20] = 80
     image, chance = torch.from_numpy(digit).to(torch.uint8)[None], torch.tensor([draws])
-    drawn = affine_digits.change(image, chance)[0].numpy()
-    matrix, start, centre = (value[0].double().numpy() for value in affine_digits.placement(image, chance))
+    drawn = affnist.change(image, chance)[0].numpy()
+    matrix, start, centre = (value[0].double().numpy() for value in affnist.placement(image, chance))
     margin = 15
     inverse = np.linalg.inv(matrix)[::-1, ::-1]  # scipy counts y before x, and pixels from their centres
     offset = centre[::-1] - 0.5 - inverse @ (start[::-1] - 0.5 + margin)
@@ -243,7 +242,7 @@ def test_affnist_like_against_scipy_and_inside(draws: list[float]) -> None:
     angle, scale = np.arctan2(matrix[1, 0], matrix[0, 0]), np.linalg.norm(matrix[:, 0])
     assert abs(np.degrees(angle)) <= 20.001
     assert 0.799 <= scale <= 1.201
-    assert 0.64 <= np.linalg.det(matrix) <= 1.44
+    assert 0.639 <= np.linalg.det(matrix) <= 1.441
 
 
 def test_the_real_cemri(data_root: Path) -> None:

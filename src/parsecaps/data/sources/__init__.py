@@ -3,38 +3,44 @@
 A source and the format of its files need nothing of `data.reading`, which imports them.
 """
 
+from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from parsecaps.data import phantom
-from parsecaps.data.cases import DataSet, Source
+from parsecaps.data.cases import DataSet, Source, join
 from parsecaps.data.sources import (
     affnist,
-    affnist_like,
     cemri,
     derm7pt,
     folder,
     manifest,
     mnist,
     ph2,
-    unlabelled,
     wbcatt,
 )
+from parsecaps.files.writing import plain_name
 
-__all__ = ["SOURCES", "Source", "open_data"]
+if TYPE_CHECKING:
+    from parsecaps.config import DataSection
 
+__all__ = ["SOURCES", "Source", "absolute", "open_all", "open_data", "set_names"]
+
+_PLAIN = ("manifest", "cases", "images", "data")  # file names that say less than the folder they are in
 _LISTED = (
     phantom.SOURCE,
     cemri.SOURCE,
     wbcatt.SOURCE,
     mnist.SOURCE,
     affnist.SOURCE,
-    affnist_like.SOURCE,
+    affnist.LIKE,
     ph2.PH2D7,
     ph2.SOURCE,
     derm7pt.SOURCE,
     manifest.SOURCE,
     folder.SOURCE,
-    unlabelled.SOURCE,
+    folder.UNLABELLED,
 )
 SOURCES: dict[str, Source] = {source.name: source for source in _LISTED}
 
@@ -65,3 +71,45 @@ def open_data(path: str | Path, source: str | None = None) -> DataSet:
     raise ValueError(
         f"{location} fits no source; looked for {own}, and for the published sets of parsecaps data sources"
     )
+
+
+def open_all(section: "DataSection") -> DataSet:
+    """The data set that the settings name; where they name others to learn from as well, all of them as one."""
+    given, wanted = len(section.licences), 1 + len(section.also)
+    if given not in (0, wanted):
+        raise ValueError(f"{given} licences for {wanted} data sets; give one for each, in their order")
+    first = open_data(section.path, section.source)
+    if not section.also:
+        return first
+    paths = [section.path, *section.also]
+    return join(set_names(paths), [first, *(open_data(path) for path in section.also)])
+
+
+def set_names(paths: Sequence[str]) -> list[str]:
+    """A short name for each data set, by its path; numbered where two would be called the same.
+
+    >>> set_names(["data/isic/manifest.csv", "data/bus", "other/bus", "phantom:n=200,size=64"])
+    ['isic', 'bus', 'bus-2', 'phantom']
+    """
+    names: list[str] = []
+    for path in paths:
+        place = Path(path.partition(",")[0])
+        name = place.stem if place.suffix else place.name
+        if name.lower() in _PLAIN and place.parent.name:
+            name = place.parent.name
+        name = plain_name(name.partition(":")[0]) or "data"
+        numbered = (f"{name}-{number}" for number in count(2))
+        names.append(name if name not in names else next(each for each in numbered if each not in names))
+    return names
+
+
+def absolute(path: str) -> str:
+    """The data set's name such that it can be found from another folder too.
+
+    >>> absolute("phantom:n=200")
+    'phantom:n=200'
+    """
+    if Path(path).exists():
+        return str(Path(path).resolve())
+    source, colon, place = path.partition(":")
+    return f"{source}:{Path(place).resolve()}" if colon and place and Path(place).exists() else path

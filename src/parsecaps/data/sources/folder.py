@@ -1,4 +1,4 @@
-"""Anyone's images in a folder per class, optionally below folders train, val and test."""
+"""Anyone's images in a folder per class, optionally below folders train, val and test; or in one folder, unlabelled."""
 
 import os
 from pathlib import Path
@@ -99,10 +99,36 @@ def _inside(folder: Path) -> Problem:
     return Problem(str(folder), None, "a folder inside the folder of a class is not read; move its images up")
 
 
+def recognise_unlabelled(path: Path) -> bool:
+    """Whether a folder has images directly in it, and no folders."""
+    if not path.is_dir():
+        return False
+    folders, files = entries(path)
+    return not folders and any(map(is_image, files))
+
+
+def read_unlabelled(path: str) -> DataSet:
+    """List the images; none has a class or a concept."""
+    root = Path(path)
+    if not root.is_dir():
+        raise FileNotFoundError(f"{root} is not a folder; give one with images in it")
+    cases = [Case(file, -1, file.name) for file in entries(root)[1] if is_image(file)]
+    if not cases:
+        raise ValueError(f"{root} has no images directly in it; give a folder that has")
+    return DataSet("unlabelled", root, (), (), cases)
+
+
 SOURCE = Source(
     name="folder",
     summary="anyone's images, a folder per class",
     layout="a folder per class with images in it, or such folders below train, val and test",
     recognise=recognise,
     read=read,
+)
+UNLABELLED = Source(
+    name="unlabelled",
+    summary="images that nobody labelled, to learn from beside others",
+    layout="a folder with images directly in it",
+    recognise=recognise_unlabelled,
+    read=read_unlabelled,
 )

@@ -9,7 +9,7 @@ from torch import Tensor
 from parsecaps.functional import margin_loss
 from parsecaps.functional.losses import class_weight
 from parsecaps.models import PretrainedModel
-from parsecaps.training.terms import Loss, Term, TermContext, mixture, sum_of, to_tensor
+from parsecaps.training.losses import Loss, Term, TermContext, mixture, sum_of, to_tensor
 from parsecaps.types import Batch, Output
 
 
@@ -39,12 +39,9 @@ class Margin(Term):
         self.register_buffer("class_sets", sets, persistent=False)
 
     @classmethod
-    def applies(cls, context: TermContext) -> bool:
-        return bool(context.weight(cls.name))
-
-    @classmethod
     def build(cls, context: TermContext) -> Self:
-        return cls(context.weight(cls.name), context.training.margins, context.class_weights, context.class_sets)
+        weights, sets = context.class_weights, context.class_sets
+        return cls(class_weights=weights, class_sets=sets, **context.arguments(cls.name))
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         mixed = mixture(batch)
@@ -60,6 +57,7 @@ class ClassReconstruction(Term):
     """
 
     name = "class_reconstruction"
+    needs = frozenset({"decoder"})
 
     def __init__(self, weight: float, model: PretrainedModel) -> None:
         super().__init__(weight)
@@ -67,11 +65,11 @@ class ClassReconstruction(Term):
 
     @classmethod
     def applies(cls, context: TermContext) -> bool:
-        return bool(context.weight(cls.name)) and getattr(context.model, "decoder", None) is not None
+        return super().applies(context) and getattr(context.model, "decoder", None) is not None
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
-        return cls(context.weight(cls.name), context.model)
+        return cls(model=context.model, **context.arguments(cls.name))
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         assert output.class_capsules is not None

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from parsecaps.functional.concept_losses import concept_cross_entropy
 from parsecaps.models import PretrainedModel
-from parsecaps.nn.heads import MARGINS, Bottleneck
-from parsecaps.training.terms import (
+from parsecaps.training.losses import (
     Classification,
     Loss,
     Term,
@@ -56,42 +55,6 @@ class IntervenedClassification(Classification):
         return model.decide(output, torch.where(drawn & ~truth.isnan(), truth.nan_to_num(), presence))
 
 
-class Intervention(Classification):
-    """Cross-entropy of the class that follows where every known concept is set right: a correction mends a diagnosis.
-
-    For a bottleneck over presences (deviation from the paper, which has none). Joint training alone lets presences tell
-    the classes more than their concepts do (leakage; Mahinpei et al. 2021); then a corrected concept may make the
-    diagnosis worse. A concept set right has the presence that training aims at (Sec. 3.3.1), one that is not known that
-    of the image. Only the head learns from it.
-    """
-
-    name = "intervention"
-    _head: list[Bottleneck]
-
-    @classmethod
-    def applies(cls, context: TermContext) -> bool:
-        head = getattr(context.model, "classes", None)
-        return isinstance(head, Bottleneck) and head.scale == "presence" and bool(context.weight(cls.name))
-
-    @classmethod
-    def build(cls, context: TermContext) -> Self:
-        term = super().build(context)
-        term._head = [context.model.classes]  # type: ignore[list-item]  # in a list: it does not own the weights
-        return term
-
-    def forward(self, output: Output, batch: Batch) -> Loss:
-        assert output.presence is not None
-        presence, truth = output.presence.detach(), known_concepts(output.presence, batch)
-        absent, present = MARGINS
-        right = absent + (present - absent) * truth.nan_to_num()
-        logits, _ = self._head[0](torch.where(truth.isnan(), presence, right))
-        has_truth = ~truth.isnan().all(1)
-        batch = batch._replace(label=batch.label.where(has_truth, -1))
-        if batch.mixed is not None:
-            batch = batch._replace(mixed=batch.mixed._replace(label=batch.mixed.label.where(has_truth, -1)))
-        return super().forward(output._replace(logits=logits), batch)
-
-
 class ConceptCrossEntropy(Term):
     """Binary cross-entropy of the concepts, over those that are known."""
 
@@ -103,15 +66,11 @@ class ConceptCrossEntropy(Term):
         self.register_buffer("concept_weights", to_tensor(concept_weights))
 
     @classmethod
-    def applies(cls, context: TermContext) -> bool:
-        return bool(context.weight(cls.name))
-
-    @classmethod
     def build(cls, context: TermContext) -> Self:
-        weight = context.weight(cls.name)
         if not context.model.num_concepts:
-            raise ValueError(f"training.{cls.name}_weight is {weight:g}, but the model has no concepts; set it to 0")
-        return cls(weight, context.concept_weights)
+            given = f"training.losses.{cls.name} is {context.weight(cls.name):g}"
+            raise ValueError(f"{given}, but the model has no concepts; set it to 0")
+        return cls(concept_weights=context.concept_weights, **context.arguments(cls.name))
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         if output.presence is None:

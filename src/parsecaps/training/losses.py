@@ -1,21 +1,21 @@
-"""The terms of the training objective: the four losses of Sec. 3.3 and two of our own, each a sum over images.
+"""The terms of the training objective: the four losses of Sec. 3.3 and three of our own, each a sum over images.
 
-A term says what its loss sums to over the images that count in it, and how many these are. Everything else (the total,
-several processes, history, logs, checkpoints) loops over the terms by name. To add a loss, write a `Term`, put it into
-`TERMS` (in `training.objective`), and give it a setting.
+A term says what its loss sums to over the images that count in it, how many these are, and what it needs. Everything
+else (the total, several processes, history, logs, checkpoints) loops over the terms. To add a loss, write a `Term` and
+put it into `TERMS`; its weight and arguments are those of `training.losses`.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Self
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
-from parsecaps.config import TrainingSection, number
-from parsecaps.data.batches import Batches
+from parsecaps.config import Auto, LossArguments, TrainingSection
 from parsecaps.functional import (
     class_loss,
     consistency_loss,
@@ -25,9 +25,14 @@ from parsecaps.functional import (
     triplet_loss,
 )
 from parsecaps.functional.losses import class_weight
-from parsecaps.models import PretrainedModel
-from parsecaps.nn.heads import PhraseEmbedding
+from parsecaps.models import PretrainedModel, all_models
+from parsecaps.nn.heads import MARGINS, Bottleneck, PhraseEmbedding
 from parsecaps.types import Batch, Output
+
+if TYPE_CHECKING:
+    from parsecaps.data.batches import Batches
+
+Need = Literal["masks", "views", "picture", "decoder"]
 
 
 class Loss(NamedTuple):
@@ -46,8 +51,9 @@ class Loss(NamedTuple):
 class TermContext:
     """What terms are built from: the settings, the model, and the weights of rare classes and concepts if wanted.
 
-    `class_sets` are the numbers of the data sets that the classes belong to, where there are several. `shared` are
-    parts that several terms have in common, made by the first that wants them.
+    `class_sets` are the numbers of the data sets that the classes belong to, where there are several. With
+    `undescribed`, some image has no known concept. `shared` are parts that several terms have in common, made by the
+    first that wants them.
     """
 
     training: TrainingSection
@@ -55,21 +61,41 @@ class TermContext:
     class_weights: Sequence[float] | None = None
     concept_weights: Sequence[Sequence[float]] | None = None
     class_sets: Sequence[int] | None = None
+    undescribed: bool = False
     shared: dict[str, nn.Module] = field(default_factory=dict)
 
     def weight(self, name: str) -> float:
         """The weight of a term: as it is set, or as the model was published with."""
         return loss_weight(self.training, type(self.model), name)
 
+    def arguments(self, name: str) -> dict[str, Any]:
+        """The weight of a term, and what else is set of it."""
+        return {**loss_arguments(self.training, name), "weight": self.weight(name)}
+
 
 def loss_weight(training: TrainingSection, model: type[PretrainedModel], name: str) -> float:
     """The weight of a term in training a kind of model: as it is set, or as the model was published with."""
-    given = getattr(training, f"{name}_weight")
+    given = given_weight(training, name)
     return model.losses.get(name, 0.0) if given == "auto" else float(given)
+
+
+def given_weight(training: TrainingSection, name: str) -> float | Auto:
+    """The weight of a term as it is set."""
+    given = training.losses.get(name, "auto")
+    return given.weight if isinstance(given, LossArguments) else given
+
+
+def loss_arguments(training: TrainingSection, name: str) -> dict[str, Any]:
+    """What is set of a term beside its weight."""
+    given = training.losses.get(name)
+    return dict(given.model_extra or {}) if isinstance(given, LossArguments) else {}
 
 
 class Term(nn.Module, ABC):
     """One loss of the objective, with its name and its weight in the total; it may have parameters of its own.
+
+    What it `needs`: the `masks` of lesions in batches, several `views` of each training image, the model's `picture` of
+    each image, or the model's `decoder`, which it asks itself.
 
     Shapes:
         - input: an `Output` and its `Batch`
@@ -77,33 +103,35 @@ class Term(nn.Module, ABC):
     """
 
     name: ClassVar[str]
+    optional: ClassVar[bool] = True  # left out where its weight is 0; else it is measured all the same
+    needs: frozenset[Need] = frozenset()
 
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
         if not 0 <= weight < math.inf:
-            raise ValueError(f"{self.name}_weight is {weight}; give 0 (off) or a positive number")
+            raise ValueError(f"the weight of the loss {self.name} is {weight}; give 0 (off) or a positive number")
         self.weight = weight
 
     @classmethod
     def applies(cls, context: TermContext) -> bool:
         """Whether a training has this term at all."""
-        return True
+        return not cls.optional or bool(context.weight(cls.name))
 
     @classmethod
-    @abstractmethod
     def build(cls, context: TermContext) -> Self:
         """The term as the settings want it."""
+        return cls(**context.arguments(cls.name))
 
     @abstractmethod
     def forward(self, output: Output, batch: Batch) -> Loss: ...
 
-    def after_epoch(self, model: PretrainedModel, batches: Batches, epoch: int) -> None:
+    def after_epoch(self, model: PretrainedModel, batches: "Batches", epoch: int) -> None:
         """What a term does to the model after an epoch, the first being 0, before it is validated and saved.
 
         In every process, with the same result. What has to be known later is kept in buffers, so that a run can go on.
         """
 
-    def after_training(self, model: PretrainedModel, batches: Batches) -> None:
+    def after_training(self, model: PretrainedModel, batches: "Batches") -> None:
         """What a term does to the model that is kept, in the first process alone."""
 
 
@@ -140,8 +168,8 @@ class Classification(Term):
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
-        smoothing, weight = context.training.label_smoothing, context.weight(cls.name)
-        return cls(context.class_weights, smoothing, context.class_sets, weight)
+        smoothing, more = context.training.label_smoothing, context.arguments(cls.name)
+        return cls(context.class_weights, smoothing, context.class_sets, **more)
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         weights, num_classes = self.class_weights, output.logits.shape[-1]
@@ -157,6 +185,7 @@ class Presentation(Term):
     """Concept capsules are long where their concept is present and short where it is absent (Eq. 3.1)."""
 
     name = "presentation"
+    optional = False
     concept_weights: Tensor | None
 
     def __init__(self, weight: float, concept_weights: Sequence[Sequence[float]] | None = None) -> None:
@@ -165,7 +194,7 @@ class Presentation(Term):
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
-        return cls(context.weight(cls.name), context.concept_weights)
+        return cls(concept_weights=context.concept_weights, **context.arguments(cls.name))
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         if output.presence is None:
@@ -182,6 +211,7 @@ class Triplet(Term):
     """
 
     name = "triplet"
+    optional = False
 
     def __init__(
         self,
@@ -206,11 +236,8 @@ class Triplet(Term):
     @classmethod
     def build(cls, context: TermContext) -> Self:
         model = context.model
-        return cls(
-            context.weight(cls.name),
-            num_concepts=model.num_concepts,
-            concept_dim=model.config["concept_dim"] if model.has_capsules else None,
-        )
+        dim = model.config["concept_dim"] if model.has_capsules else None
+        return cls(num_concepts=model.num_concepts, concept_dim=dim, **context.arguments(cls.name))
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         capsules = output.concept_capsules
@@ -230,10 +257,14 @@ class Reconstruction(Term):
     """Squared error of the decoder's picture, over the images without a known concept (Sec. 3.3.2)."""
 
     name = "reconstruction"
+    optional = False
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
-        return cls(context.weight(cls.name))
+        term, model = super().build(context), context.model
+        if context.undescribed and model.num_concepts and model.has_capsules:
+            term.needs = frozenset({"picture"})
+        return term
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         if output.reconstruction is None or output.presence is None:
@@ -249,10 +280,7 @@ class Diversity(Term):
     """
 
     name = "diversity"
-
-    @classmethod
-    def build(cls, context: TermContext) -> Self:
-        return cls(context.training.diversity_weight)
+    optional = False
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         if not self.weight or output.presence is None or batch.concepts is not None:
@@ -264,15 +292,49 @@ class Consistency(Term):
     """Several views of an image get the same answer, where a batch has some; not in the paper."""
 
     name = "consistency"
-
-    @classmethod
-    def build(cls, context: TermContext) -> Self:
-        return cls(number(context.training.consistency_weight))
+    optional = False
+    needs = frozenset({"views"})
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         if not self.weight or batch.views == 1:
             return nothing(output)
         return sum_of(consistency_loss(output.logits, batch.views), _number(output, len(batch.label)))
+
+
+class Intervention(Classification):
+    """Cross-entropy of the class that follows where every known concept is set right: a correction mends a diagnosis.
+
+    For a bottleneck over presences (deviation from the paper, which has none). Joint training alone lets presences tell
+    the classes more than their concepts do (leakage; Mahinpei et al. 2021); then a corrected concept may make the
+    diagnosis worse. A concept set right has the presence that training aims at (Sec. 3.3.1), one that is not known that
+    of the image. Only the head learns from it.
+    """
+
+    name = "intervention"
+    _head: list[Bottleneck]
+
+    @classmethod
+    def applies(cls, context: TermContext) -> bool:
+        head = getattr(context.model, "classes", None)
+        return isinstance(head, Bottleneck) and head.scale == "presence" and bool(context.weight(cls.name))
+
+    @classmethod
+    def build(cls, context: TermContext) -> Self:
+        term = super().build(context)
+        term._head = [context.model.classes]  # type: ignore[list-item]  # in a list: it does not own the weights
+        return term
+
+    def forward(self, output: Output, batch: Batch) -> Loss:
+        assert output.presence is not None
+        presence, truth = output.presence.detach(), known_concepts(output.presence, batch)
+        absent, present = MARGINS
+        right = absent + (present - absent) * truth.nan_to_num()
+        logits, _ = self._head[0](torch.where(truth.isnan(), presence, right))
+        has_truth = ~truth.isnan().all(1)
+        batch = batch._replace(label=batch.label.where(has_truth, -1))
+        if batch.mixed is not None:
+            batch = batch._replace(mixed=batch.mixed._replace(label=batch.mixed.label.where(has_truth, -1)))
+        return super().forward(output._replace(logits=logits), batch)
 
 
 def mixture(batch: Batch) -> dict[str, Any]:
@@ -312,3 +374,18 @@ def described(concepts: Tensor) -> Tensor:
 def to_tensor(values: Sequence[float] | Sequence[Sequence[float]] | None) -> Tensor | None:
     """Weights of classes or concepts as a buffer, where there are some."""
     return None if values is None else torch.tensor(values, dtype=torch.float32)
+
+
+TERMS: list[type[Term]] = [Classification, Presentation, Triplet, Reconstruction, Diversity, Consistency, Intervention]
+
+
+def find_terms(name: str) -> list[type[Term]]:
+    """The classes of a loss, one of which applies to a model; those of rivals are imported when one is asked for."""
+    if not any(term.name == name for term in TERMS):
+        all_models()
+    found = [term for term in TERMS if term.name == name]
+    if not found:
+        names = {term.name: None for term in TERMS}
+        near = get_close_matches(name, names, 1) or names
+        raise ValueError(f"training.losses.{name}: there is no such loss; did you mean {', '.join(near)}?")
+    return found

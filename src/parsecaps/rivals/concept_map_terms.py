@@ -17,7 +17,7 @@ from parsecaps.functional.concept_losses import (
 from parsecaps.nn.heads import PhraseEmbedding
 from parsecaps.rivals.ccnn import CCNN
 from parsecaps.rivals.ccnn import Uniqueness as Kind
-from parsecaps.training.terms import Loss, Term, TermContext, described, known_concepts, nothing, sum_of
+from parsecaps.training.losses import Loss, Term, TermContext, described, known_concepts, nothing, sum_of
 from parsecaps.types import Batch, Output
 
 GRID = 14  # positions along a side on which maps are compared with phrases, as published
@@ -28,15 +28,11 @@ class MapTerm(Term):
     """A loss of the maps of concepts; a model without any is refused."""
 
     @classmethod
-    def applies(cls, context: TermContext) -> bool:
-        return bool(context.weight(cls.name))
-
-    @classmethod
     def model_of(cls, context: TermContext) -> CCNN:
         """The model, which has maps."""
         if not isinstance(context.model, CCNN):
             kind = type(context.model).__name__
-            given = f"training.{cls.name}_weight is {context.weight(cls.name):g}"
+            given = f"training.losses.{cls.name} is {context.weight(cls.name):g}"
             raise ValueError(f"{given}, but {kind} has no map for each concept; set it to 0, or model.kind to CCNN")
         return context.model
 
@@ -72,7 +68,8 @@ class PhraseTerm(MapTerm):
                 phrase_dim=_PHRASE,
                 bias=False,
             )
-        return cls(context.weight(cls.name), cast(PhraseEmbedding, context.shared["phrases"]))
+        phrases = cast(PhraseEmbedding, context.shared["phrases"])
+        return cls(phrases=phrases, **context.arguments(cls.name))
 
     def likeness(self, maps: Tensor) -> Tensor:
         """Of maps and phrases: (B, m, h, w) -> (B, m, m)."""
@@ -108,7 +105,7 @@ class Uniqueness(MapTerm):
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
-        return cls(context.weight(cls.name), cls.model_of(context).uniqueness)
+        return cls(kind=cls.model_of(context).uniqueness, **context.arguments(cls.name))
 
     def of_maps(self, maps: Tensor, concepts: Tensor, batch: Batch) -> Loss:
         return sum_of(uniqueness_loss(maps.mean((2, 3)), concepts, self.kind), described(concepts))
@@ -118,11 +115,12 @@ class Coherence(MapTerm):
     """The maps of concepts lie where the lesion is, in images whose mask is known."""
 
     name = "coherence"
+    needs = frozenset({"masks"})
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
         cls.model_of(context)
-        return cls(context.weight(cls.name))
+        return super().build(context)
 
     def of_maps(self, maps: Tensor, concepts: Tensor, batch: Batch) -> Loss:
         if batch.mask is None:

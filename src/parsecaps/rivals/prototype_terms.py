@@ -8,11 +8,11 @@ from torch.nn import functional as F
 
 from parsecaps.data.batches import Batches
 from parsecaps.models import PretrainedModel
-from parsecaps.rivals import ProtoCaps
-from parsecaps.rivals.prototypes import NO_CASE, Prototypes
-from parsecaps.training.terms import Loss, Term, TermContext, known_concepts, nothing
+from parsecaps.rivals.protocaps import NO_CASE, ProtoCaps, Prototypes
+from parsecaps.training.losses import Loss, Term, TermContext, known_concepts, nothing
 from parsecaps.types import Batch, Output
 
+WARM_UP = 100  # epochs, as published
 _SEPARATION = 0.1  # of the distance to other grades, beside that to the own grade
 _NEAR = 0.25  # a case whose attribute is missed by more than this is no prototype
 
@@ -21,14 +21,6 @@ class Attribute(Term):
     """Squared error of the presences, summed over the concepts that are known, over the images that have some."""
 
     name = "attribute"
-
-    @classmethod
-    def applies(cls, context: TermContext) -> bool:
-        return bool(context.weight(cls.name))
-
-    @classmethod
-    def build(cls, context: TermContext) -> Self:
-        return cls(context.weight(cls.name))
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         if output.presence is None:
@@ -43,14 +35,11 @@ class ImageReconstruction(Term):
     """Mean squared error, over the pixels, of the picture that a model makes of any image, labelled or not."""
 
     name = "image_reconstruction"
+    needs = frozenset({"picture"})
 
     @classmethod
     def applies(cls, context: TermContext) -> bool:
-        return bool(context.weight(cls.name)) and getattr(context.model, "decoder", None) is not None
-
-    @classmethod
-    def build(cls, context: TermContext) -> Self:
-        return cls(context.weight(cls.name))
+        return super().applies(context) and getattr(context.model, "decoder", None) is not None
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         assert output.reconstruction is not None
@@ -80,16 +69,15 @@ class Prototype(Term):
 
     @classmethod
     def applies(cls, context: TermContext) -> bool:
-        return bool(context.weight(cls.name)) and isinstance(context.model, ProtoCaps)
+        return super().applies(context) and isinstance(context.model, ProtoCaps)
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
         assert isinstance(context.model, ProtoCaps)
-        training = context.training
-        assert training.epochs != "auto"
-        warm_up = min(training.prototype_warm_up, training.epochs // 4)
-        weight = context.weight(cls.name)
-        return cls(weight, context.model.prototypes, warm_up=warm_up, push_every=training.prototype_push)
+        assert context.training.epochs != "auto"
+        given = {"warm_up": WARM_UP, **context.arguments(cls.name)}
+        given["warm_up"] = min(given["warm_up"], context.training.epochs // 4)
+        return cls(prototypes=context.model.prototypes, **given)
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         assert output.concept_features is not None

@@ -1,13 +1,22 @@
-"""Route ablation: does the decision rest on the routes that an explanation shows? They are cut, and it must fall.
+"""What couplings are worth: what is left without the routes that an explanation shows, or with other couplings.
 
-In every cell a share of the routes (couplings above 0) is set to 0: those that brought most to the target by the
-explanation; as many at random; and, as a harder rival, those with the strongest couplings, which know nothing of the
-target. The cells above choose anew from what is left.
+Route ablation: does the decision rest on the routes that an explanation shows? In every cell a share of the routes
+(couplings above 0) is set to 0: those that brought most to the target by the explanation; as many at random; and, as a
+harder rival, those with the strongest couplings, which know nothing of the target. The cells above choose anew from
+what is left.
+
+Other couplings: the scores with them, without training anew. Every coupling is replaced, between capsules and between
+instantiation parameters. Uniform couplings know nothing, not even of place. The mean over images keeps what holds for
+all images, such as place, and drops the choice by content. Those of another image are as sharp as its own, but were
+chosen for other content. A strict tree keeps one parent for each child (`explain.strict_tree`).
+
+Residuals: do the shares of an explanation add up? What they miss of the change that they explain.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -17,19 +26,27 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.audit.cases import About, AuditCases, Values
+from parsecaps.data.case_set import CaseSet
 from parsecaps.explain.attribution import Target
-from parsecaps.explain.trace import has_routes, has_tree
-from parsecaps.metrics import Score, means
+from parsecaps.explain.attribution_path import AttributionPath
+from parsecaps.explain.strict_tree import Paired, StrictCost, strict_network
+from parsecaps.explain.trace import has_routes, has_tree, trace
+from parsecaps.metrics import Comparison, Score, compare, means, paired_differences, score
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
-from parsecaps.models.pretrained import PretrainedModel
-from parsecaps.nn.couplings import Coupling, Rule
+from parsecaps.metrics.predictions import Predictions, concatenate
+from parsecaps.model import Model
+from parsecaps.models.pretrained import PretrainedModel, weights_digest
+from parsecaps.nn.couplings import Coupling, Rule, given, uniform
 from parsecaps.nn.primary import InitialBlock, PrimaryCaps
 from parsecaps.nn.recorder import hooked, record_couplings, replace_couplings
+from parsecaps.prediction.predict import predict_cases
 from parsecaps.types import ProgressCallback, silent
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 RANDOM_CUTS = 3
 _FORWARD = 64  # images in one forward pass
+UNIFORM, OTHER, MEAN = "uniform", "of another image", "mean over images"
+_COUPLED = 16  # images whose couplings are kept at a time
 
 # as `explain.attribution.route_relevance`: for each target and each cell (B, heads, parents, children)
 RouteRelevance = Callable[[PretrainedModel, Tensor, Sequence[Target]], list[list[Tensor]]]
@@ -77,8 +94,7 @@ def audit_routes(
     }
     parts: dict[About, list[CutMeasures]] = {about: [] for about in generators}
     pairs: dict[About, list[int]] = {about: [] for about in generators}  # the case of each
-    progress(0, len(cases))
-    for batch, image in cases.batches():
+    for batch, image in cases.batches(progress):
         targets = cases.targets(batch, cases.values(image))
         cuts = RouteCuts(cases.network, cases.values, image)
         brought = [relevance(cases.network, *each) for each in zip(torch.split(image, 1), targets, strict=True)]
@@ -95,7 +111,6 @@ def audit_routes(
                 column = [cases.column(Target(about, each)) for each in index]
                 parts[about].append(cuts.measure(case, column, of_pairs, generator))
                 pairs[about] += [batch[i] for i in case]
-        progress(batch.stop, len(cases))
     return {
         about: summarise_cuts(found, cases.group[pairs[about]], resamples=resamples, seed=seed)
         for about, found in parts.items()
@@ -168,9 +183,9 @@ class RouteCuts:
         others; of equal routes the first in memory comes first.
         """
         result = []
-        for module, coupling, score in zip(self.modules, self.couplings, scores, strict=True):
+        for module, coupling, scored in zip(self.modules, self.couplings, scores, strict=True):
             ranks = []
-            for i, own in zip(case, score.to(coupling), strict=True):
+            for i, own in zip(case, scored.to(coupling), strict=True):
                 there = (coupling[i].flatten() > 0).nonzero().squeeze(1)
                 rank = torch.full_like(coupling[i].flatten(), coupling[i].numel())
                 best = own.flatten()[there].argsort(descending=True, stable=True)
@@ -234,3 +249,105 @@ def summarise_cuts(
 def _only(kept: dict[nn.Module, Tensor]) -> Rule:
     """The rule by which the cells do without some routes: true where a coupling is kept."""
     return lambda module, c: c * kept[module] if module in kept else c
+
+
+def compare_couplings(
+    model: Model,
+    cases: CaseSet,
+    ordinary: Predictions,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: ProgressCallback = silent,
+) -> dict[str, Comparison]:
+    """Compare the `ordinary` predictions of these cases with those by other couplings.
+
+    Images are put into a random cycle, whatever their order and labels, and each gets the couplings that the network as
+    it is has for the next one. The mean is taken over all of these images.
+    """
+    if len(cases) < 2:
+        raise ValueError(f"couplings of another image need 2 images, and there are {len(cases)}; give more")
+    predict, network, count = partial(predict_cases, model), model.network, len(cases)
+    own: dict[Coupling, Tensor] = {}
+    total: dict[Coupling, Tensor] = {}
+
+    def keep(module: Coupling, c: Tensor) -> Tensor:
+        own[module] = c
+        total[module] = total.get(module, 0) + c.sum(0, keepdim=True, dtype=torch.float64)
+        return c
+
+    progress(0, 4 * count)
+    with replace_couplings(network, uniform):
+        found = {UNIFORM: predict(cases)}
+    order, parts = np.random.default_rng(seed).permutation(count), []
+    cycle, following = cases.subset(order), cases.subset(np.roll(order, -1))
+    for start in range(0, count, _COUPLED):
+        progress(count + 2 * start, 4 * count)
+        some = range(start, min(start + _COUPLED, count))
+        with replace_couplings(network, keep):
+            predict(following.subset(some))
+        with replace_couplings(network, given(own)):
+            parts.append(predict(cycle.subset(some)))
+    found[OTHER] = concatenate(parts)
+    with replace_couplings(network, given({module: each / count for module, each in total.items()})):
+        found[MEAN] = predict(cases)
+    progress(4 * count, 4 * count)
+    return {name: compare(ordinary, each, resamples=resamples, seed=seed) for name, each in found.items()}
+
+
+def strict_cost(
+    model: Model,
+    cases: CaseSet,
+    ordinary: Predictions,
+    *,
+    statistics: Mapping[str, Tensor] | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: ProgressCallback = silent,
+) -> StrictCost:
+    """Run the strict network on these cases, of which the `ordinary` one's predictions are known, and score both."""
+    progress(0, len(cases))
+    with strict_network(model.network, statistics):
+        strict = predict_cases(model, cases, progress=progress)
+    scores = [score(each, resamples=resamples, seed=seed) for each in (ordinary, strict)]
+    accuracy = auroc = None
+    if (ordinary.label >= 0).any():
+        difference = compare(ordinary, strict, resamples=resamples, seed=seed).differences["accuracy"]
+        accuracy = Paired(scores[0]["accuracy"], scores[1]["accuracy"], difference)
+    if ordinary.presence is not None and ordinary.concepts is not None and "mean_auroc" in scores[0].concepts:
+        first, second = (each.concepts["mean_auroc"] for each in scores)
+        found = paired_differences(ordinary, strict, ["mean_auroc"], resamples=resamples, seed=seed)
+        auroc = Paired(first, second, found["mean_auroc"])
+    return StrictCost(accuracy, auroc, statistics is not None, weights_digest(model.network))
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """What shares miss of a target's change, in the worst layer of each: a part of that change.
+
+    `targets` are the concepts and diagnoses that were explained.
+    """
+
+    targets: int
+    median: float
+    percentile_95: float
+    largest: float
+
+    def sentence(self) -> str:
+        """The residuals in words."""
+        return (
+            f"shares add up to within {self.median:.2%} of the change they explain in the median, {self.largest:.2%} "
+            f"in the worst of {self.targets:,} targets"
+        )
+
+
+def audit_residuals(cases: AuditCases, progress: ProgressCallback = silent) -> Residuals:
+    """The residuals of each target of each case of a model with a tree (`AttributionPath.residual`)."""
+    found = []
+    for batch, image in cases.batches(progress):
+        for one, targets in zip(torch.split(image, 1), cases.targets(batch, cases.values(image)), strict=True):
+            path = AttributionPath(trace(cases.network, one))
+            path.find_gradients(targets)
+            found += [path.residual(target).item() for target in targets]
+    median, high = np.percentile(found, [50, 95]).tolist()
+    return Residuals(len(found), median, high, max(found))
