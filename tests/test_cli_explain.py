@@ -1,6 +1,7 @@
 """Explain and remember, as a user does."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -148,17 +149,20 @@ def test_files_that_are_no_images_cost_a_line(model: Path, image: Path, tmp_path
     assert len(held_document(out).cases) == 1
 
 
-def test_mistakes_cost_a_line(model: Path, image: Path, tmp_path: Path) -> None:
+def test_mistakes_cost_a_line(
+    model: Path, image: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    alone = shutil.copytree(model / "bundle", tmp_path_factory.mktemp("given") / "model")
     for arguments, reason in (
         (("explain", tmp_path, image), "has no bundle.json"),
         (("explain", model, image, "--method", "gradcam"), "method is 'gradcam'"),
         (("explain", model, image, "--risk", "0.1"), "no risk can be promised"),
         (("explain", model, tmp_path / "none.png"), "none.png is not there"),
-        (("explain", model), "is not the folder of a run"),
+        (("explain", alone), "is not the folder of a run"),
         (("explain", model, image, "--out", tmp_path), "is a folder"),
         (("explain", model, image, "--out", "why"), "give a page, such as why.html, or --files why"),
         (("report", model, image, "--out", "a.html"), "parsecaps report is now parsecaps explain MODEL [IMAGES]"),
-        (("remember", model), "config.yaml is missing"),
+        (("remember", alone), "config.yaml is missing"),
     ):
         result = run(*arguments)
         assert result.exit_code == 2, arguments

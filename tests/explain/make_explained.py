@@ -34,6 +34,7 @@ def make_folder(folder: Path, head: str) -> Model:
     model = make_model(data, head)
     model.save(folder / "bundle")
     prepared = prepare_all(data, model.preparation, folder=folder / "cache")
+    (folder / "known_cases").mkdir()
     remember(model, CaseSet(data, prepared, range(len(data)))).save(folder / "known_cases")
     write_thumbnails(folder / "known_cases" / THUMBNAILS_FILE, prepared.images, range(len(data)))
     (folder / "config.yaml").touch()  # by which a folder is known as a run

@@ -67,6 +67,7 @@ def test_present_and_absent_are_percentiles_of_training(name: str, tmp_path: Pat
     prepared = prepare_all(data, model.preparation, folder=tmp_path / "cache")
     memory = remember(model, CaseSet(data, prepared, range(len(data))))
     assert memory.capsules.shape == (12, 7, 0)
+    (tmp_path / "known_cases").mkdir()
     memory.save(tmp_path / "known_cases")
     memory = CaseMemory.load(tmp_path / "known_cases", model)
     reasoning = concept_reasoning(model, memory)

@@ -100,13 +100,10 @@ def explain(
     check_writable(json_file)
     from parsecaps.config import ExplainConfig, load_settings
     from parsecaps.explain.explain_cases import explain_series
-    from parsecaps.export.dicom import dicom_folder, write_dicom
-    from parsecaps.files.writing import plain_name, write_text
     from parsecaps.model import Model
-    from parsecaps.report.case_page import case_page
-    from parsecaps.report.explanation_document import explanation_document
-    from parsecaps.report.explanation_files import write_explanation
-    from parsecaps.report.terminal import explanation_summary
+
+    if dicom is not None:
+        from parsecaps.export.dicom import dicom_folder, write_dicom
 
     given = {"method": method, "risk": risk, "strict": strict or None, "traversals": traversals}
     given |= {"limit": limit, "device": device}
@@ -122,6 +119,12 @@ def explain(
             explained = explain_series(loaded, inputs or [], chosen, progress=progress)
         cases = explained.cases
         objects = None if dicom is None else write_dicom(loaded, cases, dicom)
+    from parsecaps.files.writing import plain_name, write_text
+    from parsecaps.report.case_page import case_page
+    from parsecaps.report.explanation_document import explanation_document
+    from parsecaps.report.explanation_files import write_explanation
+    from parsecaps.report.terminal import explanation_summary
+
     explained.errors.extend([] if objects is None else objects.errors)
     for line in explanation_summary(cases):
         screen.print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str))
