@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import ConfigFile, JsonFile, Settings, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import (
+    ConfigFile,
+    JsonFile,
+    Settings,
+    check_writable,
+    console,
+    display,
+    one_line_errors,
+    write_json,
+)
 
 app = typer.Typer(
     help="What parsecaps costs, and whether its routes matter, measured on the machine at hand.",
@@ -214,8 +223,8 @@ def routes(
     if run is None and out is None:
         raise ValueError("there is no folder to train in; give --out, or a trained run with --run")
     from benchmarks.tables import criteria_lines
+    from parsecaps.audit.result import couplings_table
     from parsecaps.cli.progress import showing_training
-    from parsecaps.report.terminal_audit import couplings_table
     from studies.routes import PARTS_REMARK, measure_run, routes_config, train_with_twin
 
     synthetic = run is None and data is None
@@ -227,7 +236,7 @@ def routes(
         run, twin = trained.folder, None if other is None else other.folder
     with console(stderr=True).status("reading the images") as status:
         result = measure_run(run, twin, log=status.update)
-    console().print(couplings_table(result.run, result.compared))
+    display(couplings_table(result.run, result.compared))
     for line in [*result.notes, *criteria_lines(result), *([PARTS_REMARK] if synthetic else [])]:
         console().print(line, highlight=False)
     write_json(json_file, {**asdict(result), "criteria": [asdict(criterion) for criterion in result.criteria]})

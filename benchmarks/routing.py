@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from rich.table import Table
 
+from benchmarks.tables import plain_table
 from parsecaps.paper.routing_speed import OURS, PHASES, PUBLISHED, RoutingSpeed, Scope
-from parsecaps.report.terminal import plain_table
 
 _TITLES: dict[Scope, str] = {
     "routing": "images a second, the routing alone (and how many times as many SAA routing has)",

@@ -3,13 +3,22 @@
 from collections.abc import Sequence
 from itertools import groupby
 
+from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from benchmarks.house import Bar
 from benchmarks.serving import Load
 from benchmarks.speed import EntmaxTime, Memory, Throughput
-from parsecaps.report.terminal import plain_table
 from studies.routes import RouteResult
+
+
+def plain_table(title: str, *columns: str) -> Table:
+    """A table whose first column is text and whose others are numbers."""
+    table = Table(title=Text(title, "table.title"), title_justify="left", box=box.SIMPLE_HEAD)
+    for i, column in enumerate(columns):
+        table.add_column(Text(column), justify="left" if i == 0 else "right", no_wrap=True)
+    return table
 
 
 def entmax_table(rows: Sequence[EntmaxTime]) -> Table:

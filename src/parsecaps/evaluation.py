@@ -21,10 +21,12 @@ from parsecaps.metrics import compare as compare_predictions
 from parsecaps.metrics import ensemble as average_predictions
 from parsecaps.metrics.calibration import Calibration
 from parsecaps.metrics.conformal import prediction_sets
+from parsecaps.metrics.metric import p_equals
 from parsecaps.metrics.predictions import Predictions, concatenate
 from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.report.scores_page import model_card, p_equals, scores_page
+from parsecaps.report.cards import model_card
+from parsecaps.report.result_pages import scores_page
 from parsecaps.run import Run
 from parsecaps.types import ProgressCallback, StageCallback, silent
 

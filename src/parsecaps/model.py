@@ -149,7 +149,7 @@ class Model:
 
         `changes` are settings by name, such as `risk=0.1`.
         """
-        from parsecaps.explain.explain import explain, explain_file
+        from parsecaps.explain.explanation import explain, explain_file
         from parsecaps.prediction.files import ImageFile
 
         chosen = load_settings(ExplainConfig, base=settings, values=changes)

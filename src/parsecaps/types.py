@@ -1,8 +1,8 @@
-"""What flows between the parts: a batch going into a model, what comes out of it, and how far a long task is."""
+"""What flows between the rooms: batches, outputs, progress, and the tables and charts of results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -75,3 +75,44 @@ class Output(NamedTuple):
     reconstruction: Tensor | None = None
     concept_features: Tensor | None = None
     concept_weights: Tensor | None = None
+
+
+class Cell(NamedTuple):
+    """A number in a `Grid`, with its interval or deviation `below` and the `n` behind it, if known."""
+
+    text: str
+    below: str = ""
+    n: int | None = None
+    bold: bool = False
+
+
+class Grid(NamedTuple):
+    """A titled table of a result, which `report.draw` draws. Each row has a cell for each column.
+
+    `left` are the columns of text, which are aligned left; `folded` those that may be broken into several lines.
+    `stacked` intervals stand below their numbers, others beside them. The last `totals` rows are set apart.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | Cell]]
+    left: Collection[int] = (0,)
+    folded: Collection[int] = ()
+    stacked: bool = True
+    totals: int = 0
+
+
+class LineChart(NamedTuple):
+    """Lines over evenly spaced places, by name; a place has a label or a blank one.
+
+    Values run from `low` to 1. `below` and `beside` are the titles of the axes; `dashed` lines are what the others are
+    compared with.
+    """
+
+    title: str
+    lines: Mapping[str, Sequence[float]]
+    labels: Sequence[str]
+    below: str
+    beside: str
+    low: float = 0.0
+    dashed: Collection[str] = ()

@@ -3,12 +3,12 @@
 import numpy as np
 
 from parsecaps.audit.concepts import Completeness, ConceptAudit, InterventionCurve, Leakage, PermutedConcepts
-from parsecaps.audit.couplings import SHARES, CutMeasures, RouteAblation, summarise_cuts
+from parsecaps.audit.couplings import SHARES, CutMeasures, Residuals, RouteAblation, summarise_cuts
 from parsecaps.audit.faithfulness import CascadeMeasures, CurveMeasures, summarise_cascade, summarise_curves
 from parsecaps.audit.inpainting import Inpainted, InpaintedTarget
 from parsecaps.audit.maps import MapAudit, localise, measure_maps
 from parsecaps.audit.redundancy import NUM_BINS, LayerSimilarity
-from parsecaps.audit.run import Audit
+from parsecaps.audit.result import Audit
 from parsecaps.explain.strict_tree import Paired, StrictCost
 from parsecaps.metrics import Comparison, Score
 from parsecaps.metrics.comparison import COMPARED, Difference
@@ -50,8 +50,8 @@ def make_audit(*, resamples: int = 30) -> Audit:
         hidden={"concepts": Inpainted(_hidden("all"), [_hidden(name) for name in NAMES])},
         routes={"concepts": _cuts(resamples)},
         couplings={"uniform": make_comparison(0.5), "of another image": make_comparison(0.75)},
-        residuals=None,
         concepts=concepts,
+        residuals=Residuals(24, 0.001, 0.01, 0.02),
         strict=make_cost(),
         redundancy=layers,
         notes=["one thing could not be measured"],

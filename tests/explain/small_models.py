@@ -2,7 +2,7 @@
 
 import torch
 
-from parsecaps.explain.trace import neutral_image, trace
+from parsecaps.explain.attribution_path import neutral_image, trace
 from parsecaps.models import ParseCaps
 from parsecaps.nn.heads import CapsuleReadout
 

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from parsecaps.explain import MAP_METHODS, Target, attribution_maps, has_routes, parse_tree, route_relevance
-from parsecaps.explain.attribution_path import AttributionPath
-from parsecaps.explain.trace import trace
+from parsecaps.explain.attribution_path import AttributionPath, trace
 from parsecaps.models import FlatCaps, ParseCaps, PlainCNN
 from parsecaps.nn import ROUTINGS, record_couplings
 from tests.explain.small_models import random_image, small_model

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from parsecaps.explain.attribution_path import AttributionPath, place_panels
-from parsecaps.explain.trace import Target, neutral_image, trace
+from parsecaps.explain.attribution_path import AttributionPath, Target, neutral_image, place_panels, trace
 from parsecaps.models import ParseCaps
 from parsecaps.nn.recorder import RecordedStage, record_stages
 from tests.explain.small_models import KINDS, make_steep, random_image, small_model

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain import MAP_METHODS, Target, attribution_maps, has_routes, route_relevance, trace
+from parsecaps.explain.attribution_path import trace_layer
 from parsecaps.explain.route_maps import layer_maps
-from parsecaps.explain.trace import trace_layer
 from parsecaps.model import Model
 from parsecaps.nn.capsules import CapsuleGrid
 from parsecaps.nn.recorder import record_ways

@@ -9,9 +9,8 @@ from captum.attr import IntegratedGradients, LayerGradCam, Occlusion
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.explain.attribution import Target
-from parsecaps.explain.gradient_maps import IG_STEPS, grad_cam, integrated_gradients, occlusion
-from parsecaps.explain.trace import neutral_image
+from parsecaps.explain.attribution import IG_STEPS, Target, grad_cam, integrated_gradients, occlusion
+from parsecaps.explain.attribution_path import neutral_image
 from parsecaps.models import PlainCNN
 from parsecaps.types import Output
 from tests.explain.small_models import random_image, small_model

@@ -11,11 +11,10 @@ import torch
 
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.raw_image import RawImage
-from parsecaps.explain.attribution_path import AttributionPath
+from parsecaps.explain.attribution_path import AttributionPath, Target, trace
 from parsecaps.explain.evidence import EvidenceFlow, Region, choose, evidence_flow, hills
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.explain.strict_tree import strict_network
-from parsecaps.explain.trace import Target, trace
 from parsecaps.nn.recorder import RecordedStage, RecordedWay
 from parsecaps.nn.routes import RouteTree
 from parsecaps.nn.routing import Way

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from parsecaps.explain.route_maps import PrimaryGrid
-from parsecaps.nn.primary import InitialBlock
+from parsecaps.nn.capsules import InitialBlock
 
 
 def block(size: int, grid_width: int) -> InitialBlock:

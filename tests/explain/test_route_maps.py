@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from parsecaps.explain.attribution import attribution_maps
-from parsecaps.explain.attribution_path import AttributionPath
+from parsecaps.explain.attribution_path import AttributionPath, Target, trace
 from parsecaps.explain.route_maps import PrimaryGrid, focus, magnify, pixel_contributions, smooth
-from parsecaps.explain.trace import Target, trace
 from parsecaps.models import ParseCaps
 from parsecaps.nn import ROUTINGS
 from tests.explain.small_models import KINDS, random_image, small_model

@@ -14,7 +14,7 @@ from parsecaps.explain.strict_tree import (
 )
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn import record_couplings, replace_couplings
-from parsecaps.nn.normalisation import CapsuleBatchNorm
+from parsecaps.nn.capsules import CapsuleBatchNorm
 from parsecaps.nn.recorder import RecordedCoupling
 from tests.explain.small_models import KINDS, random_image, small_model
 

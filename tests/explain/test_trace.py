@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from parsecaps.explain.trace import trace
+from parsecaps.explain.attribution_path import trace
 from parsecaps.functional import squash
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.nn import record_couplings

@@ -13,7 +13,7 @@ from parsecaps.export.decompositions import decompositions
 from parsecaps.export.onnx_operators import translate
 from parsecaps.export.tracing import trace_function
 from parsecaps.functional import squash
-from parsecaps.functional.exporting import tracing_for_export
+from parsecaps.functional.squash import tracing_for_export
 from parsecaps.nn.locality import gather_windows
 
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from parsecaps.functional import entmax
-from parsecaps.functional.exporting import tracing_for_export
+from parsecaps.functional.squash import tracing_for_export
 
 implementation = importlib.import_module("parsecaps.functional.entmax")
 ALPHAS = [1, 1.001, 1.2, 1.5, 1.8, 2]

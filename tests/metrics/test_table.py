@@ -19,8 +19,9 @@ from parsecaps.metrics.concepts import Concepts
 from parsecaps.metrics.conformal import LabelledSets
 from parsecaps.model import Model
 from parsecaps.models import ParseCaps
-from parsecaps.report.scores_page import model_card, scores_page
-from parsecaps.report.terminal_scores import score_tables, short_table
+from parsecaps.report.cards import model_card
+from parsecaps.report.draw import draw
+from parsecaps.report.result_pages import scores_page
 from tests.metrics.copies import assert_interval_of_copies, resampled_copies
 from tests.metrics.make import make_predictions
 
@@ -119,8 +120,8 @@ def printed(scores: Scores) -> str:
 
     file = io.StringIO()
     console = Console(width=200, file=file)
-    for table in (*score_tables(scores), short_table(scores)):
-        console.print(table)
+    for table in (*scores.tables().values(), *scores.tables(short=True).values()):
+        console.print(draw(table, "terminal"))
     return file.getvalue()
 
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from parsecaps.explain.attribution import Target
-from parsecaps.explain.gradient_maps import grad_cam
+from parsecaps.explain.attribution import Target, grad_cam
 from parsecaps.models import find_model
 from parsecaps.models.cnn import FeatureModel
 from parsecaps.rivals import VGG19, DenseNet121, EfficientNetB0, GoogLeNet, SqueezeNet

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsecaps.nn import InitialBlock
-from parsecaps.nn.primary import num_halvings
+from parsecaps.nn.capsules import num_halvings
 
 
 def block(image_size: int, grid_width: int = 28, in_channels: int = 1) -> InitialBlock:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from parsecaps.nn import PConvCaps
-from parsecaps.nn.normalisation import Normalisation
+from parsecaps.nn.capsules import Normalisation
 
 
 def pconv(

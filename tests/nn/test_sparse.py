@@ -9,8 +9,8 @@ from torch import Tensor
 
 from parsecaps.functional import entmax, squash
 from parsecaps.nn import RoutingConfig, SparseAttention, record_couplings, saa
+from parsecaps.nn.capsules import CapsuleScale
 from parsecaps.nn.locality import Neighbourhood
-from parsecaps.nn.normalisation import CapsuleScale
 
 GEOMETRY = {"width": 16, "in_dim": 4, "out_dim": 6, "stride": 2}
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from parsecaps.audit.maps import MapAudit
-from parsecaps.report.audit_page import audit_page
 from parsecaps.report.pages import line_chart
-from parsecaps.report.terminal_audit import audit_lines, audit_tables
+from parsecaps.report.result_pages import audit_page
+from parsecaps.types import Cell, LineChart
 from tests.audit.make_audit import make_audit
 from tests.browser import needs_browser, page
 
@@ -27,11 +27,11 @@ def test_methods_stand_side_by_side() -> None:
     assert "one thing could not be measured" in html
     assert "+5.0 points better" in html
     assert "<td>-0.100<small>-0.200 to -0.050</small></td>" in html  # what the strict tree costs
-    assert any("strict tree: Measured on 12 cases" in line for line in audit_lines(audit))
+    assert any("strict tree: Measured on 12 cases" in line for line in audit.lines())
     assert "<td>0.25<small>0.20 to 0.30</small></td>" in re.sub(r"</?span[^>]*>", "", html)  # what is left when hidden
     assert "<td>75.0 %<small>-15.0 (-35.0 to +5.0)</small></td>" in html  # couplings of another image
     assert "<td>0.750<small>-0.150 (-0.350 to +0.050)</small></td>" in html
-    assert any("painted over 0.250 (0.200 to 0.300), another place painted over -" in x for x in audit_lines(audit))
+    assert any("painted over 0.250 (0.200 to 0.300), another place painted over -" in x for x in audit.lines())
     assert html.count('class="chart"') == 2 + 1 + 2 + 2 + 2 + 1  # curves, cuts and sanity; corrections
     assert all("aria-label" in svg for svg in re.findall(r"<svg[^>]*>", html))
     assert not re.search(r'(src|href)="(?!data:)', html)
@@ -58,17 +58,17 @@ def test_whatever_is_missing_there_is_a_page(case: str) -> None:
     assert "None" not in text
     assert "nan" not in text.lower()
     assert html.count("</svg>") == html.count("<svg")
-    assert list(audit_lines(audit))
-    assert all(table.row_count for table in audit_tables(audit))
+    assert list(audit.lines())
+    assert all(table.rows for table in audit.tables())
 
 
 def test_other_couplings_stand_below_the_network_as_it_is() -> None:
-    *_, table = audit_tables(make_audit())
-    assert str(table.title) == "other couplings: 12 images of 6 patients"
-    cells = [list(map(str, column.cells)) for column in table.columns]
-    assert cells[0] == ["as they are", "uniform", "of another image"]
-    assert cells[1] == ["90.0 %", "50.0 %\n-40.0 (-60.0 to -20.0)", "75.0 %\n-15.0 (-35.0 to +5.0)"]
-    assert cells[3][2] == "0.750\n-0.150 (-0.350 to +0.050)"
+    *_, table = make_audit().tables()
+    assert table.title == "other couplings: 12 images of 6 patients"
+    names, accuracy, _, auroc = zip(*table.rows, strict=True)
+    assert names == ("as they are", "uniform", "of another image")
+    assert accuracy == ("90.0 %", Cell("50.0 %", "-40.0 (-60.0 to -20.0)"), Cell("75.0 %", "-15.0 (-35.0 to +5.0)"))
+    assert auroc[2] == Cell("0.750", "-0.150 (-0.350 to +0.050)")
 
 
 def test_the_numbers_are_ready_for_json() -> None:
@@ -80,7 +80,7 @@ def test_the_numbers_are_ready_for_json() -> None:
 
 
 def test_a_chart_stays_within_its_frame() -> None:
-    chart = line_chart("t", {"a": [-5, 0.5, 9]}, ["red"], below="", beside="", labels=["0", "", "2"], low=0, high=1)
+    chart = line_chart(LineChart("t", {"a": [-5, 0.5, 9]}, ["0", "", "2"], below="", beside=""))
     assert chart.lines[0].points == "46.0,204.0 207.0,108.0 368.0,12.0"
     assert [label for _, label in chart.columns] == ["0", "2"]
     assert chart.alt == "t: a from -5.00 to 9.00"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parsecaps.report.data_page import contact_sheet
+from parsecaps.report.pictures import contact_sheet
 
 
 def test_pictures_stand_row_by_row_on_white() -> None:

@@ -9,7 +9,7 @@ from parsecaps.data.cases import DataSet, Problem
 from parsecaps.data.check import check_data
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.splits import Divided, hold_out
-from parsecaps.report.data_page import data_page
+from parsecaps.report.result_pages import data_page
 from tests.browser import needs_browser, page
 from tests.data.make import folder_of_pictures
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from parsecaps.data.preparation import Preparation
+from parsecaps.discover import naming_page
 from parsecaps.discovery.discover import discover_concepts
 from parsecaps.discovery.naming import name_concepts
 from parsecaps.discovery.stability import Stability
@@ -13,7 +14,6 @@ from parsecaps.explain.case_memory import CaseMemory, jpeg
 from parsecaps.model import Model
 from parsecaps.models import ParseCaps
 from parsecaps.models.pretrained import weights_digest
-from parsecaps.report.naming_page import naming_page
 from tests.browser import needs_browser, page
 from tests.explain.make import make_memory, make_reasoning
 

@@ -7,7 +7,7 @@ import pytest
 
 from parsecaps.metrics import FoldScores, Sets, compare, ensemble, score, score_sets
 from parsecaps.metrics.predictions import Predictions
-from parsecaps.report.scores_page import scores_page
+from parsecaps.report.result_pages import scores_page
 from tests.browser import needs_browser, page
 from tests.metrics.make import make_predictions
 

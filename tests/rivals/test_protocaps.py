@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from parsecaps.explain.attribution import Target, attribution_maps, route_relevance
-from parsecaps.explain.gradient_maps import grad_cam
+from parsecaps.explain.attribution import Target, attribution_maps, grad_cam, route_relevance
 from parsecaps.functional import squash
 from parsecaps.nn import record_couplings
 from parsecaps.rivals import ProtoCaps

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from parsecaps.explain.attribution import Target
-from parsecaps.explain.gradient_maps import grad_cam
+from parsecaps.explain.attribution import Target, grad_cam
 from parsecaps.nn import record_couplings
 from parsecaps.rivals import ResNet18, ResNet34
 from tests.models.contract import ExportContract, ModelContract

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parsecaps.report.terminal_data import highlight
+from parsecaps.report.draw import highlight
 from parsecaps.text.finding import find_concepts
 from parsecaps.text.lexicon import Lexicon
 from parsecaps.text.table import Counts, TableSummary, annotate_table
@@ -163,7 +163,8 @@ def test_without_spacy_there_is_one_line(reports: Path, tmp_path: Path, monkeypa
 
 def test_highlight_marks_the_evidence() -> None:
     text = "Irregular streaks, no veil, possible globules."
-    shown = highlight(text, next(find_concepts([text], LEXICON)))
+    findings = next(find_concepts([text], LEXICON))
+    shown = highlight(text, findings.spans(), findings.named())
     styles = {text[span.start : span.end]: str(span.style) for span in shown.spans if span.end <= len(text)}
     assert styles == {"Irregular streaks": "bold green", "no veil": "bold red", "possible globules": "bold yellow"}
     assert shown.plain.splitlines() == [

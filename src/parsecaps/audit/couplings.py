@@ -28,16 +28,15 @@ from torch import Tensor, nn
 from parsecaps.audit.cases import About, AuditCases, Values
 from parsecaps.data.case_set import CaseSet
 from parsecaps.explain.attribution import Target
-from parsecaps.explain.attribution_path import AttributionPath
+from parsecaps.explain.attribution_path import AttributionPath, has_routes, has_tree, trace
 from parsecaps.explain.strict_tree import Paired, StrictCost, strict_network
-from parsecaps.explain.trace import has_routes, has_tree, trace
 from parsecaps.metrics import Comparison, Score, compare, means, paired_differences, score
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.metrics.predictions import Predictions, concatenate
 from parsecaps.model import Model
 from parsecaps.models.pretrained import PretrainedModel, weights_digest
+from parsecaps.nn.capsules import InitialBlock, PrimaryCaps
 from parsecaps.nn.couplings import Coupling, Rule, given, uniform
-from parsecaps.nn.primary import InitialBlock, PrimaryCaps
 from parsecaps.nn.recorder import hooked, record_couplings, replace_couplings
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.types import ProgressCallback, silent

@@ -25,7 +25,7 @@ from parsecaps.audit.cases import Values
 from parsecaps.metrics import Score, means
 from parsecaps.metrics.bootstrap import SHARE, SIGNED_SHARE
 from parsecaps.models.pretrained import PretrainedModel
-from parsecaps.nn.decoder import Decoder
+from parsecaps.nn.heads import Decoder
 from parsecaps.types import ProgressCallback, silent
 
 GRID = 8  # squares along a side

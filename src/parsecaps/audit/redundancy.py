@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.nn.capsules import CapsuleLayer
+from parsecaps.nn.capsules import CapsuleLayer, PrimaryCaps
 from parsecaps.nn.cell import CapsuleCell
 from parsecaps.nn.heads import CapsuleReadout
-from parsecaps.nn.primary import PrimaryCaps
 from parsecaps.nn.recorder import hooked
 
 NUM_BINS = 40

@@ -1,18 +1,15 @@
 """How far the explanations of a model can be trusted: all that is measured, on a run's test part or on other data."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from parsecaps.audit.cases import About, AuditCases, CaseMasks, find_masks
-from parsecaps.audit.concepts import ConceptAudit, audit_concepts
+from parsecaps.audit.concepts import audit_concepts
 from parsecaps.audit.couplings import (
-    Residuals,
     RouteAblation,
     RouteRelevance,
     audit_residuals,
@@ -22,14 +19,15 @@ from parsecaps.audit.couplings import (
     strict_cost,
 )
 from parsecaps.audit.inpainting import Inpainted, measure_inpainted, summarise_inpainted
-from parsecaps.audit.maps import MapAudit, MapMaker, audit_maps, map_makers
-from parsecaps.audit.redundancy import LayerSimilarity, capsule_similarity
+from parsecaps.audit.maps import MapMaker, audit_maps, map_makers
+from parsecaps.audit.redundancy import capsule_similarity
+from parsecaps.audit.result import REDUNDANCY_CASES, Audit
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.sources import absolute, open_data
 from parsecaps.explain.attribution import route_relevance
-from parsecaps.explain.strict_tree import StrictCost, load_statistics
-from parsecaps.explain.trace import has_tree
+from parsecaps.explain.attribution_path import has_tree
+from parsecaps.explain.strict_tree import load_statistics
 from parsecaps.metrics import Comparison
 from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.predictions import Predictions
@@ -43,41 +41,6 @@ LIMIT = 200  # cases with maps; fewer for what is slower still
 SANITY_CASES = 8
 ROUTE_CASES = 48
 INPAINTED_CASES = 600
-REDUNDANCY_CASES = 64
-
-
-@dataclass(frozen=True)
-class Audit:
-    """All that was measured of a model's explanations.
-
-    `maps` and `routes` are by what is explained ("concepts", "classes"), `maps` then by method. `mapped` of the `cases`
-    were explained by maps. `masks` says what maps were compared with. `hidden` is what is still found with it painted
-    over, where there are masks. `residuals` say how well shares add up, None without a tree. `couplings` compares the
-    network as it is with other couplings; it is empty without couplings, labels or a second case. `strict` is what a
-    strict tree costs, None without a tree. `notes` say what to know, what could not be measured, and why.
-    """
-
-    model: str
-    data: str
-    cases: int
-    patients: int
-    mapped: int
-    resamples: int
-    seed: int
-    masks: str
-    maps: dict[About, dict[str, MapAudit]]
-    hidden: dict[About, Inpainted]
-    routes: dict[About, RouteAblation]
-    residuals: Residuals | None
-    couplings: dict[str, Comparison]
-    concepts: ConceptAudit | None
-    strict: StrictCost | None
-    redundancy: list[LayerSimilarity]
-    notes: list[str]
-
-    def as_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
-        return asdict(self)
 
 
 def audit(

@@ -6,15 +6,13 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import DeviceName, JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import DeviceName, JsonFile, ModelFolder, check_writable, display, one_line_errors, write_json
 from parsecaps.cli.progress import free_threads, showing_stages
 
 
 @one_line_errors
 def audit(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="The folder of a run or of a saved model, or hf://owner/name.")
-    ],
+    model: ModelFolder,
     data: Annotated[
         str | None,
         typer.Argument(metavar="DATA", help="The data to measure on; the test part of the run's own if left out."),
@@ -45,8 +43,7 @@ def audit(
     from parsecaps.audit.run import audit_model
     from parsecaps.files.hub_download import is_hub_name, parse_hub_name
     from parsecaps.files.writing import refuse_links, write_text
-    from parsecaps.report.audit_page import audit_page
-    from parsecaps.report.terminal_audit import audit_lines, audit_tables
+    from parsecaps.report.result_pages import audit_page
     from parsecaps.run import Run
 
     if out is None and is_hub_name(model):
@@ -60,8 +57,4 @@ def audit(
     write_text(page, audit_page(found, title=f"How far can the explanations of {model.name} be trusted?"))
     write_text(stored, json.dumps(found.as_dict(), indent=2) + "\n")
     write_json(json_file, found.as_dict())
-    printed = console()
-    for table in audit_tables(found):
-        printed.print(table)
-    for line in [*audit_lines(found), f"numbers: {stored}", f"page: {page}"]:
-        printed.print(line, highlight=False, markup=False, soft_wrap=True)
+    display(*found.tables(), *found.lines(), f"numbers: {stored}", f"page: {page}")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import JsonFile, check_writable, display, one_line_errors, write_json
 from parsecaps.cli.progress import showing_stages
 
 
@@ -35,7 +35,7 @@ def concepts(
     `parsecaps concepts reports.csv --column findings --lexicon chest.yaml --out cases.csv`
     """
     check_writable(json_file)
-    from parsecaps.report.terminal_data import concept_table, highlight
+    from parsecaps.report.draw import highlight
     from parsecaps.text import Lexicon, annotate_table
 
     evidence = out.with_stem(f"{out.stem}-evidence") if evidence is None else evidence
@@ -44,10 +44,7 @@ def concepts(
         summary = annotate_table(
             reports, column, words, out, evidence, progress=lambda rows: show("reading rows", rows, None)
         )
-    shown = console()
-    for text, findings in summary.first:
-        shown.print(highlight(text, findings))
-    shown.print(concept_table(summary))
-    shown.print(f"table: {out}\nevidence, to be checked: {evidence}", highlight=False)
+    first = [highlight(text, findings.spans(), findings.named()) for text, findings in summary.first]
+    display(*first, summary.table(), f"table: {out}", f"evidence, to be checked: {evidence}")
     counted = {name: asdict(counts) for name, counts in summary.counts.items()}
     write_json(json_file, {"rows": summary.rows, "concepts": counted})

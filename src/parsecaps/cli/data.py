@@ -1,13 +1,15 @@
 """The commands about data: `data check`, `data split` and `data sources`."""
 
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import JsonFile, check_writable, display, one_line_errors, write_json
 from parsecaps.cli.progress import showing_stages
+from parsecaps.types import Grid
 
 data_app = typer.Typer(rich_markup_mode="markdown", no_args_is_help=True, help="Look at, check and split data.")
 
@@ -71,7 +73,6 @@ def check(
     from parsecaps.data.sources import open_data
     from parsecaps.data.splits import divide, write_split
     from parsecaps.files.writing import write_text
-    from parsecaps.report.terminal_data import check_lines, check_tables
 
     opened = open_data(data, source)
     if not len(opened):
@@ -84,23 +85,19 @@ def check(
         reading = partial(show, "reading images")
         prepared = prepare_all(opened, Preparation(size=size, channels=3), skip_bad=True, progress=reading)
     result = check_data(opened, prepared, divided, skip_bad=skip_bad, allow_leaks=allow_leaks)
-    out = console()
-    for table in check_tables(result):
-        out.print(table)
-    for line in check_lines(result, SHOWN):
-        out.print(line, highlight=False, soft_wrap=True)
+    display(*result.tables(), *result.lines(SHOWN))
     if fix_split is not None:
         division = divided.division
         leaks = find_leaks(opened, division, prepared.digests, prepared.fingerprints)
         mended = move_to_one_side(opened, division, unsafe(leaks, division))
         write_split(fix_split, opened, mended)
         moved = sum(a != b for a, b in zip(division, mended, strict=True))
-        out.print(f"{fix_split}: {moved:,} cases moved to one side", highlight=False)
+        display(f"{fix_split}: {moved:,} cases moved to one side")
     if page is not None:
-        from parsecaps.report.data_page import data_page
+        from parsecaps.report.result_pages import data_page
 
         write_text(page, data_page(result, opened, prepared))
-        out.print(f"page: {page}", highlight=False)
+        display(f"page: {page}")
     write_json(json_file, result.as_dict())
     if not result.safe:
         raise typer.Exit(1)
@@ -134,8 +131,7 @@ def split(
     `parsecaps data split cases.csv --folds 5 --out split.csv` (split-1.csv to split-5.csv)
     """
     from parsecaps.data.sources import open_data
-    from parsecaps.data.splits import Divided, divide, k_folds, write_split
-    from parsecaps.report.terminal_data import split_lines
+    from parsecaps.data.splits import Divided, describe_parts, divide, k_folds, split_hash, write_split
 
     check_writable(out)
     opened = open_data(data, source)
@@ -148,10 +144,10 @@ def split(
         made = {out.with_stem(f"{out.stem}-{i}"): Divided(division) for i, division in enumerate(each, 1)}
     for path, divided in made.items():
         write_split(path, opened, divided.division)
-        for line in split_lines(path, opened, divided):
-            console().print(line, highlight=False, soft_wrap=True)
-    for problem in opened.problems:
-        console(stderr=True).print(f"left out: {problem}", highlight=False)
+        parts = describe_parts(Counter(divided.division), divided.unused())
+        display(f"{path}: {parts}; hash {split_hash(opened, divided.division)}")
+        display(*(f"note: {note}" for note in divided.notes))
+    display(*(f"left out: {problem}" for problem in opened.problems), stderr=True)
 
 
 @data_app.command()
@@ -159,6 +155,6 @@ def split(
 def sources() -> None:
     """List what can be read."""
     from parsecaps.data.sources import SOURCES
-    from parsecaps.report.terminal_data import source_table
 
-    console().print(source_table(SOURCES))
+    rows = [(name, source.summary) for name, source in SOURCES.items()]
+    display(Grid("sources", ("name", "what it is"), rows))

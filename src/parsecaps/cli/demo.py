@@ -12,7 +12,7 @@ from parsecaps.cli.output import (
     JsonFile,
     Settings,
     check_writable,
-    console,
+    display,
     one_line_errors,
     write_json,
 )
@@ -63,9 +63,6 @@ def demo(
     finally:
         remove_empty(made)  # where a wrong setting has left it so
     write_json(json_file, show_run(result.run))
-    screen, images = console(), result.page.parent / IMAGES
-    screen.print(f"open this first: {result.page}", highlight=False, soft_wrap=True)
-    if images.is_dir():
-        screen.print(
-            f"images to try it on: parsecaps explain {result.run.folder} {images}", highlight=False, soft_wrap=True
-        )
+    display(f"open this first: {result.page}")
+    if (images := result.page.parent / IMAGES).is_dir():
+        display(f"images to try it on: parsecaps explain {result.run.folder} {images}")

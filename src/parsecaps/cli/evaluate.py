@@ -1,7 +1,7 @@
 """`parsecaps evaluate`: the scores of trained runs, and how they compare."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,9 @@ from parsecaps.cli.output import (
     JsonFile,
     Settings,
     check_writable,
+    choose,
     console,
+    display,
     one_line_errors,
     write_json,
 )
@@ -19,7 +21,6 @@ from parsecaps.cli.progress import free_threads, showing_stages
 
 if TYPE_CHECKING:
     from parsecaps.config import EvaluateConfig
-    from parsecaps.metrics import Comparison, Ensemble, Scores
 
 
 @one_line_errors
@@ -76,15 +77,14 @@ def evaluate(
         check_writable(path)
     if len({run.resolve() for run in runs}) < len(runs):
         raise ValueError("the same run is given twice; give each once")
-    from parsecaps.config import EvaluateConfig, load_settings
+    from parsecaps.config import EvaluateConfig
     from parsecaps.evaluation import compare_runs, write_results
     from parsecaps.files.writing import refuse_links, write_text
     from parsecaps.run import Run
 
     refuse_links(runs[0])  # where the scores are written
     given = {"part": part, "data": data, "resamples": resamples, "views": views, "device": device}
-    values = {key: value for key, value in given.items() if value is not None}
-    chosen = load_settings(EvaluateConfig, config, settings or [], values=values)
+    chosen = choose(EvaluateConfig, config, settings, **given)
     with free_threads(), showing_stages() as show:
         compared = compare_runs({str(run): run for run in runs}, chosen, show=show)
     stored, first = compared.as_dict(), str(runs[0])
@@ -100,8 +100,13 @@ def evaluate(
         written = written if page is None else page
         write_text(written, compared.page(title=f"Scores: {', '.join(compared.scores)}"))
     write_json(json_file, stored)
-    _show(compared.scores, compared.comparisons, compared.ensemble)
-    console().print(f"scores: {numbers}\npage: {written}", highlight=False, soft_wrap=True)
+    for name, each in compared.scores.items():
+        if len(runs) > 1:
+            console().rule(name)
+        display(*each.tables().values(), *each.lines(), *(f"note: {note}" for risk in each.sets for note in risk.notes))
+    for (one, other), comparison in compared.comparisons.items():
+        display(comparison.table(one, other), comparison.line(one, other))
+    display(*(compared.ensemble.tables() if compared.ensemble else ()), f"scores: {numbers}", f"page: {written}")
 
 
 def _stem(settings: "EvaluateConfig", runs: int) -> str:
@@ -111,35 +116,3 @@ def _stem(settings: "EvaluateConfig", runs: int) -> str:
     what = settings.part if settings.data is None else plain_name(settings.data)
     parts = ["scores" if runs == 1 else "comparison", *([] if what in ("auto", "test") else [what])]
     return "-".join([*parts, *([f"{settings.views}-views"] if settings.views > 1 else [])])
-
-
-def _show(
-    scores: "dict[str, Scores]", comparisons: "dict[tuple[str, str], Comparison]", ensemble: "Ensemble | None"
-) -> None:
-    from parsecaps.report.terminal_scores import (
-        comparison_lines,
-        comparison_table,
-        ensemble_tables,
-        score_lines,
-        score_tables,
-        set_lines,
-    )
-
-    out = console()
-
-    def lines(texts: Any) -> None:
-        for text in texts:
-            out.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    for name, each in scores.items():
-        if len(scores) > 1:
-            out.rule(name)
-        for table in score_tables(each):
-            out.print(table)
-        lines([*score_lines(each), *set_lines(each)])
-    for (one, other), comparison in comparisons.items():
-        out.print(comparison_table(comparison, one, other))
-        lines(comparison_lines(comparison, one, other))
-    if ensemble is not None:
-        for table in ensemble_tables(ensemble):
-            out.print(table)

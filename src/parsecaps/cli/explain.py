@@ -11,9 +11,12 @@ from parsecaps.cli.output import (
     ConfigFile,
     DeviceName,
     JsonFile,
+    ModelFolder,
+    Risk,
     Settings,
     check_writable,
-    console,
+    choose,
+    display,
     fail,
     model_name,
     next_free,
@@ -23,10 +26,6 @@ from parsecaps.cli.output import (
 from parsecaps.cli.progress import free_threads, showing_stages
 
 PAGE = "explanation.html"
-
-ModelFolder = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="The folder of a run or of a saved model, or hf://owner/name.")
-]
 
 
 @one_line_errors
@@ -53,9 +52,7 @@ def explain(
         str | None,
         typer.Option(help="How maps are made: routes (if left out), grad-cam, integrated-gradients or occlusion."),
     ] = None,
-    risk: Annotated[
-        float | None, typer.Option(help="Abstain so that about this share of the sets at most leaves out the truth.")
-    ] = None,
+    risk: Risk = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Explain the strict network, in which each capsule has a single parent.")
     ] = False,
@@ -98,7 +95,7 @@ def explain(
     page = next_free(Path(PAGE)) if out is None else out
     check_writable(page)
     check_writable(json_file)
-    from parsecaps.config import ExplainConfig, load_settings
+    from parsecaps.config import ExplainConfig
     from parsecaps.explain.explain_cases import explain_series
     from parsecaps.model import Model
 
@@ -107,11 +104,9 @@ def explain(
 
     given = {"method": method, "risk": risk, "strict": strict or None, "traversals": traversals}
     given |= {"limit": limit, "device": device}
-    values = {key: value for key, value in given.items() if value is not None}
-    chosen = load_settings(ExplainConfig, config, settings or [], values=values)
+    chosen = choose(ExplainConfig, config, settings, **given)
     if files is not None:
         files.mkdir(parents=True, exist_ok=True)
-    screen, errors = console(), console(stderr=True)
     with nullcontext() if dicom is None else dicom_folder(dicom):
         loaded = Model.load(model, chosen.device)
         with free_threads(), showing_stages() as show:
@@ -122,28 +117,24 @@ def explain(
     from parsecaps.files.writing import plain_name, write_text
     from parsecaps.report.case_page import case_page
     from parsecaps.report.explanation_document import explanation_document
-    from parsecaps.report.explanation_files import write_explanation
-    from parsecaps.report.terminal import explanation_summary
+    from parsecaps.report.explanations import explanation_summary, write_explanation
 
     explained.errors.extend([] if objects is None else objects.errors)
-    for line in explanation_summary(cases):
-        screen.print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str))
-    for line in [*dict.fromkeys(note for each in cases for note in each.notes), *explained.errors]:
-        errors.print(line, highlight=False, markup=False, soft_wrap=True)
+    display(*explanation_summary(cases))
+    display(*dict.fromkeys(note for each in cases for note in each.notes), *explained.errors, stderr=True)
     if explained.limited:
-        errors.print(f"there are more than {chosen.limit:,} images; --limit explains more of them", highlight=False)
+        display(f"there are more than {chosen.limit:,} images; --limit explains more of them", stderr=True)
     title = f"{model_name(model)}: {cases[0].name if len(cases) == 1 else f'{len(cases):,} cases'}"
     if json_file is not None:
         write_json(json_file, explanation_document(cases, title=title, errors=explained.errors).to_dict())
     if files is not None:
         for number, each in enumerate(cases, 1):
             write_explanation(each, files / f"{number:03d}-{plain_name(each.name)}")
-        screen.print(f"pictures and numbers of each image: {files}", highlight=False, markup=False, soft_wrap=True)
+        display(f"pictures and numbers of each image: {files}")
     if objects is not None:
-        screen.print(f"DICOM: {objects} in {dicom}", highlight=False, markup=False, soft_wrap=True)
+        display(f"DICOM: {objects} in {dicom}")
     write_text(page, case_page(cases, title=title, errors=explained.errors))
-    size = f"{page.stat().st_size / 1e6:.1f} MB"
-    screen.print(f"open this page ({size}): {page}", highlight=False, markup=False, soft_wrap=True)
+    display(f"open this page ({page.stat().st_size / 1e6:.1f} MB): {page}")
 
 
 def removed_report() -> None:
@@ -173,5 +164,4 @@ def remember(
         memory = remember_run(run, device=device or "auto", progress=progress)
     own = Run(run)
     warning = f"it holds pictures and patient ids: do not give it away with the model, which is in {own.bundle_folder}"
-    place = own.known_cases_folder
-    console().print(f"{len(memory):,} training cases in {place}; {warning}", highlight=False, soft_wrap=True)
+    display(f"{len(memory):,} training cases in {own.known_cases_folder}; {warning}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import console, model_name, next_free, one_line_errors
+from parsecaps.cli.output import console, display, model_name, next_free, one_line_errors
 
 
 @one_line_errors
@@ -50,14 +50,13 @@ def export(
     from parsecaps.export.export import export_model, find_format
     from parsecaps.export.formats import EXPORTS
 
-    screen = console()
     if list_formats:
         from rich.table import Table
 
         table = Table("format", "for", "needs", "gives", box=None, pad_edge=False)
         for each in EXPORTS.values():
             table.add_row(each.name, each.purpose, each.needs, each.gives)
-        screen.print(table)
+        display(table)
         return
     if model is None:
         raise ValueError(
@@ -69,6 +68,4 @@ def export(
     place = next_free(Path(model_name(model) + (wanted.suffix or f"-{to}"))) if out is None else out
     with console(stderr=True).status(f"exporting to {to}"):
         lines = export_model(model, to, place, maps=maps, push=push, private=private)
-    for line in lines:
-        screen.print(line, highlight=False, soft_wrap=True)
-    screen.print(f"{place}", highlight=False, soft_wrap=True)
+    display(*lines, str(place))

@@ -8,17 +8,23 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 
 from parsecaps.system.extras import missing
 from parsecaps.system.signals import TerminatedError, sigterm_raises
+from parsecaps.types import Grid
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from parsecaps.config import Section
 
 P = ParamSpec("P")
+Chosen = TypeVar("Chosen", bound="Section")
 _INTERRUPTED, _TERMINATED = 130, 143
 
 ConfigFile = Annotated[
@@ -32,6 +38,12 @@ DeviceName = Annotated[
     str | None, typer.Option("--device", metavar="DEVICE", help="auto (a GPU where there is one), cpu or cuda.")
 ]
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")]
+ModelFolder = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The folder of a run or of a saved model, or hf://owner/name.")
+]
+Risk = Annotated[
+    float | None, typer.Option(help="Abstain so that about this share of the sets at most leaves out the truth.")
+]
 
 
 def one_line_errors(command: Callable[P, None]) -> Callable[P, None]:
@@ -110,6 +122,23 @@ def write_json(path: Path | None, content: dict[str, Any]) -> None:
         path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
+def choose(kind: type[Chosen], config: Path | None, settings: list[str] | None, **given: Any) -> Chosen:
+    """The settings of a file, of `--set` and of the options that were given."""
+    from parsecaps.config import load_settings
+
+    values = {key: value for key, value in given.items() if value is not None}
+    return load_settings(kind, config, settings or [], values=values)
+
+
+def display(*shown: "Grid | Table | Text | str", stderr: bool = False) -> None:
+    """Print tables, and lines that only the terminal wraps."""
+    from parsecaps.report.draw import draw
+
+    out = console(stderr=stderr)
+    for each in shown:
+        out.print(draw(each, "terminal") if isinstance(each, Grid) else each, soft_wrap=isinstance(each, str))
+
+
 def console(*, stderr: bool = False) -> "Console":
     """Where to print; where nobody looks (a pipe, a file), wide enough that no table is cut.
 
@@ -119,7 +148,7 @@ def console(*, stderr: bool = False) -> "Console":
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 120
-    return Console(stderr=stderr, width=width, markup=False, emoji=False)
+    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
 
 
 def _leave(stopped: KeyboardInterrupt) -> NoReturn:

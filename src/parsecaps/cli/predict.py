@@ -9,9 +9,12 @@ from parsecaps.cli.output import (
     ConfigFile,
     DeviceName,
     JsonFile,
+    ModelFolder,
+    Risk,
     Settings,
     check_writable,
-    console,
+    choose,
+    display,
     one_line_errors,
     write_json,
 )
@@ -20,14 +23,10 @@ from parsecaps.cli.progress import free_threads, showing_stages
 
 @one_line_errors
 def predict(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="The folder of a run or of a saved model, or hf://owner/name.")
-    ],
+    model: ModelFolder,
     inputs: Annotated[list[str], typer.Argument(metavar="FILES", help="Images, DICOM files, folders, or manifests.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="A .csv or .jsonl file; what it has already is kept.")],
-    risk: Annotated[
-        float | None, typer.Option(help="Abstain so that about this share of the sets at most leaves out the truth.")
-    ] = None,
+    risk: Risk = None,
     patients: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A .csv file with one row for each patient, too.")
     ] = None,
@@ -62,21 +61,17 @@ def predict(
 
     A YAML file and `--set` have the keys `risk`, `batch_size` and `device`.
     """
-    check_writable(out)
-    check_writable(patients)
+    for path in (out, patients, json_file):
+        check_writable(path)
     if patients is not None and (patients.suffix != ".csv" or patients == out):
         raise ValueError(f"--patients is {patients}; give a .csv file of its own")
-    check_writable(json_file)
-
-    from parsecaps.config import PredictConfig, load_settings
+    from parsecaps.config import PredictConfig
     from parsecaps.model import Model, use_gpu
     from parsecaps.prediction.archive import lock_file, write_patients, write_rows
     from parsecaps.prediction.files import LeftOut, Shard, find_files
     from parsecaps.system.processes import find_processes, meet
 
-    given = {"risk": risk, "device": device}
-    values = {key: value for key, value in given.items() if value is not None}
-    chosen = load_settings(PredictConfig, config, settings or [], values=values)
+    chosen = choose(PredictConfig, config, settings, risk=risk, device=device)
     processes = find_processes(1)
     use_gpu(processes.rank_here)
     loaded = Model.load(model, chosen.device)
@@ -86,7 +81,6 @@ def predict(
         notes.append(note)
     own = [path for path in (out, lock_file(out), patients, json_file) if path is not None]
     left_out = LeftOut(own)
-    err = console(stderr=True)
     # several processes share this machine's cores, and the first one speaks for all
     with free_threads(processes.here), showing_stages(visible=processes.is_main) as progress:
 
@@ -108,14 +102,10 @@ def predict(
         except KeyboardInterrupt as stopped:
             kept = out if processes.count == 1 else f"{out}.part-*"
             raise type(stopped)(f"stopped; {kept} keeps its rows, and the same command goes on with the rest") from None
-    for note in notes:
-        err.print(note, highlight=False, soft_wrap=True)
+    display(*notes, stderr=True)
     rows = "1 new row" if done == 1 else f"{done:,} new rows"
-    console().print(f"{out}: {rows}, {failed:,} with an error", highlight=False, soft_wrap=True)
-    if left_out.count:
-        console().print(left_out.sentence(), highlight=False, soft_wrap=True)
+    display(f"{out}: {rows}, {failed:,} with an error", *([left_out.sentence()] if left_out.count else []))
     if patients is not None:
-        whose = write_patients(patients, out)
-        console().print(f"{patients}: {whose:,} patients", highlight=False, soft_wrap=True)
+        display(f"{patients}: {write_patients(patients, out):,} patients")
     counts = {"rows": done, "errors": failed, "left_out": {"count": left_out.count, "names": left_out.names}}
     write_json(json_file, {**counts, "temperature": calibration.temperature, "notes": notes})

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import ConfigFile, DeviceName, Settings, check_writable, console, one_line_errors
+from parsecaps.cli.output import ConfigFile, DeviceName, Settings, check_writable, display, one_line_errors
 from parsecaps.cli.progress import showing_training
 
 
@@ -57,11 +57,7 @@ def pretrain(
     with showing_training() as callbacks:
         run = fit(chosen, run_folder=out, callbacks=callbacks, device=device or "auto")
     if run.is_main:
-        lines = [
-            f"weights: {run.folder}",
-            f"card: {run.card_file}",
-            f"start from them: parsecaps train DATA --start {out}",
-        ]
-        console().print("\n".join(lines), highlight=False, soft_wrap=True)
+        display(f"weights: {run.folder}", f"card: {run.card_file}")
+        display(f"start from them: parsecaps train DATA --start {out}")
         if run.failure:
             raise typer.Exit(1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from parsecaps.cli.output import console
+from parsecaps.cli.output import console, display
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -51,7 +51,7 @@ class _ScreenBars:
         self.task: TaskID | None = None
 
     def log(self, line: str) -> None:
-        self.bars.console.print(line, highlight=False, soft_wrap=True, markup=False)
+        self.bars.console.print(line, soft_wrap=True)
 
     def show(self, stage: str, done: int, total: int | None, state: str = "") -> None:
         from rich.text import Text
@@ -140,6 +140,6 @@ def free_threads(processes: int = 1) -> Iterator[None]:
 
     chosen = choose_threads(processes)
     if chosen.number < torch.get_num_threads():
-        console(stderr=True).print(str(chosen), highlight=False, soft_wrap=True)
+        display(str(chosen), stderr=True)
     with using_threads(chosen.number):
         yield

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parsecaps.cli.output import console, one_line_errors
+from parsecaps.cli.output import display, one_line_errors
 from parsecaps.cli.progress import showing_training
+from parsecaps.types import Grid
 
 if TYPE_CHECKING:
     from parsecaps.paper.plan import Request
@@ -66,7 +67,6 @@ def reproduce(
     if name is None:
         raise ValueError("there is no table to measure; give its NAME, parsecaps reproduce --list has them")
     from parsecaps.paper.run_table import reproduce as measure_again
-    from parsecaps.report.reproduced import terminal_tables
 
     with showing_training() as callbacks:
         result = measure_again(
@@ -79,14 +79,9 @@ def reproduce(
             epochs=epochs,
             callbacks=callbacks,
         )
-    screen = console()
-    for table in terminal_tables(result):
-        screen.print(table)
-    for line in (*result.notes, *([f"missing: {', '.join(result.missing)}"] if result.missing else [])):
-        screen.print(line, highlight=False, soft_wrap=True)
-    for file in (f"{name}.md", f"{name}.json", result.picture):
-        if file:
-            screen.print(str(out / file), highlight=False, soft_wrap=True)
+    missing = [f"missing: {', '.join(result.missing)}"] if result.missing else []
+    files = [str(out / file) for file in (f"{name}.md", f"{name}.json", result.picture) if file]
+    display(*result.tables(), *result.notes, *missing, *files)
     if any(row.status.startswith("failed") for section in result.sections for row in section.rows):
         raise typer.Exit(1)
 
@@ -95,19 +90,9 @@ def _list(name: str | None, request: "Request") -> None:
     """Print what there is, what it needs, and how long it takes here."""
     from parsecaps.paper.pace import machine
     from parsecaps.paper.tables import list_tables
-    from parsecaps.report.terminal import add_row, plain_table
 
-    progress = console(stderr=True)
-
-    def log(line: str) -> None:
-        progress.print(line, highlight=False, soft_wrap=True)
-
-    table, needs = plain_table("", "NAME", "cells", "quick", "hour", "full"), list[str]()
-    for row in list_tables(name, request, log):
-        add_row(table, row.name, f"{row.cells:,}", *row.times)
-        needs.append(f"{row.name}: {row.title} ({row.paper}). Needs {row.needs}.")
-    screen = console()
-    screen.print(table)
-    for line in needs:
-        screen.print(line, highlight=False, soft_wrap=True)
-    screen.print(f"times are from a training step of each model, timed on {machine()}", highlight=False, soft_wrap=True)
+    listed = list(list_tables(name, request, lambda line: display(line, stderr=True)))
+    rows = [(row.name, f"{row.cells:,}", *row.times) for row in listed]
+    needs = (f"{row.name}: {row.title} ({row.paper}). Needs {row.needs}." for row in listed)
+    display(Grid("", ("NAME", "cells", "quick", "hour", "full"), rows), *needs)
+    display(f"times are from a training step of each model, timed on {machine()}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import console, one_line_errors
+from parsecaps.cli.output import display, one_line_errors
 
 
 @one_line_errors
@@ -28,13 +28,12 @@ def review(
     from parsecaps.serve.review_manifest import write_reviews
     from parsecaps.serve.review_store import ReviewStore
 
-    screen = console()
     settled = write_reviews(ReviewStore(file, create=False), out)
     labelled = sum(each.label is not None for each in settled)
-    screen.print(f"{len(settled):,} images, {labelled:,} with a class, in {out}", highlight=False, soft_wrap=True)
+    display(f"{len(settled):,} images, {labelled:,} with a class, in {out}")
     for each in (each for each in settled if each.disputed):
         frame = "" if each.frame is None else f"#{each.frame}"
         said = ", ".join(each.disputed)
-        screen.print(f"reviewers differ on {each.image[:24]}{frame}: {said}", highlight=False, soft_wrap=True)
+        display(f"reviewers differ on {each.image[:24]}{frame}: {said}")
     if any(each.disputed for each in settled):
-        screen.print("taken is what most of them say; blank where they are split", highlight=False)
+        display("taken is what most of them say; blank where they are split")

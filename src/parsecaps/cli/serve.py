@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from parsecaps.cli.demo import FOLDER
-from parsecaps.cli.output import ConfigFile, DeviceName, Settings, console, one_line_errors
+from parsecaps.cli.output import ConfigFile, DeviceName, Risk, Settings, choose, display, one_line_errors
 
 _TOKEN = "PARSECAPS_TOKEN"
 
@@ -31,9 +31,7 @@ def serve(
             help=f"The token itself, which other users of the machine may see; or {_TOKEN} in the environment."
         ),
     ] = None,
-    risk: Annotated[
-        float | None, typer.Option(help="Abstain so that about this share of the sets at most leaves out the truth.")
-    ] = None,
+    risk: Risk = None,
     review: Annotated[
         Path | None,
         typer.Option(
@@ -66,30 +64,23 @@ def serve(
     `hosts`, `examples`, `review`, `review_bytes`, and the limits `requests`, `files`, `images`, `explained`,
     `file_bytes`, `request_bytes`, `stored_bytes` and `seconds`. docs/serve.md says what they mean.
     """
-    from parsecaps.config import load_settings
     from parsecaps.serve.server import check_token, listen
     from parsecaps.serve.server import serve as run_server
     from parsecaps.serve.service import Service
     from parsecaps.serve.settings import ServeConfig
 
-    given = {"risk": risk, "device": device, "review": review}
-    chosen = load_settings(
-        ServeConfig, config, settings or [], values={key: value for key, value in given.items() if value is not None}
-    )
+    chosen = choose(ServeConfig, config, settings, risk=risk, device=device, review=review)
     secret = _secret(token, token_file)
     check_token(host, secret)
     folder = _demo_model() if model is None else model
     with listen(host, port) as listening:
-        screen = console()
         service = Service(folder, chosen)
 
         def say(address: str) -> None:
-            screen.print(f"{folder} at {address}", highlight=False, soft_wrap=True)
-            screen.print(f"answers by {service.runtime}", highlight=False, soft_wrap=True)
+            display(f"{folder} at {address}", f"answers by {service.runtime}")
             if chosen.review is not None:
-                kept = f"reviews, and the images that are reviewed, are kept in {chosen.review}"
-                screen.print(kept, highlight=False, soft_wrap=True)
-            screen.print(f"for programs: {address}/docs; to stop: Ctrl-C", highlight=False, soft_wrap=True)
+                display(f"reviews, and the images that are reviewed, are kept in {chosen.review}")
+            display(f"for programs: {address}/docs; to stop: Ctrl-C")
 
         run_server(service, listening, host=host, token=secret, say=say)
 

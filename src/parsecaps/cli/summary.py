@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import JsonFile, check_writable, console, one_line_errors, write_json
+from parsecaps.cli.output import JsonFile, check_writable, display, one_line_errors, write_json
 
 
 @one_line_errors
@@ -35,13 +35,12 @@ def summary(
     """
     check_writable(json_file)
     from parsecaps.models import ParseCaps
-    from parsecaps.models.summary import summarize
-    from parsecaps.report.terminal import layer_table
+    from parsecaps.models.summary import layer_table, summarize
 
     wanted = {"image_size": size, "num_concepts": concepts}
     changes: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
     model = ParseCaps.from_preset(preset, num_classes=classes, in_channels=channels, head=head, **changes)
     rows = summarize(model)
-    console().print(layer_table(rows, f"{preset}, {channels} x {model.image_size} x {model.image_size}"))
+    display(layer_table(rows, f"{preset}, {channels} x {model.image_size} x {model.image_size}"))
     layers = [asdict(row) for row in rows]
     write_json(json_file, {"preset": preset, "config": model.config, "layers": layers})

@@ -11,7 +11,7 @@ from parsecaps.cli.output import (
     JsonFile,
     Settings,
     check_writable,
-    console,
+    display,
     one_line_errors,
     write_json,
 )
@@ -130,23 +130,18 @@ def _train(chosen: "Config | None", out: Path | None, resume: Path | None, devic
 
 def show_run(run: "Run") -> dict[str, Any]:
     """Print how a run came out; gives what goes into the JSON file."""
-    from parsecaps.report.terminal_scores import score_lines, short_table
-
-    out, scores, history = console(), run.scores, run.history
+    scores, history = run.scores, run.history
     best = history[run.best_epoch - 1]
     if "val_loss" in best:
-        out.print(
+        display(
             f"{run.config.training.keep} epoch: {run.best_epoch}; validation accuracy {best['val_accuracy']:.1%}, "
-            f"balanced {best['val_balanced_accuracy']:.1%}",
-            highlight=False,
+            f"balanced {best['val_balanced_accuracy']:.1%}"
         )
     if scores is not None:
-        out.print(short_table(scores))
-        for line in score_lines(scores):
-            out.print(line, highlight=False, markup=False, soft_wrap=True)
-    places = [f"run: {run.folder}", f"model: {run.bundle_folder}"]
-    places += [f"page: {run.page_file}"] if scores is not None else []
-    out.print("\n".join(places), highlight=False, soft_wrap=True)
+        display(*scores.tables(short=True).values(), *scores.lines())
+    display(f"run: {run.folder}", f"model: {run.bundle_folder}")
+    if scores is not None:
+        display(f"page: {run.page_file}")
     return {
         "run": str(run.folder),
         "bundle": str(run.bundle_folder),
@@ -160,15 +155,9 @@ def show_run(run: "Run") -> dict[str, Any]:
 
 def _show_folds(run: "Run") -> dict[str, Any]:
     """Print how a cross-validation came out; gives what goes into the JSON file."""
-    from parsecaps.report.terminal_scores import folds_table, score_lines, short_table
-
-    out, scores = console(), run.scores
+    scores = run.scores
     assert scores is not None
-    for table in (folds_table(scores), short_table(scores)):
-        out.print(table)
-    for line in score_lines(scores):
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
-    out.print(f"folds: {run.folder}\npage: {run.page_file}", highlight=False, soft_wrap=True)
+    display(*scores.tables(short=True).values(), *scores.lines(), f"folds: {run.folder}", f"page: {run.page_file}")
     return {
         "run": str(run.folder),
         "folds": [str(fold.folder) for fold in run.folds],

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parsecaps.data.cache import PreparedImages
-from parsecaps.data.cases import SPLITS, DataSet, Problem
+from parsecaps.data.cases import SPLITS, DataSet, Problem, Split
 from parsecaps.data.leaks import find_leaks, learned_before, unsafe
 from parsecaps.data.reading import image_size, mislabelled
-from parsecaps.data.splits import Divided, Division, split_hash
+from parsecaps.data.splits import Divided, Division, describe_parts, split_hash
+from parsecaps.types import Grid
 
 PARTS = (*SPLITS, "unused")
 
@@ -37,6 +38,9 @@ class ConceptCount:
     present: int
     absent: int
     unknown: int
+
+    def __str__(self) -> str:
+        return f"{self.present:,} / {self.absent:,} / {self.unknown:,}"
 
 
 @dataclass(frozen=True)
@@ -75,9 +79,53 @@ class DataCheck:
     def safe(self) -> bool:
         return not self.reasons
 
+    @property
+    def parts(self) -> list[str]:
+        """The parts of the split; "unused" if some cases take no part."""
+        return [part for part in PARTS if part != "unused" or self.patients_by_part[part]]
+
     def as_dict(self) -> dict[str, Any]:
         """All of it, ready for JSON."""
         return {**asdict(self), "safe": self.safe}
+
+    def tables(self) -> list[Grid]:
+        """Classes and patients by part, then the concepts."""
+        counted = [
+            (name, [each[part] for part in self.parts], sum(each.values())) for name, each in self.by_class.items()
+        ]
+        counted.append(("patients", [self.patients_by_part[part] for part in self.parts], self.patients))
+        rows = [(name, *(f"{count:,}" for count in (*counts, total))) for name, counts, total in counted]
+        tables = [Grid("classes and patients", ("class", *self.parts, "all"), rows)]
+        if self.concepts:
+            heads = [f"{part} 1 / 0 / unknown" for part in self.parts]
+            found = [(name, *(str(by_part[part]) for part in self.parts)) for name, by_part in self.by_concept.items()]
+            tables.append(Grid("concepts: present, absent, unknown", ("concept", *heads), found))
+        return tables
+
+    def lines(self, most: int) -> list[str]:
+        """The rest, line by line, at most so many of a kind, and the verdict last."""
+        fewest, largest = self.images_per_patient
+        in_parts: dict[Split | None, int] = {
+            part: sum(by_part[part] for by_part in self.by_class.values()) for part in SPLITS
+        }
+        sizes = ", ".join(f"{size} ({count:,})" for size, count in list(self.sizes.items())[:5])
+        lines = [
+            f"{self.source}: {self.root}",
+            f"{self.images:,} images of {self.patients:,} patients, {fewest} to {largest} each",
+            f"split: {describe_parts(in_parts, self.unused)}; hash {self.split_hash}",
+            f"sizes: {sizes}{' and others' if len(self.sizes) > 5 else ''}",
+        ]
+        if self.ceiling is not None:
+            lines.append(
+                f"the concepts alone can name the class in at most {100 * self.ceiling:.1f} % "
+                f"of {self.ceiling_cases:,} cases"
+            )
+        kinds = {"note": self.notes, "problem": self.problems, "odd": self.odd, "leak": self.leaks}
+        for title, found in kinds.items():
+            lines += [f"{title}: {line}" for line in found[:most]]
+            if len(found) > most:
+                lines.append(f"{title}: {len(found) - most:,} more; --json and --page have all of them")
+        return [*lines, "safe to train on" if self.safe else "UNSAFE: " + "; ".join(self.reasons)]
 
 
 def check_data(

@@ -14,6 +14,7 @@ import numpy as np
 
 from parsecaps.discovery.stability import Stability, correlation
 from parsecaps.explain.case_memory import CaseMemory, Prototype, first_of_patients, prototypes
+from parsecaps.types import Grid
 
 DEAD = 0.01  # a presence whose standard deviation over the cases is below this says nothing
 DUPLICATE = 0.95  # correlation beyond which two concepts say the same, or the exact opposite
@@ -37,6 +38,9 @@ class Purity(NamedTuple):
     n: int
     chance: float
     p_value: float
+
+    def __str__(self) -> str:
+        return f"{self.share:.0%} {self.label}\n({self.chance:.0%}, {self.p_value:.3f})"
 
 
 class MaskOverlap(NamedTuple):
@@ -70,6 +74,15 @@ class DiscoveredConcept:
     overlap: MaskOverlap | None
     prototypes: list[Prototype]
 
+    @property
+    def remark(self) -> str:
+        """What stands in the way of naming it."""
+        if self.dead:
+            return "hardly varies"
+        if self.duplicate and self.closest is not None:
+            return f"{'same as' if self.closest[1] > 0 else 'opposite of'} {self.closest[0]}"
+        return ""
+
 
 @dataclass(frozen=True, eq=False)
 class Discovery:
@@ -87,6 +100,38 @@ class Discovery:
     others: tuple[Path, ...] = ()
     stability: Stability | None = None
     remembered: bool = False
+
+    def table(self) -> Grid:
+        """The concepts; columns that say nothing of any are left out."""
+        columns = {"concept": [each.name for each in self.concepts]}
+        columns["presence"] = [f"{each.mean:.2f} ± {each.std:.2f}" for each in self.concepts]
+        if any(each.purity for each in self.concepts):
+            columns["strongest patients\n(chance, p)"] = [str(each.purity or "-") for each in self.concepts]
+        overlaps = [each.overlap for each in self.concepts]
+        if any(overlaps):
+            inside = [f"{each.inside:.0%}\n({each.share:.0%})" if each else "-" for each in overlaps]
+            columns |= {"map in mask\n(mask's share)": inside}
+            columns |= {"points\nat it": [f"{each.pointing:.0%}" if each else "-" for each in overlaps]}
+        if self.stability is not None:
+            columns["found again\n(chance, by class)"] = self.stability.cells()
+        columns["remark"] = [each.remark for each in self.concepts]
+        ends = (0, len(columns) - 1)  # names may be long
+        title = f"{len(self.concepts)} concepts of {self.run}"
+        return Grid(title, list(columns), list(zip(*columns.values(), strict=True)), left=ends, folded=ends)
+
+    def lines(self) -> list[str]:
+        """How many concepts there really are, and how far they are those of other runs."""
+        dead, same = sum(each.dead for each in self.concepts), sum(each.duplicate for each in self.concepts)
+        rest = f"{dead} hardly vary, {same} say the same as another"
+        lines = [f"they vary as {self.effective:.1f} unrelated concepts would; {rest}"]
+        if self.stability is not None:
+            worst = max(match.p_value for match in self.stability.matches.values())
+            others = ", ".join(each.name for each in self.others)
+            lines.append(
+                f"found again by {others}: correlation {self.stability.mean:.2f} on average, "
+                f"{self.stability.chance:.2f} with patients exchanged (p at most {worst:.3f})"
+            )
+        return lines
 
     def as_dict(self) -> dict[str, Any]:
         """All numbers, for JSON; of the prototypes the file names, but no patients."""

@@ -1,6 +1,6 @@
 """Names for concepts that a model found by itself: from a clinician's sheet into the bundle.
 
-The sheet (`report.naming_page`) is a page to look at and to write on; what it gives back is a CSV with the columns
+The sheet (`discover.naming_page`) is a page to look at and to write on; what it gives back is a CSV with the columns
 `concept` (the number, from 1), `name`, `note` and `model`. A blank name leaves a concept as it is called.
 """
 

@@ -42,6 +42,14 @@ class Stability:
     chances: list[float]
     class_chances: list[float] | None
 
+    def cells(self) -> list[str]:
+        """For each concept how well it is found again, and by chance."""
+        by_class = (
+            [""] * len(self.chances) if self.class_chances is None else [f", {x:.2f}" for x in self.class_chances]
+        )
+        found = zip(self.by_concept, self.chances, by_class, strict=True)
+        return [f"{again:.2f}\n({chance:.2f}{in_class})" for again, chance, in_class in found]
+
 
 def concept_stability(
     presences: Sequence[np.ndarray],

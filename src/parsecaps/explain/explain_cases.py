@@ -15,8 +15,7 @@ from parsecaps.data.raw_image import RawImage
 from parsecaps.data.reading import look_into
 from parsecaps.data.sources import SOURCES, open_data
 from parsecaps.data.sources.folder import is_image
-from parsecaps.explain.explain import explain, explain_file
-from parsecaps.explain.explanation import Explanation
+from parsecaps.explain.explanation import Explanation, explain, explain_file
 from parsecaps.model import Model
 from parsecaps.prediction.files import ImageFile, find_files
 from parsecaps.types import ProgressCallback, silent

@@ -1,18 +1,29 @@
-"""What a model says of one image, with its reasons: all that a page, a file or a person needs."""
+"""From a model and an image to an explanation: whatever the model can give, and what it cannot, and why."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
-from parsecaps.explain.case_memory import Prototype, SimilarCase
-from parsecaps.explain.counterfactual import Counterfactual
+from parsecaps.config import ExplainConfig
+from parsecaps.data.reading import prepare_image
+from parsecaps.explain.attribution import MAP_METHODS, ROUTES
+from parsecaps.explain.attribution_path import AttributionPath, Target, describe_routes, has_routes, has_tree, trace
+from parsecaps.explain.case_memory import Prototype, SimilarCase, similar
+from parsecaps.explain.counterfactual import Counterfactual, counterfactual
 from parsecaps.explain.intervention import ConceptReasoning
-from parsecaps.explain.parse_tree import ParseTree
-from parsecaps.explain.strict_tree import Strictness
-from parsecaps.explain.traversal import TraversalStrip
+from parsecaps.explain.parse_tree import ParseTree, tree_of_path
+from parsecaps.explain.route_maps import route_maps
+from parsecaps.explain.strict_tree import Strictness, strict_network
+from parsecaps.explain.traversal import TraversalStrip, traversal_strips
+from parsecaps.metrics import THRESHOLD
+from parsecaps.model import Model
+from parsecaps.nn.routes import RouteTree
 from parsecaps.prediction.files import ImageFile
+from parsecaps.prediction.predict import answer, each_image, of_output
+from parsecaps.types import Output
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,3 +140,201 @@ class Explanation:
             lines.append(f"  {self.reasons.sentence()}")
         lines += [f"  {line}" for line in self.strict_lines]
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+
+NO_CONCEPTS = "the model was trained without concepts, so it can name none"
+NO_REASONING = (
+    "the diagnosis is computed beside the concepts, not from them, so no contributions can be given and no concept can "
+    "be corrected; train with --set model.head=bottleneck for that"
+)
+_SIMILAR = 5
+
+Shape = tuple[int, int]
+
+
+def explain_file(
+    model: Model,
+    file: ImageFile,
+    settings: ExplainConfig,
+    *,
+    name: str | None = None,
+    truth: str | None = None,
+    concept_truth: Mapping[str, bool] | None = None,
+) -> Explanation:
+    """Explain an image file; regions of the parse trees are also given in its own pixels."""
+    prepare = model.preparation.prepare
+    image, (height, width) = prepare_image(file.path, file.frame, lambda raw: (prepare(raw), raw.pixels.shape[:2]))
+    return explain(
+        model,
+        image,
+        settings,
+        name=name or file.name,
+        truth=truth,
+        concept_truth=concept_truth,
+        original_shape=(height, width),
+        source=file,
+    )
+
+
+def explain(
+    model: Model,
+    image: Tensor,
+    settings: ExplainConfig,
+    *,
+    name: str = "image",
+    truth: str | None = None,
+    concept_truth: Mapping[str, bool] | None = None,
+    original_shape: Shape | None = None,
+    source: ImageFile | None = None,
+) -> Explanation:
+    """Explain an image (channels, size, size) in [0, 1] that was prepared as the model's `preparation` says.
+
+    A network without routes gets Grad-CAM instead of the method "routes", and one without cells no trees. The first
+    tree is of the diagnosis, the others are of the most present concepts. `original_shape` (height, width) is that of
+    the image before its preparation, `source` the file that it came from.
+    """
+    method, risk = settings.method, settings.risk
+    if settings.strict and risk is not None:
+        raise ValueError("a risk is promised for the ordinary network only; leave out --risk, or --strict")
+    notes = calibration_notes(model, risk)
+    batch, network, memory = image.unsqueeze(0).to(model.device), model.network.eval(), model.memory
+    strict = settings.strict and _can_be_strict(model, notes)
+    with strict_network(network, model.statistics) if strict else nullcontext():
+        traced = _trace(model, batch, notes)
+        output = answer(model, batch) if traced is None else traced.output
+        predictions = of_output(model, output, [name])
+        (prediction,) = each_image(model, predictions, risk)
+        best, presence = model.classes.index(prediction["label"]), predictions.presence
+        concepts = [] if presence is None else [Target("concepts", j) for j in range(len(model.concepts))]
+        targets = [*concepts, Target("classes", best)]
+        path = AttributionPath(traced) if traced and (method == ROUTES or settings.trees > 0) else None
+        if method == ROUTES and path is None and not has_routes(network):
+            method = "grad-cam"
+        if path is not None and method == ROUTES:
+            maps = route_maps(path, targets)
+        else:
+            maps = MAP_METHODS[method](network, batch, targets)
+        most = [] if presence is None else [concepts[j] for j in np.argsort(-presence[0], kind="stable")]
+        shown = [] if path is None else [targets[-1], *most][: settings.trees]
+        trees = tuple(_tree(model, path, target, original_shape) for target in shown if path is not None)
+        explained = targets if method == ROUTES else shown
+        missed = [path.residual(target).max().item() for target in explained] if path is not None else []
+    pictures = maps[0].detach().cpu().float().numpy()
+    ordinary = answer(model, batch) if strict else output
+    near, known_pictures = [], {}
+    if memory is not None:
+        if ordinary.concept_capsules is not None:
+            near = similar(memory, ordinary.concept_capsules[0].float().cpu().numpy(), _SIMILAR)
+        known_pictures = {**memory.prototype_pictures, **memory.pictures([each.case.row for each in near])}
+    known = None if presence is None else presence[0]
+    return Explanation(
+        name=name,
+        model=type(network).__name__,
+        image=image,
+        diagnosis=prediction["label"],
+        probabilities=prediction["probabilities"],
+        possible=prediction["possible"],
+        abstain=prediction["abstain"],
+        method=method,
+        class_map=pictures[-1],
+        concepts=_concepts(model, pictures[:-1], known, concept_truth or {}, notes),
+        trees=trees,
+        similar=tuple(near),
+        pictures=known_pictures,
+        traversals=_traversals(model, output, settings.traversals, notes),
+        reasons=_reasons(model, output, known, notes),
+        notes=tuple(notes),
+        truth=truth,
+        strict=_strictness(model, ordinary) if strict else None,
+        source=source,
+        residual=max(missed, default=None),
+    )
+
+
+def calibration_notes(model: Model, risk: float | None = None) -> list[str]:
+    """What to know of a model's probabilities, and of the part of an image that it looks at."""
+    calibration, used = model.calibration, model.preparation.centre
+    notes = [calibration.note, None if risk is None else calibration.threshold(risk).note]
+    if used < 1:
+        notes.append(
+            f"the model looks at the middle of an image, {100 * used:.0f} % of each side; pictures show that part"
+        )
+    return [note for note in notes if note]
+
+
+def _can_be_strict(model: Model, notes: list[str]) -> bool:
+    if has_tree(model.network):
+        notes.append("the strict network is not calibrated: its probabilities are at the ordinary one's temperature")
+        return True
+    notes.append(f"{describe_routes(model.network)}, so there is no strict tree of it")
+    return False
+
+
+def _strictness(model: Model, ordinary: Output) -> Strictness:
+    """What the ordinary network says, beside an explanation of the strict one."""
+    predictions = of_output(model, ordinary)
+    (prediction,) = each_image(model, predictions)
+    seen = [] if predictions.presence is None else np.flatnonzero(_seen(model, predictions.presence[0])).tolist()
+    names = tuple(model.concepts[j] for j in seen)
+    probability = prediction["probabilities"][prediction["label"]]
+    return Strictness(prediction["label"], probability, names, model.statistics is not None, model.strict_cost)
+
+
+def _traversals(model: Model, output: Output, count: int, notes: list[str]) -> tuple[TraversalStrip, ...]:
+    if not count:
+        return ()
+    try:
+        if output.global_capsule is None:
+            raise ValueError("the model has no global capsule to decode; give one with concepts")
+        return traversal_strips(model.network, output.global_capsule[0], model.concepts, count, model.memory)
+    except ValueError as error:
+        notes.append(f"no traversals: {error}")
+        return ()
+
+
+def _seen(model: Model, presence: np.ndarray) -> np.ndarray:
+    return presence > THRESHOLD if model.reasoning is None else model.reasoning.seen(presence)
+
+
+def _trace(model: Model, batch: Tensor, notes: list[str]) -> RouteTree | None:
+    """The trace of a network with routes, None without."""
+    try:
+        return trace(model.network, batch)
+    except ValueError:
+        gradients = "" if has_routes(model.network) else ", and maps come from gradients"
+        notes.append(f"{describe_routes(model.network)}, so there is no parse tree{gradients}")
+        return None
+
+
+def _concepts(
+    model: Model, maps: np.ndarray, presence: np.ndarray | None, truth: Mapping[str, bool], notes: list[str]
+) -> tuple[SeenConcept, ...]:
+    if presence is None:
+        notes.append(NO_CONCEPTS)
+        return ()
+    if model.memory is None:
+        notes.append("no training cases are shown: `parsecaps remember RUN` keeps them in the run")
+    seen = _seen(model, presence)
+    prototypes = [()] * len(model.concepts) if model.memory is None else model.memory.prototypes
+    return tuple(
+        SeenConcept(name, float(presence[j]), bool(seen[j]), maps[j], truth.get(name), prototypes[j])
+        for j, name in enumerate(model.concepts)
+    )
+
+
+def _tree(model: Model, path: AttributionPath, target: Target, shape: Shape | None) -> ParseTree:
+    names = model.classes if target.about == "classes" else model.concepts
+    preparation = None if shape is None else model.preparation
+    return tree_of_path(path, target, name=names[target.index], preparation=preparation, original_shape=shape)
+
+
+def _reasons(model: Model, output: Output, presence: np.ndarray | None, notes: list[str]) -> Reasons | None:
+    if presence is None:
+        return None
+    if model.network.reasoning() is None:
+        notes.append(NO_REASONING)
+        return None
+    reasoning = model.reasoning or model.reasoning_of(output).of_image(0)
+    flip = counterfactual(reasoning, presence)
+    of_model = model.reasoning is not None
+    return Reasons(reasoning, presence, reasoning.contributions(presence), flip, of_model)

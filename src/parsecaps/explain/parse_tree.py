@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from parsecaps.data.preparation import Preparation
-from parsecaps.explain.attribution_path import AttributionPath
+from parsecaps.explain.attribution_path import AttributionPath, Target, trace
 from parsecaps.explain.evidence import (
     Level,
     Region,
@@ -19,7 +19,6 @@ from parsecaps.explain.evidence import (
     tree_levels,
 )
 from parsecaps.explain.route_maps import Box, PrimaryGrid, bounding_box
-from parsecaps.explain.trace import Target, trace
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn.routes import About, RouteTree
 

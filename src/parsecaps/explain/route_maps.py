@@ -12,12 +12,9 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from parsecaps.explain.attribution_path import AttributionPath
-from parsecaps.explain.gradient_maps import target_values
-from parsecaps.explain.trace import Target, neutral_image
-from parsecaps.functional.exporting import is_exporting
-from parsecaps.nn.capsules import CapsuleGrid, grid_places
-from parsecaps.nn.primary import InitialBlock
+from parsecaps.explain.attribution_path import AttributionPath, Target, neutral_image, target_values
+from parsecaps.functional.squash import is_exporting
+from parsecaps.nn.capsules import CapsuleGrid, InitialBlock, grid_places
 from parsecaps.nn.routes import RouteLayer, RouteTree
 
 _POINTS = (0.25, 0.75)  # of the way from the neutral image, where gradients of the pixels are taken

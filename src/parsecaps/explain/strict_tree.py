@@ -21,8 +21,8 @@ from parsecaps.metrics import Score
 from parsecaps.metrics.comparison import Difference
 from parsecaps.model import Model
 from parsecaps.models.pretrained import read_shapes, read_tensors, weights_digest
+from parsecaps.nn.capsules import CapsuleBatchNorm
 from parsecaps.nn.couplings import Coupling
-from parsecaps.nn.normalisation import CapsuleBatchNorm
 from parsecaps.nn.recorder import replace_couplings
 
 STATISTICS_FILE = "strict.safetensors"

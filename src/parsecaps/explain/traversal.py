@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.explain.case_memory import CaseMemory
-from parsecaps.nn.decoder import Decoder
+from parsecaps.nn.heads import Decoder
 
 _USUAL = (0.01, 0.99)  # the share of training cases below the ends of a usual range
 STEPS = 7

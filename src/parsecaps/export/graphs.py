@@ -11,10 +11,9 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from parsecaps.explain.attribution_path import AttributionPath
+from parsecaps.explain.attribution_path import AttributionPath, Target, describe_routes, has_tree, trace
 from parsecaps.explain.evidence import evidence_flow, is_strict, tree_layers, tree_levels
 from parsecaps.explain.route_maps import route_maps
-from parsecaps.explain.trace import Target, describe_routes, has_tree, trace
 from parsecaps.model import Model
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn.couplings import Coupling

@@ -19,7 +19,7 @@ from parsecaps.export.published import (
 from parsecaps.files.hub_download import HubName, hub_errors
 from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_images
-from parsecaps.report.published_card import hub_card
+from parsecaps.report.cards import hub_card
 
 
 def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:

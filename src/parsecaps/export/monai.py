@@ -28,7 +28,7 @@ from parsecaps.export.published import Publication, check_model, left_behind, wr
 from parsecaps.model import Model
 from parsecaps.prediction.files import find_files
 from parsecaps.prediction.predict import Prediction, predict_files
-from parsecaps.report.published_card import monai_card
+from parsecaps.report.cards import monai_card
 from parsecaps.system.extras import require
 
 _CONFIGS = ("configs/inference.json", "configs/metadata.json", "configs/schema.json", "configs/logging.conf")

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from parsecaps import __version__
+from parsecaps.explain.attribution_path import has_tree, trace
 from parsecaps.explain.evidence import tree_layers
 from parsecaps.explain.route_maps import PrimaryGrid
-from parsecaps.explain.trace import has_tree, trace
 from parsecaps.export.checking import Checked, check_onnx
 from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.graphs import ModelGraph, answer_graph, explained_graph

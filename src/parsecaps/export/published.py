@@ -18,8 +18,7 @@ from parsecaps.metrics.scores import Scores
 from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.predict import answer, of_output
-from parsecaps.report.published_card import data_name, run_card
-from parsecaps.report.scores_page import model_card
+from parsecaps.report.cards import data_name, model_card, run_card
 
 CARD_FILE = "README.md"
 PUBLISHED_FILES = ("config.json", "model.safetensors", "bundle.json", "calibration.json", STATISTICS_FILE, CARD_FILE)

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from parsecaps.export.decompositions import decompositions
-from parsecaps.functional.exporting import tracing_for_export
+from parsecaps.functional.squash import tracing_for_export
 
 # A size along an axis: a number, or -k for k times the batch.
 Shape = tuple[int, ...]

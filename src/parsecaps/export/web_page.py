@@ -10,15 +10,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from parsecaps.explain.explain import NO_CONCEPTS, NO_REASONING, calibration_notes
-from parsecaps.explain.trace import describe_routes, has_tree
+from parsecaps.explain.attribution_path import describe_routes, has_tree
+from parsecaps.explain.explanation import NO_CONCEPTS, NO_REASONING, calibration_notes
 from parsecaps.export.checking import check_onnx
 from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.onnx import metadata, write_onnx
 from parsecaps.files.writing import write_text
 from parsecaps.model import Model
 from parsecaps.models.summary import count_parameters
-from parsecaps.report.web_page import web_page
+from parsecaps.report.case_page import web_page
 
 _MEGABYTE = 1_000_000
 _USUAL = 12  # megabytes, at most

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from parsecaps.functional.exporting import is_exporting
+from parsecaps.functional.squash import is_exporting
 
 _BLOCK = 2**18  # entries per thread that a CPU works on at a time: all passes over them stay in the cache
 _EAGER_STEPS = 64  # a bound only: the loop ends when every row of the block has converged

@@ -1,11 +1,14 @@
-"""Squash, the activation ``g`` that turns the length of a capsule into a number below 1."""
+"""Squash, the activation ``g`` that turns the length of a capsule into a number below 1.
 
+Whether a network is being exported is said here too, for the functions that then take other operations.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-
-from parsecaps.functional.exporting import is_exporting
 
 SquashForm = Literal["exponential", "quadratic"]
 
@@ -49,3 +52,22 @@ def check_form(form: SquashForm) -> SquashForm:
     if form not in get_args(SquashForm):
         raise ValueError(f"squash form is {form!r}; choose one of {', '.join(get_args(SquashForm))}")
     return form
+
+
+_tracing = False
+
+
+@contextmanager
+def tracing_for_export() -> Iterator[None]:
+    """What runs inside is written down by a tracer; `torch.export` says so itself, others do not."""
+    global _tracing
+    before, _tracing = _tracing, True
+    try:
+        yield
+    finally:
+        _tracing = before
+
+
+def is_exporting() -> bool:
+    """Whether to compute by a few operations that every runtime has."""
+    return _tracing or torch.compiler.is_exporting()

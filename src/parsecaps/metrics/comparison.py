@@ -10,11 +10,12 @@ from scipy.stats import binomtest
 from scipy.stats import t as student_t
 
 from parsecaps.metrics.bootstrap import SIGNED_SHARE, Bounds, Score, interval
-from parsecaps.metrics.metric import Weighted, compute, resample
+from parsecaps.metrics.metric import Weighted, compute, p_equals, p_value, resample
 from parsecaps.metrics.patients import PatientErrors, patient_errors
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import score
 from parsecaps.metrics.table import find_metric
+from parsecaps.types import Grid
 
 COMPARED = ("accuracy", "balanced_accuracy", "macro_auroc")
 _OF_ENSEMBLE = ("accuracy", "balanced_accuracy", "patient_accuracy", "pooled_accuracy")
@@ -81,6 +82,24 @@ class Comparison:
     resamples: int
     seed: int
 
+    def table(self, first: str, second: str) -> Grid:
+        """The differences, second minus first."""
+        rows = []
+        for name, each in self.differences.items():
+            metric = find_metric(name)
+            values = (metric.number(each.first), metric.number(each.second), metric.difference(each.difference))
+            interval = metric.difference_interval(each.low, each.high)
+            rows.append((metric.title, *values, interval, p_value(each.p_value)))
+        title = f"{second} against {first}: {self.n:,} images of {self.patients:,} patients"
+        return Grid(title, ("score", first, second, "difference", "95 % interval", "p"), rows)
+
+    def line(self, first: str, second: str) -> str:
+        """McNemar's test in words."""
+        return (
+            f"only {first} is right on {self.only_first:,} images, only {second} on {self.only_second:,}; "
+            f"McNemar, exact: {p_equals(self.mcnemar_p)}"
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Return a JSON-serialisable dict."""
         return asdict(self)
@@ -103,6 +122,18 @@ class Ensemble:
     all_wrong: int
     any_wrong: int
     patient_errors: PatientErrors | None
+
+    def tables(self) -> list[Grid]:
+        """The mean of all models, and whose images all of them get wrong."""
+        rows = [("accuracy, mean of each alone", find_metric("accuracy").number(self.member_accuracy))]
+        for name, each in self.scores.items():
+            metric = find_metric(name)
+            rows.append((f"{metric.title} of the mean probability", metric.with_interval(each)))
+        rows += [("wrong by at least one model", f"{self.any_wrong:,}"), ("wrong by all", f"{self.all_wrong:,}")]
+        title = f"ensemble, the mean of the {self.models} models: {self.n:,} images"
+        errors = self.patient_errors
+        whose = [errors.table(f"by all models, {errors}")] if errors is not None and errors.wrong else []
+        return [Grid(title, ("score", "value"), rows), *whose]
 
     def as_dict(self) -> dict[str, Any]:
         """Return a JSON-serialisable dict."""

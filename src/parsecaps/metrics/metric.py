@@ -12,6 +12,7 @@ import numpy as np
 
 from parsecaps.metrics.bootstrap import SHARE, Bounds, Score, count_patients, divide, resampled_weights
 from parsecaps.metrics.predictions import Predictions
+from parsecaps.types import Cell
 
 UNDEFINED = "-"
 Part = Literal["overall", "by_class", "concepts", "by_concept", "by_attribute", "sets"]
@@ -127,6 +128,10 @@ class Metric:
         text = self.number(mean)
         return text if std is None else f"{text} ± {self.number(std)}".removesuffix(" %")
 
+    def cell(self, score: Score) -> Cell:
+        """The number with its interval and n, for a table."""
+        return Cell(self.number(score.value), self.interval(score), score.n)
+
     def difference(self, value: float | None) -> str:
         """A difference with its sign; shares in points of per cent."""
         if value is None:
@@ -136,6 +141,27 @@ class Metric:
     def difference_interval(self, low: float | None, high: float | None) -> str:
         """The 95 % interval of a difference."""
         return UNDEFINED if low is None else f"{self.difference(low)} to {self.difference(high)}"
+
+
+def p_value(p: float | None) -> str:
+    """Three digits, as small ones say no more.
+
+    >>> p_value(0.04), p_value(0.0002)
+    ('0.040', '< 0.001')
+    """
+    if p is None:
+        return UNDEFINED
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def p_equals(p: float | None) -> str:
+    """A p-value with the letter p.
+
+    >>> p_equals(0.04), p_equals(0.0002)
+    ('p = 0.040', 'p < 0.001')
+    """
+    text = p_value(p)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
 def measure(cases: Cases, metrics: Sequence[Metric], *, resamples: int, seed: int) -> dict[Metric, list[Score]]:

@@ -11,6 +11,7 @@ import numpy as np
 from parsecaps.metrics.bootstrap import without_gaps
 from parsecaps.metrics.metric import Cases, Weighted
 from parsecaps.metrics.predictions import Predictions
+from parsecaps.types import Grid
 
 _LISTED = 10  # patients
 
@@ -122,6 +123,20 @@ class PatientErrors:
     patients: int
     half: int
     worst: list[PatientError]
+
+    def __str__(self) -> str:
+        """How the errors are spread over patients.
+
+        >>> print(PatientErrors(77, 19, 4, []))
+        wrong images: 77; their patients: 19; patients who have half of them: 4
+        """
+        of_patients = f"their patients: {self.patients:,}; patients who have half of them: {self.half:,}"
+        return f"wrong images: {self.wrong:,}; {of_patients}"
+
+    def table(self, title: str = "") -> Grid:
+        """The patients with the most errors; the title says how all errors are spread if it is left out."""
+        rows = [(each.patient, each.truth, each.named, f"{each.wrong:,}", f"{each.images:,}") for each in self.worst]
+        return Grid(title or str(self), ("patient", "truth", "named", "wrong", "images"), rows)
 
 
 def patient_errors(predictions: Predictions, wrong: np.ndarray | None = None) -> PatientErrors | None:

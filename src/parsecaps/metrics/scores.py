@@ -18,7 +18,9 @@ from parsecaps.metrics.conformal import LabelledSets, Sets
 from parsecaps.metrics.metric import Cases, Metric, Part, measure
 from parsecaps.metrics.patients import OtherViews, PatientAnswers, PatientErrors, patient_errors
 from parsecaps.metrics.predictions import Predictions
+from parsecaps.metrics.score_tables import score_tables
 from parsecaps.metrics.table import METRICS
+from parsecaps.types import Grid
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,16 @@ class Scores:
         cases = f"{self.cases}: " if self.cases else ""
         labelled = "" if self.labelled == self.images else f", {self.labelled:,} with a known label"
         return f"{cases}{self.images:,} images of {self.patients:,} patients{labelled}"
+
+    def tables(self, *, short: bool = False) -> dict[str, Grid]:
+        """All scores, or the main ones, by what they are of."""
+        return score_tables(self, short=short)
+
+    def lines(self) -> list[str]:
+        """How the numbers came about, and what to know before believing them."""
+        fitted = "a temperature for each fold" if self.folds else f"temperature {self.temperature:.3g}"
+        intervals = f"95 % intervals by {self.resamples:,} resamples of {self.patients:,} patients; {fitted}"
+        return [intervals, *(f"note: {note}" for note in self.notes)]
 
     def as_dict(self) -> dict[str, Any]:
         """Return a JSON-serialisable dict; its `over_folds` are there to be read, and follow from `folds`."""

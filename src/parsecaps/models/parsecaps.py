@@ -8,11 +8,9 @@ from torch import Tensor, nn
 
 from parsecaps.files.untrusted import shown
 from parsecaps.models.pretrained import Head, Presets, PretrainedModel, check_head
+from parsecaps.nn.capsules import InitialBlock, PrimaryCaps, capsule_norm
 from parsecaps.nn.cell import capsule_block
-from parsecaps.nn.decoder import Decoder
-from parsecaps.nn.heads import Bottleneck, ConceptLayer, FullyCaps
-from parsecaps.nn.normalisation import capsule_norm
-from parsecaps.nn.primary import InitialBlock, PrimaryCaps
+from parsecaps.nn.heads import Bottleneck, ConceptLayer, Decoder, FullyCaps
 from parsecaps.nn.routes import RouteTree, record_chain
 from parsecaps.nn.routing import RoutingConfig
 from parsecaps.types import Output

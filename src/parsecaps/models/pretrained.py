@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from parsecaps.config import LARGEST_IMAGE, SMALLEST_IMAGE
 from parsecaps.files.untrusted import checked, read_document, shown
-from parsecaps.functional.exporting import is_exporting
+from parsecaps.functional.squash import is_exporting
 from parsecaps.nn.capsules import CapsuleGrid
 from parsecaps.nn.heads import ConceptDecision, LinearReasoning
 from parsecaps.nn.routes import RouteForm, RouteLayer, RouteTree

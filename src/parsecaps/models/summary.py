@@ -11,6 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn.heads import Bottleneck, ConceptLayer
 from parsecaps.nn.recorder import hooked
+from parsecaps.types import Grid
 
 TOTAL, TOTAL_WITHOUT_DECODER = "total", "total without decoder"
 
@@ -62,6 +63,16 @@ def summarize(model: PretrainedModel) -> list[LayerRow]:
     if len(lean) < len(rows):
         return [*rows, _total(TOTAL_WITHOUT_DECODER, lean), _total(TOTAL, rows)]
     return [*rows, _total(TOTAL, rows)]
+
+
+def layer_table(rows: Sequence[LayerRow], title: str) -> Grid:
+    """The layers of a model, then the totals."""
+    cells = [
+        (row.name, *("" if each is None else f"{each:,}" for each in (row.n, row.d, row.parameters, row.flops)))
+        for row in rows
+    ]
+    totals = sum(row.name.startswith(TOTAL) for row in rows)
+    return Grid(title, ("layer", "n", "d", "parameters", "FLOPs"), cells, totals=totals)
 
 
 class ParameterCount(NamedTuple):

@@ -1,9 +1,9 @@
-"""Parts that capsule networks share, whatever their routing: primary capsules of a convolution, and votes."""
+"""Capsules before and beside routing: from pixels to primary capsules (Sec. 3.1), their grids, normalisation, votes."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import torch
 from einops import rearrange
@@ -12,6 +12,144 @@ from torch import Tensor, nn
 from parsecaps.functional import squash
 from parsecaps.functional.squash import SquashForm, check_form
 from parsecaps.nn.heads import Axes
+
+Normalisation = Literal["batch", "layer"]
+
+
+class CapsuleBatchNorm(nn.BatchNorm1d):
+    """Batch normalisation of each instantiation parameter, over the batch and all capsules of a layer.
+
+    Shapes:
+        - input and output: (B, n, d)
+    """
+
+    def forward(self, u: Tensor) -> Tensor:
+        return super().forward(u.flatten(0, 1)).view_as(u)
+
+
+class CapsuleScale(nn.Module):
+    """What batch normalisation would multiply each instantiation parameter with, for places where shifts are no matter.
+
+    The running variance is kept as `nn.BatchNorm1d` keeps it.
+
+    Shapes:
+        - input: (B, n, d)
+        - output: (d,)
+    """
+
+    running_var: Tensor
+
+    def __init__(self, dim: int, *, momentum: float = 0.1, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.momentum, self.eps = momentum, eps
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.register_buffer("running_var", torch.ones(dim))
+
+    def forward(self, u: Tensor) -> Tensor:
+        variance = self.running_var
+        if self.training:
+            variance = u.to(self.running_var.dtype).var((0, 1), correction=0)
+            count = u.shape[0] * u.shape[1]
+            with torch.no_grad():
+                self.running_var.lerp_(variance * (count / max(1, count - 1)), self.momentum)
+        return self.weight * torch.rsqrt(variance + self.eps)
+
+
+def capsule_norm(kind: Normalisation, dim: int, *, bias: bool = True) -> CapsuleBatchNorm | nn.LayerNorm:
+    """`"layer"` is the paper's, `"batch"` the default (deviation, `docs/paper.md`).
+
+    `bias=False` is for places where a shift has no effect on what follows.
+    """
+    if kind == "batch":
+        norm = CapsuleBatchNorm(dim)
+        if not bias:
+            norm.register_parameter("bias", None)
+        return norm
+    if kind == "layer":
+        return nn.LayerNorm(dim, bias=bias)
+    raise ValueError(f"normalisation is {kind!r}; choose one of {', '.join(get_args(Normalisation))}")
+
+
+NUM_CONVOLUTIONS = 4
+
+
+def num_halvings(image_size: int, grid_width: int) -> int:
+    """How often an image is halved so that the primary grid comes nearest to `grid_width`, by ratio.
+
+    >>> [num_halvings(size, 28) for size in (28, 56, 112, 128, 224, 512)]
+    [0, 1, 2, 2, 3, 4]
+    """
+    return max(0, round(math.log2(image_size / grid_width)))
+
+
+class InitialBlock(nn.Module):
+    """Four 3x3 convolutions with batch normalisation and ReLU, the `Phi^0` of Sec. 3.1.
+
+    The paper gives neither channels nor strides. Here the first convolutions halve the image, as many of them as bring
+    the grid near `grid_width`, so that any image size leads to about the same number of primary capsules. An image that
+    is halved only once is small, and its details are few pixels wide: there the second convolution halves, after the
+    first has looked at every pixel (`studies/cell.md`). Where four are not enough (about 630 px for a grid of 28), the
+    image is first averaged down.
+
+    Shapes:
+        - input: (B, in_channels, image_size, image_size)
+        - output: (B, channels[-1], width, width)
+    """
+
+    def __init__(
+        self,
+        *,
+        in_channels: int,
+        channels: Sequence[int],
+        image_size: int,
+        grid_width: int,
+    ) -> None:
+        super().__init__()
+        if len(channels) != NUM_CONVOLUTIONS:
+            raise ValueError(f"the initial block has {len(channels)} channel numbers; give {NUM_CONVOLUTIONS}")
+        halvings = num_halvings(image_size, grid_width)
+        factor = 2 ** max(0, halvings - NUM_CONVOLUTIONS)
+        self.width = image_size
+        layers: list[nn.Module] = []
+        if factor > 1:
+            layers.append(nn.AvgPool2d(factor, ceil_mode=True))
+            self.width = -(-image_size // factor)
+        for i, out_channels in enumerate(channels):
+            stride = 2 if (i == 1 if halvings == 1 else i < halvings) else 1
+            layers += [
+                nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=False),
+                nn.BatchNorm2d(out_channels),
+                nn.ReLU(inplace=True),
+            ]
+            in_channels = out_channels
+            self.width = -(-self.width // stride)
+        # channels last, in memory: what convolutions are fastest with, and what capsules (B, n, d) are
+        self.layers = nn.Sequential(*layers)
+        self.layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, image: Tensor) -> Tensor:
+        features: Tensor = self.layers(image.contiguous(memory_format=torch.channels_last))
+        return features
+
+
+class PrimaryCaps(nn.Module):
+    """One capsule per position of the feature map, by a pointwise convolution, normalisation and squash.
+
+    Shapes:
+        - input: (B, in_channels, w, w)
+        - output: U_1 (B, w * w, dim), row by row
+    """
+
+    def __init__(self, *, in_channels: int, dim: int, squash_form: SquashForm) -> None:
+        super().__init__()
+        self.project = nn.Conv2d(in_channels, dim, 1, bias=False)
+        self.norm = nn.BatchNorm2d(dim)
+        self.squash_form = check_form(squash_form)
+        nn.init.constant_(self.norm.weight, 0.5)  # capsules start neither vanishing nor saturated
+
+    def forward(self, features: Tensor) -> Tensor:
+        u = rearrange(self.norm(self.project(features)), "b d h w -> b (h w) d")
+        return squash(u, self.squash_form)
 
 
 @dataclass(frozen=True)

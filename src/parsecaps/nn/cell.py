@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from parsecaps.nn.capsules import capsule_norm
 from parsecaps.nn.dynamic import DynamicRouting
-from parsecaps.nn.normalisation import capsule_norm
 from parsecaps.nn.routing import OwnCapsule, Routing, RoutingConfig, Way
 from parsecaps.nn.saa import SAARouting
 

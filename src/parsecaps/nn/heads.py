@@ -1,4 +1,4 @@
-"""The heads on the top capsules: classes (FullyCaps, or a bottleneck over concepts) and concepts (Sec. 3.1).
+"""The heads on the top capsules: classes (FullyCaps, or a bottleneck over concepts), concepts and decoder (Sec. 3.1).
 
 FullyCaps and ConceptLayer are linear in the top capsules before their squash, so what each top capsule adds to each
 class and each concept is exact (`CapsuleReadout.shares`).
@@ -9,10 +9,11 @@ class and each concept is exact (`CapsuleReadout.shares`).
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
-from einops import einsum
+from einops import einsum, rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -252,3 +253,39 @@ class PhraseEmbedding(nn.Module):
 
     def forward(self, concept_capsules: Tensor) -> tuple[Tensor, Tensor]:
         return self.embed_capsule(concept_capsules), self.embed_phrase(self.phrases)
+
+
+NUM_CONVOLUTIONS = 4
+
+
+class Decoder(nn.Module):
+    """Four transposed convolutions from the `m` numbers of the global capsule to the image, each doubling the width.
+
+    The paper gives no widths. The last convolution has no activation: an image may be scaled in any way.
+
+    Shapes:
+        - input: (B, 1, m)
+        - output: (B, out_channels, image_size, image_size)
+    """
+
+    def __init__(self, *, num_concepts: int, channels: Sequence[int], out_channels: int, image_size: int) -> None:
+        super().__init__()
+        if len(channels) != NUM_CONVOLUTIONS:
+            raise ValueError(f"the decoder has {len(channels)} channel numbers; give {NUM_CONVOLUTIONS}")
+        self.image_size = image_size
+        self.width = -(-image_size // 2**NUM_CONVOLUTIONS)
+        self.spread = nn.Linear(num_concepts, self.width**2 * channels[0])
+        layers: list[nn.Module] = []
+        for in_channels, next_channels in zip(channels, [*channels[1:], out_channels], strict=True):
+            layers += [
+                nn.BatchNorm2d(in_channels),
+                nn.ReLU(inplace=True),
+                nn.ConvTranspose2d(in_channels, next_channels, 4, stride=2, padding=1, bias=False),
+            ]
+        self.layers = nn.Sequential(*layers)
+        self.bias = nn.Parameter(torch.zeros(out_channels, 1, 1))  # batch normalisation follows the other three
+
+    def forward(self, global_capsule: Tensor) -> Tensor:
+        x = rearrange(self.spread(global_capsule), "b 1 (h w c) -> b c h w", h=self.width, w=self.width)
+        image: Tensor = self.layers(x) + self.bias
+        return image[:, :, : self.image_size, : self.image_size]

@@ -13,7 +13,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.functional.exporting import is_exporting
+from parsecaps.functional.squash import is_exporting
 
 _CORNERS = ((-0.5, -0.5), (-0.5, 0.5), (0.5, -0.5), (0.5, 0.5))
 _MOST_PAIRS = 2**24  # of parents and children

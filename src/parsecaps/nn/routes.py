@@ -13,9 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from parsecaps.nn.capsules import CapsuleGrid
+from parsecaps.nn.capsules import CapsuleGrid, InitialBlock, PrimaryCaps
 from parsecaps.nn.heads import ConceptLayer, LinearReasoning
-from parsecaps.nn.primary import InitialBlock, PrimaryCaps
 from parsecaps.nn.recorder import RecordedStage, RecordedWay, record_stages, record_ways
 from parsecaps.types import Output
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.functional.squash import SquashForm, check_form
-from parsecaps.nn.normalisation import Normalisation
+from parsecaps.nn.capsules import Normalisation
 
 Choice = Literal["children", "parents"]
 _MOST_HEADS, _MOST_ITERATIONS = 1024, 100

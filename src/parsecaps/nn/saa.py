@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parsecaps.functional import squash
+from parsecaps.nn.capsules import CapsuleBatchNorm, CapsuleScale, Normalisation, capsule_norm
 from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.locality import LocalityPrior, Neighbourhood
-from parsecaps.nn.normalisation import CapsuleBatchNorm, CapsuleScale, Normalisation, capsule_norm
 from parsecaps.nn.routing import Messages, Routing, RoutingConfig, Way
 
 

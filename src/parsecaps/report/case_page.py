@@ -1,4 +1,4 @@
-"""Pages of explained cases: their explanation document, and the script that draws it (`page/src`)."""
+"""Pages of explained cases, and one that explains in the browser: a document or a model, and a script (`page/src`)."""
 
 import hashlib
 import json
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from parsecaps import __version__
 from parsecaps.explain.explanation import Explanation
 from parsecaps.files.writing import write_text
 from parsecaps.metrics import Scores, find_metric
@@ -40,6 +41,37 @@ def demo_page(run: Run, scores: Scores, explanations: Sequence[Explanation], fol
         seconds=f"{minutes} minutes {seconds} seconds" if minutes else f"{seconds} seconds",
         curves=data_uri(run.curves_file.read_bytes()),
         **_content(explanation_document(explanations, pictures=True)),
+    )
+
+
+def web_page(
+    about: dict[str, Any],
+    facts: Sequence[tuple[str, str]],
+    *,
+    network: bytes,
+    runtime: bytes,
+    script: str,
+    licence: str,
+) -> str:
+    """The whole page as HTML.
+
+    `about` is what the script must know of the model (`About` in `page/src/web/case.js`), `facts` are shown. `network`
+    (ONNX) and `runtime` (WebAssembly) are gzip; `licence` is that of the runtime.
+    """
+    from markupsafe import Markup
+
+    return render(
+        "web.html",
+        title=about["title"],
+        facts=facts,
+        version=__version__,
+        policy=policy(script, runs_wasm=True),
+        style=Markup(view_style()),
+        about=Markup(json_text(about)),
+        network=Markup(base64_text(network)),
+        runtime=Markup(base64_text(runtime)),
+        script=Markup(script),
+        licence=licence,
     )
 
 

@@ -1,6 +1,5 @@
 """What pages are made of: templates filled to files that need nothing but themselves, and line charts as numbers."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -9,28 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parsecaps.files.writing import write_binary
+from parsecaps.report.draw import draw, html_cell, plain_markdown
+from parsecaps.types import LineChart
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 
+COLOURS = ("#2f6fb2", "#d1622b", "#1d7a46", "#8b4fb0", "#b8860b", "#c2326a", "#2a9a9a", "#6b7280", "#7a4b2a", "#4b5bd6")
 WIDTH, HEIGHT = 380, 250
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 46
-
-
-def plain_markdown(text: object) -> str:
-    r"""Text as it is, on one line, whatever signs of Markdown or HTML are in it.
-
-    >>> plain_markdown("a|b <i> [x](y)")
-    'a\\|b \\<i\\> \\[x\\](y)'
-    """
-    return re.sub(r"([\\`*_|<>\[\]#~])", r"\\\1", " ".join(str(text).split()))
 
 
 def render(template: str, **content: Any) -> str:
     """Fill a template of `report/templates`; text in HTML is escaped, an unknown name is an error.
 
-    Markdown has the filter `plain` for text that someone else chose.
+    The filter `plain` is for Markdown that someone else chose; `cell`, `draw` and `chart` are for results.
     """
     return _environment().get_template(template).render(**content)
 
@@ -53,7 +46,7 @@ def _environment() -> "Environment":
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["plain"] = plain_markdown
+    environment.filters |= {"plain": plain_markdown, "cell": html_cell, "chart": line_chart, "draw": draw}
     return environment
 
 
@@ -71,6 +64,7 @@ class Line:
 class Chart:
     """Lines over a few places, in pixels; `alt` says in words what they show."""
 
+    title: str
     alt: str
     below: str
     beside: str
@@ -79,25 +73,13 @@ class Chart:
     lines: list[Line]
 
 
-def line_chart(
-    title: str,
-    lines: Mapping[str, Sequence[float]],
-    colours: Sequence[str],
-    *,
-    below: str,
-    beside: str,
-    labels: Sequence[str],
-    low: float = 0.0,
-    high: float = 1.0,
-    dashed: Sequence[str] = (),
-) -> Chart:
-    """Lines by name over evenly spaced places; a place has a label or a blank one. Values run from `low` to `high`.
+def line_chart(found: LineChart) -> Chart:
+    """Where the lines of a result stand on a page.
 
-    >>> chart = line_chart("a", {"x": [0, 1]}, ["red"], below="", beside="", labels=["0", "1"])
-    >>> chart.lines[0].points
+    >>> line_chart(LineChart("a", {"x": [0, 1]}, ["0", "1"], below="", beside="")).lines[0].points
     '46.0,204.0 368.0,12.0'
     """
-    count = len(labels)
+    count, low, high = len(found.labels), found.low, 1.0
 
     def x(i: int) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * i / max(count - 1, 1)
@@ -108,16 +90,17 @@ def line_chart(
 
     drawn = []
     described = []
-    for i, (name, values) in enumerate(lines.items()):
+    for i, (name, values) in enumerate(found.lines.items()):
         points = " ".join(f"{x(j):.1f},{y(value):.1f}" for j, value in enumerate(values))
-        drawn.append(Line(name, colours[i % len(colours)], name in dashed, points))
+        drawn.append(Line(name, COLOURS[i % len(COLOURS)], name in found.dashed, points))
         described.append(f"{name} from {values[0]:.2f} to {values[-1]:.2f}")
     ticks = [low + (high - low) * k / 4 for k in range(5)]
     return Chart(
-        alt=f"{title}: {'; '.join(described)}",
-        below=below,
-        beside=beside,
-        columns=[(round(x(j), 1), label) for j, label in enumerate(labels) if label],
+        title=found.title,
+        alt=f"{found.title}: {'; '.join(described)}",
+        below=found.below,
+        beside=found.beside,
+        columns=[(round(x(j), 1), label) for j, label in enumerate(found.labels) if label],
         rows=[(round(y(tick), 1), f"{tick:.2g}") for tick in ticks],
         lines=drawn,
     )

@@ -2,6 +2,7 @@
 
 import base64
 import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,9 @@ _LOW, _HIGH = (
     np.array([255.0, 240.0, 40.0]),
 )  # blue to yellow, for all eyes to tell apart
 _LARGE = 448  # pixels of an overlay, at least
+_GAP = 4  # pixels between the pictures of a contact sheet
+_TEXT_SIZE, _TEXT_HEIGHT = 12, 18
+_PAPER, _INK = 255, 20
 _STRIP_SIDE, _STRIP_GAP = 96, 4  # pixels of a picture in a strip, at most, and between two of them
 
 
@@ -63,6 +67,16 @@ def overlay_picture(image: Tensor, found: np.ndarray | None, strength: float = 0
     alpha = strength * np.sqrt(value)
     mixed = np.asarray(below, dtype=np.float64) * (1 - alpha) + (_LOW + (_HIGH - _LOW) * value) * alpha
     return Image.fromarray(mixed.round().astype(np.uint8))
+
+
+def overlay_jpeg(picture: bytes, heat: np.ndarray, strength: float = 0.8) -> bytes:
+    """A map (size, size) over a JPEG file, in the colours that it has on the page of a case."""
+    from PIL import Image
+
+    below = Image.open(io.BytesIO(picture)).convert("RGBA")
+    above = Image.open(io.BytesIO(map_png(heat))).convert("RGBA").resize(below.size, Image.Resampling.BICUBIC)
+    above.putalpha(above.getchannel("A").point(lambda value: round(strength * value)))
+    return jpeg_file(Image.alpha_composite(below, above).convert("RGB"), quality=82)
 
 
 def picture_jpeg(image: Tensor, largest: int = 320) -> bytes:
@@ -158,3 +172,42 @@ def _colours() -> tuple[np.ndarray, np.ndarray]:
     value = np.linspace(0, 1, _LEVELS)[:, None]
     colours = (_LOW + (_HIGH - _LOW) * value).round().astype(np.uint8)
     return colours, (255 * np.sqrt(value[:, 0])).round().astype(np.uint8)
+
+
+def contact_sheet(images: np.ndarray, captions: Sequence[str] | None = None, *, columns: int = 8) -> np.ndarray:
+    """Lay pictures out row by row on white; a caption too long for its picture is cut.
+
+    Shapes:
+        - images: (N, C, H, W), grey (C = 1) or RGB (C = 3)
+        - output: (3, height, width)
+
+    >>> contact_sheet(np.zeros((5, 1, 32, 32), np.uint8), columns=3).shape
+    (3, 76, 112)
+    """
+    if images.ndim != 4 or images.shape[1] not in (1, 3) or images.dtype != np.uint8 or not len(images):
+        raise ValueError(f"images are {images.dtype} {images.shape}; give uint8 (N, 1 or 3, H, W) with N at least 1")
+    if columns < 1:
+        raise ValueError(f"{columns} columns hold no picture; give at least 1")
+    if captions is not None and len(captions) != len(images):
+        raise ValueError(f"{len(captions)} captions for {len(images)} images; give one for each")
+    n, _, height, width = images.shape
+    columns = min(columns, n)
+    cell_height = height + _GAP + (_TEXT_HEIGHT if captions is not None else 0)
+    cell_width = width + _GAP
+    rows = -(-n // columns)
+    sheet = np.full((3, rows * cell_height + _GAP, columns * cell_width + _GAP), _PAPER, np.uint8)
+    for i in range(n):
+        top, left = _GAP + i // columns * cell_height, _GAP + i % columns * cell_width
+        sheet[:, top : top + height, left : left + width] = images[i]
+        if captions is not None:
+            sheet[:, top + height : top + height + _TEXT_HEIGHT, left : left + width] = _text(captions[i], width)
+    return sheet
+
+
+def _text(line: str, width: int) -> np.ndarray:
+    """(height, width) of one line of dark text on white."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    strip = Image.new("L", (width, _TEXT_HEIGHT), _PAPER)
+    ImageDraw.Draw(strip).text((1, 1), line, fill=_INK, font=ImageFont.load_default(_TEXT_SIZE))
+    return np.asarray(strip)

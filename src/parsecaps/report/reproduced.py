@@ -5,14 +5,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from parsecaps.metrics import Difference, Score
-from parsecaps.report.pages import plain_markdown
-from parsecaps.report.terminal import add_row, plain_table
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from parsecaps.report.draw import draw, plain_markdown
+from parsecaps.types import Grid
 
 NOTHING = "-"
 
@@ -120,6 +117,15 @@ class Reproduced:
     picture: str = ""
     more: Mapping[str, Any] = field(default_factory=dict)
 
+    def tables(self) -> Iterator[Grid]:
+        """Each section: ours, the published figure and the difference, of its first measure alone."""
+        for section in self.sections:
+            first = section.measures[0]
+            rows = [_terminal_row(first, row) for row in section.rows]
+            heads = ("", first.heading, "95 % interval", "published", "difference", f"p, against {section.reference}")
+            kept = [i for i in range(len(heads)) if i < 2 or any(row[i] != NOTHING for row in rows)]
+            yield Grid(section.title, [heads[i] for i in kept], [[row[i] for i in kept] for row in rows])
+
     def as_dict(self) -> dict[str, Any]:
         """All of it, ready for JSON."""
         stored = asdict(self)
@@ -141,24 +147,11 @@ def markdown(table: Reproduced) -> str:
         lines += [*_section(section), ""]
     trained = {row.name: row for section in table.sections for row in section.rows if row.trained}
     if trained:
-        lines += ["## What each was trained with", "", *_trained(list(trained.values())), ""]
+        lines += ["## What each was trained with", "", _trained(list(trained.values())), ""]
     for title, texts in (("Notes", table.notes), ("The published figures", table.remarks)):
         if texts:
             lines += [f"## {title}", "", *(f"- {text}" for text in texts), ""]
     return "\n".join(lines)
-
-
-def terminal_tables(table: Reproduced) -> Iterator["Table"]:
-    """Each section for a terminal: ours, the published figure and the difference, of its first measure alone."""
-    for section in table.sections:
-        first = section.measures[0]
-        rows = [_terminal_row(first, row) for row in section.rows]
-        heads = ("", first.heading, "95 % interval", "published", "difference", f"p, against {section.reference}")
-        kept = [i for i in range(len(heads)) if i < 2 or any(row[i] != NOTHING for row in rows)]
-        found = plain_table(section.title, *(heads[i] for i in kept))
-        for row in rows:
-            add_row(found, *(row[i] for i in kept))
-        yield found
 
 
 def _terminal_row(measure: Measure, row: Row) -> list[str]:
@@ -180,16 +173,16 @@ def _section(section: Section) -> Iterator[str]:
     if all(row.figures.get(m.key, Figure()).published is None for row in section.rows for m in section.measures):
         columns = [each.heading for each in section.measures]
     first = section.measures[0]
-    test = [f"{first.title} minus that of {plain_markdown(section.reference)} (95 % interval, p)"] if tested else []
-    yield from _lines(["", *columns, *test])
-    plain = "/" not in columns[0]
+    test = [f"{first.title} minus that of {section.reference} (95 % interval, p)"] if tested else []
+    plain, rows = "/" not in columns[0], []
     for row in section.rows:
         cells = [
             _cell(measure, row.figures.get(measure.key, Figure()), plain, "" if i else row.status)
             for i, measure in enumerate(section.measures)
         ]
-        name = plain_markdown(row.name) + (f" ({plain_markdown(row.note)})" if row.note else "")
-        yield _line([name, *cells, *([_test(first, row.against)] if tested else [])])
+        name = row.name + (f" ({row.note})" if row.note else "")
+        rows.append([name, *cells, *([_test(first, row.against)] if tested else [])])
+    yield _table(["", *columns, *test], rows)
     sources = [f"{plain_markdown(row.name)}: {row.by}" for row in section.rows if row.by]
     if sources:
         yield ""
@@ -197,7 +190,7 @@ def _section(section: Section) -> Iterator[str]:
 
 
 def _cell(measure: Measure, figure: Figure, plain: bool, status: str) -> str:
-    ours = plain_markdown(status) or measure.number(figure.value)
+    ours = status or measure.number(figure.value)
     if figure.value is not None and figure.low is not None and measure.intervals:
         ours += f" ({_interval(measure, figure)})"
     if plain:
@@ -226,17 +219,10 @@ def _test(measure: Measure, found: Difference | None) -> str:
     return f"{text} ({between}, p {found.p_value:.3f})"
 
 
-def _trained(rows: Sequence[Row]) -> Iterator[str]:
+def _trained(rows: Sequence[Row]) -> str:
     heads = list(dict.fromkeys(head for row in rows for head in row.trained))
-    yield from _lines(["", *heads])
-    for row in rows:
-        yield _line([plain_markdown(row.name), *(plain_markdown(row.trained.get(head, NOTHING)) for head in heads)])
+    return _table(["", *heads], [[row.name, *(row.trained.get(head, NOTHING) for head in heads)] for row in rows])
 
 
-def _lines(cells: Sequence[str]) -> Iterator[str]:
-    yield _line(cells)
-    yield _line(["---"] * len(cells))
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return draw(Grid("", columns, rows, left=range(len(columns))), "markdown")

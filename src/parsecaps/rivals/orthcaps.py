@@ -14,9 +14,8 @@ from torch.nn import functional as F
 
 from parsecaps.functional import entmax, squash
 from parsecaps.models.pretrained import Presets, PretrainedModel, check_counts
-from parsecaps.nn.capsules import CapsuleLayer
+from parsecaps.nn.capsules import CapsuleLayer, num_halvings
 from parsecaps.nn.heads import Axes
-from parsecaps.nn.primary import num_halvings
 from parsecaps.rivals.class_capsules import ClassCapsuleModel
 from parsecaps.rivals.deepcaps import halved
 

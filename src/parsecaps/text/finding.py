@@ -11,6 +11,8 @@ from parsecaps.text.lexicon import Concept, Lexicon
 from parsecaps.text.pieces import PieceReader
 from parsecaps.text.statements import Statement, statements
 
+_KINDS = {1.0: "present", 0.0: "absent"}  # all other values are unknown
+
 
 class Finding(NamedTuple):
     """What one span of a text says of one concept: 1, 0 or NaN, and why."""
@@ -29,6 +31,20 @@ class Findings:
 
     values: dict[str, float]
     evidence: tuple[Finding, ...]
+
+    def spans(self) -> list[tuple[int, int, str]]:
+        """Where the text says that a concept is present, absent or unknown: start, end and which of these."""
+        shown = (each for each in self.evidence if each.reason != "another kind is stated")
+        return [(each.start, each.end, _KINDS.get(each.value, "unknown")) for each in shown]
+
+    def named(self) -> dict[str, list[str]]:
+        """The concepts that are present, absent and unknown, of the last only those that the text speaks of."""
+        stated = {each.concept for each in self.evidence}
+        kinds: dict[str, list[str]] = {"present": [], "absent": [], "unknown": []}
+        for name, value in self.values.items():
+            if value in _KINDS or name in stated:
+                kinds[_KINDS.get(value, "unknown")].append(name)
+        return kinds
 
 
 def find_concepts(texts: Iterable[str], lexicon: Lexicon) -> Iterator[Findings]:

@@ -4,7 +4,7 @@ import csv
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -13,6 +13,7 @@ from parsecaps.data.tables import NOTE, text_cell
 from parsecaps.files.writing import write_atomically
 from parsecaps.text.finding import Findings, find_concepts
 from parsecaps.text.lexicon import Lexicon, nearest
+from parsecaps.types import Grid
 
 EVIDENCE_COLUMNS = ("row", "concept", "value", "start", "end", "text", "reason")
 PREFIX = manifest.CONCEPT
@@ -36,6 +37,11 @@ class TableSummary:
     rows: int
     counts: dict[str, Counts]
     first: list[tuple[str, Findings]] = field(default_factory=list)
+
+    def table(self) -> Grid:
+        """In how many rows each concept is present, absent and unknown."""
+        rows = [(name, *(f"{number:,}" for number in astuple(counts))) for name, counts in self.counts.items()]
+        return Grid(f"{self.rows:,} rows", ("concept", "present", "absent", "unknown"), rows)
 
 
 def annotate_table(

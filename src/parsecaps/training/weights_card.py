@@ -10,7 +10,7 @@ from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import Scores, score
 from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.report.weights_card import SourceRow, weights_card
+from parsecaps.report.cards import SourceRow, weights_card
 from parsecaps.run import Run
 
 

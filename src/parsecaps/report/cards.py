@@ -1,20 +1,61 @@
-"""Cards of models that are given away: that of the run, with what the place it goes to wants to know."""
+"""Cards in Markdown: of a run's model, of one that is given away, and of weights to start from."""
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
 import yaml
 
 from parsecaps.config import Config
-from parsecaps.metrics.scores import Scores
-from parsecaps.model import Model
+from parsecaps.data.splits import describe_unused
+from parsecaps.metrics import Scores, find_metric
+from parsecaps.model import Model, is_unnamed
+from parsecaps.models.summary import count_parameters
 from parsecaps.report.pages import render
 
+_PARTS = {"train": "training", "val": "validation", "test": "test", "unused": "unused"}
 _USE = "\n<!-- how to use -->\n"
 _METRICS = {"macro_auroc": "roc_auc", "macro_f1": "f1", "macro_precision": "precision", "macro_recall": "recall"}
 _TAGS = ("parsecaps", "capsule-network", "medical-imaging", "interpretability")
+_COLUMNS = ("accuracy", "macro_auroc", "mean_auroc")
+
+
+def describe_start(about: Mapping[str, Any]) -> str:
+    """What a run was started from, by `run.json`, without the place where it lies; nothing for new weights."""
+    start = about.get("start")
+    if start is None:
+        return ""
+    share = f"{start['taken']:,} of {start['parameters']:,} weights"
+    images = "an unknown number of" if start["images"] is None else f"{start['images']:,}"
+    place = PurePath(start["weights"])
+    name = place.parent.name if place.name == "bundle" and place.parent.name else place.name
+    return f"{name} ({start['digest']}), learned from {images} images: {share}"
+
+
+def model_card(
+    model: Model, config: Config, about: Mapping[str, Any], data: Mapping[str, Any], scores: Scores | None
+) -> str:
+    """The card of a run's model, from what the run wrote down: `run.json` as `about`, `data.json` as `data`.
+
+    Every number in it was counted or measured. `scores` are None where nobody was left to score the model on.
+    """
+    return render(
+        "model_card.md",
+        model=model,
+        named=[name for name in model.concepts if not is_unnamed(name)],
+        parameters=count_parameters(model.network),
+        config=config,
+        about=about,
+        origin=describe_start(about),
+        data=data,
+        name=data_name(config, data),
+        parts={part: title for part, title in _PARTS.items() if data["patients_by_part"][part]},
+        unused=describe_unused(data.get("unused", {})),  # not in runs before 0.2
+        scores=scores,
+        find_metric=find_metric,
+    )
 
 
 def data_name(config: Config, data: Mapping[str, Any]) -> str:
@@ -91,3 +132,40 @@ def _model_index(scores: Scores) -> list[dict[str, Any]]:
         for each in scores.main_metrics
         if (value := single[each.name].value) is not None
     ]
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """One data set, how many of its images and patients were learned from, and the scores of its own head, if any."""
+
+    name: str
+    licence: str
+    classes: Sequence[str]
+    concepts: Sequence[str]
+    images: int
+    patients: int
+    scores: Scores | None
+
+    def value(self, metric: str) -> str:
+        """A score in short, or a hyphen."""
+        found = None if self.scores is None else self.scores.single.get(metric)
+        return "-" if found is None or found.value is None else f"{found.value:.3f}"
+
+    @property
+    def validated(self) -> int:
+        """How many labelled validation images the scores are of."""
+        return 0 if self.scores is None else self.scores.labelled
+
+
+def weights_card(model: Model, config: Config, about: Mapping[str, Any], sources: Sequence[SourceRow]) -> str:
+    """The card as Markdown; every number in it was counted or measured."""
+    return render(
+        "weights_card.md",
+        model=model,
+        config=config,
+        about=about,
+        origin=describe_start(about),
+        sources=sources,
+        columns=_COLUMNS,
+        parameters=count_parameters(model.network),
+    )

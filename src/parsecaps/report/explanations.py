@@ -1,0 +1,72 @@
+"""Explanations for a terminal, and as a folder of files: overlays, trees, traversals and a JSON document."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parsecaps.explain.explanation import Explanation
+from parsecaps.files.writing import plain_name, write_text
+from parsecaps.report.draw import terminal_table
+from parsecaps.report.explanation_document import explanation_document
+from parsecaps.report.pictures import overlay_png, png_file, traversal_picture
+from parsecaps.report.tree_drawing import draw_tree
+from parsecaps.types import Grid
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+FEW = 5  # images that get a table each
+
+
+def explanation_summary(explanations: Sequence[Explanation]) -> "Iterator[Table | str]":
+    """Tables, each with the lines that belong to it, or one line for each where there are more than a few."""
+    for each in explanations:
+        if len(explanations) > FEW:
+            seen = sorted((concept for concept in each.concepts if concept.seen), key=lambda concept: -concept.presence)
+            listed = ", ".join(concept.name for concept in seen) or "no concept"
+            yield _answer(each) + (f"; sees {listed}" if each.concepts else "")
+            continue
+        yield terminal_table(_concepts(each), framed=True) if each.concepts else _answer(each)
+        if each.reasons is not None:
+            yield each.reasons.sentence()
+        yield from each.strict_lines
+
+
+def _concepts(explanation: Explanation) -> Grid:
+    """The concepts, the most present first, and what each adds to the diagnosis where the model decides by them."""
+    rows = [[each.name, f"{each.presence:.2f}", "yes" if each.seen else "no"] for each in explanation.concepts]
+    columns = ["concept", "presence", "seen"]
+    if explanation.reasons is not None:
+        columns.append(f"to {explanation.diagnosis}")
+        best = list(explanation.probabilities).index(explanation.diagnosis)
+        for row, adds in zip(rows, explanation.reasons.contributions[best], strict=True):
+            row.append(f"{adds:+.2f}")
+    order = sorted(range(len(rows)), key=lambda j: -explanation.concepts[j].presence)
+    return Grid(_answer(explanation), columns, [rows[j] for j in order], left=(0, 2))
+
+
+def _answer(explanation: Explanation) -> str:
+    answer = f"{explanation.name}: {explanation.diagnosis} {explanation.probability:.1%}"
+    if explanation.abstain:
+        answer += f"; abstains: {' or '.join(explanation.possible or ['nothing'])} cannot be ruled out"
+    return answer if explanation.truth is None else f"{answer} (known to be {explanation.truth})"
+
+
+def write_explanation(explanation: Explanation, folder: Path) -> None:
+    """Write an overlay of the diagnosis and of each concept, the trees, the traversals, and `explanation.json`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    image = explanation.image
+    pictures = {"image": overlay_png(image, None)}
+    pictures[f"diagnosis-{plain_name(explanation.diagnosis)}"] = overlay_png(image, explanation.class_map)
+    for j, concept in enumerate(explanation.concepts, 1):
+        pictures[f"concept-{j}-{plain_name(concept.name)}"] = overlay_png(image, concept.map)
+    for strip in explanation.traversals:
+        pictures[f"traversal-{plain_name(strip.name)}"] = png_file(traversal_picture(strip))
+    for name, file in pictures.items():
+        (folder / f"{name}.png").write_bytes(file)
+    for tree in explanation.trees:
+        kind = "diagnosis" if tree.about == "classes" else f"concept-{tree.index + 1}"
+        write_text(folder / f"tree-{kind}-{plain_name(tree.name)}.svg", draw_tree(tree, image))
+    document = explanation_document([explanation], title=explanation.name).to_dict()
+    write_text(folder / "explanation.json", json.dumps(document, indent=2) + "\n")
