@@ -83,7 +83,7 @@ def test_pictures_and_patients_that_lie_beside_a_model_never_leave(server: FakeH
 
 def test_even_a_folder_with_more_in_it_is_pushed_by_an_allow_list(server: FakeHub) -> None:
     hub.push(HERE / "bottleneck" / "bundle", HubName("owner/old"))
-    wanted = {"bundle.json", "config.json", "model.safetensors", "strict.safetensors"}
+    wanted = {"bundle.json", "calibration.json", "config.json", "model.safetensors", "strict.safetensors"}
     assert set(server.repositories["owner/old"].files) == wanted
 
 
@@ -195,7 +195,7 @@ def test_an_export_that_answers_otherwise_is_neither_kept_nor_pushed(
     def damaged(model: Model, folder: Path) -> None:
         model.save(folder)
         stored = Model.load(folder)
-        for parameter in stored.model.parameters():
+        for parameter in stored.network.parameters():
             parameter.data += 0.01
         stored.save(folder)
 
