@@ -20,7 +20,7 @@ from parsecaps.data.sources import open_data
 from parsecaps.discovery.naming import name_concepts
 from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.export import export_model, hub
-from parsecaps.export.published import PUBLISHED_FILES
+from parsecaps.export.hub import PUBLISHED_FILES
 from parsecaps.files.hub_download import HubName, parse_hub_name
 from parsecaps.model import Model, find_model_folder
 from parsecaps.prediction.predict import predict_images
@@ -193,7 +193,7 @@ def test_an_export_that_answers_otherwise_is_neither_kept_nor_pushed(
     def damaged(model: Model, folder: Path) -> None:
         model.save(folder)
         stored = Model.load(folder)
-        for parameter in stored.model.parameters():
+        for parameter in stored.network.parameters():
             parameter.data += 0.01
         stored.save(folder)
 

@@ -21,7 +21,7 @@ from parsecaps.paper.protocol import Protocol, keep_scores
 from parsecaps.paper.skin import COLUMNS
 from parsecaps.paper.table import REFERENCE, Table, Work
 from parsecaps.report.reproduced import Measure, Reproduced
-from parsecaps.report.reproduced_grids import Panel, draw_panels
+from parsecaps.report.reproduced_pictures import Panel, draw_panels
 from parsecaps.run import Run
 
 SHOWN = 5  # cases in the picture
