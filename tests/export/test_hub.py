@@ -20,7 +20,7 @@ from parsecaps.data.sources import open_data
 from parsecaps.discovery.naming import name_concepts
 from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.export import export_model, hub
-from parsecaps.export.published import PUBLISHED_FILES
+from parsecaps.export.hub import PUBLISHED_FILES
 from parsecaps.files.hub_download import HubName, parse_hub_name
 from parsecaps.model import Model, find_model_folder
 from parsecaps.prediction.predict import predict_images

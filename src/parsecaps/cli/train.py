@@ -96,13 +96,10 @@ def train(
             )
         chosen = None
     else:
-        more = [f"data.path={_quoted(data)}"] if data is not None else []
-        more += [f"model.start={_quoted(start)}"] if start is not None else []
-        more += [f"data.folds={folds}"] if folds is not None else []
-        more += [f"training.devices={devices}"] if devices is not None else []
-        more += ["data.skip_bad=true"] if skip_bad else []
-        more += ["data.allow_leaks=true"] if allow_leaks else []
-        chosen = load_config(config, [*(settings or []), *more])
+        given = {"data.path": data, "data.folds": folds, "model.start": start, "training.devices": devices}
+        given |= {"data.skip_bad": skip_bad or None, "data.allow_leaks": allow_leaks or None}
+        values = {key: value for key, value in given.items() if value is not None}
+        chosen = load_config(config, settings or [], values=values)
         if not chosen.data.path:
             raise ValueError("there is nothing to train on; give DATA, as in parsecaps train phantom")
     _train(chosen, out, resume, device or "auto", json_file)
@@ -164,11 +161,3 @@ def _show_folds(run: "Run") -> dict[str, Any]:
         "config": run.config.model_dump(mode="json"),
         "scores": scores.as_dict(),
     }
-
-
-def _quoted(text: str) -> str:
-    """A path as YAML text, whatever characters are in it."""
-    import yaml
-
-    quoted: str = yaml.safe_dump(text, default_style='"', width=float("inf"))
-    return quoted.rstrip("\n")

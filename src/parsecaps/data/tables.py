@@ -114,9 +114,9 @@ class CaseList:
         self.problems: list[Problem] = list(problems)
         self._rows: dict[tuple[Path, int | None], int | None] = {}
 
-    def refuse(self, row: int | None, reason: str) -> None:
+    def refuse(self, row: int | None, *reasons: str) -> None:
         """Say what is wrong with a row."""
-        self.problems.append(Problem(str(self.table), row, reason))
+        self.problems += [Problem(str(self.table), row, reason) for reason in reasons]
 
     def add(self, case: Case) -> None:
         """Take a case, or refuse it where its image is there already."""

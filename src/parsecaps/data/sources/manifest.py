@@ -33,8 +33,7 @@ def read(path: str) -> DataSet:
         case, wrong = rows.read(row)
         if row.cells["label"] in spelling.wrong:
             wrong.append(f"label {spelling.wrong[row.cells['label']]}")
-        for reason in wrong:
-            found.refuse(row.number, reason)
+        found.refuse(row.number, *wrong)
         if not wrong:
             found.add(case)
     labels = {row.number: row.cells["label"].strip() for row in table.rows}
