@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it writes, and that a user's mistake costs one line."""
+"""The command line: its help, and what single commands print and write."""
 
 import json
 import os
