@@ -98,7 +98,6 @@ class Load:
     classes: int
     concepts: int
     images: int
-    epochs: int | None
 
 
 def choose_columns(columns: Sequence[Column], wanted: Sequence[str], table: str) -> list[Column]:
