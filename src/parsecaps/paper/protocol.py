@@ -17,9 +17,9 @@ from parsecaps.files.writing import make_private_folder, write_text
 from parsecaps.metrics import score
 from parsecaps.models import find_model
 from parsecaps.models.summary import count_parameters
+from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request, Scale
 from parsecaps.paper.needs import Cases, Need
 from parsecaps.paper.pace import duration, epochs_in_an_hour
-from parsecaps.paper.plan import Cell, Column, Load, Log, Measured, Request, Scale
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
 from parsecaps.training.build import build_network

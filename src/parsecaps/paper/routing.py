@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from parsecaps.config import Config, load_config
+from parsecaps.paper.cells import Cell, Column, Log, Measured, Request, Scale
 from parsecaps.paper.needs import MNIST, Cases
-from parsecaps.paper.plan import Cell, Column, Log, Measured, Request, Scale
 from parsecaps.paper.protocol import Protocol
 from parsecaps.paper.routing_speed import BATCH_SIZES, WANTED, measure_routings
 from parsecaps.paper.table import Table, Work

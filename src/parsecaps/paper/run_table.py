@@ -11,8 +11,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from parsecaps.files.writing import make_private_folder, write_text
+from parsecaps.paper.cells import BUDGETS, Budget, Cell, Measured, Request, nearest
 from parsecaps.paper.pace import machine
-from parsecaps.paper.plan import BUDGETS, Budget, Cell, Measured, Request, nearest
 from parsecaps.paper.table import Work
 from parsecaps.paper.tables import find_table
 from parsecaps.report.reproduced import Reproduced, markdown

@@ -16,8 +16,8 @@ from parsecaps.metrics import Difference, Score, Scores, paired_differences
 from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.comparison import match
 from parsecaps.metrics.predictions import Predictions, group_numbers
+from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request, choose_columns
 from parsecaps.paper.needs import Cases, Need, choose_data, share_cases
-from parsecaps.paper.plan import Cell, Column, Load, Log, Measured, Request, choose_columns
 from parsecaps.paper.protocol import PREDICTIONS, Protocol, keep_scores
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.report.reproduced_pictures import draw_intervals

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 from parsecaps.paper.affnist import AffNIST
 from parsecaps.paper.capsules import Capsules
+from parsecaps.paper.cells import BUDGETS, Load, Log, Request, nearest
 from parsecaps.paper.classification import Classification, Redundancy
 from parsecaps.paper.concepts import Concepts
 from parsecaps.paper.leak import Leak
 from parsecaps.paper.needs import Need, find
 from parsecaps.paper.pace import HOUR, duration, epochs_in_an_hour, seconds
-from parsecaps.paper.plan import BUDGETS, Load, Log, Request, nearest
 from parsecaps.paper.routing import Routing
 from parsecaps.paper.skin import Losses, Skin
 from parsecaps.paper.table import Table
