@@ -1,4 +1,4 @@
-"""The one way from images to answers: files or cases in, `Predictions` out, calibrated as the bundle says.
+"""The one way from images to answers: files or cases in, `Predictions` out, calibrated as the model says.
 
 Evaluation, explanation, the command line and a server all come through here, so the same image gets the same answer
 from each of them.
@@ -100,7 +100,7 @@ def predict_cases(
     batch_size: int = 64,
     progress: ProgressCallback = silent,
 ) -> Predictions:
-    """What a model says of these cases, whose images were prepared as the bundle says, and the truth.
+    """What a model says of these cases, whose images were prepared as the model says, and the truth.
 
     Classes and concepts are matched by name: the data set may list them in another order, lack some, and have concepts
     that the model does not know; a class that the model does not know is an error. With several `views` the
@@ -137,7 +137,7 @@ def predict_cases(
 
 
 def of_output(model: Model, output: Output, names: Sequence[str] | None = None) -> Predictions:
-    """The output of a bundle's network, of which no truth is known; refused where some of it is not finite."""
+    """The output of a model's network, of which no truth is known; refused where some of it is not finite."""
     count = len(output.logits)
     presence = None if output.presence is None else _array(output.presence).clip(max=1)  # a length of 1, rounded up
     return Predictions(
