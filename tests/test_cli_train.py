@@ -6,27 +6,14 @@ import signal
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from parsecaps.cli import app
 from parsecaps.cli.progress import describe
 from parsecaps.system.signals import TerminatedError
 from parsecaps.training.callbacks import Progress
+from tests.command import run
 from tests.training.make import TINY
 
 SMALL = [argument for setting in TINY for argument in ("--set", setting)]
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def test_help_teaches() -> None:
-    result = run("train", "--help")
-    assert result.exit_code == 0
-    text = " ".join(result.stdout.split())
-    for words in ("parsecaps train phantom", "--resume my-run", "--set training.seed=1", "docs/settings.md"):
-        assert words in text
 
 
 def test_it_says_what_it_chose_and_where_the_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,32 +95,6 @@ def test_sigterm_while_scoring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert result.exit_code == 143
     assert result.stderr.splitlines()[-1].startswith("stopped while scoring; the model is in ")
     assert (tmp_path / "run/bundle").is_dir()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ([], "there is nothing to train on; give DATA"),
-        (["nowhere"], "nowhere is not there"),
-        (["phantom", "--set", "training.epoch=3"], "did you mean 'training.epochs'?"),
-        (["phantom", "--set", "training.epochs=0"], "training.epochs is 0"),
-        (["phantom", "--config", "gone.yaml"], "gone.yaml is missing"),
-        (["phantom", "--folds", "1"], "1 folds leave nothing to train on"),
-        (["phantom", "--resume", "x"], "--resume goes on with a run as it was started"),
-        (["--resume", "x"], "config.yaml is missing; give the folder of a run"),
-        (["phantom:n=72,size=32", "--devices", "3", *SMALL], "batch_size is 8; give a positive multiple of the 3"),
-        (["phantom", "--json", "no/where.json"], "the folder no is not there"),
-    ],
-)
-def test_mistakes_cost_one_line(
-    arguments: list[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = run("train", *arguments)
-    assert result.exit_code == 2
-    assert reason in result.stderr.splitlines()[-1]
-    assert "Traceback" not in result.output
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_bar_has_the_numbers() -> None:
