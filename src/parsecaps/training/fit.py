@@ -190,7 +190,7 @@ class _Training:
     def _train(self, position: Position) -> Position:
         model = self.step.model
         draws = self.step.objective.needs & {"picture", "decoder"}
-        idle = getattr(model, "decoder", None) is not None and not draws  # the decoder gets no gradient
+        idle = model.decoder is not None and not draws  # the decoder gets no gradient
         schedule = Schedule.build(self.run.config)
         first_step, stop = position.step, self.stop
         with (
