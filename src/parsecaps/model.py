@@ -168,10 +168,11 @@ class Model:
     @cached_property
     def memory(self) -> "CaseMemory | None":
         """What is known of the training cases, where they were remembered; a memory of another model is refused."""
-        from parsecaps.explain.case_memory import CaseMemory, find_known_cases
+        from parsecaps.explain.case_memory import MEMORY_FILE, CaseMemory
 
-        folder = find_known_cases(self)
-        return None if folder is None else CaseMemory.load(folder, self)
+        if self.run is None or not (self.run.known_cases_folder / MEMORY_FILE).is_file():
+            return None
+        return CaseMemory.load(self.run.known_cases_folder, self)
 
     @cached_property
     def statistics(self) -> Mapping[str, Tensor] | None:
