@@ -191,7 +191,7 @@ def remember_run(
     """
     run = Run(run.folder if isinstance(run, Run) else run, device=device)
     refuse_links(run.folder)
-    model, cases = run.model, run.cases("train")
+    cases, model = run.cases("train"), run.model
     if limit is not None:
         cases = cases.spread(limit)
     memory = remember(model, cases, progress=progress)
