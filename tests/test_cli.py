@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it writes, and that a user's mistake costs one line."""
+"""The command line: its help, and what single commands print and write."""
 
 import json
 import os
@@ -6,15 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from typer.testing import CliRunner, Result
-
 import parsecaps
 from parsecaps.cli import COMMANDS, FIRST, app
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
+from tests.command import run
 
 
 def test_help_does_not_load_torch() -> None:
@@ -34,13 +28,6 @@ assert "torch" not in sys.modules
     assert done.returncode == 0, done.stderr
     for command in ("summary", "bench", "demo"):
         assert command in done.stdout
-
-
-@pytest.mark.parametrize("command", [["summary"], ["demo"]])
-def test_help_of_a_command_has_an_example(command: list[str]) -> None:
-    result = run(*command, "--help")
-    assert result.exit_code == 0
-    assert f"parsecaps {' '.join(command)} " in " ".join(result.stdout.split())
 
 
 def test_the_help_has_first_what_people_need_first() -> None:
@@ -102,33 +89,6 @@ def test_summary_takes_head_classes_and_concepts() -> None:
     assert result.exit_code == 0, result.stderr
     assert "Bottleneck" in result.stdout
     assert "decoder" not in run("summary", "tiny", "--concepts", "0").stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["summary", "medcal"], "did you mean 'medical'?"),
-        (["summary", "tiny", "--size", "12"], "give at least 28"),
-        (["summary", "tiny", "--head", "both"], "choose 'parallel' or 'bottleneck'"),
-        (["summary", "tiny", "--json", "no/such/folder.json"], "is not there; mkdir -p no/such makes it"),
-        (["summary", "tiny", "--json", "."], "is a folder"),
-        (["serve", "--token-file", "none"], "none: No such file or directory; ls "),
-        (["doctor", "--yes"], "run parsecaps doctor --clear-cache --yes"),
-        (["demo", "--quick", "--config", "mine.yaml"], "--quick and --config mine.yaml both name settings"),
-        (["train", "--resume", "old", "phantom"], "parsecaps train --resume old"),
-    ],
-)
-def test_a_mistake_costs_one_line(
-    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    assert words in result.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_optional_package_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -5,19 +5,14 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from parsecaps.cli import app
 from parsecaps.cli.progress import showing_stages
+from tests.command import run
 from tests.training.make import TINY
 
 SETTINGS = [*TINY, "model.kind=PlainCNN", "model.head=bottleneck"]
 SMALL = [argument for setting in SETTINGS for argument in ("--set", setting)]
 FEW = ("--limit", "2", "--resamples", "20")
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -59,20 +54,3 @@ def test_a_log_gets_two_lines_for_each_stage(capsys: pytest.CaptureFixture[str])
                 progress(stage, done, total)
     lines = capsys.readouterr().err.splitlines()
     assert lines == ["maps: 0 of 40", "maps: 40 of 40 in 0 s", "concepts: 0 of 1", "concepts: 1 of 1 in 0 s"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["{run}/bundle"], "is not a run, so it has no data of its own"),
-        (["{run}", "nowhere"], "nowhere is not there"),
-        (["{run}", "--limit", "0"], "limit is 0"),
-        (["{run}/checkpoints"], "give a run or a saved model"),
-        (["{run}", "--json", "/nowhere/a.json"], "the folder /nowhere is not there"),
-    ],
-)
-def test_mistakes_cost_one_line(trained: Path, arguments: list[str], reason: str) -> None:
-    done = run("audit", *(argument.replace("{run}", str(trained)) for argument in arguments))
-    assert done.exit_code == 2
-    assert done.stderr.count("\n") == 1
-    assert reason in done.stderr

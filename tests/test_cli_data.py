@@ -6,15 +6,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from typer.testing import CliRunner, Result
 
-from parsecaps.cli import app
 from parsecaps.data.sources import open_data
+from tests.command import run
 from tests.data.make import folder_of_pictures
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def rows_in(path: Path) -> list[dict[str, str]]:
@@ -34,13 +29,6 @@ def manifest(tmp_path: Path) -> Path:
             place = case.image.relative_to(tmp_path).as_posix()
             writer.writerow([place, data.classes[case.label], case.patient, case.label, "" if i == 2 else i % 2])
     return path
-
-
-@pytest.mark.parametrize("command", [["data", "check"], ["data", "split"], ["concepts"]])
-def test_help_has_an_example(command: list[str]) -> None:
-    result = run(*command, "--help")
-    assert result.exit_code == 0
-    assert f"parsecaps {' '.join(command)} " in " ".join(result.stdout.split())
 
 
 def test_check_of_a_good_manifest(manifest: Path, tmp_path: Path) -> None:
@@ -136,27 +124,6 @@ def test_the_phantom_needs_no_files(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "blue-whitish veil" in result.stdout
     assert "in at most 100.0 % of 120 cases" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["nowhere"], "nowhere is not there"),
-        (["phantom:m=3"], "phantom has no option 'm'"),
-        (["phantom:n=none"], "n=none of the phantom is not a number"),
-        (["phantom:n=0"], "phantom:n=0 has no images"),
-        (["phantom:n=1000000000"], "phantom:n=1000000000 is more than can be drawn; give at most 1000000"),
-        (["phantom", "--source", "phantum"], "source 'phantum' is not known"),
-        (["phantom:n=40", "--test-fold", "2"], "has no author's folds"),
-        (["phantom:n=40", "--split", "gone.csv"], "gone.csv is missing"),
-        (["phantom:n=40", "--page", "no/folder/page.html"], "the folder no/folder is not there"),
-    ],
-)
-def test_mistakes_cost_one_line(arguments: list[str], reason: str) -> None:
-    result = run("data", "check", *arguments)
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
-    assert reason in result.stderr
 
 
 def test_sources_are_listed() -> None:

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 from scipy.optimize import linear_sum_assignment
-from typer.testing import CliRunner, Result
 
 import parsecaps
-from parsecaps.cli import app
 from parsecaps.explain.case_memory import CaseMemory, remember_run
 from parsecaps.model import Model
 from parsecaps.models import ParseCaps
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.training.callbacks import Callbacks
+from tests.command import run
 from tests.data.make import folder_of_pictures
 from tests.explain.make_explained import make_folder
 
@@ -29,10 +28,6 @@ SETTINGS = {
     "training.batch_size": 8,
     "data.test": 0,
 }
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments])
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner, Result
 
 import parsecaps
-from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig
 from parsecaps.data.batches import Augmentation
 from parsecaps.data.preparation import dequantise
@@ -20,6 +18,7 @@ from parsecaps.metrics.calibration import Calibration
 from parsecaps.models.summary import count_parameters
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
+from tests.command import run
 from tests.training.make import TINY
 
 SMALL = [argument for setting in TINY for argument in ("--set", setting)]
@@ -27,10 +26,6 @@ SMALL = [argument for setting in TINY for argument in ("--set", setting)]
 
 def evaluated(folder: Path, resamples: int = 20) -> Evaluation:
     return evaluate_run(folder, EvaluateConfig(resamples=resamples))
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -193,39 +188,3 @@ def test_settings_come_from_a_file_and_from_set(runs: list[Path], tmp_path: Path
 def test_training_leaves_what_prediction_calibrates_by(runs: list[Path]) -> None:
     opened = Run(runs[0])
     assert opened.model.calibration == Calibration.fit(predict_cases(opened.model, opened.cases("val")))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["--part", "tset"], "part is 'tset'"),
-        (["--data", "nowhere"], "nowhere is not there"),
-        (["--set", "resample=3"], "there is no key 'resample'; did you mean 'resamples'?"),
-        (["--set", "training.epochs=3"], "there is no key 'training.epochs'; did you mean '"),
-        (["--set", "risks=[0.1,2]"], "risks"),
-        (["--views", "0"], "views is 0; input should be greater than 0"),
-        (["--config", "gone.yaml"], "gone.yaml is missing"),
-    ],
-)
-def test_mistakes_cost_one_line(runs: list[Path], arguments: list[str], reason: str) -> None:
-    result = run("evaluate", runs[0], *arguments)
-    assert result.exit_code == 2
-    assert result.stderr.count("\n") == 1
-    assert reason in result.stderr
-
-
-def test_predict_takes_settings_too(runs: list[Path], tmp_path: Path) -> None:
-    result = run("predict", runs[0], "x.png", "--out", tmp_path / "x.csv", "--set", "batchsize=3")
-    assert result.exit_code == 2
-    assert "there is no key 'batchsize'; did you mean 'batch_size'?" in result.stderr
-    settings = tmp_path / "predict.yaml"
-    settings.write_text("risk: 1.5\n", encoding="utf-8")
-    result = run("predict", runs[0], "x.png", "--out", tmp_path / "x.csv", "--config", settings)
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "predict.yaml: risk is 1.5; input should be less than 1" in result.stderr
-
-
-def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
-    result = run("evaluate", tmp_path)
-    assert result.exit_code == 2
-    assert "config.yaml is missing" in result.stderr

@@ -6,22 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner, Result
 
 import parsecaps
-from parsecaps.cli import app
 from parsecaps.cli.output import next_free
 from parsecaps.data.sources import open_data
 from parsecaps.explain.case_memory import CaseMemory, remember_run
 from parsecaps.model import Model
 from parsecaps.report.explanation_document import explanation_document
 from parsecaps.training.callbacks import Callbacks
+from tests.command import run
 from tests.explain.make_explained import make_folder, make_model
 from tests.report.held_document import held_document
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -146,26 +141,6 @@ def test_files_that_are_no_images_cost_a_line(model: Path, image: Path, tmp_path
     assert result.exit_code == 0
     assert "there are more than 1 images" in result.stderr
     assert len(held_document(out).cases) == 1
-
-
-def test_mistakes_cost_a_line(model: Path, image: Path, tmp_path: Path) -> None:
-    for arguments, reason in (
-        (("explain", tmp_path, image), "has no bundle.json"),
-        (("explain", model, image, "--method", "gradcam"), "method is 'gradcam'"),
-        (("explain", model, image, "--risk", "0.1"), "no risk can be promised"),
-        (("explain", model, tmp_path / "none.png"), "none.png is not there"),
-        (("explain", model), "is not the folder of a run"),
-        (("explain", model, image, "--out", tmp_path), "is a folder"),
-        (("explain", model, image, "--out", "why"), "give a page, such as why.html, or --files why"),
-        (("report", model, image, "--out", "a.html"), "parsecaps report is now parsecaps explain MODEL [IMAGES]"),
-        (("remember", model), "config.yaml is missing"),
-    ):
-        result = run(*arguments)
-        assert result.exit_code == 2, arguments
-        assert reason in result.stderr
-        assert result.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-    assert "report" not in run("--help").stdout
 
 
 def test_a_plain_cnn_says_what_it_cannot_give(image: Path, tmp_path: Path) -> None:

@@ -3,25 +3,12 @@
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from parsecaps.cli import app
 from parsecaps.run import Run
+from tests.command import run
 from tests.training.test_pretrain import write_sets
 
 SMALL = ["--set", "model.preset=tiny", "--set", "training.epochs=1", "--set", "training.batch_size=8"]
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def test_help_teaches() -> None:
-    result = run("pretrain", "--help")
-    assert result.exit_code == 0
-    text = " ".join(result.stdout.split())
-    for words in ("parsecaps train my-images --start trunk", "--licence", "parsecaps train --resume trunk"):
-        assert words in text
 
 
 def test_weights_are_learned_and_then_started_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,27 +37,6 @@ def test_weights_are_learned_and_then_started_from(tmp_path: Path, monkeypatch: 
     more = run("pretrain", "breast", "ward", "--start", "fine", "--out", "more", *SMALL)
     assert more.exit_code == 0, more.output
     assert "| started from | fine (" in Run("more").card_file.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["a", "b", "--licence", "CC0"], "1 licences for 2 data sets; give one for each"),
-        (["gone"], "gone is not there; give a folder"),
-        (["phantom:n=36,size=32", "scans"], "scans is not there"),
-        (["phantom:n=36,size=32", *SMALL, "--start", "gone"], "gone is not there; start from a run"),
-        (["phantom", "--set", "training.epoch=3"], "did you mean 'training.epochs'?"),
-    ],
-)
-def test_mistakes_cost_one_line(
-    arguments: list[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = run("pretrain", *arguments, "--out", "weights")
-    assert result.exit_code == 2
-    assert reason in result.stderr.splitlines()[-1]
-    assert "Traceback" not in result.output
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_drawn_images_and_files_are_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

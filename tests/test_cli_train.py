@@ -6,27 +6,14 @@ import signal
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from parsecaps.cli import app
 from parsecaps.cli.progress import describe
 from parsecaps.system.signals import TerminatedError
 from parsecaps.training.callbacks import Progress
+from tests.command import run
 from tests.training.make import TINY
 
 SMALL = [argument for setting in TINY for argument in ("--set", setting)]
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-def test_help_teaches() -> None:
-    result = run("train", "--help")
-    assert result.exit_code == 0
-    text = " ".join(result.stdout.split())
-    for words in ("parsecaps train phantom", "--resume my-run", "--set training.seed=1", "docs/settings.md"):
-        assert words in text
 
 
 def test_it_says_what_it_chose_and_where_the_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +57,7 @@ def test_a_failure_of_scoring_is_told_and_the_model_named(tmp_path: Path, monkey
     def broken(*arguments: object, **named: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("parsecaps.training.train.evaluate_run", broken)
+    monkeypatch.setattr("parsecaps.evaluation.evaluate_run", broken)
     result = run("train", "phantom:n=36,size=32", *SMALL, "--set", "training.epochs=1", "--out", tmp_path / "run")
     assert result.exit_code == 1
     assert "scoring failed: RuntimeError: out of memory; the model is in" in result.stderr
@@ -82,7 +69,7 @@ def test_a_stop_is_no_error(raised: type[BaseException], code: int, monkeypatch:
     def stopped(*arguments: object, **named: object) -> None:
         raise raised("stopped in epoch 1, after batch 3; go on with parsecaps train --resume x")
 
-    monkeypatch.setattr("parsecaps.training.train.fit", stopped)
+    monkeypatch.setattr("parsecaps.training.fit.fit", stopped)
     result = run("train", "phantom")
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr == "stopped in epoch 1, after batch 3; go on with parsecaps train --resume x\n"
@@ -92,7 +79,7 @@ def test_of_several_processes_the_first_says_that_it_was_stopped(monkeypatch: py
     def stopped(*arguments: object, **named: object) -> None:
         raise TerminatedError
 
-    monkeypatch.setattr("parsecaps.training.train.fit", stopped)
+    monkeypatch.setattr("parsecaps.training.fit.fit", stopped)
     for rank, code, words in (("0", 143, "stopped\n"), ("1", 0, "")):
         monkeypatch.setenv("LOCAL_RANK", rank)
         result = run("train", "phantom")
@@ -103,37 +90,11 @@ def test_sigterm_while_scoring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def interrupted(*arguments: object, **named: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("parsecaps.training.train.calibrate_run", interrupted)
+    monkeypatch.setattr("parsecaps.evaluation.calibrate_run", interrupted)
     result = run("train", "phantom:n=36,size=32", *SMALL, "--set", "training.epochs=1", "--out", tmp_path / "run")
     assert result.exit_code == 143
     assert result.stderr.splitlines()[-1].startswith("stopped while scoring; the model is in ")
     assert (tmp_path / "run/bundle").is_dir()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        ([], "there is nothing to train on; give DATA"),
-        (["nowhere"], "nowhere is not there"),
-        (["phantom", "--set", "training.epoch=3"], "did you mean 'training.epochs'?"),
-        (["phantom", "--set", "training.epochs=0"], "training.epochs is 0"),
-        (["phantom", "--config", "gone.yaml"], "gone.yaml is missing"),
-        (["phantom", "--folds", "1"], "1 folds leave nothing to train on"),
-        (["phantom", "--resume", "x"], "--resume goes on with a run as it was started"),
-        (["--resume", "x"], "config.yaml is missing; give the folder of a run"),
-        (["phantom:n=72,size=32", "--devices", "3", *SMALL], "batch_size is 8; give a positive multiple of the 3"),
-        (["phantom", "--json", "no/where.json"], "the folder no is not there"),
-    ],
-)
-def test_mistakes_cost_one_line(
-    arguments: list[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = run("train", *arguments)
-    assert result.exit_code == 2
-    assert reason in result.stderr.splitlines()[-1]
-    assert "Traceback" not in result.output
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_bar_has_the_numbers() -> None:

@@ -292,8 +292,10 @@ _FORMER = {  # settings of version 0.2, which also had a `*_weight` for each los
 }
 
 
-def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """The settings of a training run: the defaults, changed by a YAML file, changed by `section.key=value` lines.
+def load_config(
+    path: str | Path | None = None, overrides: Sequence[str] = (), *, values: Mapping[str, Any] | None = None
+) -> Config:
+    """The settings of a training run: the defaults, changed by a YAML file, `section.key=value` lines and `values`.
 
     Instead of a file, the name of one that the package has (`shipped_configs`) will do.
 
@@ -309,7 +311,7 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
                 names = ", ".join(shipped_configs())
                 raise FileNotFoundError(f"{path} is missing; give a YAML file, or one of {names}")
             path = stack.enter_context(as_file(_SHIPPED / f"{path}.yaml"))
-        return load_settings(Config, path, overrides)
+        return load_settings(Config, path, overrides, values=values)
 
 
 def shipped_configs() -> list[str]:

@@ -1,5 +1,7 @@
 """An audit with everything in it, from random numbers instead of a model."""
 
+from functools import partial
+
 import numpy as np
 
 from parsecaps.audit.concepts import Completeness, ConceptAudit, InterventionCurve, Leakage, PermutedConcepts
@@ -10,7 +12,7 @@ from parsecaps.audit.maps import MapAudit, localise, measure_maps
 from parsecaps.audit.redundancy import NUM_BINS, LayerSimilarity
 from parsecaps.audit.result import Audit
 from parsecaps.explain.strict_tree import Paired, StrictCost
-from parsecaps.metrics import Comparison, Score
+from parsecaps.metrics import Comparison, Score, means
 from parsecaps.metrics.comparison import COMPARED, Difference
 
 CASES = 12
@@ -78,7 +80,8 @@ def _hidden(name: str) -> InpaintedTarget:
 
 
 def _method(quality: float, masks: bool, resamples: int) -> MapAudit:
-    random, group = np.random.default_rng(0), np.arange(CASES) // 2
+    random = np.random.default_rng(0)
+    average = partial(means, group=np.arange(CASES) // 2, resamples=resamples)
     inside = np.zeros((CASES, 2, 8, 8), bool)
     inside[:, 0, 2:5, 2:5] = True
     inside[:6, 1, 5:, 5:] = True
@@ -87,13 +90,13 @@ def _method(quality: float, masks: bool, resamples: int) -> MapAudit:
     curves = CurveMeasures(*(np.tile(falling**p, (CASES, 1)) for p in (1 + quality, 1 - quality / 2, 1, 1)))
     likeness = np.clip(np.tile(np.linspace(0.9, 0, 4), (CASES, 1)) * (1.2 - quality), 0, 1)
     return MapAudit(
-        localise(measure_maps(maps, inside), group, NAMES, resamples=resamples) if masks else None,
-        summarise_curves(curves, group, resamples=resamples),
-        summarise_cascade(CascadeMeasures(["classes", "norm", "primary", "initial"], likeness, likeness), group),
+        localise(measure_maps(maps, inside), average, NAMES) if masks else None,
+        summarise_curves(curves, average),
+        summarise_cascade(CascadeMeasures(["classes", "norm", "primary", "initial"], likeness, likeness), average),
     )
 
 
 def _cuts(resamples: int) -> RouteAblation:
     falling = np.tile(np.linspace(0.9, 0.2, 1 + len(SHARES)), (CASES, 1))
     measured = CutMeasures(falling**2, falling, falling**1.5)
-    return summarise_cuts([measured], np.arange(CASES), resamples=resamples)
+    return summarise_cuts(measured, partial(means, group=np.arange(CASES), resamples=resamples))

@@ -1,21 +1,23 @@
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from parsecaps.audit.cases import joined
 from parsecaps.audit.faithfulness import (
     CurveMeasures,
     area,
     cover,
     curves_of_targets,
-    join_curves,
     random_curves,
     region_curves,
     region_order,
     summarise_curves,
 )
+from parsecaps.metrics import means
 from tests.explain.oracle import quantus
 
 RANDOM = np.random.default_rng
@@ -108,7 +110,7 @@ def test_the_right_map_makes_the_value_fall_at_once() -> None:
     assert (found.deletion[:, 0] > 0.99).all()
     assert (found.deletion[:, 1] < 0.5).all()  # what is left of a white square when blurred
     np.testing.assert_allclose(found.insertion[:, 1], 1)
-    scores = summarise_curves(found, np.arange(3), resamples=50)
+    scores = summarise_curves(found, partial(means, group=np.arange(3), resamples=50))
     assert (scores.deletion_gain.low or 0) > 0.1
     assert (scores.insertion_gain.low or 0) > 0.1
     assert scores.deletion_gain.n == 3
@@ -118,7 +120,7 @@ def test_the_right_map_makes_the_value_fall_at_once() -> None:
 def test_a_blank_or_random_map_gains_nothing() -> None:
     image = white_patch(60)
     for maps in (torch.zeros(60, 32, 32), torch.full((60, 32, 32), torch.nan), torch.rand(60, 32, 32)):
-        scores = summarise_curves(measure(image, maps, [0] * 60), np.arange(60), resamples=200)
+        scores = summarise_curves(measure(image, maps, [0] * 60), partial(means, group=np.arange(60), resamples=200))
         assert (scores.deletion_gain.low or 0) < 0 < (scores.deletion_gain.high or 0)
         assert (scores.insertion_gain.low or 0) < 0 < (scores.insertion_gain.high or 0)
 
@@ -142,8 +144,8 @@ def test_curves_step_by_step_also_of_several_orders_of_an_image() -> None:
 
 def test_pairs_are_picked_after_all_batches() -> None:
     parts = [measure(white_patch(), torch.rand(3, 32, 32), [0, 1, 0]) for _ in range(2)]
-    for joined, first, second in zip(join_curves(parts, [1, 3, 5]), *parts, strict=True):
-        np.testing.assert_array_equal(joined, np.stack([first[1], second[0], second[2]]))
+    for whole, first, second in zip(joined(parts, [1, 3, 5]), *parts, strict=True):
+        np.testing.assert_array_equal(whole, np.stack([first[1], second[0], second[2]]))
 
 
 def test_covers_keep_the_mean_and_lose_the_detail() -> None:

@@ -63,7 +63,9 @@ class Looks(nn.Module):
 
 def cases_of(data: DataSet, prepared: PreparedImages, places: np.ndarray) -> AuditCases:
     model = Looks(data, prepared, places).eval()
-    return AuditCases(Model(model, Preparation(SIZE, 3), data.classes, data.concepts), CaseSet(data, prepared, ROWS))
+    return AuditCases(
+        Model(model, Preparation(SIZE, 3), data.classes, data.concepts), CaseSet(data, prepared, ROWS), resamples=20
+    )
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,7 @@ def drawn(data: DataSet, prepared: PreparedImages) -> Masks:
 def hide(cases: AuditCases, about: About, masks: CaseMasks, label: np.ndarray) -> tuple[Inpainted | None, np.ndarray]:
     measured = measure_inpainted(cases, about, masks, label)
     assert measured is not None
-    return summarise_inpainted(measured, cases, about, resamples=20), measured.needed
+    return summarise_inpainted(measured, cases, about), measured.needed
 
 
 def labels(data: DataSet) -> np.ndarray:

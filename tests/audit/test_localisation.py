@@ -1,10 +1,17 @@
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 
-from parsecaps.audit.maps import THRESHOLDS, join, localise, measure_maps
+from parsecaps.audit.cases import Average, joined
+from parsecaps.audit.maps import THRESHOLDS, localise, measure_maps
+from parsecaps.metrics import means
 from tests.explain.oracle import quantus
+
+
+def over(cases: int, resamples: int = 20) -> Average:
+    return partial(means, group=np.arange(cases), resamples=resamples)
 
 
 def random_maps(count: int = 6, targets: int = 2, size: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -48,13 +55,13 @@ def test_one_threshold_serves_all_cases() -> None:
     maps[0, 0][~mask[0, 0]] = 0.3  # found at any threshold above 0.3
     maps[1, 0, 2:5, 2:5] = 0.5  # and below 0.5
     maps[1, 0, 3, 3] = 1
-    found = localise(measure_maps(maps, mask), np.arange(2), ["veil"], resamples=20).targets[0]
+    found = localise(measure_maps(maps, mask), over(2, 20), ["veil"]).targets[0]
     assert found.iou.value == 1
     assert found.threshold is not None
     assert 0.3 < found.threshold <= 0.5
     maps[1, 0, 2:5, 2:5] = 0.2  # no threshold serves both: its own best is not what counts
     maps[1, 0, 3, 3] = 1
-    worse = localise(measure_maps(maps, mask), np.arange(2), ["veil"], resamples=20).targets[0]
+    worse = localise(measure_maps(maps, mask), over(2, 20), ["veil"]).targets[0]
     assert worse.iou.value == pytest.approx((1 + 1 / 9) / 2)
 
 
@@ -62,7 +69,7 @@ def test_one_threshold_serves_all_cases() -> None:
 def test_a_blank_map_misses_and_is_counted(value: float) -> None:
     _, masks = random_maps(4, 1)
     maps = np.full(masks.shape, value)
-    found = localise(measure_maps(maps, masks), np.arange(4), ["veil"], resamples=20).targets[0]
+    found = localise(measure_maps(maps, masks), over(4, 20), ["veil"]).targets[0]
     assert [each.value for each in (found.pointing, found.mass, found.iou)] == [0, 0, 0]
     assert (found.pointing.n, found.blank) == (4, 4)
 
@@ -77,13 +84,13 @@ def test_evidence_against_does_not_count() -> None:
 def test_cases_without_the_concept_take_no_part() -> None:
     maps, masks = random_maps(6, 2)
     masks[3:, 1] = False
-    found = localise(measure_maps(maps, masks), np.arange(6), ["veil", "streaks"], resamples=50)
-    alone = localise(measure_maps(maps[:3, 1:], masks[:3, 1:]), np.arange(3), ["streaks"], resamples=50)
+    found = localise(measure_maps(maps, masks), over(6, 50), ["veil", "streaks"])
+    alone = localise(measure_maps(maps[:3, 1:], masks[:3, 1:]), over(3, 50), ["streaks"])
     assert [target.mass.n for target in found.targets] == [6, 3]
     assert found.targets[1].mass.value == alone.targets[0].mass.value
     assert found.targets[1].iou.value == alone.targets[0].iou.value
     masks[:, 1] = False
-    nothing = localise(measure_maps(maps, masks), np.arange(6), ["veil", "streaks"], resamples=50)
+    nothing = localise(measure_maps(maps, masks), over(6, 50), ["veil", "streaks"])
     assert (nothing.targets[1].pointing.value, nothing.targets[1].threshold) == (None, None)
     assert nothing.mass.value == nothing.targets[0].mass.value
 
@@ -93,7 +100,7 @@ def test_a_map_without_a_clue_has_the_masks_share_inside() -> None:
     masks = np.zeros((200, 1, 12, 12), bool)
     masks[:, 0, :6, :4] = True
     maps = random.random(masks.shape)
-    found = localise(measure_maps(maps, masks), np.arange(200), ["veil"], resamples=300).targets[0]
+    found = localise(measure_maps(maps, masks), over(200, 300), ["veil"]).targets[0]
     assert found.share.value == pytest.approx(24 / 144)
     assert found.ratio.value == pytest.approx((found.mass.value or 0) / (24 / 144))
     assert (found.ratio.low or 0) < 1 < (found.ratio.high or 0)
@@ -113,7 +120,7 @@ def test_of_several_highest_points_the_share_inside_counts() -> None:
 def test_batches_join_to_the_whole() -> None:
     maps, masks = random_maps()
     whole = measure_maps(maps, masks)
-    parts = join([measure_maps(maps[:2], masks[:2]), measure_maps(maps[2:], masks[2:])])
+    parts = joined([measure_maps(maps[:2], masks[:2]), measure_maps(maps[2:], masks[2:])])
     for first, second in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(first, second)
     with pytest.raises(ValueError, match="give a mask of the same size for each map"):
@@ -126,7 +133,7 @@ def test_where_the_target_is_needed() -> None:
     maps = np.zeros((4, 1, 6, 6))
     maps[:2, :, 1, 1] = maps[2:, :, 4, 4] = 1  # the first two hit
     needed = np.array([[1], [0], [1], [np.nan]])
-    options = {"group": np.arange(4), "names": ["veil"], "resamples": 20}
+    options = {"average": over(4, 20), "names": ["veil"]}
     found = localise(measure_maps(maps, masks), needed=needed, **options)  # type: ignore[arg-type]
     assert found.pointing.value == 0.5
     assert found.needed is not None

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,7 @@ from parsecaps.audit.faithfulness import (
     structural_similarity,
     summarise_cascade,
 )
+from parsecaps.metrics import means
 from parsecaps.models import ParseCaps
 from tests.explain.oracle import quantus
 
@@ -45,9 +48,9 @@ def test_a_map_of_the_image_does_not_notice_and_a_gradient_does() -> None:
         progress=lambda done, total: stages.append(done),
     )
     group = np.array([0, 1, 2, 0])
-    same = summarise_cascade(measured["edges"], group, resamples=20)
+    same = summarise_cascade(measured["edges"], partial(means, group=group, resamples=20))
     assert all(score.value is not None and score.value > 0.999 for score in (*same.spearman, *same.ssim))
-    found = summarise_cascade(measured["gradient"], group, resamples=20)
+    found = summarise_cascade(measured["gradient"], partial(means, group=group, resamples=20))
     assert stages == list(range(len(found.stages) + 1))
     np.testing.assert_array_equal(measured["gradient"].of([2, 0]).ssim, measured["gradient"].ssim[[2, 0]])
     assert abs(found.spearman[-1].value or 0) < 0.3

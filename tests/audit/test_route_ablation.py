@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from torch import Tensor
 from parsecaps.audit.cases import Values, model_values
 from parsecaps.audit.couplings import CutMeasures, RouteCuts, can_be_cut, summarise_cuts
 from parsecaps.explain import Target, route_relevance
+from parsecaps.metrics import means
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.nn import record_couplings, replace_couplings
 from parsecaps.nn.couplings import Coupling
@@ -81,7 +83,7 @@ def test_gains_are_means_over_the_shares() -> None:
     model, image = tiny(), torch.rand(4, 1, 32, 32)
     values = model_values(model)
     found = cut(model, values, image, 3, couplings(model, image))
-    scores = summarise_cuts([found], np.arange(4), resamples=20)
+    scores = summarise_cuts(found, partial(means, group=np.arange(4), resamples=20))
     assert scores.gain.value == pytest.approx((found.random - found.shown)[:, 1:].mean())
     assert scores.gain_on_strongest.value == 0
     with pytest.raises(ValueError, match="1 cells have a relevance, but the model has 4"):

@@ -7,8 +7,10 @@ import pytest
 from PIL import Image
 
 from parsecaps.data.cache import PreparedImages, prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet, Problem
 from parsecaps.data.check import DataCheck, check_data, concept_ceiling
+from parsecaps.data.leaks import Fingerprints
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.splits import Divided, Division, hold_out
 from tests.data.make import folder_of_pictures, picture, table
@@ -136,5 +138,7 @@ def test_the_ceiling_is_what_the_best_reader_reaches() -> None:
     data = table([(f"p{i}", label, 1) for i, label in enumerate([0, 0, 1, 1, 1, 0])])
     concepts = [(1.0, 0.0), (1.0, 0.0), (1.0, 0.0), (0.0, NAN), (0.0, NAN), (NAN, NAN)]
     cases = [replace(case, concepts=c) for case, c in zip(data.cases, concepts, strict=True)]
-    assert concept_ceiling(replace(data, concepts=("x", "y"), cases=cases), range(6)) == (0.8, 5)
-    assert concept_ceiling(data, range(6)) == (None, 0)
+    none = Fingerprints(np.zeros((6, 32), np.uint8), np.zeros((6, 256), np.uint8))
+    prepared = PreparedImages(np.zeros((6, 1, 8, 8), np.uint8), none, [(8, 8)] * 6, [""] * 6, [])
+    assert concept_ceiling(CaseSet(replace(data, concepts=("x", "y"), cases=cases), prepared)) == (0.8, 5)
+    assert concept_ceiling(CaseSet(data, prepared)) == (None, 0)

@@ -16,7 +16,7 @@ import parsecaps
 from parsecaps.cli import app
 from parsecaps.config import load_config
 from parsecaps.export import checking
-from parsecaps.export.format import ExportSource
+from parsecaps.export.export import ExportSource
 from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_images
 from parsecaps.training.callbacks import Callbacks

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from parsecaps.export.checking import open_session
-from parsecaps.export.decompositions import decompositions
 from parsecaps.export.onnx_operators import translate
-from parsecaps.export.tracing import trace_function
+from parsecaps.export.tracing import decompositions, trace_function
 from parsecaps.functional import squash
 from parsecaps.functional.squash import tracing_for_export
 from parsecaps.nn.locality import gather_windows

@@ -215,10 +215,10 @@ def test_a_review_by_mouse_and_by_keyboard(opened: Any, reviewing: Running) -> N
     assert (found.reviewer, found.verdict, found.label, found.comment) == ("Ann", "disagree", right, "quite sure")
     assert found.concepts == {"blue-whitish veil": True}
     box, line, moved = found.marks
-    assert (box["kind"], box["comment"], line["kind"]) == ("box", "here", "line")
-    assert np.ravel(box["points"]) == pytest.approx([0.25, 0.25, 0.5, 0.5], abs=0.01)
-    assert len(line["points"]) >= 6
-    assert moved["points"] == [[0.37, 0.35], [0.67, 0.67]]
+    assert (box.kind, box.comment, line.kind) == ("box", "here", "line")
+    assert np.ravel(box.points) == pytest.approx([0.25, 0.25, 0.5, 0.5], abs=0.01)
+    assert len(line.points) >= 6
+    assert moved.points == [[0.37, 0.35], [0.67, 0.67]]
     kept = store.content(found.image)
     assert kept is not None
     assert kept.content == (NEVUS if name == "nevus.png" else MELANOMA).read_bytes()

@@ -12,8 +12,8 @@ import pytest
 from parsecaps.model import Model
 from parsecaps.prediction.files import find_files
 from parsecaps.prediction.predict import Prediction, predict_files
+from parsecaps.serve.answers import told
 from parsecaps.serve.documents import Answer, ModelDocument
-from parsecaps.serve.pictures import told
 from parsecaps.serve.uploads import Upload
 from tests.data.image_files import grey, write_dicom, write_samples
 from tests.serve.running import MELANOMA, MODEL, NEVUS, Running, running
@@ -105,7 +105,7 @@ def test_what_is_served(server: Running) -> None:
     found = ModelDocument.model_validate(server.client.get("/api/model").json())
     model = Model.load(MODEL)
     assert (found.kind, tuple(found.classes), tuple(found.concepts)) == ("ParseCaps", model.classes, model.concepts)
-    assert found.preparation.model_dump() == model.preparation.to_dict()
+    assert found.preparation == model.preparation
     assert found.calibration.temperature == model.calibration.temperature
     assert found.calibration.threshold == model.calibration.threshold(0.2).probability
     assert found.limits["files"] == 64

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from parsecaps import fit
 from parsecaps.cli import app
 from parsecaps.data.phantom.draw import draw
+from parsecaps.serve.review_store import Mark
 from parsecaps.training.callbacks import Callbacks
 from tests.data.image_files import colour, write_dicom
 from tests.serve.running import MELANOMA, MODEL, NEVUS, TOKEN, Running, running
@@ -58,7 +59,7 @@ def test_a_review_has_who_when_and_what_the_model_says(reviewing: Running) -> No
     assert stored is not None
     (last,) = (each for each in stored.reviews() if each.id == found["id"])
     assert last.preparation == reviewing.client.get("/api/model").json()["preparation"]
-    assert (last.concepts, last.comment, last.marks) == ({VEIL: True}, "c", [mark])
+    assert (last.concepts, last.comment, last.marks) == ({VEIL: True}, "c", [Mark(**mark)])
     assert reviewing.left_files() == []
 
 

@@ -3,14 +3,12 @@
 import sqlite3
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from parsecaps.data.kept import KeptFile
-from parsecaps.serve.review_manifest import manifest_text, settle, write_reviews
-from parsecaps.serve.review_store import Review, ReviewStore
+from parsecaps.serve.review_store import Review, ReviewStore, manifest_text, settle, write_reviews
 
 ROOM = 10**9
 SAID = {"class": "a", "probabilities": {"a": 0.7, "b": 0.3}, "concepts": {"x": 0.9, "y": 0.2}}
@@ -18,7 +16,17 @@ SAID = {"class": "a", "probabilities": {"a": 0.7, "b": 0.3}, "concepts": {"x": 0
 
 def review(image: str, reviewer: str = "Ann", label: str | None = "a", **concepts: bool) -> Review:
     verdict = "agree" if label == "a" else "disagree"
-    return Review(image, None, reviewer, "sha256:0", {}, SAID, verdict, label, concepts)
+    return Review(
+        image=image,
+        frame=None,
+        reviewer=reviewer,
+        weights="sha256:0",
+        preparation={},
+        said=SAID,
+        verdict=verdict,
+        label=label,
+        concepts=concepts,
+    )
 
 
 @pytest.fixture
@@ -126,5 +134,5 @@ def test_a_file_that_was_tampered_with_writes_nowhere_else(store: ReviewStore, t
 
 def test_a_review_needs_its_image(store: ReviewStore) -> None:
     with pytest.raises(sqlite3.IntegrityError):
-        store.add(replace(review("0" * 64)))
+        store.add(review("0" * 64))
     assert store.reviews() == []

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from parsecaps.export.checking import PROBABILITY
-from parsecaps.export.format import ExportSource
+from parsecaps.export.export import ExportSource
 from parsecaps.model import Model
 from parsecaps.prediction.predict import answer, answers_of_output
 from parsecaps.serve import runtime
@@ -40,7 +40,7 @@ def test_onnx_runtime_answers_as_pytorch_does(model: Model) -> None:
     found = choose_runtime(model, "auto")
     assert (found.name, found.version, found.note) == ("onnx", version("onnxruntime"), None)
     assert str(found) == f"ONNX Runtime {version('onnxruntime')}"
-    images = torch.cat([ExportSource(model, None, (), "").drawn(), model.read(NEVUS)[None]])
+    images = torch.cat([ExportSource(model, None, "").drawn(), model.read(NEVUS)[None]])
     assert len(images) == 7
     wanted = probabilities(model, lambda image: answer(model, image), images)
     assert probabilities(model, found.network, images) == pytest.approx(wanted, abs=PROBABILITY)

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from parsecaps.report.draw import highlight
-from parsecaps.text.finding import find_concepts
+from parsecaps.text.finding import Counts, TableSummary, annotate_table, find_concepts
 from parsecaps.text.lexicon import Lexicon
-from parsecaps.text.table import Counts, TableSummary, annotate_table
 
 LEXICON = Lexicon.shipped("dermoscopy")
 REPORTS = [

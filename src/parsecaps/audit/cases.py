@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from parsecaps.data.case_set import CaseSet, prepared_masks
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.attribution import Target
-from parsecaps.metrics import THRESHOLD
+from parsecaps.metrics import THRESHOLD, Means, means
 from parsecaps.metrics.predictions import group_numbers
 from parsecaps.model import Model
 from parsecaps.types import Output, ProgressCallback, silent
@@ -19,6 +20,8 @@ from parsecaps.types import Output, ProgressCallback, silent
 About = Literal["concepts", "classes"]
 Masks = Callable[[Sequence[int]], np.ndarray]
 Values = Callable[[Tensor], Tensor]  # images (B, channels, H, W) -> (B, columns)
+Average = Callable[..., Means]  # `metrics.means` of values (N, K), with 95 % intervals over the patients of these N
+M = TypeVar("M", bound=tuple[np.ndarray, ...])  # a named tuple of what was measured
 
 _BATCH = 8  # images
 
@@ -76,11 +79,12 @@ class AuditCases:
     """Cases with a model, as batches of images, each with what to explain in it.
 
     That is the diagnosis, and the concepts that the case is known to have, or that the model sees where that is not
-    known. `values` gives all that a model says of images at once; `column` finds a target in it.
+    known. `values` gives all that a model says of images at once; `column` finds a target in it. What chance decides
+    follows from the `seed`, intervals from as many `resamples` of the patients.
     """
 
-    def __init__(self, model: Model, cases: CaseSet) -> None:
-        self.model, self.cases = model, cases
+    def __init__(self, model: Model, cases: CaseSet, *, resamples: int = 1000, seed: int = 0) -> None:
+        self.model, self.cases, self.resamples, self.seed = model, cases, resamples, seed
         self.network = model.network.eval()
         self.values = model_values(self.network)
         self.group = group_numbers(cases.patients)
@@ -90,7 +94,13 @@ class AuditCases:
 
     def first(self, count: int) -> "AuditCases":
         """The first few of the cases."""
-        return AuditCases(self.model, self.cases.subset(range(min(count, len(self)))))
+        some = self.cases.subset(range(min(count, len(self))))
+        return AuditCases(self.model, some, resamples=self.resamples, seed=self.seed)
+
+    def average(self, positions: Sequence[int] | None = None) -> Average:
+        """Means over the cases, or over pairs of which the cases at these positions are."""
+        group = self.group if positions is None else self.group[positions]
+        return partial(means, group=group, resamples=self.resamples, seed=self.seed)
 
     def batches(self, progress: ProgressCallback = silent) -> Iterator[tuple[range, Tensor]]:
         """The numbers of a few cases at a time, and their images (n, channels, size, size)."""
@@ -104,6 +114,11 @@ class AuditCases:
     def rows_of(self, batch: range) -> list[int]:
         """The rows of the data set that these cases are."""
         return self.cases.subset(batch).rows
+
+    @property
+    def kinds(self) -> tuple[About, ...]:
+        """What can be explained: the concepts, where there are any, and the classes."""
+        return ("concepts", "classes") if self.model.concepts else ("classes",)
 
     def names(self, about: About) -> tuple[str, ...]:
         """Of the concepts or the classes."""
@@ -127,6 +142,11 @@ class AuditCases:
     def truth(self, batch: range) -> np.ndarray:
         """The concepts of the model, as the data know them: (n, m), NaN = unknown."""
         return self.cases.subset(batch).concepts_named(self.model.concepts)
+
+
+def joined(parts: Sequence[M], rows: Sequence[int] | slice = slice(None)) -> M:
+    """The measures of all batches, one below the other, and of these some rows."""
+    return type(parts[0])(*(np.concatenate(each)[rows] for each in zip(*parts, strict=True)))
 
 
 def model_values(model: nn.Module) -> Values:

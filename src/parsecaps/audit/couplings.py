@@ -25,12 +25,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.audit.cases import About, AuditCases, Values
+from parsecaps.audit.cases import About, AuditCases, Average, Values, joined
 from parsecaps.data.case_set import CaseSet
 from parsecaps.explain.attribution import Target
 from parsecaps.explain.attribution_path import AttributionPath, has_routes, has_tree, trace
 from parsecaps.explain.strict_tree import Paired, StrictCost, strict_network
-from parsecaps.metrics import Comparison, Score, compare, means, paired_differences, score
+from parsecaps.metrics import Comparison, Score, compare, paired_differences, score
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.metrics.predictions import Predictions, concatenate
 from parsecaps.model import Model
@@ -80,17 +80,10 @@ class RouteAblation:
 
 
 def audit_routes(
-    cases: AuditCases,
-    relevance: RouteRelevance,
-    *,
-    resamples: int = 1000,
-    seed: int = 0,
-    progress: ProgressCallback = silent,
+    cases: AuditCases, relevance: RouteRelevance, progress: ProgressCallback = silent
 ) -> dict[About, RouteAblation]:
     """Cut the routes that explain each target of each case, about concepts and about classes."""
-    generators: dict[About, np.random.Generator] = {
-        about: np.random.default_rng(seed) for about in ("concepts", "classes")
-    }
+    generators = {about: np.random.default_rng(cases.seed) for about in cases.kinds}
     parts: dict[About, list[CutMeasures]] = {about: [] for about in generators}
     pairs: dict[About, list[int]] = {about: [] for about in generators}  # the case of each
     for batch, image in cases.batches(progress):
@@ -111,9 +104,7 @@ def audit_routes(
                 parts[about].append(cuts.measure(case, column, of_pairs, generator))
                 pairs[about] += [batch[i] for i in case]
     return {
-        about: summarise_cuts(found, cases.group[pairs[about]], resamples=resamples, seed=seed)
-        for about, found in parts.items()
-        if found
+        about: summarise_cuts(joined(found), cases.average(pairs[about])) for about, found in parts.items() if found
     }
 
 
@@ -228,19 +219,10 @@ class RouteCuts:
                 del module.forward
 
 
-def summarise_cuts(
-    parts: Sequence[CutMeasures],
-    group: np.ndarray,
-    *,
-    shares: Sequence[float] = SHARES,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> RouteAblation:
-    """Means over all pairs, with 95 % intervals over patients (`group`: (P,))."""
-    measured = CutMeasures(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+def summarise_cuts(measured: CutMeasures, average: Average, *, shares: Sequence[float] = SHARES) -> RouteAblation:
+    """Means over all pairs."""
     gains = [(rival - measured.shown)[:, 1:].mean(1) for rival in (measured.random, measured.strongest)]
-    over_pairs = means(np.stack(gains, axis=1), group, bounds=SIGNED_SHARE, resamples=resamples, seed=seed)
-    gain, on_strongest = over_pairs.scores()
+    gain, on_strongest = average(np.stack(gains, axis=1), bounds=SIGNED_SHARE).scores()
     shown, random, strongest = (each.mean(0).tolist() for each in measured)
     return RouteAblation([0.0, *shares], shown, random, strongest, gain, on_strongest)
 

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.audit.cases import Values
-from parsecaps.metrics import Score, means
+from parsecaps.audit.cases import Average, Values
+from parsecaps.metrics import Score
 from parsecaps.metrics.bootstrap import SHARE, SIGNED_SHARE
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn.heads import Decoder
@@ -103,11 +103,6 @@ def region_order(maps: Tensor, chance: np.ndarray, *, grid: int = GRID) -> Tenso
     return torch.from_numpy(np.lexsort((chance, -sums.numpy()), axis=1))
 
 
-def random_order(count: int, random: np.random.Generator, *, grid: int = GRID) -> Tensor:
-    """(count, grid * grid)."""
-    return torch.from_numpy(random.random((count, grid * grid)).argsort(1))
-
-
 def region_curves(
     values: Values,
     image: Tensor,
@@ -154,7 +149,7 @@ def random_curves(
     steps: int = STEPS,
 ) -> Curves:
     """Curves of random orders, the mean over several for each image; they serve all targets and methods."""
-    drawn = torch.cat([random_order(len(image), random, grid=grid) for _ in range(orders)])
+    drawn = torch.from_numpy(random.random((orders * len(image), grid * grid)).argsort(1))
     found = region_curves(values, image, covered, [*range(len(image))] * orders, drawn, grid=grid, steps=steps)
     return Curves(*(torch.stack(curve.chunk(orders)).mean(0) for curve in found))
 
@@ -166,21 +161,14 @@ def curves_of_targets(curves: Curves, random: Curves, case: Sequence[int], colum
     return CurveMeasures(*(np.asarray(each.double().cpu().numpy()) for each in found))
 
 
-def join_curves(parts: Sequence[CurveMeasures], pairs: Sequence[int]) -> CurveMeasures:
-    """The curves of all batches, and of these some pairs."""
-    return CurveMeasures(*(np.concatenate(each)[pairs] for each in zip(*parts, strict=True)))
-
-
-def summarise_curves(
-    measured: CurveMeasures, group: np.ndarray, *, resamples: int = 1000, seed: int = 0
-) -> Faithfulness:
-    """Mean curves and areas over all pairs, with 95 % intervals over patients (`group`: (P,))."""
+def summarise_curves(measured: CurveMeasures, average: Average) -> Faithfulness:
+    """Mean curves and areas over all pairs."""
     areas = CurveMeasures(*(area(curves) for curves in measured))
     gains = areas.random_deletion - areas.deletion, areas.insertion - areas.random_insertion
     scores = [
         score
         for columns, bounds in (((areas.deletion, areas.insertion), SHARE), (gains, SIGNED_SHARE))
-        for score in means(np.stack(columns, axis=1), group, bounds=bounds, resamples=resamples, seed=seed).scores()
+        for score in average(np.stack(columns, axis=1), bounds=bounds).scores()
     ]
     curves = [each.mean(0).tolist() for each in measured]
     return Faithfulness(np.linspace(0, 1, measured.deletion.shape[1]).tolist(), *curves, *scores)
@@ -269,15 +257,10 @@ def randomise_cascade(
     }
 
 
-def summarise_cascade(
-    measured: CascadeMeasures, group: np.ndarray, *, resamples: int = 1000, seed: int = 0
-) -> Randomised:
-    """Means over all pairs, with 95 % intervals over patients (`group`: (P,))."""
-    spearman, ssim = (
-        means(each, group, bounds=SIGNED_SHARE, resamples=resamples, seed=seed).scores()
-        for each in (measured.spearman, measured.ssim)
-    )
-    return Randomised(measured.stages, spearman, ssim)
+def summarise_cascade(measured: CascadeMeasures, average: Average) -> Randomised:
+    """Means over all pairs."""
+    alike = (average(each, bounds=SIGNED_SHARE).scores() for each in (measured.spearman, measured.ssim))
+    return Randomised(measured.stages, *alike)
 
 
 def stages_from_top(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from parsecaps.audit.cases import About, AuditCases, CaseMasks
-from parsecaps.metrics import THRESHOLD, Score, means
+from parsecaps.metrics import THRESHOLD, Score
 from parsecaps.types import ProgressCallback, silent
 
 _MARGIN = 0.02  # of the image's side: the rim of a thing is part of it
@@ -65,8 +65,6 @@ def measure_inpainted(
     about: About,
     masks: CaseMasks,
     label: np.ndarray,
-    *,
-    seed: int = 0,
     progress: ProgressCallback = silent,
 ) -> InpaintedMeasures | None:
     """Paint over what each case has a mask of, and look again; None where there are no masks.
@@ -75,7 +73,7 @@ def measure_inpainted(
     """
     if (masks.concepts if about == "concepts" else masks.lesion) is None:
         return None
-    names, random = cases.names(about), np.random.default_rng(seed)
+    names, random = cases.names(about), np.random.default_rng(cases.seed)
     found = np.full((3, len(cases), len(names)), np.nan)
     needed = np.full((len(cases), len(names) if about == "concepts" else 1), np.nan)
     for batch, image in cases.batches(progress):
@@ -106,21 +104,16 @@ def measure_inpainted(
     return InpaintedMeasures(found, needed)
 
 
-def summarise_inpainted(
-    measured: InpaintedMeasures, cases: AuditCases, about: About, *, resamples: int = 1000, seed: int = 0
-) -> Inpainted | None:
-    """Scores of each class or concept, with 95 % intervals over patients; None if none was hidden."""
+def summarise_inpainted(measured: InpaintedMeasures, cases: AuditCases, about: About) -> Inpainted | None:
+    """Scores of each class or concept; None if none was hidden."""
     if np.isnan(measured.found).all():
         return None
-    columns = [means(each, cases.group, resamples=resamples, seed=seed) for each in measured.found]
+    average = cases.average()
+    columns = [average(each) for each in measured.found]
     by_target = zip(cases.names(about), *(each.scores() for each in columns), strict=True)
-    if about == "classes":
-        overall = [
-            means(_one(each), cases.group, resamples=resamples, seed=seed).scores()[0] for each in measured.found
-        ]
-    else:
-        overall = [each.mean() for each in columns]
-    return Inpainted(InpaintedTarget("all", *overall), [InpaintedTarget(*each) for each in by_target])
+    of_all = [average(_one(each)) for each in measured.found] if about == "classes" else columns
+    overall = InpaintedTarget("all", *(each.mean() for each in of_all))
+    return Inpainted(overall, [InpaintedTarget(*each) for each in by_target])
 
 
 def widened(mask: np.ndarray) -> np.ndarray:

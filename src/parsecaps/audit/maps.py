@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parsecaps.audit.cases import About, AuditCases, CaseMasks
+from parsecaps.audit.cases import About, AuditCases, Average, CaseMasks, joined
 from parsecaps.audit.faithfulness import (
     GRID,
     CurveMeasures,
@@ -24,7 +24,6 @@ from parsecaps.audit.faithfulness import (
     Randomised,
     cover,
     curves_of_targets,
-    join_curves,
     random_curves,
     randomise_cascade,
     region_curves,
@@ -33,7 +32,7 @@ from parsecaps.audit.faithfulness import (
     summarise_curves,
 )
 from parsecaps.explain.attribution import Target, attribution_maps, has_routes
-from parsecaps.metrics import Means, Score, means
+from parsecaps.metrics import Score
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.types import StageCallback, silent
 
@@ -117,50 +116,23 @@ def measure_maps(maps: np.ndarray, masks: np.ndarray) -> MapMeasures:
     return MapMeasures(*found)
 
 
-def join(parts: Sequence[MapMeasures]) -> MapMeasures:
-    """The measures of all batches, one below the other."""
-    return MapMeasures(*(np.concatenate(each) for each in zip(*parts, strict=True)))
-
-
 def localise(
-    measured: MapMeasures,
-    group: np.ndarray,
-    names: Sequence[str],
-    *,
-    needed: np.ndarray | None = None,
-    resamples: int = 1000,
-    seed: int = 0,
+    measured: MapMeasures, average: Average, names: Sequence[str], *, needed: np.ndarray | None = None
 ) -> Localisation:
-    """Scores over the cases that have each target, with 95 % intervals over patients (`group`: (N,)).
-
-    `needed` (N, K) is 1 where the model needs to see the target.
-    """
-
-    def over_cases(values: np.ndarray) -> Means:
-        return means(values, group, resamples=resamples, seed=seed)
-
-    pointing, mass, share = (over_cases(each) for each in (measured.pointing, measured.mass, measured.share))
+    """Scores over the cases that have each target; `needed` (N, K) is 1 where the model needs to see it."""
+    pointing, mass, share = (average(each) for each in (measured.pointing, measured.mass, measured.share))
     ratio = mass.over(share)
     best = [_best_threshold(measured.overlap[:, k]) for k in range(len(names))]
     columns = [measured.overlap[:, k, t or 0] for k, t in enumerate(best)]
-    iou = over_cases(np.stack(columns, axis=1) if columns else np.empty((len(group), 0)))
-    rows = zip(pointing.scores(), mass.scores(), share.scores(), ratio.scores(), iou.scores(), strict=True)
-    targets = []
-    for k, (on_point, in_mass, in_share, in_ratio, in_iou) in enumerate(rows):
-        chosen = best[k]
-        targets.append(
-            TargetLocalisation(
-                name=names[k],
-                pointing=on_point,
-                mass=in_mass,
-                share=in_share,
-                ratio=in_ratio,
-                iou=in_iou,
-                threshold=None if chosen is None else float(THRESHOLDS[chosen]),
-                blank=int(np.nansum(measured.blank[:, k])),
-            )
-        )
-    where_needed = None if needed is None else over_cases(np.where(needed == 1, measured.pointing, np.nan)).mean()
+    iou = average(np.stack(columns, axis=1) if columns else measured.pointing)
+    rows = zip(*(each.scores() for each in (pointing, mass, share, ratio, iou)), strict=True)
+    thresholds = [None if chosen is None else float(THRESHOLDS[chosen]) for chosen in best]
+    blank = np.nansum(measured.blank, 0).astype(int).tolist()
+    targets = [
+        TargetLocalisation(name, *scores, *others)
+        for name, scores, *others in zip(names, rows, thresholds, blank, strict=True)
+    ]
+    where_needed = None if needed is None else average(np.where(needed == 1, measured.pointing, np.nan)).mean()
     return Localisation(targets, pointing.mean(), where_needed, mass.mean(), ratio.mean(), iou.mean())
 
 
@@ -222,21 +194,19 @@ def audit_maps(
     *,
     sanity_cases: int,
     needed: Mapping[About, np.ndarray],
-    resamples: int = 1000,
-    seed: int = 0,
     progress: StageCallback = silent,
 ) -> dict[About, dict[str, MapAudit]]:
-    """Measure the maps of each method, by name, over these cases; `needed` as in `localisation.localise`.
+    """Measure the maps of each method, by name, over these cases; `needed` as in `localise`.
 
     A map is made where a case has the target, or a mask of it. The first `sanity_cases` are explained again by networks
     made random.
     """
-    kinds: list[About] = ["concepts", "classes"] if cases.model.concepts else ["classes"]
+    kinds = cases.kinds
     located: dict[tuple[About, str], list[MapMeasures]] = {(about, name): [] for about in kinds for name in makers}
     curves: dict[str, list[CurveMeasures]] = {name: [] for name in makers}
     pairs: list[tuple[int, Target]] = []  # of a case and a target
     sanity = _Explained({name: [] for name in makers})
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(cases.seed)
     for batch, image in cases.batches(partial(progress, "maps")):
         targets = cases.targets(batch, cases.values(image))
         truth = {about: masks.of(about, cases.rows_of(batch)) for about in kinds}
@@ -251,7 +221,7 @@ def audit_maps(
         case = [i for i, each in enumerate(targets) for _ in each]
         column = [cases.column(target) for each in targets for target in each]
         pairs += [(batch[i], target) for i, each in enumerate(targets) for target in each]
-        chance = _chance(targets, [seed, batch.start])
+        chance = _chance(targets, [cases.seed, batch.start])
         covered = cover(image)
         random = random_curves(cases.values, image, covered, generator)
         orders = torch.cat([region_order(maps[case, column], chance) for maps in made.values()])
@@ -263,24 +233,23 @@ def audit_maps(
         cases.network,
         {name: partial(sanity.maps_of, maker) for name, maker in makers.items()},
         {name: torch.cat(maps) for name, maps in sanity.maps.items()},
-        seed=seed,
+        seed=cases.seed,
         progress=partial(progress, "parameter randomisation"),
     )
-    options = {"resamples": resamples, "seed": seed}
     audits: dict[About, dict[str, MapAudit]] = {}
     for about in kinds:
         own = [i for i, (_, target) in enumerate(pairs) if target.about == about]
-        group = cases.group[[pairs[i][0] for i in own]]
+        case = [pairs[i][0] for i in own]
         checked = [i for i in own if pairs[i][0] < sanity_cases]
         names = [DIAGNOSIS] if about == "classes" else list(cases.model.concepts)
-        located_by = {name: located[about, name] for name in makers}
+        average, few = cases.average(case), cases.average(case[: len(checked)])
         audits[about] = {
             name: MapAudit(
-                localise(join(found), cases.group, names, needed=needed.get(about), **options) if found else None,
-                summarise_curves(join_curves(curves[name], own), group, **options) if own else None,
-                summarise_cascade(randomised[name].of(checked), group[: len(checked)], **options) if checked else None,
+                localise(joined(found), cases.average(), names, needed=needed.get(about)) if found else None,
+                summarise_curves(joined(curves[name], own), average) if own else None,
+                summarise_cascade(randomised[name].of(checked), few) if checked else None,
             )
-            for name, found in located_by.items()
+            for name, found in ((name, located[about, name]) for name in makers)
         }
     return audits
 

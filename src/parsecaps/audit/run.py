@@ -71,28 +71,25 @@ def audit(
     progress("predictions", 0, len(cases))
     predictions = predict_cases(model, cases, progress=partial(progress, "predictions"))
     order = np.random.default_rng(seed).permutation(len(cases))
-    mapped = AuditCases(model, cases.subset(order[:limit]))
-    inpainted = AuditCases(model, cases.subset(order[: max(limit, INPAINTED_CASES)]))
     options = {"resamples": resamples, "seed": seed}
-    kinds: list[About] = ["concepts", "classes"] if model.concepts else ["classes"]
+    inpainted = AuditCases(model, cases.subset(order[: max(limit, INPAINTED_CASES)]), **options)
+    mapped = inpainted.first(limit)
     hidden: dict[About, Inpainted] = {}
     needed: dict[About, np.ndarray] = {}
-    for about in kinds:
+    for about in mapped.kinds:
         of_label, stage = predictions.label[order], partial(progress, f"inpainted {about}")
-        measured = measure_inpainted(inpainted, about, masks, of_label, seed=seed, progress=stage)
+        measured = measure_inpainted(inpainted, about, masks, of_label, stage)
         if measured is not None:
             needed[about] = measured.needed[: len(mapped)]
-            if (found := summarise_inpainted(measured, inpainted, about, **options)) is not None:
+            if (found := summarise_inpainted(measured, inpainted, about)) is not None:
                 hidden[about] = found
     makers = map_makers(model.network) if maps is None else maps
-    found_maps = audit_maps(
-        mapped, makers, masks, sanity_cases=SANITY_CASES, needed=needed, progress=progress, **options
-    )
+    found_maps = audit_maps(mapped, makers, masks, sanity_cases=SANITY_CASES, needed=needed, progress=progress)
     ablations: dict[About, RouteAblation] = {}
     strict = residuals = None
     if can_be_cut(model.network):
         few, stage = mapped.first(ROUTE_CASES), partial(progress, "route ablation")
-        ablations = audit_routes(few, routes or route_relevance, progress=stage, **options)
+        ablations = audit_routes(few, routes or route_relevance, stage)
     couplings: dict[str, Comparison] = {}
     routed = any(isinstance(each, Coupling) for each in model.network.modules())
     if routed and len(cases) > 1 and (predictions.label >= 0).any():

@@ -47,14 +47,13 @@ def export(
 
     `parsecaps export runs/cases-1 --to hub --push owner/cases --private`
     """
-    from parsecaps.export.export import export_model, find_format
-    from parsecaps.export.formats import EXPORTS
+    from parsecaps.export.export import export_model, find_format, formats
 
     if list_formats:
         from rich.table import Table
 
         table = Table("format", "for", "needs", "gives", box=None, pad_edge=False)
-        for each in EXPORTS.values():
+        for each in formats().values():
             table.add_row(each.name, each.purpose, each.needs, each.gives)
         display(table)
         return
@@ -63,7 +62,7 @@ def export(
             "no model is given; run parsecaps export RUN --to onnx, or parsecaps export --list to see the formats"
         )
     if to is None:
-        raise ValueError(f"--to is missing; choose one of {', '.join(EXPORTS)}")
+        raise ValueError(f"--to is missing; choose one of {', '.join(formats())}")
     wanted = find_format(to)
     place = next_free(Path(model_name(model) + (wanted.suffix or f"-{to}"))) if out is None else out
     with console(stderr=True).status(f"exporting to {to}"):

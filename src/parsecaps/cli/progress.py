@@ -54,13 +54,11 @@ class _ScreenBars:
         self.bars.console.print(line, soft_wrap=True)
 
     def show(self, stage: str, done: int, total: int | None, state: str = "") -> None:
-        from rich.text import Text
-
         if stage != self.stage or self.task is None:
             if self.task is not None:
                 self.bars.remove_task(self.task)
-            self.stage, self.task = stage, self.bars.add_task("", words=Text(stage), state=Text(""))
-        self.bars.update(self.task, completed=done, total=total, state=Text(state or _count(done, total)))
+            self.stage, self.task = stage, self.bars.add_task("", words=stage, state="")
+        self.bars.update(self.task, completed=done, total=total, state=state or _count(done, total))
 
 
 def _count(done: int, total: int | None) -> str:
@@ -69,27 +67,14 @@ def _count(done: int, total: int | None) -> str:
 
 @contextmanager
 def _shown(*, ends: bool = False, visible: bool = True) -> "Iterator[_ScreenBars | _LogLines]":
-    from rich.progress import BarColumn, Progress, ProgressColumn, Task
-    from rich.text import Text
-
-    class Field(ProgressColumn):
-        """A text that is no markup, whatever is in it."""
-
-        def __init__(self, name: str) -> None:
-            self.name = name
-            super().__init__()
-
-        def render(self, task: Task) -> Text:
-            text: Text = task.fields[self.name]
-            return text
+    from rich.progress import BarColumn, Progress, TextColumn
 
     out = console(stderr=True)
     if not out.is_terminal:
         yield _LogLines(ends=ends)
         return
-    with Progress(
-        Field("words"), BarColumn(), Field("state"), console=out, transient=True, disable=not visible
-    ) as bars:
+    words, state = (TextColumn(f"{{task.fields[{name}]}}", style="", markup=False) for name in ("words", "state"))
+    with Progress(words, BarColumn(), state, console=out, transient=True, disable=not visible) as bars:
         yield _ScreenBars(bars)
 
 

@@ -25,8 +25,7 @@ def review(
 
     `parsecaps train reviewed`
     """
-    from parsecaps.serve.review_manifest import write_reviews
-    from parsecaps.serve.review_store import ReviewStore
+    from parsecaps.serve.review_store import ReviewStore, write_reviews
 
     settled = write_reviews(ReviewStore(file, create=False), out)
     labelled = sum(each.label is not None for each in settled)

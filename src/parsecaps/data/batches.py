@@ -1,12 +1,12 @@
 """From prepared images to batches, changed at random and made ahead of the model that waits for them."""
 
 import math
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -214,45 +214,25 @@ def prefetch(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:
     >>> list(prefetch(lambda: iter("abc"), 2))
     ['a', 'b', 'c']
     """
-    ready: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(max(1, count))
-    stopped, alone = threading.Event(), threading.Event()
-    threads = torch.get_num_threads()
-
-    def put(item: tuple[T | None, BaseException | None]) -> bool:
-        while not stopped.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def work() -> None:
-        # With threads of its own for its operations there would be more of them than cores, and then the OpenMP runtime
-        # lets all of them sleep after each operation, also those that train: half the speed.
-        torch.get_num_threads()  # a thread takes the number of the others when it first asks, so let it ask before
-        torch.set_num_threads(1)
-        alone.set()
+    threads, source = torch.get_num_threads(), make()
+    end: Any = object()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(_compute_alone).result()
+        torch.set_num_threads(threads)  # what the other thread chose for itself is not for threads to come
+        ready = deque(pool.submit(next, source, end) for _ in range(max(1, count)))
         try:
-            for item in make():
-                if not put((item, None)):
-                    return
-            put((None, StopIteration()))
-        except BaseException as error:
-            put((None, error))
+            while (item := ready.popleft().result()) is not end:
+                ready.append(pool.submit(next, source, end))
+                yield item
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    alone.wait()
-    torch.set_num_threads(threads)  # what the other thread chose for itself is not for threads to come
-    try:
-        while True:
-            item, error = ready.get()
-            if isinstance(error, StopIteration):
-                return
-            if error is not None:
-                raise error
-            yield item  # type: ignore[misc]
-    finally:
-        stopped.set()
-        thread.join()
+
+def _compute_alone() -> None:
+    """Let this thread compute with one thread.
+
+    With threads of its own for its operations there would be more of them than cores, and then the OpenMP runtime lets
+    all of them sleep after each operation, also those that train: half the speed.
+    """
+    torch.get_num_threads()  # a thread takes the number of the others when it first asks, so let it ask before
+    torch.set_num_threads(1)

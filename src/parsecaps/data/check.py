@@ -1,13 +1,13 @@
 """What a data set holds and what is wrong with it, before anything is trained on it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from parsecaps.data.cache import PreparedImages
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import SPLITS, DataSet, Problem, Split
 from parsecaps.data.leaks import find_leaks, learned_before, unsafe
 from parsecaps.data.reading import image_size, mislabelled
@@ -138,10 +138,11 @@ def check_data(
     learned: Learned | None = None,
 ) -> DataCheck:
     """Count, compare and judge a data set and its division, beside what weights to start from have `learned` from."""
-    good = prepared.good
-    bad = set(range(len(data))) - set(good)
-    division = [None if i in bad else part for i, part in enumerate(divided.division)]
-    found = [*divided.problems, *data.problems, *prepared.problems, *mask_problems(data, prepared)]
+    cases = CaseSet(data, prepared)
+    good = set(cases.rows)
+    division = [part if i in good else None for i, part in enumerate(divided.division)]
+    parts = np.array([division[row] or "unused" for row in cases.rows], dtype=str)
+    found = [*divided.problems, *data.problems, *prepared.problems, *mask_problems(cases)]
     leaks = find_leaks(data, division, prepared.digests, prepared.fingerprints)
     crossing = unsafe(leaks, division)
     notes = [*data.notes, *divided.notes]
@@ -150,7 +151,7 @@ def check_data(
         notes.append(f"{len(found)} {were} skipped on demand (--skip-bad)")
     if crossing and allow_leaks:
         notes.append(f"WARNING: {len(crossing)} leaks between the parts were allowed on demand (--allow-leaks)")
-    before, more_notes = ([], []) if learned is None else _learned_before(data, division, prepared, learned)
+    before, more_notes = ([], []) if learned is None else _learned_before(cases, division, learned)
     notes += more_notes
     if before and allow_leaks:
         notes.append(f"WARNING: {len(before)} test cases that {learned} learned from were allowed (--allow-leaks)")
@@ -162,54 +163,54 @@ def check_data(
     if before and not allow_leaks:
         fix = "start from other weights, or leave these cases out"
         reasons.insert(0, f"{_count(len(before), 'test case')} among what {learned} learned from; {fix}")
-    per_patient = Counter(data.cases[i].patient for i in good)
-    ceiling, ceiling_cases = concept_ceiling(data, good)
+    patients = np.array(cases.patients, dtype=object)
+    per_patient = Counter(cases.patients)
+    ceiling, ceiling_cases = concept_ceiling(cases)
+    present = (cases.concepts == 1).astype(int)
+    sizes = Counter(prepared.sizes[row] for row in cases.rows)
     return DataCheck(
         source=data.source,
         root=str(data.root),
         classes=data.classes,
         concepts=data.concepts,
-        images=len(good),
+        images=len(cases),
         patients=len(per_patient),
         images_per_patient=(min(per_patient.values(), default=0), max(per_patient.values(), default=0)),
-        by_class=_by_class(data, division, good),
-        patients_by_part={
-            part: len({data.cases[i].patient for i in good if (division[i] or "unused") == part}) for part in PARTS
-        },
+        by_class=_by_class(cases, parts),
+        patients_by_part={part: len(set(patients[parts == part])) for part in PARTS},
         unused=divided.unused(good),
-        by_concept=_by_concept(data, division, good),
-        sizes=_sizes(prepared, good),
-        co_occurrence=_co_occurrence(data, good),
+        by_concept=_by_concept(cases, parts),
+        sizes={f"{width} x {height}": count for (height, width), count in sizes.most_common()},
+        co_occurrence=(present.T @ present).tolist(),
         ceiling=ceiling,
         ceiling_cases=ceiling_cases,
         split_hash=split_hash(data, division),
         problems=[str(problem) for problem in found],
-        odd=[*odd_images(data, prepared), *(leak.describe(data, division) for leak in leaks if leak not in crossing)],
+        odd=[*odd_images(cases), *(leak.describe(data, division) for leak in leaks if leak not in crossing)],
         leaks=[*(leak.describe(data, division) for leak in crossing), *before],
         notes=notes,
         reasons=reasons,
     )
 
 
-def _learned_before(
-    data: DataSet, division: Division, prepared: PreparedImages, learned: Learned
-) -> tuple[list[str], list[str]]:
+def _learned_before(cases: CaseSet, division: Division, learned: Learned) -> tuple[list[str], list[str]]:
     """A line for each test case that the weights learned from, and notes."""
+    data = cases.data
     if data.look_alikes:
         return [], [f"pictures of {data.source} look alike: whether {learned} learned from them is not checked"]
     unknown = f"{learned} does not know all that it learned from: whether cases of the test part are among it is open"
     notes = [] if learned.whole else [unknown]
-    seen = set(learned_before(prepared.fingerprints, prepared.good, learned.bits))
+    seen = set(learned_before(cases.prepared.fingerprints, cases.rows, learned.bits))
     tested = [i for i in sorted(seen) if division[i] == "test"]
     choosing = sum(division[i] == "val" for i in seen)
     lines = [f"{data.name_of(data.cases[i])}, in test, is among what {learned} learned from" for i in tested]
     if choosing:
-        cases = _count(choosing, "validation case")
-        notes.append(f"{cases} among what {learned} learned from: the confidence may be too high")
+        some = _count(choosing, "validation case")
+        notes.append(f"{some} among what {learned} learned from: the confidence may be too high")
     return lines, notes
 
 
-def concept_ceiling(data: DataSet, rows: Sequence[int]) -> tuple[float | None, int]:
+def concept_ceiling(cases: CaseSet) -> tuple[float | None, int]:
     """How often the best possible reader of the concepts alone would name the class, and among how many cases.
 
     Cases with the same concepts but different classes cannot all be right: the reader names the most frequent class of
@@ -217,22 +218,20 @@ def concept_ceiling(data: DataSet, rows: Sequence[int]) -> tuple[float | None, i
     few cases per pattern this flatters: it is a ceiling, not a forecast.
     """
     patterns: dict[tuple[float, ...], Counter[int]] = defaultdict(Counter)
-    for i in rows:
-        case = data.cases[i]
-        known = np.nan_to_num(np.asarray(case.concepts, dtype=float), nan=-1)
-        if case.label >= 0 and (known >= 0).any():
-            patterns[tuple(known.tolist())][case.label] += 1
+    known = np.nan_to_num(cases.concepts, nan=-1)
+    for label, pattern in zip(cases.labels.tolist(), known.tolist(), strict=True):
+        if label >= 0 and max(pattern, default=-1) >= 0:
+            patterns[tuple(pattern)][label] += 1
     total = sum(counts.total() for counts in patterns.values())
     if not total:
         return None, 0
     return sum(max(counts.values()) for counts in patterns.values()) / total, total
 
 
-def mask_problems(data: DataSet, prepared: PreparedImages) -> list[Problem]:
+def mask_problems(cases: CaseSet) -> list[Problem]:
     """Masks that cannot be read, or have another size than their image."""
     problems = []
-    for i in prepared.good:
-        case = data.cases[i]
+    for row, case in zip(cases.rows, cases, strict=True):
         if case.mask is None or case.mask == case.image:
             continue
         try:
@@ -240,24 +239,24 @@ def mask_problems(data: DataSet, prepared: PreparedImages) -> list[Problem]:
         except (OSError, ValueError) as error:
             problems.append(Problem(str(case.mask), case.row, str(error).removeprefix(f"{case.mask} ")))
             continue
-        if size != prepared.sizes[i]:
-            (h, w), (height, width) = size, prepared.sizes[i]
+        if size != cases.prepared.sizes[row]:
+            (h, w), (height, width) = size, cases.prepared.sizes[row]
             reason = f"the mask is {w} x {h}, its image {width} x {height}; give a mask of the image's size"
             problems.append(Problem(str(case.mask), case.row, reason))
     return problems
 
 
-def odd_images(data: DataSet, prepared: PreparedImages, *, smallest: int = 28) -> list[str]:
+def odd_images(cases: CaseSet, *, smallest: int = 28) -> list[str]:
     """Images that can be read but look wrong: of one colour, too small for any network, or named as another format."""
     odd = []
-    for i in prepared.good:
-        height, width = prepared.sizes[i]
-        image = prepared.images[i]
+    for row, case in zip(cases.rows, cases, strict=True):
+        height, width = cases.prepared.sizes[row]
+        image = cases.prepared.images[row]
         if image.min() == image.max():
-            odd.append(f"{data.cases[i].name}: every pixel has the same value")
+            odd.append(f"{case.name}: every pixel has the same value")
         if min(height, width) < smallest:
-            odd.append(f"{data.cases[i].name}: only {width} x {height} pixels")
-        if data.draw is None and data.cases[i].frame is None and (wrong := mislabelled(data.cases[i].image)):
+            odd.append(f"{case.name}: only {width} x {height} pixels")
+        if cases.data.draw is None and case.frame is None and (wrong := mislabelled(case.image)):
             odd.append(wrong)
     return odd
 
@@ -280,36 +279,23 @@ def _class_reasons(data: DataSet, division: Division) -> list[str]:
     return reasons
 
 
-def _by_class(data: DataSet, division: Division, good: Sequence[int]) -> dict[str, dict[str, int]]:
-    counts: Counter[tuple[int, str]] = Counter((data.cases[i].label, division[i] or "unused") for i in good)
-    names = [*data.classes, *(["unknown"] if any(label < 0 for label, _ in counts) else [])]
+def _by_class(cases: CaseSet, parts: np.ndarray) -> dict[str, dict[str, int]]:
+    labels = cases.labels
+    names = [*cases.data.classes, *(["unknown"] if (labels < 0).any() else [])]
+    numbers = [label if label < len(cases.data.classes) else -1 for label in range(len(names))]
     return {
-        name: {part: counts[label if label < len(data.classes) else -1, part] for part in PARTS}
-        for label, name in enumerate(names)
+        name: {part: int(((labels == label) & (parts == part)).sum()) for part in PARTS}
+        for name, label in zip(names, numbers, strict=True)
     }
 
 
-def _by_concept(data: DataSet, division: Division, good: Sequence[int]) -> dict[str, dict[str, ConceptCount]]:
-    counts: dict[str, dict[str, ConceptCount]] = {name: {} for name in data.concepts}
-    for part in PARTS:
-        rows = [data.cases[i].concepts for i in good if (division[i] or "unused") == part]
-        values = np.asarray(rows, dtype=float).reshape(len(rows), len(data.concepts))
-        for j, name in enumerate(data.concepts):
-            column = values[:, j]
-            present, absent = int((column == 1).sum()), int((column == 0).sum())
-            counts[name][part] = ConceptCount(present, absent, len(rows) - present - absent)
-    return counts
+def _by_concept(cases: CaseSet, parts: np.ndarray) -> dict[str, dict[str, ConceptCount]]:
+    def count(values: np.ndarray) -> ConceptCount:
+        present, absent = int((values == 1).sum()), int((values == 0).sum())
+        return ConceptCount(present, absent, len(values) - present - absent)
 
-
-def _sizes(prepared: PreparedImages, good: Sequence[int]) -> dict[str, int]:
-    counts = Counter(prepared.sizes[i] for i in good)
-    return {f"{width} x {height}": count for (height, width), count in counts.most_common()}
-
-
-def _co_occurrence(data: DataSet, good: Sequence[int]) -> list[list[int]]:
-    rows = [data.cases[i].concepts for i in good]
-    present = (np.asarray(rows, dtype=float).reshape(len(rows), len(data.concepts)) == 1).astype(int)
-    return (present.T @ present).tolist()  # type: ignore[no-any-return]
+    each = zip(cases.data.concepts, cases.concepts.T, strict=True)
+    return {name: {part: count(values[parts == part]) for part in PARTS} for name, values in each}
 
 
 def _count(number: int, word: str) -> str:

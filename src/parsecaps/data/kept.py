@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parsecaps.data import dicom, nifti, raster
-from parsecaps.data.raw_image import DefectError, Version, pick_frame, version
-from parsecaps.data.reader_pool import RefusedError, call
+from parsecaps.data.raw_image import GZIP, DefectError, Version, pick_frame, version
+from parsecaps.data.reader_pool import call_or_name
 from parsecaps.data.reading import ask, look_into, read_image, recognise
 
 _PICTURES = (*raster.FORMATS, nifti.FORMAT)
@@ -101,11 +101,7 @@ class KeptFile(NamedTuple):
 
 def kept_file(path: Path) -> KeptFile:
     """What may be kept of an image file; refused where that would not be read as the same image."""
-    try:
-        suffix, content, study = call(read_kept, path)
-    except RefusedError as refused:
-        reason = "is damaged; replace the file" if refused.damaged else refused  # a library may quote the header
-        raise ValueError(f"{path} {reason}") from None
+    suffix, content, study = call_or_name(read_kept, path)  # without what a library says: it may quote the header
     kept = KeptFile(content.tobytes(), suffix, study)
     if suffix == dicom.FORMAT.suffixes[0]:
         _check_same(path, kept)
@@ -121,7 +117,7 @@ def read_kept(path: Path) -> list[Any]:
         content, study = path.read_bytes(), ""
     else:
         raise DefectError(f"is a {form.name}, which is not kept: it may name patients; send it as PNG or DICOM")
-    packed = form is nifti.FORMAT and content[:2] == b"\x1f\x8b"
+    packed = form is nifti.FORMAT and content.startswith(GZIP)
     return [form.suffixes[-1 if packed else 0], np.frombuffer(content, np.uint8), study]
 
 

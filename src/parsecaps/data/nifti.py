@@ -5,7 +5,6 @@ the front of the patient at the top (the head, in a coronal or sagittal plane), 
 affine says how. A mask needs the affine of its image.
 """
 
-import gzip
 import math
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +22,8 @@ from parsecaps.data.raw_image import (
     Version,
     check_bytes,
     check_size,
+    is_packed,
+    open_unpacked,
     pick_frame,
     version,
 )
@@ -71,18 +72,13 @@ def _open(path: Path) -> Any:
     """The image, whatever its file is called; nibabel goes by the name where it can."""
     import nibabel
 
-    packed = _is_packed(path)
+    packed = is_packed(path)
     if path.name.lower().endswith(".nii.gz" if packed else ".nii"):
         return nibabel.load(path, mmap="r")
-    file: Any = gzip.open(path) if packed else path.open("rb")  # noqa: SIM115 (slices are read from it later)
+    file = open_unpacked(path)  # slices are read from it later
     kind: Any = nibabel.Nifti2Image if file.read(8)[4:] == _SECOND else nibabel.Nifti1Image
     file.seek(0)
     return kind.from_file_map(kind.make_file_map({"image": file}), mmap="r")
-
-
-def _is_packed(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) == b"\x1f\x8b"
 
 
 def _shape(image: Any) -> tuple[int, int, int]:
@@ -113,7 +109,7 @@ def _check_length(file: Version, image: Any, shape: tuple[int, int, int]) -> Non
     """Refuse a file that cannot hold what its header says: too short as it is, or too long when unpacked."""
     stored = image.dataobj
     wanted = int(stored.offset) + stored.dtype.itemsize * math.prod(shape)
-    if _is_packed(file.path):
+    if is_packed(file.path):
         check_bytes(wanted, "unpack it: slices of a .nii file are read one by one")
         wanted //= MOST_PACKED
     if wanted > file.num_bytes:

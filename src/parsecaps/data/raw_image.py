@@ -1,11 +1,12 @@
 """What a file gives before it is prepared, what a format is, and the checks that every format shares."""
 
+import gzip
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from logging import getLogger
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 from warnings import catch_warnings, simplefilter
 
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ MAX_PIXELS = 120_000_000
 # A file of many images is decoded as a whole; a larger one is refused from its header.
 MAX_CONTAINER_BYTES = 2**29
 MOST_PACKED = 1100  # times that a gzip can be smaller than what is in it, and a little more
+GZIP = b"\x1f\x8b"  # how it begins
 EIGHT_BIT = (0.0, 255.0)  # the full range of bytes
 
 
@@ -70,6 +72,17 @@ def version(path: Path) -> Version:
     """The file as it is now."""
     stat = path.stat()
     return Version(path, stat.st_mtime_ns, stat.st_size)
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file is a gzip."""
+    with path.open("rb") as file:
+        return file.read(len(GZIP)) == GZIP
+
+
+def open_unpacked(path: Path) -> IO[bytes]:
+    """A file to read from, unpacked if it is a gzip."""
+    return cast("IO[bytes]", gzip.open(path)) if is_packed(path) else path.open("rb")
 
 
 def check_size(height: int, width: int) -> tuple[int, int]:

@@ -187,6 +187,14 @@ def call(
     return _pool.call(name, os.path.abspath(path), arguments, expect)
 
 
+def call_or_name(function: Callable[..., Any], path: str | Path, damaged: str = "is damaged; replace the file") -> Any:
+    """What `call` gives; a refused file is named in a ValueError, with `damaged` in place of what a library says."""
+    try:
+        return call(function, path)
+    except RefusedError as refused:
+        raise ValueError(f"{path} {damaged if refused.damaged else refused}") from None
+
+
 def _why_gone(code: int | None) -> str | None:
     """What the signal that ended a reader says about the file, if it says anything."""
     if os.name == "posix" and code == -signal.SIGXCPU:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsecaps.data import dicom, nifti, raster
-from parsecaps.data.raw_image import DefectError, Format, RawImage
+from parsecaps.data.raw_image import GZIP, DefectError, Format, RawImage
 from parsecaps.data.reader_pool import READERS, RefusedError, call
 from parsecaps.data.sources import affnist, cemri, mnist
 
@@ -186,7 +186,7 @@ def recognise(path: Path) -> Format:
         head = file.read(_HEAD_BYTES)
     if not head:
         raise DefectError("is empty; replace the file")
-    packed = head.startswith(b"\x1f\x8b")
+    packed = head.startswith(GZIP)
     unpacked = zlib.decompressobj(wbits=31).decompress(head, _UNPACKED_BYTES) if packed else head
     for form in FORMATS:
         if form.recognise(unpacked) and (form.packed or not packed):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from parsecaps.data.cases import Case, Problem
 from parsecaps.files.writing import visible
 
+TABLE_SUFFIXES = (".csv", ".tsv")
 NOTE = "note:"  # before the name of a column that is for people only
 _MOST_BYTES = 2**28  # a table is read as a whole: some million rows
 _SEPARATORS = (",", ";", "\t")
@@ -113,9 +114,9 @@ class CaseList:
         self.problems: list[Problem] = list(problems)
         self._rows: dict[tuple[Path, int | None], int | None] = {}
 
-    def refuse(self, row: int | None, reason: str) -> None:
+    def refuse(self, row: int | None, *reasons: str) -> None:
         """Say what is wrong with a row."""
-        self.problems.append(Problem(str(self.table), row, reason))
+        self.problems += [Problem(str(self.table), row, reason) for reason in reasons]
 
     def add(self, case: Case) -> None:
         """Take a case, or refuse it where its image is there already."""

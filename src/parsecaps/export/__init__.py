@@ -1,6 +1,5 @@
-"""A model in every form its users expect, one file for each format; `EXPORTS` lists them."""
+"""A model in every form its users expect, one file for each format; `formats` lists them."""
 
-from parsecaps.export.export import export_model
-from parsecaps.export.formats import EXPORTS
+from parsecaps.export.export import export_model, formats
 
-__all__ = ["EXPORTS", "export_model"]
+__all__ = ["export_model", "formats"]

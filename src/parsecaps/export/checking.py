@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parsecaps.export.format import ExportSource
+from parsecaps.export.export import ExportSource
 from parsecaps.export.graphs import ModelGraph, answer_graph
 
 PROBABILITY = 1e-4  # how far a probability or a presence may be off

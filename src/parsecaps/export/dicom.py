@@ -9,9 +9,7 @@ from typing import Any
 
 from parsecaps.data.raw_image import silence
 from parsecaps.explain.explanation import Explanation
-from parsecaps.export.dicom_capture import make_capture
-from parsecaps.export.dicom_map import make_map
-from parsecaps.export.dicom_report import make_report
+from parsecaps.export.dicom_objects import make_capture, make_map, make_report
 from parsecaps.export.dicom_source import Device, DicomSource, new_uid
 from parsecaps.files.writing import make_private_folder, plain_name, remove_empty, write_binary
 from parsecaps.model import Model
@@ -77,6 +75,7 @@ def _write_all(model: Model, explanations: Sequence[Explanation], folder: Path) 
         name = f"{number:03d}-{plain_name(explanation.name)[:_LONGEST_NAME]}"
         with silence():
             for kind, item in _objects(explanation, source, device, model, series):
+                source.complete(item)
                 with write_binary(folder / f"{name}-{kind}-{item.SOPInstanceUID}.dcm") as file:
                     item.save_as(file, enforce_file_format=True)
                 counts[kind] += 1
@@ -88,16 +87,7 @@ def _write_all(model: Model, explanations: Sequence[Explanation], folder: Path) 
 def _objects(
     explanation: Explanation, source: DicomSource, device: Device, model: Model, series: "_Series"
 ) -> Iterator[tuple[str, Any]]:
-    """Each object of an image, complete, with its kind; one after another, for maps can be large."""
-    for kind, item in _made(explanation, source, device, model, series):
-        source.complete(item)
-        yield kind, item
-
-
-def _made(
-    explanation: Explanation, source: DicomSource, device: Device, model: Model, series: "_Series"
-) -> Iterator[tuple[str, Any]]:
-    """A report, a picture and, in a known place, the maps of what is pictured."""
+    """A report, a picture and, in a known place, the maps of what is pictured; one by one, for maps can be large."""
     yield "report", make_report(explanation, source, device, series.place("report", source))
     yield "picture", make_capture(explanation, source, device, series.place("picture", source))
     if not source.has_geometry or source.num_pixels > _MOST_PIXELS:

@@ -2,21 +2,114 @@
 
 import os
 import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 
-from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
-from parsecaps.export.formats import EXPORTS
+import numpy as np
+import torch
+from torch import Tensor
+
+from parsecaps.data.case_set import CaseSet
 from parsecaps.files.hub_download import is_repository
+from parsecaps.model import Model
+
+_FORMATS = ("onnx", "web_page", "monai", "hub")  # modules of this package, each with its `FORMAT`
+_BATCH = 16
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What a user may choose: `maps` of where concepts were seen (None: as the format does by itself).
+
+    `push` is the repository on the hub, as in `owner/name`, that the export is uploaded to, `private` or not.
+    """
+
+    maps: bool | None = None
+    push: str | None = None
+    private: bool = False
+
+
+@dataclass(frozen=True)
+class ExportSource:
+    """A model to export, with the validation cases to check the export on.
+
+    `cases` are None for a model without any. `checked_on` says in words what the check saw.
+    """
+
+    model: Model
+    cases: CaseSet | None
+    checked_on: str
+
+    @classmethod
+    def open(cls, folder: str | Path) -> "ExportSource":
+        """The model of a run or of a saved model's folder, on the CPU; validation cases that are there are used."""
+        model = Model.load(folder, "cpu")
+        run = model.run
+        if run is None:
+            return cls(model, None, "drawn images alone: the model has no run with validation cases")
+        try:
+            cases = run.cases("val")
+        except (OSError, ValueError) as error:
+            return cls(model, None, f"drawn images alone: the validation cases cannot be read ({error})")
+        if not len(cases):
+            return cls(model, None, "drawn images alone: the run has no validation cases")
+        return cls(model, cases, f"{len(cases):,} validation cases and drawn images")
+
+    def validation(self) -> Iterator[Tensor]:
+        """The prepared validation cases, some at a time: (B, channels, size, size); none without a run."""
+        if self.cases is not None:
+            for batch in self.cases.batches(_BATCH):
+                yield batch.image
+
+    def drawn(self) -> Tensor:
+        """Images that any model can be checked on: black, white, constant grey, noise, and two smooth ones.
+
+        Shapes:
+            - output: (6, channels, size, size) in [0, 1]
+        """
+        preparation = self.model.preparation
+        shape = (preparation.channels, preparation.size, preparation.size)
+        noise = np.random.default_rng(0)
+        coarse = torch.from_numpy(noise.random((2, preparation.channels, 6, 6), dtype=np.float32))
+        smooth = torch.nn.functional.interpolate(coarse, shape[1:], mode="bicubic").clamp(0, 1)
+        constant = [torch.full(shape, value) for value in (0.0, 1.0, 0.5)]
+        return torch.stack([*constant, torch.from_numpy(noise.random(shape, dtype=np.float32)), *smooth])
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """A format by its name: what it is for, what it needs, what it gives, and how it is written.
+
+    `suffix` is how its file is called, empty for a folder. `write` makes a file or folder at a path that nobody knows
+    yet, checks it against PyTorch, and gives lines about it; an error leaves nothing behind (`export_model`).
+    """
+
+    name: str
+    purpose: str
+    needs: str
+    gives: str
+    suffix: str
+    write: Callable[[ExportSource, Path, ExportOptions], list[str]]
+
+
+@cache
+def formats() -> dict[str, ExportFormat]:
+    """The formats that a model can be exported to, by their names."""
+    found: list[ExportFormat] = [import_module(f"parsecaps.export.{module}").FORMAT for module in _FORMATS]
+    return {each.name: each for each in found}
 
 
 def find_format(name: str) -> ExportFormat:
     """The format of this name, or a line with those that there are."""
-    if name not in EXPORTS:
-        near = get_close_matches(name, EXPORTS, 1)
-        advice = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(EXPORTS)}"
+    if name not in formats():
+        near = get_close_matches(name, formats(), 1)
+        advice = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(formats())}"
         raise ValueError(f"there is no format {name!r} to export to; {advice}")
-    return EXPORTS[name]
+    return formats()[name]
 
 
 def export_model(

@@ -23,8 +23,8 @@ from PIL import Image
 from torch import Tensor
 
 from parsecaps import __version__
-from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
-from parsecaps.export.published import Publication, check_model, left_behind, write_model
+from parsecaps.export.export import ExportFormat, ExportOptions, ExportSource
+from parsecaps.export.hub import Publication, check_model, left_behind, write_model
 from parsecaps.model import Model
 from parsecaps.prediction.files import find_files
 from parsecaps.prediction.predict import Prediction, predict_files

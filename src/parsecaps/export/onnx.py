@@ -1,8 +1,8 @@
 """The model as one file for ONNX Runtime, with the maps along its routes if asked for.
 
 `docs/export.md` says what the file holds. The export goes from PyTorch's operations to those of ONNX by itself
-(`tracing`, `onnx_operators`) and not by `torch.onnx.export`, which cannot trace gradients, takes a minute for a network
-that takes seconds here, and drops small numbers that are added to keep a square root finite.
+(`tracing`, `onnx_operators`) and not by `torch.onnx.export`, which cannot trace gradients. Given our traced graph, it
+agrees to 5e-7 but takes 37 to 60 s instead of 7 to 12, gives 4,555 nodes instead of 1,225 and runs 1.5 times slower.
 """
 
 import json
@@ -17,7 +17,7 @@ from parsecaps.explain.attribution_path import has_tree, trace
 from parsecaps.explain.evidence import tree_layers
 from parsecaps.explain.route_maps import PrimaryGrid
 from parsecaps.export.checking import Checked, check_onnx
-from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
+from parsecaps.export.export import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.graphs import ModelGraph, answer_graph, explained_graph
 from parsecaps.export.onnx_operators import translate
 from parsecaps.export.tracing import trace_function

@@ -1,15 +1,22 @@
-"""Operations of PyTorch that compute, in ONNX: arithmetic, sums, products of matrices, and layers."""
+"""Operations of PyTorch that compute, in ONNX: arithmetic, sums, products of matrices, and layers.
+
+`HANDLERS` says which function translates an operation, by its name or its family.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from parsecaps.export.onnx_builder import GraphBuilder, Value
-from parsecaps.export.onnx_handlers import as_value, family, handles, of_node
 from parsecaps.export.tracing import Operation
+
+Results = Value | tuple[Value, ...]
+Handler = Callable[..., Results]
+HANDLERS: dict[str, Handler] = {}
+
 
 _ARITHMETIC = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max", "minimum": "Min"}
 _COMPARISONS = {"eq": "Equal", "gt": "Greater", "lt": "Less", "ge": "GreaterOrEqual", "le": "LessOrEqual"}
@@ -29,6 +36,32 @@ _ALONE = {
     "bitwise_not": "Not",
     "logical_not": "Not",
 }
+
+
+def family(name: str) -> str:
+    """The name without its overload, and without the mark of those that work in place: `aten.add_.Tensor` is `add`."""
+    return name.removeprefix("aten.").split(".")[0].rstrip("_")
+
+
+def handles(*names: str) -> Callable[[Handler], Handler]:
+    """Puts a function into the table for operations of these families."""
+
+    def register(handler: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(names, handler))
+        return handler
+
+    return register
+
+
+def as_value(b: GraphBuilder, x: Any, dtype: torch.dtype) -> Value:
+    """A value in this type, or a number as one."""
+    return b.cast(x, dtype) if isinstance(x, Value) else b.value_of(torch.tensor(x, dtype=dtype))
+
+
+def of_node(b: GraphBuilder, o: Operation, kind: str, *inputs: str, **attributes: Any) -> Value:
+    """The first result of a node whose inputs are there in full."""
+    (name,) = b.node(kind, *inputs, **attributes)
+    return Value(name, o.shapes[0], o.shapes[0], o.dtypes[0])
 
 
 @handles(*_ARITHMETIC)

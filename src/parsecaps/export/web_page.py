@@ -13,7 +13,7 @@ from typing import Any
 from parsecaps.explain.attribution_path import describe_routes, has_tree
 from parsecaps.explain.explanation import NO_CONCEPTS, NO_REASONING, calibration_notes
 from parsecaps.export.checking import check_onnx
-from parsecaps.export.format import ExportFormat, ExportOptions, ExportSource
+from parsecaps.export.export import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.onnx import metadata, write_onnx
 from parsecaps.files.writing import write_text
 from parsecaps.model import Model

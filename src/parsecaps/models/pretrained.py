@@ -89,8 +89,8 @@ class PretrainedModel(nn.Module, ABC):
     nothing without. `without_decoder` is what to do where one without a decoder is asked for a picture.
     `largest_image` is the size above which it would have an unreasonable number of weights. `num_concepts` and
     `image_size` are what a model has if they are not given. `intervention_probability` is that with which training sets
-    a concept to its truth before the loss of the classes; the model then has `decide`, which gives the logits of an
-    output with other presences. `imagenet_weights` gives the weights that ImageNet taught it, where there are such.
+    a concept to its truth before the loss of the classes. `imagenet_weights` gives the weights that ImageNet taught it,
+    where there are such.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
@@ -182,8 +182,7 @@ class PretrainedModel(nn.Module, ABC):
 
         Without an output, how those of every image do; weights that each image has for itself are then of no image.
         """
-        head = next((part for part in self.children() if isinstance(part, ConceptDecision)), None)
-        return None if head is None else head.reasoning(output)
+        return None if self._decision is None else self._decision.reasoning(output)
 
     def start(self, labels: Tensor, concepts: Tensor) -> None:
         """Take from the training cases what new weights start from; most models need nothing of them.
@@ -194,7 +193,14 @@ class PretrainedModel(nn.Module, ABC):
 
     def decide(self, output: Output, presence: Tensor) -> Tensor:
         """The logits (B, num_classes) of an output if these were its presences (B, m)."""
-        raise NotImplementedError(f"{type(self).__name__} has no intervention_probability")
+        head = self._decision
+        if head is None:
+            raise ValueError(f"{type(self).__name__} does not decide by its concepts alone")
+        return head.decide(output, presence)
+
+    @property
+    def _decision(self) -> ConceptDecision | None:
+        return next((part for part in self.children() if isinstance(part, ConceptDecision)), None)
 
     @classmethod
     def from_preset(cls, preset: str, **changes: Any) -> Self:

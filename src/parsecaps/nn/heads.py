@@ -170,11 +170,20 @@ class LinearReasoning(NamedTuple):
 
 
 class ConceptDecision(nn.Module, ABC):
-    """A head that decides by the concepts alone, linear in them for each image."""
+    """A head that decides by the concepts alone, linear in them for each image.
+
+    Weights of presences `learn_fast`: at the rate of other layers, some hundred images would never make them sure.
+    """
+
+    learns_fast: bool = False
 
     @abstractmethod
     def reasoning(self, output: Output | None) -> LinearReasoning:
         """How it decides in the images of an output; without one, in no image where each has weights of its own."""
+
+    @abstractmethod
+    def decide(self, output: Output, presence: Tensor) -> Tensor:
+        """The logits (B, num_classes) of an output if these were its presences (B, m)."""
 
 
 class Bottleneck(ConceptDecision):
@@ -196,6 +205,7 @@ class Bottleneck(ConceptDecision):
         if scale not in get_args(Scale):
             raise ValueError(f"scale is {scale!r}; choose one of {', '.join(get_args(Scale))}")
         self.scale = scale
+        self.learns_fast = scale == "presence"
         self.weight = nn.Parameter(torch.randn(num_classes, num_concepts) / math.sqrt(num_concepts))
         self.bias = nn.Parameter(torch.zeros(num_classes)) if bias else None
 
@@ -210,6 +220,14 @@ class Bottleneck(ConceptDecision):
             weight = weight.double() / RATE
         bias = weight.new_zeros(len(weight)) if self.bias is None else self.bias.detach()
         return LinearReasoning(weight, bias, self.scale)
+
+    def decide(self, output: Output, presence: Tensor) -> Tensor:
+        presence = presence.detach()
+        if self.scale != "presence":
+            inside = presence.clamp(1e-7, 1 - 1e-7)
+            presence = inside.logit() if self.scale == "logit" else inside.atanh() / RATE
+        logits: Tensor = self(presence)[0]
+        return logits
 
 
 def length(capsules: Tensor) -> Tensor:

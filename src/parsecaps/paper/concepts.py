@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from parsecaps.audit.cases import AuditCases, find_masks
-from parsecaps.audit.maps import dense_maps, join, localise, measure_maps
+from parsecaps.audit.cases import AuditCases, find_masks, joined
+from parsecaps.audit.maps import dense_maps, localise, measure_maps
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.attribution import Target, attribution_maps, has_routes
@@ -21,7 +21,7 @@ from parsecaps.paper.protocol import Protocol, keep_scores
 from parsecaps.paper.skin import COLUMNS
 from parsecaps.paper.table import REFERENCE, Table, Work
 from parsecaps.report.reproduced import Measure, Reproduced
-from parsecaps.report.reproduced_grids import Panel, draw_panels
+from parsecaps.report.reproduced_pictures import Panel, draw_panels
 from parsecaps.run import Run
 
 SHOWN = 5  # cases in the picture
@@ -104,7 +104,7 @@ class Concepts(Table):
                 if targets and len(shown) < SHOWN:
                     j = targets[len(shown) % len(targets)].index  # another concept each time, the same for all networks
                     shown.append({"image": image[i], "mask": truth[i, j], "heat": maps[i, j], "concept": j})
-        found = localise(join(measured), some.group, list(model.concepts))
+        found = localise(joined(measured), some.average(), list(model.concepts))
         _save(run.folder / _PICTURES, shown)
         located = {key: vars(getattr(found, key)) for key in _LOCATED}
         return {**kept, **located, "method": method, "mapped": len(some)}

@@ -26,7 +26,7 @@ from parsecaps.paper.plan import Cell, Column, Log, Measured, Request, Scale
 from parsecaps.paper.protocol import Protocol, keep_scores
 from parsecaps.paper.table import EQUAL, Table, Work
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
-from parsecaps.report.reproduced_grids import Panel, draw_panels
+from parsecaps.report.reproduced_pictures import Panel, draw_panels
 from parsecaps.run import Run
 
 CONCEPTS = 8

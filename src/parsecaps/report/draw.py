@@ -61,12 +61,13 @@ def _plain(cell: str | Cell, stacked: bool) -> str:
 def _html(grid: Grid) -> str:
     from markupsafe import Markup
 
-    def line(start: str, cells: Sequence[str | Cell], element: str) -> Markup:
-        inside = (Markup(start if i == 0 else f"<{element}>") + html_cell(each) for i, each in enumerate(cells))
-        return Markup("<tr>{}</tr>").format(Markup("").join(each + Markup(f"</{element}>") for each in inside))
-
-    lines = [line('<th scope="col">', grid.columns, "th"), *(line('<td class="name">', row, "td") for row in grid.rows)]
-    return Markup("<table>{}</table>").format(Markup("\n").join(lines))
+    heads = (Markup('<th scope="col">{}</th>').format(each) for each in grid.columns)
+    lines = [Markup("").join(heads)]
+    for name, *cells in grid.rows:
+        first = Markup('<td class="name">{}</td>').format(html_cell(name))
+        lines.append(first + Markup("").join(Markup("<td>{}</td>").format(html_cell(each)) for each in cells))
+    rows = Markup("\n").join(Markup("<tr>{}</tr>").format(line) for line in lines)
+    return Markup("<table>{}</table>").format(rows)
 
 
 def html_cell(cell: str | Cell) -> "Markup":

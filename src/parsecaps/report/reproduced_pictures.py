@@ -1,12 +1,17 @@
-"""Pictures of tables that were measured again, as one would put them into a paper."""
+"""Pictures of tables that were measured again, as one would put them into a paper, and rows of small pictures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from parsecaps.files.writing import write_binary
+from parsecaps.report.pictures import overlay_picture
 from parsecaps.report.reproduced import Figure, Measure, Row, Section
 
 if TYPE_CHECKING:
@@ -23,6 +28,9 @@ FONT: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
 }
 _DPI = 200
+_SIDE = 1.35  # inches of a picture
+_LETTERS = 18  # that fit above one
+_OUTLINE = "#22d3ee"
 
 
 def draw_intervals(
@@ -33,12 +41,9 @@ def draw_intervals(
     A panel for each measure of each section; models are ordered by our figure of the first measure, and the figure of
     the reference is a thin line.
     """
-    from matplotlib import rc_context
-
     panels = [(section, measure) for section in sections for measure in measures]
-    with rc_context(FONT):
-        rows = max(len(section.rows) for section in sections)
-        canvas = new_canvas(2.1 + 2.3 * len(panels), 1.1 + 0.27 * rows)
+    rows = max(len(section.rows) for section in sections)
+    with _canvas(path, 2.1 + 2.3 * len(panels), 1.1 + 0.27 * rows) as canvas:
         axes = canvas.subplots(1, len(panels), squeeze=False)[0]
         for i, (own, (section, measure)) in enumerate(zip(axes, panels, strict=True)):
             first = i % len(measures) == 0
@@ -46,10 +51,7 @@ def draw_intervals(
             if not first:
                 own.set_yticklabels([])
             own.set_title(f"{section.title}: {measure.title}" if len(sections) > 1 else "", loc="left")
-        handles, labels = axes[0].get_legend_handles_labels()
-        if handles:
-            canvas.legend(handles, labels, loc="outside upper left", ncols=2, frameon=False, handletextpad=0.3)
-        save(canvas, path)
+        _legend(canvas, axes[0], 2, loc="outside upper left", handletextpad=0.3)
 
 
 def _dots(axes: "Axes", section: Section, order: Measure, measure: Measure, reference: str) -> None:
@@ -74,7 +76,7 @@ def _dots(axes: "Axes", section: Section, order: Measure, measure: Measure, refe
     axes.set_xlabel(measure.heading)
     axes.grid(axis="x", color="0.92", linewidth=0.6)
     axes.set_axisbelow(True)
-    clean(axes)
+    _clean(axes)
     _one_entry_each(axes)
 
 
@@ -103,10 +105,7 @@ def draw_layers(
     path: Path, layers: Mapping[str, Sequence[tuple[int, int]]], printed: Mapping[str, Sequence[Any]]
 ) -> None:
     """Number and dimension of the capsules from layer to layer: ours as lines, the printed ones dashed."""
-    from matplotlib import rc_context
-
-    with rc_context(FONT):
-        canvas = new_canvas(6.6, 2.9)
+    with _canvas(path, 6.6, 2.9) as canvas:
         both = canvas.subplots(1, 2)
         for k, (axes, title) in enumerate(zip(both, ("capsules n", "dimension d"), strict=True)):
             for i, (name, pairs) in enumerate(layers.items()):
@@ -129,11 +128,9 @@ def draw_layers(
             axes.set_ylabel(title)
             axes.set_xticks([0, 1], ["primary", "class"])
             axes.set_xlabel("layer, from first to last")
-            clean(axes)
+            _clean(axes)
         both[0].plot([], [], "D--", color="0.4", markerfacecolor="white", markersize=4, label="as printed")
-        handles, labels = both[0].get_legend_handles_labels()
-        canvas.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
-        save(canvas, path)
+        _legend(canvas, both[0], 3)
 
 
 def draw_curves_of(
@@ -144,14 +141,10 @@ def draw_curves_of(
     beside: str,
 ) -> None:
     """Curves by name in a panel for each title; a name has the same colour and dashes in all of them."""
-    from matplotlib import rc_context
-
-    with rc_context(FONT):
-        canvas = new_canvas(0.6 + 3.0 * len(panels), 3.0)
+    with _canvas(path, 0.6 + 3.0 * len(panels), 3.0) as canvas:
         names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
-        for i, (axes, (title, curves)) in enumerate(
-            zip(canvas.subplots(1, len(panels), squeeze=False, sharey=True)[0], panels.items(), strict=True)
-        ):
+        all_axes = canvas.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+        for i, (axes, (title, curves)) in enumerate(zip(all_axes, panels.items(), strict=True)):
             for name, (x, y) in curves.items():
                 number = names.index(name)
                 style = ("-", "--", "-.", ":")[number // len(COLOURS) % 4]
@@ -159,11 +152,8 @@ def draw_curves_of(
                 axes.plot(x, y, style, color=COLOURS[number % len(COLOURS)], linewidth=width, label=name)
             axes.set(title=title, xlabel=below, ylabel="" if i else beside)
             axes.set_ylim(bottom=0)
-            clean(axes)
-            if i == 0:
-                handles, labels = axes.get_legend_handles_labels()
-        canvas.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False)
-        save(canvas, path)
+            _clean(axes)
+        _legend(canvas, all_axes[0], 4)
 
 
 def draw_speeds(path: Path, panels: Mapping[str, Mapping[str, Mapping[tuple[str, int], float]]]) -> None:
@@ -171,11 +161,8 @@ def draw_speeds(path: Path, panels: Mapping[str, Mapping[str, Mapping[tuple[str,
 
     Forward passes are dots and training steps squares; hollow ones are of the smallest batch.
     """
-    from matplotlib import rc_context
-
-    with rc_context(FONT):
-        rows = max(len(names) for names in panels.values())
-        canvas = new_canvas(0.9 + 3.0 * len(panels), 1.2 + 0.33 * rows)
+    rows = max(len(names) for names in panels.values())
+    with _canvas(path, 0.9 + 3.0 * len(panels), 1.2 + 0.33 * rows) as canvas:
         all_axes = canvas.subplots(1, len(panels), squeeze=False, sharey=True)[0]
         for axes, (title, names) in zip(all_axes, panels.items(), strict=True):
             for y, values in enumerate(reversed(list(names.values()))):
@@ -199,26 +186,79 @@ def draw_speeds(path: Path, panels: Mapping[str, Mapping[str, Mapping[tuple[str,
             axes.set(title=title, xlabel="images a second")
             axes.grid(axis="x", color="0.92", linewidth=0.6)
             axes.set_axisbelow(True)
-            clean(axes)
+            _clean(axes)
             _one_entry_each(axes)
-        handles, labels = all_axes[0].get_legend_handles_labels()
-        canvas.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, handletextpad=0.2)
-        save(canvas, path)
+        _legend(canvas, all_axes[0], 4, handletextpad=0.2)
 
 
-def new_canvas(width: float, height: float) -> "Canvas":
-    """An empty picture, in inches."""
-    from matplotlib.figure import Figure as Drawn  # half a second, and a cache of fonts
+@dataclass(frozen=True)
+class Panel:
+    """A picture: an image (C, H, W) uint8, a map (H, W) over it, the outline of a mask (H, W), and a caption."""
 
-    return Drawn(figsize=(width, height), layout="constrained")
+    image: np.ndarray
+    caption: str = ""
+    heat: np.ndarray | None = None
+    mask: np.ndarray | None = None
 
 
-def clean(axes: "Axes") -> None:
+def draw_panels(
+    path: Path, rows: Sequence[Sequence[Panel]], *, heads: Sequence[str] = (), sides: Sequence[str] = ()
+) -> None:
+    """Pictures in rows; `heads` stand above the columns, `sides` beside the rows."""
+    columns = max(len(row) for row in rows)
+    with _canvas(path, (columns + (0.9 if sides else 0.05)) * _SIDE, len(rows) * (_SIDE + 0.05) + 0.4) as canvas:
+        grid = canvas.subplots(len(rows), columns, squeeze=False)
+        for i, row in enumerate(rows):
+            for j in range(columns):
+                axes = grid[i, j]
+                axes.set(xticks=[], yticks=[])
+                for spine in axes.spines.values():
+                    spine.set_visible(False)
+                if j >= len(row):
+                    continue
+                panel = row[j]
+                image = torch.from_numpy(np.array(panel.image)).float() / 255
+                axes.imshow(np.asarray(overlay_picture(image, panel.heat)), extent=(0, 1, 1, 0))
+                if panel.mask is not None and panel.mask.any() and not panel.mask.all():
+                    _outline(axes, panel.mask)
+                if panel.caption:
+                    axes.set_xlabel(panel.caption, fontsize=7, labelpad=2)
+                if i == 0 and j < len(heads):
+                    axes.set_title("\n".join(wrap(heads[j], _LETTERS)), fontsize=8)
+                if j == 0 and i < len(sides):
+                    axes.set_ylabel(sides[i], fontsize=8, rotation=0, ha="right", va="center")
+
+
+def _outline(axes: "Axes", mask: np.ndarray) -> None:
+    """Where a mask ends."""
+    height, width = mask.shape
+    x, y = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
+    axes.contour(x, y, mask.astype(float), levels=[0.5], colors=[_OUTLINE], linewidths=0.9)
+
+
+def _clean(axes: "Axes") -> None:
     """No frame above and on the right."""
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def save(canvas: "Canvas", path: Path) -> None:
-    """Write a picture as PNG, whole or not at all; it may show patients, so other users cannot open it."""
-    with write_binary(path, private=True) as file:
-        canvas.savefig(file, format="png", dpi=_DPI, facecolor="white")
+@contextmanager
+def _canvas(path: Path, width: float, height: float) -> "Iterator[Canvas]":
+    """An empty picture, in inches, which is written as PNG at the end, whole or not at all.
+
+    It may show patients, so other users cannot open it.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure as Drawn  # half a second, and a cache of fonts
+
+    with rc_context(FONT):
+        canvas = Drawn(figsize=(width, height), layout="constrained")
+        yield canvas
+        with write_binary(path, private=True) as file:
+            canvas.savefig(file, format="png", dpi=_DPI, facecolor="white")
+
+
+def _legend(canvas: "Canvas", axes: "Axes", columns: int, **settings: Any) -> None:
+    """The lines of one panel, which stand for those of all, above it if nothing else is said."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        canvas.legend(handles, labels, ncols=columns, frameon=False, **{"loc": "outside upper center", **settings})

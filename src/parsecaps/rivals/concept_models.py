@@ -96,10 +96,6 @@ class CBM(ConceptModel):
         decided, contributions = self.classes(read if self.mode == "joint" else read.detach())
         return Output(decided, contributions, presence=presence, concept_features=logits)
 
-    def decide(self, output: Output, presence: Tensor) -> Tensor:
-        decided: Tensor = self.classes(presence.detach())[0]
-        return decided
-
 
 class ConceptLogits(LinearConcepts):
     """Presences of concepts and the logits behind them, of which they are the sigmoid.
@@ -154,12 +150,6 @@ class CEM(ConceptModel):
         vectors, presence, logits = self.concepts(self.backbone.features(image))
         decided, contributions, weights = self.classes(vectors, presence)
         return Output(decided, contributions, presence=presence, concept_features=logits, concept_weights=weights)
-
-    def decide(self, output: Output, presence: Tensor) -> Tensor:
-        assert output.presence is not None
-        assert output.concept_weights is not None
-        moved = presence - output.presence
-        return output.logits + (output.concept_weights * moved.unsqueeze(1)).sum(-1)
 
 
 class ConceptEmbeddings(ConceptReadout):
@@ -227,3 +217,9 @@ class EmbeddingBottleneck(ConceptDecision):
         weight, presence = output.concept_weights.detach().double(), output.presence.detach().double()
         bias = output.logits.detach().double() - (weight * presence.unsqueeze(1)).sum(-1)
         return LinearReasoning(weight, bias, margins=_ENDS)
+
+    def decide(self, output: Output, presence: Tensor) -> Tensor:
+        assert output.presence is not None
+        assert output.concept_weights is not None
+        moved = presence - output.presence
+        return output.logits + (output.concept_weights * moved.unsqueeze(1)).sum(-1)

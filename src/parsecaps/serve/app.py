@@ -13,37 +13,20 @@ from starlette.exceptions import HTTPException
 
 from parsecaps import __version__
 from parsecaps.report.explanation_document import ExplanationDocument
-from parsecaps.serve.app_page import add_app_page
-from parsecaps.serve.docs_page import add_docs
-from parsecaps.serve.documents import Answer, ExplainQuestion, Health, ModelDocument, Problem, files_body
-from parsecaps.serve.guard import Guard, is_loopback
-from parsecaps.serve.problems import (
-    PROBLEM_TYPE,
+from parsecaps.serve.documents import Answer, ExplainQuestion, Health, ModelDocument, Problem, problems, takes_files
+from parsecaps.serve.guard import (
+    Guard,
     ProblemError,
     answer_http_error,
     answer_problem,
     answer_wrong_value,
+    is_loopback,
     overloaded,
 )
+from parsecaps.serve.pages import add_pages
 from parsecaps.serve.review import add_review
 from parsecaps.serve.service import Service
 
-_PROBLEMS = {
-    400: "The body is broken.",
-    401: "The token is missing or wrong.",
-    403: "A web page of another address may not ask.",
-    404: "There is no such thing.",
-    408: "The request did not arrive in time.",
-    413: "The request, or a file of it, has too many bytes.",
-    415: "The body is of a type that is not taken.",
-    421: "The server is not called by this name.",
-    422: "The request is not what it has to be.",
-    500: "The server failed.",
-    503: "There is too much to do, or the server starts or stops; see Retry-After.",
-    504: "There is no answer in time.",
-    507: "There is no room for more images.",
-}
-_ALWAYS = (401, 421, 500)
 _ABOUT = (
     "What a trained model says of images, and why. Images are files of any format that `parsecaps predict` reads "
     "(PNG, JPEG, BMP, TIFF, DICOM, NIfTI). No file is kept, unless it is reviewed. **Not a medical device.**"
@@ -64,6 +47,7 @@ def make_app(service: Service, *, host: str = "127.0.0.1", token: str | None = N
         version=__version__,
         description=_ABOUT,
         lifespan=lifespan,
+        responses=problems(401, 421, 500),
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -85,10 +69,9 @@ def make_app(service: Service, *, host: str = "127.0.0.1", token: str | None = N
         app.add_exception_handler(kind, handler)
     _add_interface(app, service)
     if service.reviews is not None:
-        add_review(app, service, service.reviews, _problems)
+        add_review(app, service, service.reviews)
     _add_probes(app, service)
-    add_app_page(app, service, _problems)
-    add_docs(app)
+    add_pages(app, service)
     _describe(app, with_token=token is not None)
     return app
 
@@ -101,8 +84,7 @@ def _add_interface(app: FastAPI, service: Service) -> None:
         tags=["model"],
         summary="What the model says of images",
         response_model=Answer,
-        responses=_problems(400, 403, 408, 413, 415, 422, 503, 504),
-        openapi_extra={"requestBody": files_body(most)},
+        **takes_files(most),
     )
     async def predict(request: Request) -> Response:
         """One result for each image, in the order of the files: an answer, or why there is none."""
@@ -115,8 +97,7 @@ def _add_interface(app: FastAPI, service: Service) -> None:
         tags=["model"],
         summary="What the model says of images, and why",
         response_model=ExplanationDocument,
-        responses=_problems(400, 403, 408, 413, 415, 422, 503, 504),
-        openapi_extra={"requestBody": files_body(most_explained)},
+        **takes_files(most_explained),
     )
     async def explain(request: Request, how: Annotated[ExplainQuestion, Query()]) -> Response:
         """The explanation document of all images, with a line for each that cannot be explained."""
@@ -124,46 +105,37 @@ def _add_interface(app: FastAPI, service: Service) -> None:
             found = await service.explain(uploads, how)
         return JSONResponse(found)
 
-    @app.get(
-        "/api/model",
-        tags=["model"],
-        summary="Which model answers",
-        response_model=ModelDocument,
-        responses=_problems(),
-    )
+    @app.get("/api/model", tags=["model"], summary="Which model answers", response_model=ModelDocument)
     async def model() -> Response:
         """Its kind, classes and concepts, how it prepares images and how it is calibrated, and the limits."""
         return JSONResponse(service.about_model())
 
 
 def _add_probes(app: FastAPI, service: Service) -> None:
-    @app.get("/healthz", tags=["operation"], summary="Is it alive?", response_model=Health, responses=_problems())
+    @app.get("/healthz", tags=["operation"], summary="Is it alive?", response_model=Health)
     async def healthz() -> Response:
         """Whether the server lives."""
         return JSONResponse({"status": "alive"})
 
-    @app.get("/readyz", tags=["operation"], summary="Is it ready?", response_model=Health, responses=_problems(503))
+    @app.get("/readyz", tags=["operation"], summary="Is it ready?", response_model=Health, responses=problems(503))
     async def readyz() -> Response:
         """Whether the model is loaded and answers; 503 while the server starts or stops."""
         if not service.is_ready:
             raise overloaded("the server is not ready: it starts, stops, or its model does not answer")
         return JSONResponse({"status": "ready"})
 
+    text: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+
     @app.get(
         "/metrics",
         tags=["operation"],
         summary="Counters for Prometheus",
         response_class=Response,
-        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **_problems()},
+        responses={200: text},
     )
     async def metrics() -> Response:
         """Requests, their time, what waits, batches, images and problems."""
         return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {status: {"description": _PROBLEMS[status], "content": content} for status in sorted({*statuses, *_ALWAYS})}
 
 
 def _describe(app: FastAPI, *, with_token: bool) -> None:

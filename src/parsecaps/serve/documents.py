@@ -4,23 +4,43 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from parsecaps.data.preparation import Preparation
+from parsecaps.serve.guard import PROBLEM_TYPE
+
 _BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 LONGEST_NAME = 255
+_PROBLEMS = {
+    400: "The body is broken.",
+    401: "The token is missing or wrong.",
+    403: "A web page of another address may not ask.",
+    404: "There is no such thing.",
+    408: "The request did not arrive in time.",
+    413: "The request, or a file of it, has too many bytes.",
+    415: "The body is of a type that is not taken.",
+    421: "The server is not called by this name.",
+    422: "The request is not what it has to be.",
+    500: "The server failed.",
+    503: "There is too much to do, or the server starts or stops; see Retry-After.",
+    504: "There is no answer in time.",
+    507: "There is no room for more images.",
+}
 
 
-class SentFile(BaseModel):
-    """A file in a JSON request."""
+class Sent(BaseModel):
+    """What a client may send: nothing beside it, and each value of its kind."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class SentFile(Sent):
+    """A file in a JSON request."""
 
     data: str = Field(description="The bytes of the file in base64.", json_schema_extra={"pattern": _BASE64})
     name: str | None = Field(None, max_length=LONGEST_NAME, description="Comes back with the answer; kept nowhere.")
 
 
-class SentFiles(BaseModel):
+class SentFiles(Sent):
     """The body of a JSON request."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     files: list[SentFile] = Field(min_length=1)
 
@@ -64,16 +84,6 @@ class Answer(BaseModel):
     notes: list[str] = Field(description="What to know about all of these numbers.")
 
 
-class PreparationDocument(BaseModel):
-    """How an image becomes what the model sees."""
-
-    size: int
-    channels: int
-    square: str
-    scaling: str
-    centre: float
-
-
 class CalibrationDocument(BaseModel):
     """What validation patients taught about the probabilities."""
 
@@ -100,7 +110,7 @@ class ModelDocument(BaseModel):
     weights: str = Field(description="sha256 of the file with the weights.")
     classes: list[str]
     concepts: list[str]
-    preparation: PreparationDocument
+    preparation: Preparation
     calibration: CalibrationDocument
     runtime: RuntimeDocument
     limits: dict[str, float] = Field(description="What a request has to keep to.")
@@ -135,22 +145,26 @@ class Problem(BaseModel):
     code: str = Field(description="A word for programs.")
 
 
-def files_body(most_files: int) -> dict[str, Any]:
-    """The body of a request with files, for the OpenAPI description: a form, or JSON with base64."""
-    sent = {"type": "array", "minItems": 1, "maxItems": most_files}
-    as_json = SentFiles.model_json_schema()
-    file_schema = as_json["$defs"]["SentFile"]
-    schema = {
-        "type": "object",
-        "required": ["files"],
-        "additionalProperties": False,
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The answers with a problem that have these statuses, for the OpenAPI description."""
+    content = {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status: {"description": _PROBLEMS[status], "content": content} for status in statuses}
+
+
+def takes_files(most: int, *statuses: int) -> dict[str, Any]:
+    """The description of a route that takes files: a form, or JSON with base64; and the problems that it may have."""
+    file_schema = SentFiles.model_json_schema()["$defs"]["SentFile"]
+
+    def body(items: dict[str, Any]) -> dict[str, Any]:
+        files = {"type": "array", "minItems": 1, "maxItems": most, "items": items}
+        kind = {"type": "object", "required": ["files"], "additionalProperties": False}
+        return {"schema": {**kind, "properties": {"files": files}}}
+
+    content = {
+        "multipart/form-data": body({"type": "string", "format": "binary"}),
+        "application/json": body(file_schema),
     }
     return {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {**schema, "properties": {"files": {**sent, "items": {"type": "string", "format": "binary"}}}}
-            },
-            "application/json": {"schema": {**schema, "properties": {"files": {**sent, "items": file_schema}}}},
-        },
+        "responses": problems(400, 403, 408, 413, 415, 422, 503, 504, *statuses),
+        "openapi_extra": {"requestBody": {"required": True, "content": content}},
     }

@@ -1,21 +1,30 @@
-"""What stands before every route: who may ask, what is said with every answer, and what is written down.
+"""What stands before every route: who may ask, what every answer has with it, and what is counted and logged.
 
-Neither the log nor a metric has a query, a file's name, or anything else that a client can make up.
+Neither the log nor a metric has a query, a file's name, or anything else that a client can make up. What is wrong with
+a request as a whole is a problem document (RFC 9457).
 """
 
 import hmac
 import logging
 import time
 import traceback
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from ipaddress import ip_address
+from typing import Any, TypeVar
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from parsecaps.serve.metrics import ServeMetrics
-from parsecaps.serve.problems import ProblemError, problem_response
-
+M = TypeVar("M", bound=BaseModel)
 LOG = logging.getLogger("parsecaps.serve")
+PROBLEM_TYPE = "application/problem+json"
+RETRY_SECONDS = 2  # what a client is told to wait where there is too much to do
 PROBES = ("/healthz", "/readyz")  # asked by number, not by name, where a cluster asks
 OPEN = (*PROBES, "/docs", "/openapi.json", "/static/")  # need no token: they say nothing of a model
 _READING = {"GET", "HEAD", "OPTIONS"}
@@ -27,6 +36,118 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 }
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_IMAGES = (1, 2, 4, 8, 16, 32, 64, 128)
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
+
+class ProblemError(Exception):
+    """A request that is refused: its status, a word for programs, and a sentence for persons."""
+
+    def __init__(self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status, self.code, self.detail, self.headers = status, code, detail, dict(headers or {})
+
+
+def overloaded(detail: str) -> ProblemError:
+    """There is too much to do just now."""
+    return ProblemError(503, "overloaded", detail, {"Retry-After": str(RETRY_SECONDS)})
+
+
+def too_large(detail: str) -> ProblemError:
+    """The request has more than one may have."""
+    return ProblemError(413, "too-large", detail)
+
+
+def problem_response(problem: ProblemError) -> Response:
+    """The document of a problem."""
+    content = {
+        "type": "about:blank",
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "detail": problem.detail,
+        "code": problem.code,
+    }
+    return JSONResponse(content, problem.status, problem.headers, PROBLEM_TYPE)
+
+
+async def answer_problem(request: Request, error: Exception) -> Response:
+    """The answer to a request that one of our own functions refuses."""
+    assert isinstance(error, ProblemError)
+    request.state.problem = error.code
+    return problem_response(error)
+
+
+async def answer_http_error(request: Request, error: Exception) -> Response:
+    """The answer to a request that no route takes."""
+    assert isinstance(error, HTTPException)
+    method = request.method if request.method in _METHODS else "this method"
+    details = {
+        404: ("not-found", "there is nothing at this address; /docs lists what there is"),
+        405: ("wrong-method", f"this address does not take {method}; the header Allow says what it does"),
+    }
+    code, detail = details.get(error.status_code, ("refused", str(error.detail)))
+    return await answer_problem(request, ProblemError(error.status_code, code, detail, error.headers))
+
+
+async def answer_wrong_value(request: Request, error: Exception) -> Response:
+    """The answer to a parameter that is not what it has to be."""
+    return await answer_problem(
+        request, ProblemError(422, "wrong-value", first_fault(getattr(error, "errors", list)()))
+    )
+
+
+def first_fault(errors: Any) -> str:
+    """What pydantic says is wrong first, in one line: where, and what would do; never the value itself."""
+    first = next(iter(errors), {"loc": ("request",), "msg": "cannot be read"})
+    place = [str(part) for part in first["loc"] if part not in ("query", "body")]
+    message = str(first["msg"])
+    return f"{'.'.join(place) or 'the body'}: {message[:1].lower()}{message[1:]}"
+
+
+def parsed(kind: type[M], body: bytes | bytearray) -> M:
+    """A document of a request; what is wrong with it is a problem."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        if faults[0]["type"] == "json_invalid":
+            raise ProblemError(400, "broken-json", "the body is not valid JSON") from None
+        raise ProblemError(422, "wrong-value", first_fault(faults)) from None
+
+
+class ServeMetrics:
+    """The counters of one server, in a registry of their own; no label has anything that a client can make up."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        here: dict[str, Any] = {"registry": self.registry, "namespace": "parsecaps"}
+        self._requests = Counter("requests", "Requests.", ("route", "method", "status"), **here)
+        self._seconds = Histogram("request_seconds", "Time to the answer.", ("route",), buckets=_SECONDS, **here)
+        self._problems = Counter("problems", "Requests that were refused.", ("code",), **here)
+        self._images = Counter("images", "Images of requests.", ("result",), **here)
+        self.batches = Histogram("batch_images", "Images in a batch.", buckets=_IMAGES, **here)
+
+    def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
+        """Show a number that is looked up whenever somebody asks."""
+        Gauge(f"parsecaps_{name}", text, registry=self.registry).set_function(value)
+
+    def count_request(self, route: str, method: str, status: int, seconds: float, problem: str | None) -> None:
+        """Count a request that is answered."""
+        self._requests.labels(route, method if method in _METHODS else "other", str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+        if problem:
+            self._problems.labels(problem).inc()
+
+    def count_images(self, answered: int, refused: int) -> None:
+        """Count images that have an answer, and files that have an error."""
+        self._images.labels("answered").inc(answered)
+        self._images.labels("refused").inc(refused)
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        return generate_latest(self.registry)
 
 
 def is_loopback(host: str) -> bool:
@@ -94,8 +215,8 @@ class Guard:
             seconds = time.monotonic() - begun
             route = getattr(scope.get("route"), "path", "other")
             self.metrics.count_request(route, scope["method"], status, seconds, scope["state"].get("problem"))
-            method = scope["method"] if scope["method"].isalpha() else "?"
-            LOG.info("%s %s %d %.0f ms", method[:10], route, status, 1000 * seconds)
+            method = scope["method"] if scope["method"] in _METHODS else "?"
+            LOG.info("%s %s %d %.0f ms", method, route, status, 1000 * seconds)
 
     def _check(self, scope: Scope) -> None:
         headers, path = Headers(scope=scope), scope["path"]

@@ -1,51 +1,100 @@
-"""The routes of reviews, where the server keeps them: what persons say of images becomes training data."""
+"""Reviews, where the server keeps them: what persons say of images becomes training data."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 
 from parsecaps.data.kept import KeptFile, kept_file
-from parsecaps.serve.documents import files_body
-from parsecaps.serve.pictures import told
-from parsecaps.serve.problems import ProblemError, overloaded, parsed, too_large
-from parsecaps.serve.review_documents import (
-    EarlierAnswer,
-    GivenReview,
-    KeptImages,
-    ReviewCounts,
-    SentReview,
-    review_body,
-)
-from parsecaps.serve.review_manifest import manifest_text, settle
-from parsecaps.serve.review_store import Review, ReviewStore, digest_of
+from parsecaps.serve.answers import told
+from parsecaps.serve.documents import Sent, problems, takes_files
+from parsecaps.serve.guard import ProblemError, parsed, too_large
+from parsecaps.serve.review_store import GivenReview, Mark, Review, ReviewStore, digest_of, manifest_text, settle
 from parsecaps.serve.service import Service
-from parsecaps.serve.uploads import Upload
+from parsecaps.serve.uploads import Upload, in_time, pieces
 
 _MOST_BYTES = 4 * 10**6  # of a review: 50 marks of 2,000 points
-Problems = Callable[..., dict[int | str, dict[str, Any]]]
+_DIGEST = r"^[0-9a-f]{64}$"
+_CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 
 
-def add_review(app: FastAPI, service: Service, store: ReviewStore, problems: Problems) -> None:
-    """Put the routes below `/api/review`; `problems` describes answers by their status."""
-    reviewing = Reviewing(service, store)
+class SentReview(Sent):
+    """The body of POST /api/review: what a person says of a kept image, in the words of the model."""
+
+    image: str = Field(pattern=_DIGEST, description="The digest that POST /api/review/images gave.")
+    frame: int | None = Field(None, ge=0, le=10**9, description="The number of the image in a file of several.")
+    reviewer: str = Field(min_length=1, max_length=100, pattern=r"\S", description="Who says it.")
+    verdict: Literal["agree", "disagree"] = Field(description="Whether the class of the model is right.")
+    label: str | None = Field(None, description="The right class for one who disagrees; null: not known.")
+    concepts: dict[str, bool] = Field(
+        default_factory=dict, max_length=1000, description="Concepts that were judged: whether each is present."
+    )
+    comment: str = Field("", max_length=5000)
+    marks: list[Mark] = Field(default_factory=list, max_length=50)
+
+
+class KeptImage(BaseModel):
+    """An image that is kept for reviews: a file of the request, and its digest; or why it is not kept."""
+
+    file: int = Field(description="The position of the file in the request, from 0.")
+    image: str | None = Field(description="The digest to review it by: sha256 of what is kept.")
+    error: str | None
+
+
+class KeptImages(BaseModel):
+    """The answer to POST /api/review/images, in the order of the files."""
+
+    images: list[KeptImage]
+
+
+class EarlierReviews(BaseModel):
+    """What was said before of a file of the request, the oldest first, of each of its frames; or why it is unknown."""
+
+    file: int = Field(description="The position of the file in the request, from 0.")
+    reviews: list[GivenReview]
+    error: str | None
+
+
+class EarlierAnswer(BaseModel):
+    """The answer to POST /api/review/earlier, in the order of the files."""
+
+    files: list[EarlierReviews]
+
+
+class ReviewCounts(BaseModel):
+    """The answer to GET /api/review."""
+
+    reviews: int
+    images: int = Field(description="Images that were reviewed.")
+    disputed: int = Field(description="Images on which reviewers differ.")
+
+
+def review_body() -> dict[str, Any]:
+    """The body of a review for the OpenAPI description, which cannot refer to definitions inside of it."""
+    schema = SentReview.model_json_schema()
+    mark = schema.pop("$defs")["Mark"]
+    schema["properties"]["marks"]["items"] = mark
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def add_review(app: FastAPI, service: Service, store: ReviewStore) -> None:
+    """Put the routes below `/api/review`."""
+    reviewing, most = Reviewing(service, store), service.settings.files
 
     @app.post(
         "/api/review/images",
         tags=["review"],
         summary="Keep images to review",
         response_model=KeptImages,
-        responses=problems(400, 403, 408, 413, 415, 422, 503, 504, 507),
-        openapi_extra={"requestBody": files_body(service.settings.files)},
+        **takes_files(most, 507),
     )
     async def keep(request: Request) -> Response:
         """Keep files as they are, of a DICOM its pixels alone; the digest of each is for its reviews."""
-        async with service.files_of(request, service.settings.files) as uploads:
+        async with service.files_of(request, most) as uploads:
             found = await run_in_threadpool(reviewing.keep, uploads)
         return JSONResponse({"images": found})
 
@@ -60,7 +109,7 @@ def add_review(app: FastAPI, service: Service, store: ReviewStore, problems: Pro
     )
     async def review(request: Request) -> Response:
         """Write down what a reviewer says of a kept image, with what the model says of it now."""
-        given = await reviewing.review(await _sent_review(request, service.settings.seconds))
+        given = await reviewing.review(await reviewing.sent(request))
         return JSONResponse(_given(given), 201)
 
     @app.post(
@@ -68,22 +117,15 @@ def add_review(app: FastAPI, service: Service, store: ReviewStore, problems: Pro
         tags=["review"],
         summary="What was said of images before",
         response_model=EarlierAnswer,
-        responses=problems(400, 403, 408, 413, 415, 422, 503, 504),
-        openapi_extra={"requestBody": files_body(service.settings.files)},
+        **takes_files(most),
     )
     async def earlier(request: Request) -> Response:
         """The reviews of each file, found by its pixels or bytes; nothing that is sent is kept."""
-        async with service.files_of(request, service.settings.files) as uploads:
+        async with service.files_of(request, most) as uploads:
             found = await run_in_threadpool(reviewing.earlier, uploads)
         return JSONResponse({"files": found})
 
-    @app.get(
-        "/api/review",
-        tags=["review"],
-        summary="How much is reviewed",
-        response_model=ReviewCounts,
-        responses=problems(),
-    )
+    @app.get("/api/review", tags=["review"], summary="How much is reviewed", response_model=ReviewCounts)
     async def counts() -> Response:
         """How many reviews there are, of how many images, and on how many their reviewers differ."""
         return JSONResponse(await run_in_threadpool(reviewing.counts))
@@ -93,7 +135,7 @@ def add_review(app: FastAPI, service: Service, store: ReviewStore, problems: Pro
         tags=["review"],
         summary="Reviews as a manifest",
         response_class=Response,
-        responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}, **problems()},
+        responses=_CSV,
     )
     async def manifest() -> Response:
         """The table that `parsecaps train` reads; `parsecaps review FILE --out FOLDER` writes it with the images."""
@@ -127,10 +169,23 @@ class Reviewing:
         found: list[dict[str, Any]] = []
         for number, upload in enumerate(uploads):
             kept = _kept(upload)
-            error = kept if isinstance(kept, str) else None
-            reviews = [] if isinstance(kept, str) else self.store.reviews(digest_of(kept))
+            error, reviews = (kept, []) if isinstance(kept, str) else (None, self.store.reviews(digest_of(kept)))
             found.append({"file": number, "reviews": [*map(_given, reviews)], "error": error})
         return found
+
+    async def sent(self, request: Request) -> SentReview:
+        """The body of a review, within limits."""
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise ProblemError(415, "unknown-type", "send a review as application/json")
+        body = bytearray()
+        seconds = self.service.settings.seconds
+        late = ProblemError(408, "too-slow", f"the review did not arrive within {seconds:g} seconds")
+        async with in_time(asyncio.get_running_loop().time() + seconds, late):
+            async for data in pieces(request):
+                body += data
+                if len(body) > _MOST_BYTES:
+                    raise too_large(f"the review has more than {_MOST_BYTES:,} bytes; draw fewer marks")
+        return parsed(SentReview, body)
 
     async def review(self, sent: SentReview) -> Review:
         """Write a review down."""
@@ -156,7 +211,7 @@ class Reviewing:
             label=said["class"] if sent.verdict == "agree" else sent.label,
             concepts=sent.concepts,
             comment=sent.comment,
-            marks=[mark.model_dump() for mark in sent.marks],
+            marks=sent.marks,
         )
         return await run_in_threadpool(self.store.add, given)
 
@@ -168,7 +223,7 @@ class Reviewing:
             raise ProblemError(404, "unknown-image", detail)
         upload = Upload(None, self.service.spool.new_path(), bytearray(kept.content))
         try:
-            async with self._within_limits():
+            async with self.service.admitted() as end, self.service.answering(end):
                 results = await self.service.predict([upload])
         finally:
             upload.remove()
@@ -177,21 +232,6 @@ class Reviewing:
             frames = "leave frame out" if len(results) == 1 else f"give frame from 0 to {len(results) - 1}"
             raise ProblemError(422, "wrong-frame", f"the model has no answer for this frame of the image; {frames}")
         return {name: result[name] for name in ("class", "probabilities", "concepts", "set", "abstain")}
-
-    @asynccontextmanager
-    async def _within_limits(self) -> AsyncIterator[None]:
-        """Count as a request that the model answers, and end in time."""
-        service, limits = self.service, self.service.settings
-        if service.is_stopping or service.num_requests >= limits.requests:
-            raise overloaded("too many requests are being answered already; try again later")
-        service.num_requests += 1
-        try:
-            async with asyncio.timeout(limits.seconds):
-                yield
-        except TimeoutError:
-            raise ProblemError(504, "too-slow", f"no answer within {limits.seconds:g} seconds; try again") from None
-        finally:
-            service.num_requests -= 1
 
     def counts(self) -> dict[str, int]:
         """How much there is."""
@@ -215,22 +255,4 @@ def _kept(upload: Upload) -> KeptFile | str:
 
 def _given(review: Review) -> dict[str, Any]:
     """A review as the interface shows it."""
-    return {name: getattr(review, name) for name in GivenReview.model_fields}
-
-
-async def _sent_review(request: Request, seconds: float) -> SentReview:
-    """The body of a review, within limits."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise ProblemError(415, "unknown-type", "send a review as application/json")
-    body = bytearray()
-    try:
-        async with asyncio.timeout(seconds):
-            async for data in request.stream():
-                body += data
-                if len(body) > _MOST_BYTES:
-                    raise too_large(f"the review has more than {_MOST_BYTES:,} bytes; draw fewer marks")
-    except TimeoutError:
-        raise ProblemError(408, "too-slow", f"the review did not arrive within {seconds:g} seconds") from None
-    except ClientDisconnect:
-        raise ProblemError(400, "incomplete", "the request ended before all of it was sent") from None
-    return parsed(SentReview, body)
+    return review.model_dump(include={*GivenReview.model_fields})

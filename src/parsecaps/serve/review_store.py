@@ -1,26 +1,40 @@
 """Reviews in one SQLite file: what persons said of images, and the images, which without them could not be trained on.
 
 Nothing is ever changed or removed: a second review of the same reviewer is a row of its own, and the last one counts.
+As training data, an image has the classes and concepts on which most of its reviewers agree; where as many say one
+thing as another, the cell stays blank, which is "unknown" to training, and the image is reported.
 """
 
+import csv
 import hashlib
 import hmac
+import io
 import json
 import os
 import re
 import secrets
 import sqlite3
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from parsecaps.data.kept import KeptFile
-from parsecaps.files.writing import make_private_file
+from parsecaps.data.sources.manifest import CONCEPT, IN_FOLDER
+from parsecaps.data.tables import NOTE, text_cell
+from parsecaps.files.untrusted import checked
+from parsecaps.files.writing import make_private_file, make_private_folder, write_binary, write_text
 
+REVIEWS_FILE = "reviews.json"
 SCHEMA = 1
+_IMAGES = "images"
+_SHOWN_DIGITS = 24  # of a digest, in the name of a file
+T = TypeVar("T", bound=Hashable)
 _APPLICATION = 0x50435256  # "PCRV": the file is one of reviews
 _WAIT_SECONDS = 30
 _KEY_BYTES = 32
@@ -47,34 +61,51 @@ CREATE TABLE reviews (
 ) STRICT;
 CREATE INDEX reviews_of_image ON reviews (image, frame);
 """
+_Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+_Point = Annotated[list[_Fraction], Field(min_length=2, max_length=2)]
 
 
-@dataclass(frozen=True)
-class Review:
-    """What a reviewer said of an image, and what the model had said of it.
+class Mark(BaseModel):
+    """Something drawn on the image: a box by two corners, or a line by its points, with a comment."""
 
-    `weights` is the digest of the model, `preparation` how it made a square of the image, in which marks are placed:
-    each has points (x, y) from 0 to 1 and a comment. `label` is the right class, None where the reviewer does not know
-    it; `concepts` are those that the reviewer judged.
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    kind: Literal["box", "line"]
+    points: list[_Point] = Field(
+        min_length=2, max_length=2000, description="x and y from 0 to 1 in the prepared image, as pages show it."
+    )
+    comment: str = Field("", max_length=1000)
+
+
+class GivenReview(BaseModel):
+    """A review as it was written down, with what the model says of the image.
+
+    `weights` is the digest of the model. `label` is the right class, null where the reviewer does not know it;
+    `concepts` are those that the reviewer judged.
     """
 
+    id: int = 0
     image: str
     frame: int | None
     reviewer: str
+    at: str = ""
     weights: str
-    preparation: dict[str, Any]
     said: dict[str, Any]
-    verdict: str
+    verdict: Literal["agree", "disagree"]
     label: str | None
     concepts: dict[str, bool]
     comment: str = ""
-    marks: list[dict[str, Any]] = field(default_factory=list)
-    at: str = ""
-    id: int = 0
+    marks: list[Mark] = []
+
+
+class Review(GivenReview):
+    """A review and how the model made a square of the image, in which the marks are placed."""
+
+    preparation: dict[str, Any]
 
 
 _JSON = ("preparation", "said", "concepts", "marks")
-_COLUMNS = tuple(Review.__dataclass_fields__)
+_COLUMNS = tuple(Review.model_fields)
 
 
 class ReviewStore:
@@ -135,24 +166,23 @@ class ReviewStore:
 
     def content(self, digest: str) -> KeptFile | None:
         """A kept image; its pseudonym stands for the study."""
-        with closing(self._connect()) as database:
-            query = "SELECT content, suffix, patient FROM images WHERE digest = ?"
-            found = database.execute(query, (digest,)).fetchone()
+        found = self._image("content, suffix, patient", digest)
         return None if found is None else KeptFile(*found)
+
+    def _image(self, columns: str, digest: str) -> Any:
+        with closing(self._connect()) as database:
+            return database.execute(f"SELECT {columns} FROM images WHERE digest = ?", (digest,)).fetchone()
 
     def place(self, digest: str) -> tuple[str, str]:
         """The ending of a kept image's name, and the pseudonym of its patient."""
-        with closing(self._connect()) as database:
-            query = "SELECT suffix, patient FROM images WHERE digest = ?"
-            found = database.execute(query, (digest,)).fetchone()
+        found = self._image("suffix, patient", digest)
         if found is None or not _DIGEST.fullmatch(digest) or not _SUFFIX.fullmatch(found[0]):  # it becomes a file
             raise ValueError(f"{self.path} is damaged: it has a review of an image that it does not keep")
         return found[0], found[1]
 
     def add(self, review: Review) -> Review:
         """Write a review down; gives it with its number and time."""
-        values = {**{name: getattr(review, name) for name in _COLUMNS}, "at": _now()}
-        del values["id"]
+        values = review.model_dump(exclude={"id"}) | {"at": _now()}
         row = {name: json.dumps(value) if name in _JSON else value for name, value in values.items()}
         marks = ", ".join("?" * len(row))
         with closing(self._connect()) as database, _writing(database):
@@ -165,10 +195,9 @@ class ReviewStore:
         query = f"SELECT {', '.join(_COLUMNS)} FROM reviews WHERE ? IS NULL OR image = ? ORDER BY id"
         with closing(self._connect()) as database:
             rows = database.execute(query, (image, image)).fetchall()
-        named = (dict(zip(_COLUMNS, row, strict=True)) for row in rows)
-        return [
-            Review(**{key: json.loads(cell) if key in _JSON else cell for key, cell in row.items()}) for row in named
-        ]
+        named = (zip(_COLUMNS, row, strict=True) for row in rows)
+        read = ({key: json.loads(cell) if key in _JSON else cell for key, cell in row} for row in named)
+        return [checked(Review, row, self.path, "it is damaged; take an earlier copy of it") for row in read]
 
     def _pseudonym(self, study: str, digest: str) -> str:
         """What stands for the patient: the same for images of a study, and of no use without the key in the file."""
@@ -202,3 +231,116 @@ def _writing(database: sqlite3.Connection) -> Iterator[None]:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class ReviewedImage:
+    """An image and what its reviewers say together; None and left out is what they do not know or agree on."""
+
+    image: str
+    frame: int | None
+    label: str | None
+    concepts: dict[str, bool]
+    reviewers: int
+    disputed: list[str]
+
+
+def settle(reviews: Sequence[Review]) -> list[ReviewedImage]:
+    """What counts for each image, in the order in which images were first reviewed."""
+    images: dict[tuple[str, int | None], dict[str, Review]] = {}
+    for review in reviews:  # the oldest first, so that the last one of a reviewer stays
+        images.setdefault((review.image, review.frame), {})[_person(review)] = review
+    return [_settle_one(image, frame, list(last.values())) for (image, frame), last in images.items()]
+
+
+def _settle_one(image: str, frame: int | None, last: list[Review]) -> ReviewedImage:
+    label, disputed = _majority([review.label for review in last if review.label is not None])
+    doubts = ["class"] if disputed else []
+    concepts: dict[str, bool] = {}
+    for name in dict.fromkeys(name for review in last for name in review.concepts):
+        value, disputed = _majority([review.concepts[name] for review in last if name in review.concepts])
+        if value is not None:
+            concepts[name] = value
+        doubts += [name] if disputed else []
+    return ReviewedImage(image, frame, label, concepts, len(last), doubts)
+
+
+def _majority(votes: Iterable[T]) -> tuple[T | None, bool]:
+    """What most say, None where no one thing has most votes; and whether they differ at all.
+
+    >>> _majority(["a", "b", "a"]), _majority(["a", "b"]), _majority([])
+    (('a', True), (None, True), (None, False))
+    """
+    most = Counter(votes).most_common(2)
+    if not most:
+        return None, False
+    if len(most) == 1:
+        return most[0][0], False
+    return (most[0][0] if most[0][1] > most[1][1] else None), True
+
+
+def _person(review: Review) -> str:
+    return " ".join(review.reviewer.casefold().split())
+
+
+def manifest_text(store: ReviewStore) -> str:
+    """The manifest of all reviewed images, as `parsecaps train` reads it beside the folder with the images.
+
+    Columns are image, label, patient, frame where a file has several, the concepts of which anything is known, and
+    notes for people. A patient is a pseudonym: that of the study where a file names one, else of the image.
+    """
+    reviews = store.reviews()
+    settled = settle(reviews)
+    known = {name for each in settled for name in each.concepts}
+    names = [name for name in _concepts(reviews) if name in known]
+    has_frames = any(each.frame is not None for each in settled)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    framed = ["frame"] if has_frames else []
+    notes = [f"{NOTE}reviewers", f"{NOTE}disputed"]
+    writer.writerow(["image", "label", "patient", *framed, *(text_cell(CONCEPT + name) for name in names), *notes])
+    places = _places(store, settled)
+    for each in settled:
+        file, patient = places[each.image]
+        frame = ["" if each.frame is None else each.frame] if has_frames else []
+        cells = ["" if name not in each.concepts else int(each.concepts[name]) for name in names]
+        doubts = text_cell(", ".join(each.disputed))
+        writer.writerow([file, text_cell(each.label or ""), patient, *frame, *cells, each.reviewers, doubts])
+    return text.getvalue()
+
+
+def write_reviews(store: ReviewStore, folder: Path) -> list[ReviewedImage]:
+    """Write the manifest, the reviewed images and all reviews into a new folder that is closed to other users."""
+    reviews = store.reviews()
+    if not reviews:
+        raise ValueError(f"{store.path} has no review yet; review some images first")
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is there already; choose another place")
+    settled = settle(reviews)
+    make_private_folder(folder / _IMAGES)
+    for digest, (name, _) in _places(store, settled).items():
+        kept = store.content(digest)
+        assert kept is not None
+        with write_binary(folder / name, private=True) as file:
+            file.write(kept.content)
+    counting = {(review.image, review.frame, _person(review)): review.id for review in reviews}.values()
+    documents = [{**review.model_dump(), "counts": review.id in counting} for review in reviews]
+    write_text(folder / REVIEWS_FILE, json.dumps(documents, indent=2) + "\n", private=True)
+    write_text(folder / IN_FOLDER, manifest_text(store), private=True)
+    return settled
+
+
+def _places(store: ReviewStore, settled: Sequence[ReviewedImage]) -> dict[str, tuple[str, str]]:
+    """The name of the file of each image below the folder, and the pseudonym of its patient."""
+    found = {}
+    for digest in dict.fromkeys(each.image for each in settled):
+        suffix, patient = store.place(digest)
+        found[digest] = (f"{_IMAGES}/{digest[:_SHOWN_DIGITS]}{suffix}", patient)
+    return found
+
+
+def _concepts(reviews: Sequence[Review]) -> list[str]:
+    """All concepts of the models that were reviewed, in their order."""
+    return list(
+        dict.fromkeys(name for review in reviews for name in (*(review.said["concepts"] or {}), *review.concepts))
+    )

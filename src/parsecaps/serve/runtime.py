@@ -19,7 +19,7 @@ from torch import Tensor
 from parsecaps import __version__
 from parsecaps.data.cache import cache_folder
 from parsecaps.export.checking import arrays, check_onnx, compare_answers, open_session, run
-from parsecaps.export.format import ExportSource
+from parsecaps.export.export import ExportSource
 from parsecaps.export.graphs import answer_graph
 from parsecaps.export.onnx import write_onnx
 from parsecaps.files.writing import make_private_folder, write_binary

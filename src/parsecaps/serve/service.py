@@ -7,7 +7,7 @@ import hashlib
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,16 +24,14 @@ from parsecaps.explain.explanation import Explanation
 from parsecaps.model import Model
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import answer, answers_of_output
+from parsecaps.serve.answers import Picture, document, explain, look, read, result, told, too_many
 from parsecaps.serve.batcher import Batcher
 from parsecaps.serve.documents import ExplainQuestion
-from parsecaps.serve.explaining import document, explain
-from parsecaps.serve.metrics import ServeMetrics
-from parsecaps.serve.pictures import Picture, look, read, result, told, too_many
-from parsecaps.serve.problems import ProblemError, overloaded
+from parsecaps.serve.guard import ProblemError, ServeMetrics, overloaded
 from parsecaps.serve.review_store import ReviewStore
 from parsecaps.serve.runtime import Network, choose_runtime
 from parsecaps.serve.settings import ServeConfig
-from parsecaps.serve.uploads import Spool, Upload, received_files
+from parsecaps.serve.uploads import Arrival, Spool, Upload, in_time
 from parsecaps.system.threads import most_threads
 
 S = TypeVar("S")
@@ -77,7 +75,7 @@ class Service:
             workers=workers,
             batch_size=self.batch_size,
             gather_seconds=settings.gather_milliseconds / 1000,
-            observe=self.metrics.count_batch,
+            observe=self.metrics.batches.observe,
         )
         self._reading: Batcher[Callable[[], Any], Any] = Batcher(
             _try_each, name="reading", workers=READERS, batch_size=_READ_TOGETHER, gather_seconds=0
@@ -166,27 +164,35 @@ class Service:
         }
 
     @asynccontextmanager
-    async def files_of(self, request: Request, most_files: int) -> AsyncIterator[list[Upload]]:
-        """The files of a request while it is answered, within the limits on requests, files and time."""
+    async def admitted(self) -> AsyncIterator[float]:
+        """Count as a request that is being answered; gives the time at which it has to be, by the event loop."""
         limits = self.settings
         if self.is_stopping:
             raise overloaded("the server is stopping; ask another one, or later")
         if self.num_requests >= limits.requests:
             raise overloaded(f"{limits.requests:,} requests are being answered already; try again later")
         self.num_requests += 1
-        arrived = False
         try:
-            received = received_files(request, self.spool, limits, most_files)
-            async with asyncio.timeout(limits.seconds), received as uploads:
-                arrived = True
-                yield uploads
-        except TimeoutError:
-            within = f"within {limits.seconds:g} seconds"
-            if arrived:
-                raise ProblemError(504, "too-slow", f"no answer {within}; send fewer images at a time") from None
-            raise ProblemError(408, "too-slow", f"the request did not arrive {within}; send less at a time") from None
+            yield asyncio.get_running_loop().time() + limits.seconds
         finally:
             self.num_requests -= 1
+
+    def answering(self, end: float) -> AbstractAsyncContextManager[None]:
+        """Until a time of the event loop; then there is no answer."""
+        late = f"no answer within {self.settings.seconds:g} seconds; send fewer images at a time"
+        return in_time(end, ProblemError(504, "too-slow", late))
+
+    @asynccontextmanager
+    async def files_of(self, request: Request, most_files: int) -> AsyncIterator[list[Upload]]:
+        """The files of a request while it is answered, within the limits on requests, files and time."""
+        seconds = f"{self.settings.seconds:g} seconds"
+        late = ProblemError(408, "too-slow", f"the request did not arrive within {seconds}; send less at a time")
+        async with self.admitted() as end:
+            with Arrival(self.spool, self.settings, most_files) as arrival:
+                async with in_time(end, late):
+                    uploads = await arrival.receive(request)
+                async with self.answering(end):
+                    yield uploads
 
     async def predict(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
         """A result for each image of some files, in order; no more than a few of them are in memory at a time."""

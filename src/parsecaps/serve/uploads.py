@@ -5,12 +5,12 @@ import binascii
 import shutil
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from parsecaps.files.writing import visible
 from parsecaps.serve.documents import LONGEST_NAME, SentFiles
-from parsecaps.serve.problems import ProblemError, overloaded, parsed, too_large
+from parsecaps.serve.guard import ProblemError, overloaded, parsed, too_large
 from parsecaps.serve.settings import ServeConfig
 
 FIELD = "files"
@@ -115,8 +115,8 @@ class Spool:
 
 
 @dataclass
-class _Arrival:
-    """A request on its way in: its files so far, and how much of it has come."""
+class Arrival:
+    """A request on its way in: its files so far, and how much of it has come. All of it is removed at the end."""
 
     spool: Spool
     limits: ServeConfig
@@ -124,116 +124,123 @@ class _Arrival:
     uploads: list[Upload] = field(default_factory=list)
     num_bytes: int = 0
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for upload in self.uploads:
+            upload.remove()
+        self.spool.held_bytes -= self.num_bytes
+        self.num_bytes = 0
+
+    def allow(self, num_bytes: int) -> None:
+        """Refuse a request of more bytes than it may have."""
+        most = self.limits.request_bytes
+        if num_bytes > most:
+            raise too_large(f"the request has more than {most:,} bytes; send fewer files at a time")
+
     def count(self, num_bytes: int) -> None:
-        if self.num_bytes + num_bytes > self.limits.request_bytes:
-            raise too_large(
-                f"the request has more than {self.limits.request_bytes:,} bytes; send fewer files at a time"
-            )
+        """Count bytes that come in, as long as there is room for them."""
+        self.allow(self.num_bytes + num_bytes)
         self.spool.take(num_bytes)
         self.num_bytes += num_bytes
 
     def begin(self, name: str | None) -> None:
+        """Open a new file."""
         if len(self.uploads) == self.most_files:
             detail = f"the request has more than {self.most_files:,} files; send fewer at a time"
             raise ProblemError(422, "too-many-files", detail)
         self.uploads.append(Upload((name or "")[:LONGEST_NAME] or None, self.spool.new_path()))
 
     def write(self, data: bytes | memoryview) -> None:
+        """Take what comes next of the file that was opened last."""
         upload = self.uploads[-1]
         upload.add(data)
         if upload.num_bytes > self.limits.file_bytes:
             raise too_large(f"{upload.shown} has more than {self.limits.file_bytes:,} bytes; make it smaller")
 
-    def remove(self) -> None:
-        for upload in self.uploads:
-            upload.remove()
-        self.spool.held_bytes -= self.num_bytes
-        self.num_bytes = 0
-
-
-@asynccontextmanager
-async def received_files(
-    request: Request, spool: Spool, limits: ServeConfig, most_files: int
-) -> AsyncIterator[list[Upload]]:
-    """The files of a request, as long as they are needed; a request that cannot be used is a problem."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limits.request_bytes:
-        raise too_large(f"the request has more than {limits.request_bytes:,} bytes; send fewer files at a time")
-    kind, options = parse_options_header(request.headers.get("content-type", ""))
-    readers: dict[bytes, Callable[..., Any]] = {
-        b"multipart/form-data": _read_form,
-        b"application/json": _read_json,
-    }
-    if kind not in readers:
-        raise ProblemError(415, "unknown-type", _UNKNOWN_TYPE)
-    if request.headers.get("content-encoding", "identity") != "identity":
-        raise ProblemError(415, "unknown-encoding", "the body is compressed; send it as it is")
-    arrival = _Arrival(spool, limits, most_files)
-    try:
-        await readers[kind](request, arrival, options)
-        if not arrival.uploads:
+    async def receive(self, request: Request) -> list[Upload]:
+        """The files of a request; one that cannot be used is a problem."""
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal():
+            self.allow(int(declared))
+        kind, options = parse_options_header(request.headers.get("content-type", ""))
+        if kind not in (b"multipart/form-data", b"application/json"):
+            raise ProblemError(415, "unknown-type", _UNKNOWN_TYPE)
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise ProblemError(415, "unknown-encoding", "the body is compressed; send it as it is")
+        if kind == b"application/json":
+            await self._read_json(request)
+        else:
+            await self._read_form(request, options.get(b"boundary", b""))
+        if not self.uploads:
             raise ProblemError(422, "no-files", f"the request has no file; {_UNKNOWN_TYPE}")
-        yield arrival.uploads
-    except ClientDisconnect:
-        raise ProblemError(400, "incomplete", "the request ended before all of it was sent") from None
-    finally:
-        arrival.remove()
+        return self.uploads
 
+    async def _read_form(self, request: Request, boundary: bytes) -> None:
+        """Write the parts of a form as they come."""
+        if not 0 < len(boundary) <= 200:
+            raise ProblemError(400, "no-boundary", "the Content-Type names no boundary; let your HTTP library write it")
+        form = _Form(self)
+        try:
+            parser = MultipartParser(boundary, form.callbacks())
+            async for data in pieces(request):
+                self.count(len(data))
+                if data:
+                    parser.write(data)
+            parser.finalize()
+        except FormParserError:
+            raise ProblemError(400, "broken-form", "the body is no multipart form with this boundary") from None
+        if form.inside:
+            raise ProblemError(400, "broken-form", "the body ends before the last boundary of its form")
 
-async def _read_form(request: Request, arrival: _Arrival, options: dict[bytes, bytes]) -> None:
-    """Write the parts of a form as they come."""
-    boundary = options.get(b"boundary", b"")
-    if not 0 < len(boundary) <= 200:
-        raise ProblemError(400, "no-boundary", "the Content-Type names no boundary; let your HTTP library write it")
-    form = _Form(arrival)
-    try:
-        parser = MultipartParser(boundary, form.callbacks())
-        async for data in request.stream():
-            arrival.count(len(data))
-            if data:
-                parser.write(data)
-        parser.finalize()
-    except FormParserError:
-        raise ProblemError(400, "broken-form", "the body is no multipart form with this boundary") from None
-    if form.inside:
-        raise ProblemError(400, "broken-form", "the body ends before the last boundary of its form")
+    async def _read_json(self, request: Request) -> None:
+        """Write the files of a JSON body, once all of it is there."""
+        body = bytearray()
+        async for data in pieces(request):
+            self.count(len(data))
+            body += data
+        if len(body) <= _JSON_AT_ONCE:
+            self._write_json(body)
+            return
+        async with self.spool.large_json:
+            await run_in_threadpool(self._write_json, body)
+
+    def _write_json(self, body: bytearray) -> None:
+        for number, each in enumerate(parsed(SentFiles, body).files):
+            self.begin(each.name)
+            try:
+                self.write(binascii.a2b_base64(each.data, strict_mode=True))
+            except ValueError:
+                raise ProblemError(422, "wrong-value", f"files.{number}.data: is not base64") from None
 
 
 class _Form:
-    """What is done at each piece of a form."""
+    """What is done at each piece of a form; Starlette's parser has no bound on a file while it arrives."""
 
-    def __init__(self, arrival: _Arrival) -> None:
+    def __init__(self, arrival: Arrival) -> None:
         self.arrival, self.inside = arrival, False
         self.headers: dict[bytes, bytes] = {}
         self.name, self.value = b"", b""
 
     def callbacks(self) -> Any:
-        """The functions that the parser calls, by its names for them."""
-        names = (
-            "part_begin",
-            "header_field",
-            "header_value",
-            "header_end",
-            "headers_finished",
-            "part_data",
-            "part_end",
-        )
-        return {f"on_{name}": getattr(self, f"_{name}") for name in names}
+        """The methods that the parser calls, by their names."""
+        return {name: getattr(self, name) for name in dir(self) if name.startswith("on_")}
 
-    def _part_begin(self) -> None:
+    def on_part_begin(self) -> None:
         self.inside, self.headers, self.name, self.value = True, {}, b"", b""
 
-    def _header_field(self, data: bytes, start: int, end: int) -> None:
+    def on_header_field(self, data: bytes, start: int, end: int) -> None:
         self.name += data[start:end]
 
-    def _header_value(self, data: bytes, start: int, end: int) -> None:
+    def on_header_value(self, data: bytes, start: int, end: int) -> None:
         self.value += data[start:end]
 
-    def _header_end(self) -> None:
+    def on_header_end(self) -> None:
         self.headers[self.name.lower()] = self.value
         self.name, self.value = b"", b""
 
-    def _headers_finished(self) -> None:
+    def on_headers_finished(self) -> None:
         _, options = parse_options_header(self.headers.get(b"content-disposition", b""))
         name = options.get(b"filename")
         if options.get(b"name") != FIELD.encode() or name is None:
@@ -241,31 +248,27 @@ class _Form:
             raise ProblemError(422, "unknown-field", f"a part of the form is no file; {wanted}")
         self.arrival.begin(name.decode("utf-8", "replace"))
 
-    def _part_data(self, data: bytes, start: int, end: int) -> None:
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
         self.arrival.write(memoryview(data)[start:end])
 
-    def _part_end(self) -> None:
+    def on_part_end(self) -> None:
         self.inside = False
 
 
-async def _read_json(request: Request, arrival: _Arrival, options: dict[bytes, bytes]) -> None:
-    """Write the files of a JSON body, once all of it is there."""
-    body = bytearray()
-    async for data in request.stream():
-        arrival.count(len(data))
-        body += data
-    if len(body) <= _JSON_AT_ONCE:
-        _write_json(body, arrival)
-        return
-    async with arrival.spool.large_json:
-        await run_in_threadpool(_write_json, body, arrival)
+async def pieces(request: Request) -> AsyncIterator[bytes]:
+    """The body of a request as it comes; one that ends too early is a problem."""
+    try:
+        async for data in request.stream():
+            yield data
+    except ClientDisconnect:
+        raise ProblemError(400, "incomplete", "the request ended before all of it was sent") from None
 
 
-def _write_json(body: bytearray, arrival: _Arrival) -> None:
-    sent = parsed(SentFiles, body)
-    for number, each in enumerate(sent.files):
-        arrival.begin(each.name)
-        try:
-            arrival.write(binascii.a2b_base64(each.data, strict_mode=True))
-        except ValueError:
-            raise ProblemError(422, "wrong-value", f"files.{number}.data: is not base64") from None
+@asynccontextmanager
+async def in_time(end: float, late: ProblemError) -> AsyncIterator[None]:
+    """Until a time of the event loop; then a problem."""
+    try:
+        async with asyncio.timeout_at(end):
+            yield
+    except TimeoutError:
+        raise late from None

@@ -26,7 +26,7 @@ from parsecaps.functional import (
 )
 from parsecaps.functional.losses import class_weight
 from parsecaps.models import PretrainedModel, all_models
-from parsecaps.nn.heads import MARGINS, Bottleneck, PhraseEmbedding
+from parsecaps.nn.heads import MARGINS, PhraseEmbedding
 from parsecaps.types import Batch, Output
 
 if TYPE_CHECKING:
@@ -311,17 +311,18 @@ class Intervention(Classification):
     """
 
     name = "intervention"
-    _head: list[Bottleneck]
+    _model: list[PretrainedModel]
 
     @classmethod
     def applies(cls, context: TermContext) -> bool:
-        head = getattr(context.model, "classes", None)
-        return isinstance(head, Bottleneck) and head.scale == "presence" and bool(context.weight(cls.name))
+        reasoning = context.model.reasoning()
+        found = reasoning is not None and not reasoning.by_image and reasoning.scale == "presence"
+        return found and bool(context.weight(cls.name))
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
         term = super().build(context)
-        term._head = [context.model.classes]  # type: ignore[list-item]  # in a list: it does not own the weights
+        term._model = [context.model]  # in a list: it does not own the weights
         return term
 
     def forward(self, output: Output, batch: Batch) -> Loss:
@@ -329,7 +330,7 @@ class Intervention(Classification):
         presence, truth = output.presence.detach(), known_concepts(output.presence, batch)
         absent, present = MARGINS
         right = absent + (present - absent) * truth.nan_to_num()
-        logits, _ = self._head[0](torch.where(truth.isnan(), presence, right))
+        logits = self._model[0].decide(output, torch.where(truth.isnan(), presence, right))
         has_truth = ~truth.isnan().all(1)
         batch = batch._replace(label=batch.label.where(has_truth, -1))
         if batch.mixed is not None:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.config import Config, OptimizerName, ScheduleName
-from parsecaps.nn.heads import Bottleneck
 
 _MOMENTUM = 0.95
 _SGD_MOMENTUM, _RMSPROP_DECAY = 0.9, 0.9  # the usual ones, the second as in Keras, with which it was mostly used
@@ -78,7 +77,7 @@ class Schedule:
         if taken and self.start_rate < 1:
             slow = {id(parameter) for name, parameter in module.named_parameters() if name in taken}
             groups = [part for group in groups for part in _in_two(group, slow, self.start_rate)]
-        heads = [part for part in module.modules() if isinstance(part, Bottleneck) and part.scale == "presence"]
+        heads = [part for part in module.modules() if getattr(part, "learns_fast", False)]
         fast = {id(parameter) for head in heads for parameter in head.parameters()}
         groups = [part for group in groups for part in _in_two(group, fast, _PRESENCE_RATE)]
         return self._optimizer(groups, orthogonal=bool(maps))

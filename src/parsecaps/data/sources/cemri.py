@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from parsecaps.data.cases import Case, DataSet, Problem, Source
 from parsecaps.data.raw_image import DefectError, Format, RawImage, check_size, pick_frame
-from parsecaps.data.reader_pool import RefusedError, call
+from parsecaps.data.reader_pool import RefusedError, call, call_or_name
 
 if TYPE_CHECKING:
     import h5py
@@ -68,10 +68,7 @@ def read_folds(folder: Path) -> np.ndarray:
     path = folder / FOLD_FILE
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; give the folder with the .mat slices and {FOLD_FILE}")
-    try:
-        return np.asarray(call(fold_values, path)).ravel().astype(np.int64)
-    except RefusedError as refused:
-        raise ValueError(f"{path} {_NOT_MATLAB if refused.damaged else refused}") from None
+    return np.asarray(call_or_name(fold_values, path, _NOT_MATLAB)).ravel().astype(np.int64)
 
 
 def slice_files(folder: Path) -> list[Path]:

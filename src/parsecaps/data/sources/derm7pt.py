@@ -60,8 +60,7 @@ def read(path: str) -> DataSet:
             wrong.append("the diagnosis is blank; download the table again")
         if image is None:
             wrong.append(f"image images/{written or '(blank)'} is missing; put it there or remove the row")
-        for reason in wrong:
-            found.refuse(row.number, reason)
+        found.refuse(row.number, *wrong)
         if wrong or label is None or image is None or row.number in twice:
             continue
         repeated += image in patients

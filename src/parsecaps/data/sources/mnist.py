@@ -1,11 +1,9 @@
 """MNIST in its four original files of the IDX format, with its own training and test part."""
 
-import gzip
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +18,19 @@ from parsecaps.data.raw_image import (
     Version,
     check_bytes,
     check_size,
+    is_packed,
+    open_unpacked,
     pick_frame,
     version,
 )
-from parsecaps.data.reader_pool import RefusedError, call
+from parsecaps.data.reader_pool import call_or_name
 
 Part = Literal["train", "test"]
 PARTS: tuple[Part, ...] = ("train", "test")
 CLASSES = tuple(map(str, range(10)))
 _PREFIX = {"train": "train", "test": "t10k"}
 _IMAGE_AXES = 3
-_GZIP = b"\x1f\x8b"
+_DAMAGED = "is damaged; download it again"
 
 
 def recognise(path: Path) -> bool:
@@ -71,7 +71,7 @@ def read_labels(root: Path, part: Part) -> list[int]:
     labels: list[int] = read_idx(label_file(root, part)).tolist()
     if odd := [label for label in labels if label > 9]:
         raise ValueError(f"{label_file(root, part)} has label {odd[0]}; only 0 to 9 are digits, download it again")
-    count = _ask(image_shape, image_file(root, part))[0]
+    count = call_or_name(image_shape, image_file(root, part), _DAMAGED)[0]
     if count != len(labels):
         raise ValueError(f"{root} has {count} {part} digits but {len(labels)} labels; download it again")
     return labels
@@ -81,17 +81,8 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     """All values of an IDX file, in its shape."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; give the folder with the four original gz files of MNIST")
-    values: NDArray[np.uint8] = _ask(idx_values, path)
+    values: NDArray[np.uint8] = call_or_name(idx_values, path, _DAMAGED)
     return values
-
-
-def _ask(function: Callable[[Path], Any], path: Path) -> Any:
-    """What a function says of a file; whatever is wrong with it becomes an error that names it."""
-    try:
-        return call(function, path)
-    except RefusedError as refused:
-        reason = "is damaged; download it again" if refused.damaged else refused
-        raise ValueError(f"{path} {reason}") from None
 
 
 def _read_image(path: Path, frame: int | None) -> RawImage:
@@ -117,7 +108,7 @@ def image_shape(path: Path) -> tuple[int, int, int]:
 
 def _shape(path: Path) -> tuple[int, ...]:
     """Two zero bytes, the type (8: unsigned bytes), the number of axes, then their lengths."""
-    with _open(path) as file:
+    with open_unpacked(path) as file:
         start = file.read(4)
         if len(start) < 4 or start[:3] != b"\0\0\x08":
             raise DefectError("is not an IDX file of bytes; download it again")
@@ -133,7 +124,7 @@ def idx_values(path: Path) -> NDArray[np.uint8]:
     """All values of an IDX file, in its shape."""
     shape = _shape(path)
     header, expected = 4 + 4 * len(shape), math.prod(shape)
-    with _open(path) as file:
+    with open_unpacked(path) as file:
         raw = file.read(header + expected + 1)[header:]
     if len(raw) != expected:
         found = "ends early" if len(raw) < expected else "has more"
@@ -145,17 +136,9 @@ def _count(path: Path) -> int:
     """The number of images, which a file that is not packed must be long enough for."""
     count, height, width = image_shape(path)
     wanted, there = count * height * width, path.stat().st_size
-    with path.open("rb") as file:
-        wanted //= MOST_PACKED if file.read(2) == _GZIP else 1
-    if wanted > there:
+    if wanted // (MOST_PACKED if is_packed(path) else 1) > there:
         raise DefectError(f"says that it has {count:,} images, but is only {there:,} bytes long; replace the file")
     return count
-
-
-def _open(path: Path) -> IO[bytes]:
-    with path.open("rb") as file:
-        packed = file.read(2) == _GZIP
-    return cast("IO[bytes]", gzip.open(path)) if packed else path.open("rb")
 
 
 FORMAT = Format(

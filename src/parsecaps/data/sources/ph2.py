@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, Source, skin_concept_values
-from parsecaps.data.reader_pool import RefusedError, call
+from parsecaps.data.reader_pool import call_or_name
 from parsecaps.data.sources import derm7pt
 from parsecaps.data.tables import CaseList
 from parsecaps.files.writing import Listing
@@ -18,6 +18,7 @@ TABLES = ("PH2_dataset.xlsx", "PH2_dataset.txt")
 IMAGES = "PH2 Dataset images"
 _MARKS = ("common nevus", "atypical nevus", "melanoma")  # in the order of the codes 0, 1, 2 of the text table
 _CODE = "clinical diagnosis"
+_NOT_A_SHEET = "is not a spreadsheet; download it again or use PH2_dataset.txt"
 # For each criterion, what a value says about its concepts. Streaks are only said to be present or absent: a present
 # one may be regular or irregular, so both are unknown.
 _Meaning = dict[str, tuple[float, ...]]
@@ -64,8 +65,7 @@ def read(path: str) -> DataSet:
             wrong.append("the image name is blank; write it")
         elif image is None:
             wrong.append(f"image {written.relative_to(table.parent)} is missing; put it there or remove the row")
-        for reason in wrong:
-            found.refuse(number, reason)
+        found.refuse(number, *wrong)
         if not wrong and image is not None:
             unmasked += mask is None
             found.add(Case(image, label, name, concepts=concepts, mask=mask, row=number))
@@ -123,10 +123,7 @@ def _column(cell: str) -> str:
 
 def _spreadsheet(table: Path) -> Records:
     """The rows of the sheet with something in them."""
-    try:
-        rows: list[list[str]] = call(sheet_cells, table)
-    except RefusedError:  # a broken archive fails in many ways
-        raise ValueError(f"{table} is not a spreadsheet; download it again or use PH2_dataset.txt") from None
+    rows: list[list[str]] = call_or_name(sheet_cells, table, _NOT_A_SHEET)
     return [(number, cells) for number, cells in enumerate(rows, 1) if any(cells)]
 
 

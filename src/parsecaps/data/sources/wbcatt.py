@@ -60,9 +60,8 @@ def read(path: str) -> DataSet:
                 wrong.append(f"image {written or '(blank)'} is missing; put it below {root} or remove the row")
             elif image in seen and seen[image] != file.name:
                 wrong.append(f"image {written} is also in {seen[image]}; remove one of the rows")
+            found.refuse(row.number, *wrong)
             if wrong or image is None:
-                for reason in wrong:
-                    found.refuse(row.number, reason)
                 continue
             seen[image] = file.name
             label = CLASSES.index(row.cells["label"].strip())

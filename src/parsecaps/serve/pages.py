@@ -1,0 +1,131 @@
+"""The pages of the server, from files of its own: the app at `/`, its examples, and the interface at `/docs`."""
+
+import gzip
+from collections.abc import Callable
+from functools import cache, cached_property
+from importlib.resources import files
+from threading import Lock
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import FastAPI, Path, Request, Response
+from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
+
+from parsecaps.data.cases import DataSet, first_of_patients
+from parsecaps.data.kept import kept_file
+from parsecaps.report.case_page import report_shell, view_style
+from parsecaps.report.pictures import png_file
+from parsecaps.run import Run
+from parsecaps.serve.documents import ExampleList, problems
+from parsecaps.serve.guard import ProblemError
+from parsecaps.serve.service import Service
+
+_STATIC = files("parsecaps.serve") / "static"
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'{style}; img-src {images}data:; connect-src 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+_APP, _DOCS = _POLICY.format(style="", images=""), _POLICY.format(style=" 'unsafe-inline'", images="'self' ")
+_GZIP = bytes.fromhex("1f8b")
+
+
+@cache
+def _file(name: str) -> bytes:
+    return (_STATIC / name).read_bytes()
+
+
+_PAGES: tuple[tuple[str, str, str, Callable[[], bytes]], ...] = (
+    ("/", "text/html", _APP, lambda: _file("app.html")),
+    ("/static/app/app.js", "text/javascript", _APP, lambda: _file("app.js")),
+    ("/static/app/app.css", "text/css", _APP, lambda: view_style().encode() + _file("app.css")),
+    ("/static/app/report.html", "text/plain", _APP, lambda: report_shell().encode()),
+    ("/docs", "text/html", _DOCS, lambda: _file("docs.html")),
+    ("/static/docs/docs.js", "text/javascript", _DOCS, lambda: _file("docs.js")),
+    ("/static/docs/swagger-ui-bundle.js", "text/javascript", _DOCS, lambda: _file("swagger-ui-bundle.js.gz")),
+    ("/static/docs/swagger-ui.css", "text/css", _DOCS, lambda: _file("swagger-ui.css.gz")),
+)
+
+
+def add_pages(app: FastAPI, service: Service) -> None:
+    """Put the pages, their files and the examples."""
+    for path, kind, policy, content in _PAGES:
+        app.get(path, include_in_schema=False)(_answering(f"{kind}; charset=utf-8", policy, content))
+    examples = Examples(service.model.run, service.settings.examples)
+
+    @app.get("/api/examples", tags=["examples"], summary="Which examples there are", response_model=ExampleList)
+    async def list_examples() -> Response:
+        """The classes of some images of the run that the model never learned from; none where they are not at hand."""
+        labels = await run_in_threadpool(lambda: examples.labels)
+        return JSONResponse({"examples": [{"label": label} for label in labels]})
+
+    binary = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+
+    @app.get(
+        "/api/examples/{number}",
+        tags=["examples"],
+        summary="An example",
+        response_class=Response,
+        responses={200: binary, **problems(404, 422)},
+    )
+    async def example(number: Annotated[int, Path(ge=0, description="Its position, from 0.")]) -> Response:
+        """The file of an example; of a DICOM its pixels alone."""
+        try:
+            content = await run_in_threadpool(examples.content, number)
+        except (IndexError, OSError, ValueError):
+            raise ProblemError(404, "no-example", "there is no such example; /api/examples lists them") from None
+        return Response(content, headers={"Content-Type": "application/octet-stream"})
+
+
+def _answering(kind: str, policy: str, content: Callable[[], bytes]) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:
+        headers = {"Content-Type": kind, "Content-Security-Policy": policy, "Cache-Control": "no-cache"}
+        found = content()
+        if found.startswith(_GZIP):
+            if "gzip" in request.headers.get("accept-encoding", ""):
+                headers["Content-Encoding"] = "gzip"
+            else:
+                found = gzip.decompress(found)
+        return Response(found, headers=headers)
+
+    return answer
+
+
+class Examples:
+    """Images to try the page with, that the model never learned from; none where the data of the run are not at hand.
+
+    They are the first test cases (validation without any) of the first patients, the classes in turn.
+    """
+
+    def __init__(self, run: Run | None, most: int) -> None:
+        self._run, self._most, self._lock = run, most, Lock()
+
+    @property
+    def labels(self) -> list[str]:
+        """The classes of the examples, in order."""
+        with self._lock:
+            data, rows = self._found
+        return [] if data is None else [data.classes[data.cases[row].label] for row in rows]
+
+    @cached_property
+    def _found(self) -> tuple[DataSet | None, list[int]]:
+        run = self._run
+        if run is None or not self._most:
+            return None, []
+        try:
+            data, rows = run.data, run.rows("test") or run.rows("val")
+        except (OSError, ValueError):  # the data are elsewhere, or were changed: there is nothing to show
+            return None, []
+        return data, first_of_patients(data, [row for row in rows if data.cases[row].frame is None], self._most)
+
+    def content(self, number: int) -> bytes:
+        """The file of an example, without what may name a patient; IndexError where there is none."""
+        with self._lock:
+            data, rows = self._found
+        from PIL import Image
+
+        row = rows[number]
+        assert data is not None
+        if data.draw is not None:
+            return png_file(Image.fromarray(np.moveaxis(data.draw([row])[0], 0, -1).squeeze()))
+        return kept_file(data.cases[row].image).content
