@@ -11,8 +11,8 @@ import numpy as np
 
 from parsecaps.config import Config
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.cases import DataSet
-from parsecaps.data.splits import Division, hold_out
+from parsecaps.data.cases import DataSet, Division
+from parsecaps.data.splits import hold_out
 from parsecaps.metrics import Difference, Weighted, means
 from parsecaps.metrics.bootstrap import resampled_weights
 from parsecaps.metrics.predictions import Predictions, group_numbers
