@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from parsecaps.run import Run
     from parsecaps.training.callbacks import Callbacks
     from parsecaps.training.cross_validate import cross_validate
+    from parsecaps.training.fit import fit
     from parsecaps.training.pretrain import pretrain
-    from parsecaps.training.train import fit
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime reads it once, as it is loaded
 
@@ -58,7 +58,7 @@ _MODULES = {
     "compare": "evaluation",
     "cross_validate": "training.cross_validate",
     "evaluate": "evaluation",
-    "fit": "training.train",
+    "fit": "training.fit",
     "load": "model",
     "load_config": "config",
     "load_model": "models",
