@@ -149,13 +149,14 @@ class Model:
 
         `changes` are settings by name, such as `risk=0.1`.
         """
-        from parsecaps.explain.explanation import explain, explain_file
+        from parsecaps.explain.explanation import Subject, explain, explain_file
         from parsecaps.prediction.files import ImageFile
 
         chosen = load_settings(ExplainConfig, base=settings, values=changes)
         if isinstance(image, Tensor):
-            return explain(self, image, chosen, name=name or "image")
-        return explain_file(self, ImageFile(Path(image), frame), chosen, name=name)
+            return explain(self, image, chosen, Subject(name or "image"))
+        file = ImageFile(Path(image), frame)
+        return explain_file(self, file, chosen, Subject(name or file.name))
 
     @cached_property
     def run(self) -> "Run | None":

@@ -10,7 +10,7 @@ from parsecaps.functional import margin_loss
 from parsecaps.model import Model
 from parsecaps.models import ParseCaps, PretrainedModel
 from parsecaps.rivals import CapsNet
-from parsecaps.rivals.capsule_terms import ClassReconstruction, Margin
+from parsecaps.rivals.class_capsules import ClassReconstruction, Margin
 from parsecaps.run import Run
 from parsecaps.training import fit
 from parsecaps.training.losses import TermContext

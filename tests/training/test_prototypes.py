@@ -16,7 +16,7 @@ from parsecaps.data.case_set import CaseSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.rivals import ProtoCaps, ResNet18
-from parsecaps.rivals.prototype_terms import Attribute, ImageReconstruction, Prototype, push_prototypes
+from parsecaps.rivals.protocaps import Attribute, ImageReconstruction, Prototype, push_prototypes
 from parsecaps.run import Run
 from parsecaps.training import loop
 from parsecaps.training.callbacks import Callbacks, Progress

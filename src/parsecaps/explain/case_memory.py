@@ -152,13 +152,7 @@ class CaseMemory:
         return cls(predictions, capsules, global_capsule, digest, model.calibration.temperature, Path(folder))
 
 
-def remember(
-    model: Model,
-    cases: CaseSet,
-    *,
-    batch_size: int = 64,
-    progress: ProgressCallback = silent,
-) -> CaseMemory:
+def remember(model: Model, cases: CaseSet, *, batch_size: int = 64, progress: ProgressCallback = silent) -> CaseMemory:
     """Look at these cases, whose images were prepared as the bundle says."""
     if not len(cases):
         raise ValueError(f"{cases.data.root} has no cases to remember; give at least one")
@@ -197,7 +191,7 @@ def remember_run(
     """
     run = Run(run.folder if isinstance(run, Run) else run, device=device)
     refuse_links(run.folder)
-    model, cases = run.model, run.cases("train")
+    cases, model = run.cases("train"), run.model
     if limit is not None:
         cases = cases.spread(limit)
     memory = remember(model, cases, progress=progress)
@@ -302,13 +296,7 @@ def _array(tensor: Tensor) -> np.ndarray:
     return np.asarray(tensor.detach().float().cpu().numpy())
 
 
-def write_thumbnails(
-    path: str | Path,
-    images: np.ndarray,
-    rows: Sequence[int],
-    *,
-    progress: ProgressCallback = silent,
-) -> None:
+def write_thumbnails(path: str | Path, images: np.ndarray, rows: Sequence[int]) -> None:
     """Write a ZIP of JPEG files, `0.jpg` for the first of the rows and so on.
 
     Shapes:
@@ -317,7 +305,6 @@ def write_thumbnails(
     with write_binary(path, private=True) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for place, row in enumerate(rows):
             archive.writestr(zipfile.ZipInfo(f"{place}.jpg", _LONG_AGO), jpeg(np.asarray(images[row])))
-            progress(place + 1, len(rows))
 
 
 def read_thumbnails(path: str | Path, places: Sequence[int]) -> list[bytes]:

@@ -204,7 +204,7 @@ class _Training:
             self.callbacks.log(f"going on with epoch {position.epoch + 1}, batch {position.batch + 1}")
         if not position.done:
             draws = self.step.objective.needs & {"picture", "decoder"}
-            idle = getattr(self.step.model, "decoder", None) is not None and not draws  # it gets no gradient
+            idle = self.step.model.decoder is not None and not draws  # it gets no gradient
             joined = join_processes(
                 run,
                 self.processes,
