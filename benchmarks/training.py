@@ -16,13 +16,12 @@ from torch import nn
 
 from benchmarks.timing import Task
 from parsecaps.config import Config
-from parsecaps.run import Run
 from parsecaps.system.processes import find_processes
 from parsecaps.training import Callbacks, Progress
 from parsecaps.training.build import build_batches, build_model, build_step
-from parsecaps.training.fit import train_run
+from parsecaps.training.fit import fit
 from parsecaps.training.optimizer import Schedule
-from parsecaps.training.start import start_run
+from parsecaps.training.plan import Plan
 
 _WARM_UP = 2  # steps of either kind that are not counted
 
@@ -49,10 +48,10 @@ def time_training(config: Config, *, epochs: int, log: Callable[[str], None] = l
     """Train for some epochs on the CPU, in a folder that is thrown away, and between them measure bare steps."""
     quick = config.change("training", epochs=epochs, patience=0)
     with tempfile.TemporaryDirectory() as folder:
-        settled, bare = _bare_step(quick, Path(folder) / "bare")
+        settled, bare = _bare_step(quick)
         turns = _Turns(bare)
         callbacks = Callbacks(log=log, progress=turns.count)
-        train_run(quick, run_folder=Path(folder) / "run", callbacks=callbacks, device="cpu")
+        fit(quick, run_folder=Path(folder) / "run", callbacks=callbacks, device="cpu", score=False)
     if not (turns.steps and turns.bare_steps):
         raise ValueError(f"{epochs} epochs are too few steps to measure; give --epochs more, or more images")
     size, batch_size = settled.model.image_size, settled.training.batch_size
@@ -101,14 +100,15 @@ class _Turns:
         self.bare_seconds += passed
 
 
-def _bare_step(config: Config, folder: Path) -> tuple[Config, Task]:
+def _bare_step(config: Config) -> tuple[Config, Task]:
     """The step of this configuration on one batch that lies ready, and the configuration with no `auto` left."""
-    run, processes = Run(folder), find_processes(1)
-    start_run(run, config, processes, Callbacks(), torch.device("cpu"))
-    batches = build_batches(run, "train", processes)
+    processes = find_processes(1)
+    plan = Plan.make(config, processes, Callbacks(), torch.device("cpu"))
+    step = build_step(plan, build_model(plan)).train()
+    batches = build_batches(plan, "train", processes, step.objective.needs)
     assert batches is not None
     batch = next(iter(batches.epoch(0)))
-    step, schedule = build_step(run, build_model(run)).train(), Schedule.build(run.config)
+    schedule = Schedule.build(plan.config)
     optimizer = schedule.build_optimizer(step)
 
     def bare() -> None:
@@ -118,4 +118,4 @@ def _bare_step(config: Config, folder: Path) -> tuple[Config, Task]:
         nn.utils.clip_grad_norm_(step.parameters(), schedule.max_grad_norm)
         optimizer.step()
 
-    return run.config, bare
+    return plan.config, bare

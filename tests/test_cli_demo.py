@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 import parsecaps
 from parsecaps.cli import app
 from parsecaps.cli.demo import FOLDER
+from parsecaps.config import load_config
 from parsecaps.system.signals import TerminatedError
-from parsecaps.training.demo import demo_config
 from tests.browser import needs_browser, page
 from tests.report.held_document import held_document
 
@@ -37,11 +37,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_shipped_settings_are_those_that_are_run() -> None:
-    assert demo_config().data.path == "phantom:n=7200,size=64"
-    assert demo_config(None, ["training.epochs=1"]).training.epochs == 1
-    assert demo_config(quick=True).data.path == "phantom:n=2000,size=32"
-    with pytest.raises(ValueError, match=r"did you mean 'training\.epochs'"):
-        demo_config(None, ["training.epoch=1"])
+    assert load_config("demo").data.path == "phantom:n=7200,size=64"
+    assert load_config("demo-quick").data.path == "phantom:n=2000,size=32"
+    refused = CliRunner().invoke(app, ["demo", "--quick", "--config", "demo"])
+    assert (refused.exit_code, "give one of them" in refused.stderr) == (2, True)
 
 
 def test_everything_is_left_behind(demo: Path) -> None:
@@ -82,12 +81,12 @@ def test_another_demo_takes_another_folder_and_a_refused_one_leaves_none(
     monkeypatch.chdir(tmp_path)
     used: list[Path] = []
 
-    def stopped(config: object, folder: Path, callbacks: object, device: str) -> None:
-        used.append(folder)
-        (folder / "run").touch()
+    def stopped(config: object, run_folder: Path, **more: object) -> None:
+        used.append(run_folder.parent)
+        run_folder.touch()
         raise TerminatedError("stopped in epoch 1")
 
-    monkeypatch.setattr("parsecaps.training.demo.demo", stopped)
+    monkeypatch.setattr("parsecaps.training.fit.fit", stopped)
     for _ in range(3):
         assert CliRunner().invoke(app, ["demo"]).exit_code == 143
     assert [str(path) for path in used] == [FOLDER, f"{FOLDER}-2", f"{FOLDER}-3"]

@@ -57,7 +57,7 @@ def test_a_failure_of_scoring_is_told_and_the_model_named(tmp_path: Path, monkey
     def broken(*arguments: object, **named: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("parsecaps.training.train.evaluate_run", broken)
+    monkeypatch.setattr("parsecaps.evaluation.evaluate_run", broken)
     result = run("train", "phantom:n=36,size=32", *SMALL, "--set", "training.epochs=1", "--out", tmp_path / "run")
     assert result.exit_code == 1
     assert "scoring failed: RuntimeError: out of memory; the model is in" in result.stderr
@@ -69,7 +69,7 @@ def test_a_stop_is_no_error(raised: type[BaseException], code: int, monkeypatch:
     def stopped(*arguments: object, **named: object) -> None:
         raise raised("stopped in epoch 1, after batch 3; go on with parsecaps train --resume x")
 
-    monkeypatch.setattr("parsecaps.training.train.fit", stopped)
+    monkeypatch.setattr("parsecaps.training.fit.fit", stopped)
     result = run("train", "phantom")
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr == "stopped in epoch 1, after batch 3; go on with parsecaps train --resume x\n"
@@ -79,7 +79,7 @@ def test_of_several_processes_the_first_says_that_it_was_stopped(monkeypatch: py
     def stopped(*arguments: object, **named: object) -> None:
         raise TerminatedError
 
-    monkeypatch.setattr("parsecaps.training.train.fit", stopped)
+    monkeypatch.setattr("parsecaps.training.fit.fit", stopped)
     for rank, code, words in (("0", 143, "stopped\n"), ("1", 0, "")):
         monkeypatch.setenv("LOCAL_RANK", rank)
         result = run("train", "phantom")
@@ -90,7 +90,7 @@ def test_sigterm_while_scoring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def interrupted(*arguments: object, **named: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("parsecaps.training.train.calibrate_run", interrupted)
+    monkeypatch.setattr("parsecaps.evaluation.calibrate_run", interrupted)
     result = run("train", "phantom:n=36,size=32", *SMALL, "--set", "training.epochs=1", "--out", tmp_path / "run")
     assert result.exit_code == 143
     assert result.stderr.splitlines()[-1].startswith("stopped while scoring; the model is in ")

@@ -24,7 +24,7 @@ from parsecaps.model import Model, find_device
 from parsecaps.models import find_model
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.train import fit
+from parsecaps.training.fit import fit
 from tests.data.make import folder_of_pictures
 from tests.explain.rival_models import KINDS, make
 from tests.models.contract import warmed_up

@@ -12,14 +12,13 @@ from parsecaps.data.splits import rows_of
 from parsecaps.explain.case_memory import CaseMemory, read_thumbnails, remember_run
 from parsecaps.explain.traversal import trained_decoder, traverse, usual_ranges
 from parsecaps.model import Model
-from parsecaps.training.fit import train_run
-from tests.training.make import PHANTOM, TINY, skewed_manifest
+from tests.training.make import PHANTOM, TINY, skewed_manifest, train
 
 ONCE = "training.epochs=1"
 
 
 def test_training_cases_are_remembered_in_the_run(tmp_path: Path) -> None:
-    run = train_run(load_config(None, [*PHANTOM, ONCE]), run_folder=tmp_path / "run")
+    run = train(load_config(None, [*PHANTOM, ONCE]), run_folder=tmp_path / "run")
     made = remember_run(run.folder)
     model = Model.load(run.bundle_folder)
     memory = CaseMemory.load(run.folder / "known_cases", model)
@@ -34,7 +33,7 @@ def test_training_cases_are_remembered_in_the_run(tmp_path: Path) -> None:
 
 def test_images_without_concepts_train_the_decoder(tmp_path: Path) -> None:
     settings = [f"data.path={skewed_manifest(tmp_path)}", *TINY, ONCE]
-    run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
+    run = train(load_config(None, settings), run_folder=tmp_path / "run")
     memory = remember_run(run.folder)
     model = Model.load(run.bundle_folder)
     ranges = usual_ranges(memory)

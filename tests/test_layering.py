@@ -223,6 +223,14 @@ def test_import_is_light(tmp_path: Path) -> None:
     run_quietly(code, tmp_path)
 
 
+def test_metrics_and_writing_need_no_torch(tmp_path: Path) -> None:
+    names = (
+        "parsecaps.metrics.scores, parsecaps.metrics.comparison, parsecaps.metrics.calibration, parsecaps.files.writing"
+    )
+    code = f"import sys, {names}\nassert 'torch' not in sys.modules"
+    run_quietly(code, tmp_path)
+
+
 def test_importing_every_module_does_nothing(tmp_path: Path) -> None:
     code = """
 import importlib, pkgutil, random, torch, parsecaps

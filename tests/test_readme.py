@@ -4,10 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from parsecaps.training.demo import demo, demo_config
+from parsecaps.cli import app
 from tests.report.held_document import held_document
-from tests.test_cli_demo import SHORT
+from tests.test_cli_demo import SETTINGS
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -18,7 +19,7 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     code, output = example
     assert len(code.strip().splitlines()) <= 12
     monkeypatch.chdir(tmp_path)
-    demo(demo_config(None, list(SHORT)), "parsecaps-demo")
+    assert CliRunner().invoke(app, ["demo", *SETTINGS]).exit_code == 0
     capsys.readouterr()
     exec(compile(code, str(README), "exec"), {})
     printed, shown = (

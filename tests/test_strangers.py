@@ -28,8 +28,7 @@ from parsecaps.prediction.predict import predict_files
 from parsecaps.run import Run
 from parsecaps.training import loop
 from parsecaps.training.callbacks import Callbacks, Progress
-from parsecaps.training.fit import train_run
-from tests.training.make import PHANTOM
+from tests.training.make import PHANTOM, train
 
 GOLDEN = Path(__file__).with_name("golden") / "parallel"
 IMAGE = GOLDEN.parent / "images" / "nevus.png"
@@ -53,7 +52,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "_REPORT_SECONDS", 0.0)
         with pytest.raises(EnoughError):
-            train_run(config, run_folder=folder, callbacks=Callbacks(progress=_stop(2, 2)))
+            train(config, run_folder=folder, callbacks=Callbacks(progress=_stop(2, 2)))
     return folder
 
 
@@ -93,7 +92,7 @@ def show(folder: Path) -> None:
 
 def resume(folder: Path) -> None:
     try:
-        train_run(resume=folder, callbacks=Callbacks(progress=_stop(0, 0)))
+        train(resume=folder, callbacks=Callbacks(progress=_stop(0, 0)))
     except EnoughError:
         for left in folder.glob(".lock"):
             left.unlink()
@@ -308,9 +307,9 @@ def test_a_link_out_of_a_run_is_refused_before_anything_is_written(name: str, st
     link.symlink_to(victim if link.suffix in ("", ".tmp") and not name.endswith(".7.tmp") else victim / "new")
     before = sorted(run.rglob("*"))
     for write in (
-        lambda: train_run(resume=run),
+        lambda: train(resume=run),
         lambda: remember_run(run),
-        lambda: train_run(load_config(None, PHANTOM), run_folder=run),
+        lambda: train(load_config(None, PHANTOM), run_folder=run),
     ):
         with pytest.raises(ValueError, match=r"is a link to .*, outside of .*; put what it leads to there"):
             write()
@@ -338,9 +337,9 @@ def test_what_killed_processes_left_goes_and_nothing_else(stopped: Path, tmp_pat
     foreign.parent.mkdir()
     foreign.write_text("mine", encoding="utf-8")
     with pytest.raises(ValueError, match=r"thesis\.doc is not of this run; move it away"):
-        train_run(resume=run.folder)
+        train(resume=run.folder)
     shutil.rmtree(foreign.parent)
-    train_run(resume=run.folder)
+    train(resume=run.folder)
     assert run.is_trained
     assert not [name for name in ours if (run.folder / name).exists()]
     assert not (run.folder / ".bundle.12.tmp").exists()
@@ -351,7 +350,7 @@ def test_a_model_that_is_there_already_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle" / "model.safetensors").write_text("precious", encoding="utf-8")
     with pytest.raises(ValueError, match="bundle is there already, and not of this run; choose another folder"):
-        train_run(load_config(None, PHANTOM), run_folder=tmp_path)
+        train(load_config(None, PHANTOM), run_folder=tmp_path)
     assert [os.path.relpath(path, tmp_path) for path in tmp_path.rglob("*.*")] == ["bundle/model.safetensors"]
 
 
@@ -367,5 +366,5 @@ def test_weights_that_stopped_being_finite_become_no_model(stopped: Path, tmp_pa
     stored["position"]["done"] = True
     write_tensors(run.last_checkpoint, stored)
     with pytest.raises(ValueError, match=rf"{best.name}: decoder\.bias has values that are not finite; train again"):
-        train_run(resume=run.folder)
+        train(resume=run.folder)
     assert not run.is_trained

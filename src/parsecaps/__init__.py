@@ -10,9 +10,7 @@ The names are imported when they are first used, so `import parsecaps` is quick.
 """
 
 import os
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,8 +24,8 @@ if TYPE_CHECKING:
     from parsecaps.run import Run
     from parsecaps.training.callbacks import Callbacks
     from parsecaps.training.cross_validate import cross_validate
+    from parsecaps.training.fit import fit
     from parsecaps.training.pretrain import pretrain
-    from parsecaps.training.train import fit
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # ONNX Runtime reads it once, as it is loaded
 
@@ -60,7 +58,7 @@ _MODULES = {
     "compare": "evaluation",
     "cross_validate": "training.cross_validate",
     "evaluate": "evaluation",
-    "fit": "training.train",
+    "fit": "training.fit",
     "load": "model",
     "load_config": "config",
     "load_model": "models",
@@ -75,17 +73,6 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-class _Package(ModuleType):
-    """The package, in which `evaluate` and `compare` stay functions when the modules of these names are imported."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (isinstance(value, ModuleType) and name in _MODULES):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

@@ -25,7 +25,6 @@ from parsecaps.explain.attribution import Target, attribution_maps, has_routes
 from parsecaps.explain.case_memory import (
     THUMBNAILS_FILE,
     CaseMemory,
-    find_known_cases,
     read_thumbnails,
     remember,
     remember_run,
@@ -113,10 +112,9 @@ def _check_same_data(run: Path, other: Path) -> None:
 
 def _memory(run: Run, cases: CaseSet, progress: StageCallback) -> tuple[CaseMemory, bool]:
     """The memory of a run where it fits the model and the cases, else a new one."""
-    place = find_known_cases(run.model)
-    with suppress(FileNotFoundError, ValueError):  # it is of another model, or damaged
-        memory = None if place is None else CaseMemory.load(place, run.model)
-        if memory and place and len(memory) == len(cases) and (place / THUMBNAILS_FILE).is_file():
+    with suppress(ValueError):  # it is of another model, or damaged
+        memory = run.model.memory
+        if memory and len(memory) == len(cases) and (run.known_cases_folder / THUMBNAILS_FILE).is_file():
             return memory, False
     return remember_run(run, device=run.device, progress=partial(progress, "training cases")), True
 

@@ -149,13 +149,14 @@ class Model:
 
         `changes` are settings by name, such as `risk=0.1`.
         """
-        from parsecaps.explain.explanation import explain, explain_file
+        from parsecaps.explain.explanation import Subject, explain, explain_file
         from parsecaps.prediction.files import ImageFile
 
         chosen = load_settings(ExplainConfig, base=settings, values=changes)
         if isinstance(image, Tensor):
-            return explain(self, image, chosen, name=name or "image")
-        return explain_file(self, ImageFile(Path(image), frame), chosen, name=name)
+            return explain(self, image, chosen, Subject(name or "image"))
+        file = ImageFile(Path(image), frame)
+        return explain_file(self, file, chosen, Subject(name or file.name))
 
     @cached_property
     def run(self) -> "Run | None":
@@ -167,10 +168,11 @@ class Model:
     @cached_property
     def memory(self) -> "CaseMemory | None":
         """What is known of the training cases, where they were remembered; a memory of another model is refused."""
-        from parsecaps.explain.case_memory import CaseMemory, find_known_cases
+        from parsecaps.explain.case_memory import MEMORY_FILE, CaseMemory
 
-        folder = find_known_cases(self)
-        return None if folder is None else CaseMemory.load(folder, self)
+        if self.run is None or not (self.run.known_cases_folder / MEMORY_FILE).is_file():
+            return None
+        return CaseMemory.load(self.run.known_cases_folder, self)
 
     @cached_property
     def statistics(self) -> Mapping[str, Tensor] | None:

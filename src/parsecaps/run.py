@@ -3,27 +3,30 @@
 import csv
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from parsecaps.config import Config, load_config
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet, Split
-from parsecaps.data.leaks import FINGERPRINTS_FILE
+from parsecaps.data.leaks import FINGERPRINTS_FILE, write_fingerprints
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_all
-from parsecaps.data.splits import Division, case_key, read_split, rows_of, split_hash, split_keys
+from parsecaps.data.splits import Division, case_key, read_split, rows_of, split_hash, split_keys, write_split
 from parsecaps.files.untrusted import checked, read_document, shown
-from parsecaps.files.writing import remove_files, unfinished_pattern, write_text
+from parsecaps.files.writing import make_private_folder, remove_files, unfinished_pattern, write_text
 from parsecaps.metrics.scores import Scores
 from parsecaps.model import FILES_PATTERN, Model
 from parsecaps.types import ProgressCallback, silent
 
+CONTENT = "content"  # a column of `split.csv`
 BEST_CHECKPOINT = r"best-[0-9]{4,}\.pt"  # what `Run.best_checkpoint` is called
 _FILES = r"config\.yaml|(run|data|scores)\.json|(history|split)\.csv|curves\.png|scores\.html|fingerprints\.safetensors"
 _AGAIN = "restore the file as the run wrote it"
@@ -125,10 +128,18 @@ class Run:
     `failure` says why a finished run could not be scored.
     """
 
-    def __init__(self, folder: str | Path, *, device: str = "cpu", reading: ProgressCallback = silent) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        device: str = "cpu",
+        reading: ProgressCallback = silent,
+        is_main: bool = True,
+        failure: str = "",
+    ) -> None:
         self.folder = Path(folder)
         self.device, self.reading = device, reading
-        self.is_main, self.failure = True, ""
+        self.is_main, self.failure = is_main, failure
         self.config_file = self.folder / "config.yaml"
         self.split_file = self.folder / "split.csv"
         self.about_file = self.folder / "run.json"
@@ -213,25 +224,6 @@ class Run:
         stored = self.about.get("start")
         return None if stored is None else checked(Origin, stored, self.about_file, _AGAIN)
 
-    def refuse_others(self, wanted: Config, may_differ: Collection[str] = ()) -> None:
-        """Refuse a run that was started with other settings than these; what is `auto` in them may be anything."""
-        found = self.config.model_dump()
-        if any(str(choice).startswith("model.settings: ") for choice in self.about["choices"]):  # some were added
-            given = wanted.model.settings
-            found["model"]["settings"] = {k: v for k, v in found["model"]["settings"].items() if k in given}
-        asked = wanted.model_dump()
-        for content in (found, asked):  # each weight and argument of its own: those that are auto may be anything
-            content["losses"] = {}
-            for name, value in content["training"].pop("losses").items():
-                each = value if isinstance(value, dict) else {"weight": value}
-                content["losses"] |= {f"{name}.{key}": given for key, given in each.items()}
-        for section, values in asked.items():
-            for name, value in (dict.fromkeys(found[section] or {}) if values is None else values).items():
-                there = (found[section] or {}).get(name)
-                if f"{section}.{name}" not in may_differ and value not in ("auto", there):
-                    reason = f"{section}.{name}={there}, but {value} is wanted"
-                    raise ValueError(f"{self.folder} was trained with {reason}; choose another folder")
-
     @property
     def threads(self) -> int:
         """How many threads the run was trained with."""
@@ -255,10 +247,6 @@ class Run:
     @cached_property
     def data(self) -> DataSet:
         """The cases, whatever part they are in."""
-        return self.open_data()
-
-    def open_data(self) -> DataSet:
-        """List the cases anew."""
         again = f"put the data back, or set data.path in {self.config_file}"
         try:
             return open_all(self.config.data)
@@ -298,19 +286,11 @@ class Run:
         """The cases of a part whose images can be read, with their prepared images."""
         return CaseSet(self.data, self.prepared, self.rows(part))
 
-    @property
-    def preparation(self) -> Preparation:
-        """How images are prepared: the settings of the section, with the model's size."""
-        size, how = self.config.model.image_size, self.config.preparation
-        if size == "auto" or how.channels == "auto":
-            raise ValueError(f"{self.config_file} leaves model.image_size or preparation.channels at auto; {_AGAIN}")
-        return Preparation(size, how.channels, how.square, how.scaling, how.centre)
-
     @cached_property
     def prepared(self) -> PreparedImages:
         """The images of all cases, prepared."""
         skip_bad = self.config.data.skip_bad
-        return prepare_all(self.data, self.preparation, skip_bad=skip_bad, progress=self.reading)
+        return prepare_all(self.data, preparation_of(self.config), skip_bad=skip_bad, progress=self.reading)
 
     @cached_property
     def model(self) -> Model:
@@ -332,6 +312,31 @@ class Run:
             return Scores.from_dict(_read_json(self.scores_file))
         except ValueError as error:
             raise ValueError(f"{self.scores_file}: {error}; parsecaps evaluate {self.folder} writes it anew") from None
+
+    def start(
+        self,
+        config: Config,
+        data: DataSet,
+        division: Division,
+        *,
+        contents: Sequence[str],
+        check: Mapping[str, Any],
+        about: Mapping[str, Any],
+        fingerprints: np.ndarray | None,
+        whole: bool,
+    ) -> None:
+        """Write down how a training starts. `config.yaml` comes last: with it, the folder is a run.
+
+        `contents` stand for each case's file, class and concepts; `fingerprints` (N, 32) are those of all images that
+        the model learns from, the `whole` of them or as far as they are known.
+        """
+        make_private_folder(self.checkpoint_folder)
+        write_split(self.split_file, data, division, more={CONTENT: contents}, private=True)
+        self.write_json(self.data_file, check)
+        if fingerprints is not None:
+            write_fingerprints(self.fingerprints_file, fingerprints, whole=whole)
+        self.write_json(self.about_file, about)
+        self.write_text(self.config_file, config.to_yaml())
 
     def remove_unfinished(self) -> None:
         """Remove what a killed process left: files and a bundle that had not got their names yet, and nothing else.
@@ -379,6 +384,14 @@ class Run:
         if self.is_there and self.config.data.also:
             reason = f"each data set has its own head; {self.card_file} says how good they are"
         return f"not scored: {self.failure or reason}"
+
+
+def preparation_of(config: Config) -> Preparation:
+    """How images are prepared for a configuration without `auto`."""
+    size, how = config.model.image_size, config.preparation
+    if size == "auto" or how.channels == "auto":
+        raise ValueError(f"model.image_size or preparation.channels is auto in config.yaml; {_AGAIN}")
+    return Preparation(size, how.channels, how.square, how.scaling, how.centre)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from benchmarks.__main__ import app as benchmarks
 from parsecaps.cli import app
 from parsecaps.config import load_config
 from parsecaps.training import Callbacks
-from parsecaps.training.train import fit
+from parsecaps.training.fit import fit
 from studies.routes import without_content
 from tests.training.make import PHANTOM
 

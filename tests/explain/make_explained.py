@@ -29,11 +29,13 @@ def make_model(data: DataSet, head: str) -> Model:
 
 
 def make_folder(folder: Path, head: str) -> Model:
-    """A bundle saved in `folder` with a memory of all cases, and its explainer."""
+    """A model in a run that remembers all cases."""
     data = open_data(DATA)
     model = make_model(data, head)
-    model.save(folder)
+    model.save(folder / "bundle")
     prepared = prepare_all(data, model.preparation, folder=folder / "cache")
-    remember(model, CaseSet(data, prepared, range(len(data)))).save(folder)
-    write_thumbnails(folder / THUMBNAILS_FILE, prepared.images, range(len(data)))
+    (folder / "known_cases").mkdir()
+    remember(model, CaseSet(data, prepared, range(len(data)))).save(folder / "known_cases")
+    write_thumbnails(folder / "known_cases" / THUMBNAILS_FILE, prepared.images, range(len(data)))
+    (folder / "config.yaml").touch()  # by which a folder is known as a run
     return Model.load(folder)

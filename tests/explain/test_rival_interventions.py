@@ -67,12 +67,14 @@ def test_present_and_absent_are_percentiles_of_training(name: str, tmp_path: Pat
     prepared = prepare_all(data, model.preparation, folder=tmp_path / "cache")
     memory = remember(model, CaseSet(data, prepared, range(len(data))))
     assert memory.capsules.shape == (12, 7, 0)
-    memory.save(tmp_path)
-    memory = CaseMemory.load(tmp_path, model)
+    (tmp_path / "known_cases").mkdir()
+    memory.save(tmp_path / "known_cases")
+    memory = CaseMemory.load(tmp_path / "known_cases", model)
     reasoning = concept_reasoning(model, memory)
     assert reasoning.present == pytest.approx(np.percentile(memory.presence, 95, axis=0))
     assert reasoning.absent == pytest.approx(np.percentile(memory.presence, 5, axis=0))
-    model.save(tmp_path)
+    model.save(tmp_path / "bundle")
+    (tmp_path / "config.yaml").touch()  # by which a folder is known as a run
     told = Model.load(tmp_path).explain(IMAGE)
     assert told.similar == ()
     assert len(told.concepts[0].prototypes) > 0  # the training cases that show the concept most

@@ -29,7 +29,7 @@ CONCEPTS = [Target("concepts", j) for j in range(7)]
 
 def test_all_of_it_is_of_the_strict_network(tmp_path: Path) -> None:
     model = make_folder(tmp_path, "bottleneck")
-    save_statistics(tmp_path, strict_statistics(model.network, [IMAGE[None]]), weights_digest(model.network))
+    save_statistics(tmp_path / "bundle", strict_statistics(model.network, [IMAGE[None]]), weights_digest(model.network))
     model = Model.load(tmp_path)
     ordinary, told = model.explain(IMAGE), model.explain(IMAGE, strict=True)
     with torch.no_grad(), strict_network(model.network, model.statistics):

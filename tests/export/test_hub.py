@@ -58,14 +58,16 @@ def published(server: FakeHub, model: Path, tmp_path: Path) -> Repository:
 
 def test_pictures_and_patients_that_lie_beside_a_model_never_leave(server: FakeHub, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shutil.copytree(HERE / "bottleneck", run)  # version 0.1 kept pictures and patients in the bundle
+    shutil.copytree(HERE / "bottleneck", run)
     write_fingerprints(run / "bundle" / FINGERPRINTS_FILE, np.zeros((3, 32), np.uint8))
     (run / "bundle" / "config.json.bak").write_text("{}")
+    for path in (run / "known_cases").iterdir():
+        shutil.copy(path, run / "bundle")
     out = ["--to", "hub", "--push", "owner/name", "--out", str(tmp_path / "folder")]
     done = _cli("export", str(run), *out)
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("exactly equal to PyTorch, checked on 60 validation cases and drawn images\n")
-    left = "calibration.npz, config.json.bak, fingerprints.safetensors, memory.npz, thumbnails.zip"
+    left = "config.json.bak, fingerprints.safetensors, memory.npz, thumbnails.zip"
     assert f"left out: {left}\n" in done.stdout
     assert "pushed (public): " in done.stdout
     files = server.repositories["owner/name"].files
@@ -81,7 +83,7 @@ def test_pictures_and_patients_that_lie_beside_a_model_never_leave(server: FakeH
 
 def test_even_a_folder_with_more_in_it_is_pushed_by_an_allow_list(server: FakeHub) -> None:
     hub.push(HERE / "bottleneck" / "bundle", HubName("owner/old"))
-    wanted = {"bundle.json", "config.json", "model.safetensors", "strict.safetensors"}
+    wanted = {"bundle.json", "calibration.json", "config.json", "model.safetensors", "strict.safetensors"}
     assert set(server.repositories["owner/old"].files) == wanted
 
 

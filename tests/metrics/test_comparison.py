@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from parsecaps.metrics import Comparison, Difference, compare, ensemble, paired_differences, score
+from parsecaps.metrics import Difference, compare, ensemble, paired_differences, score
 from parsecaps.metrics.comparison import COMPARED, mcnemar
 from parsecaps.metrics.predictions import Predictions
 from tests.metrics.make import make_predictions
@@ -125,14 +125,6 @@ def test_little_to_compare() -> None:
     alone = compare(one, another(one, 1.0), resamples=10).differences["accuracy"]
     assert alone.difference is not None
     assert (alone.low, alone.high, alone.p_value) == (None, None, None)
-
-
-def test_a_comparison_survives_json() -> None:
-    first = make_predictions()
-    found = compare(first, another(first, 1.0), resamples=10)
-    assert Comparison.from_dict(json.loads(json.dumps(found.as_dict(), allow_nan=False))) == found
-    with pytest.raises(ValueError, match="not a comparison of this version"):
-        Comparison.from_dict({"n": 3})
 
 
 def test_a_score_of_concepts_is_compared_too() -> None:

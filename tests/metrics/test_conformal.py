@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +6,6 @@ import pytest
 from parsecaps.metrics import METRICS, Sets, score_sets
 from parsecaps.metrics.bootstrap import resampled_weights
 from parsecaps.metrics.conformal import ConformalQuantiles, LabelledSets, prediction_sets
-from parsecaps.metrics.scores import SetScores
 from tests.metrics.copies import assert_interval_of_copies
 from tests.metrics.make import make_predictions
 
@@ -50,7 +48,6 @@ def test_values_and_intervals_are_those_of_copied_cases() -> None:
     assert found["coverage"].n == (predictions.label >= 0).sum()
     labelled = predictions.label >= 0
     assert found["accuracy_answered"].n == (inside[labelled].sum(1) == 1).sum()
-    assert SetScores.from_dict(json.loads(json.dumps(found.as_dict()))) == found
     assert found.notes == ["a note"]
     assert {*KEYS} == {metric.name for metric in METRICS if metric.part == "sets"}
 

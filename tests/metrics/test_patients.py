@@ -1,6 +1,6 @@
 """Answers to all images of a patient, and whose images are wrong."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -143,4 +143,3 @@ def test_the_worst_ten_hold_the_most_and_half_is_the_fewest() -> None:
     assert found.patients == (falling > 0).sum()
     assert 2 * falling[: found.half].sum() >= found.wrong > 2 * falling[: found.half - 1].sum()
     assert all(each.truth != each.named and each.wrong <= each.images for each in found.worst)
-    assert PatientErrors.from_dict(asdict(found)) == found

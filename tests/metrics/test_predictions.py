@@ -31,14 +31,10 @@ def test_what_is_saved_comes_back(tmp_path: Path, with_concepts: bool) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["test.npz"]
 
 
-def test_the_consistency_of_views_comes_back_also_by_its_old_name(tmp_path: Path) -> None:
+def test_the_consistency_of_views_comes_back(tmp_path: Path) -> None:
     saved = replace(make_predictions(), consistency=np.arange(60) / 60)
     saved.save(tmp_path / "new.npz")
     assert same(Predictions.load(tmp_path / "new.npz"), saved)
-    with np.load(tmp_path / "new.npz") as stored:
-        arrays = {"steadiness" if field == "consistency" else field: stored[field] for field in stored}
-    np.savez(tmp_path / "old.npz", **arrays)
-    assert same(Predictions.load(tmp_path / "old.npz"), saved)
 
 
 def test_no_cases_are_predictions_too(tmp_path: Path) -> None:

@@ -143,9 +143,6 @@ def test_scores_of_other_views() -> None:
     scores = score(replace(make_predictions(), consistency=consistency), resamples=20)
     assert scores["consistency"].value == pytest.approx(consistency.mean())
     assert (scores["consistency"].n, scores["consistency"].low is None) == (60, False)
-    stored = scores.as_dict()
-    stored["overall"]["steadiness"] = stored["overall"].pop("consistency")  # as version 0.1 wrote it
-    assert Scores.from_dict(stored) == scores
 
 
 def test_a_class_that_is_absent_is_not_made_up() -> None:

@@ -5,7 +5,9 @@ A test class of a model inherits `ModelContract` and overrides `build`; a model 
 
 import inspect
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -20,11 +22,13 @@ ALONE = {"rtol": 1e-5, "atol": 1e-5}
 class ModelContract:
     """The promises of STYLE and `types.Output`, for the model that `build` gives.
 
+    `refused` are settings of its own that are wrong, each with a word of the line that says what would do.
     `cancelled` are the ends of names of parameters that a normalisation behind them takes out in training, such as a
     bias with a linear layer in between: they have no gradient.
     """
 
     cancelled: tuple[str, ...] = ()
+    refused: tuple[tuple[dict[str, Any], str], ...] = ()
 
     def build(self) -> PretrainedModel:
         raise NotImplementedError("override build()")
@@ -123,6 +127,27 @@ class ModelContract:
         model = self.build()
         assert list(inspect.signature(model.forward).parameters) == ["image", "reconstruct"]
         assert not [name for name in type(model).settings() if "label" in name]
+
+    def test_wrong_settings_get_one_line(self) -> None:
+        model = self.build()
+        kind, config = type(model), model.config
+        wrong = [*self.refused, ({"num_classes": 0}, "give at least 1"), ({"image_size": 20}, "give at least 28")]
+        if kind.largest_image < 1000:
+            wrong.append(({"image_size": kind.largest_image + 1}, f"give at most {kind.largest_image}"))
+        if not kind.names_concepts:
+            wrong.append(({"num_concepts": 2}, "no place for concepts"))
+        if kind.needs_concepts:
+            wrong.append(({"num_concepts": 0}, "decides by concepts"))
+        for changes, word in wrong:
+            with pytest.raises(ValueError, match=word) as error:
+                kind.from_config({**config, **changes})
+            assert "\n" not in str(error.value)
+
+    def test_no_picture_without_a_decoder(self) -> None:
+        model = self.build().eval()
+        if not decodes(model):
+            with pytest.raises(ValueError, match="has no decoder; "):
+                model(self.images(model, 1), reconstruct=True)
 
     def test_save_and_load_give_identical_outputs(self, tmp_path: Path) -> None:
         model = warmed_up(self.build())
@@ -240,7 +265,7 @@ BATCH = torch.export.Dim.DYNAMIC
 
 
 def decodes(model: PretrainedModel) -> bool:
-    return getattr(model, "decoder", None) is not None
+    return model.decoder is not None
 
 
 def warmed_up(model: PretrainedModel) -> PretrainedModel:

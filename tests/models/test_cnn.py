@@ -9,6 +9,14 @@ from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 
 class TestPlainCNN(CompileContract, ExportContract):
+    refused = (
+        ({"in_channels": -1}, "give 1"),
+        ({"stem_channels": (8, 8)}, "give 4"),
+        ({"channels": ()}, "from 1 to 100"),
+        ({"head": "bottleneck"}, "give concepts"),
+        ({"head": "serial"}, "choose 'parallel'"),
+    )
+
     def build(self) -> PlainCNN:
         return PlainCNN(num_classes=3, image_size=32, grid_width=16, stem_channels=(8, 8, 8, 8), channels=(8, 12, 16))
 
@@ -54,26 +62,3 @@ def test_it_has_no_decoder_and_no_couplings() -> None:
         model(torch.rand(1, 1, 28, 28), reconstruct=True)
     with pytest.raises(ValueError, match=r"PlainCNN has no couplings; give"), record_couplings(model):
         pass
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_classes": 0}, r"num_classes is 0; give at least 1"),
-        ({"in_channels": -1}, r"in_channels is -1; give"),
-        ({"image_size": 20}, r"image_size is 20; give at least 28"),
-        ({"stem_channels": (8, 8)}, r"2 channel numbers.*give 4"),
-        ({"head": "bottleneck"}, r"nothing to decide by; give concepts"),
-        ({"head": "serial"}, r"head is 'serial'; choose"),
-    ],
-)
-def test_bad_arguments(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message) as error:
-        PlainCNN(**{"num_classes": 3, **changes})
-    assert "\n" not in str(error.value)
-
-
-def test_an_unknown_preset() -> None:
-    with pytest.raises(ValueError, match=r"preset 'huge' is unknown; choose one of medical") as error:
-        PlainCNN.from_preset("huge", num_classes=3)
-    assert "\n" not in str(error.value)

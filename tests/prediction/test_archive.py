@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from parsecaps.cli import app
 from parsecaps.data.preparation import Preparation
-from parsecaps.metrics.calibration import VALIDATION_FILE, Calibration, fit_temperature
+from parsecaps.metrics.calibration import Calibration, fit_temperature
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.model import Model
 from parsecaps.models import ParseCaps
@@ -129,7 +129,7 @@ def test_the_command(model: Model, files: Path, tmp_path: Path) -> None:
     code, _, error = predict("--risk", "0.1")
     assert code == 2
     assert "the model has no calibration, so no risk can be promised" in error
-    validation().save(run / "bundle" / VALIDATION_FILE)  # as version 0.1 kept it
+    Calibration.fit(validation()).save(run / "bundle")
     code, text, _ = predict("--risk", "0.1")
     assert code == 0
     assert "12 new rows, 1 with an error" in text

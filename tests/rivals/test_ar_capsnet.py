@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from parsecaps import load_config
 from parsecaps.nn import record_couplings
 from parsecaps.rivals import ARCapsNet
 from parsecaps.rivals.ar_capsnet import AttentionClassCaps, AttentionConvCaps
@@ -13,6 +12,7 @@ _CANCELLED = ("stem.0.bias", "stem.3.bias")  # by the batch normalisation behind
 
 
 class TestARCapsNet(ExportContract):
+    refused = (({"layers": 4}, "give from 0 to 3"),)
     cancelled = _CANCELLED
 
     def build(self) -> ARCapsNet:
@@ -110,28 +110,6 @@ def test_the_score_is_a_length_below_1() -> None:
 
 
 def test_children_are_dropped_in_training_alone() -> None:
-    model = ARCapsNet.from_preset("tiny", num_classes=3).eval()
+    model = ARCapsNet.from_preset("tiny", num_classes=3).train()
     image = torch.rand(2, 1, 32, 32)
-    torch.testing.assert_close(model(image).logits, model(image).logits)
-    model.train()
     assert not torch.allclose(model(image).logits, model(image).logits)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"layers": 4}, r"layers is 4; give from 0 to 3"),
-        ({"image_size": 224}, r"ARCapsNet has too many weights.*give at most 128"),
-        ({"num_concepts": 2}, r"no place for concepts.*give 0"),
-    ],
-)
-def test_bad_arguments(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message) as error:
-        ARCapsNet(**{"num_classes": 3, **changes})
-    assert "\n" not in str(error.value)
-
-
-def test_the_recipe() -> None:
-    config = load_config("ar-capsnet")
-    assert (config.model.kind, config.model.preset, config.training.optimizer) == ("ARCapsNet", "digits", "rmsprop")
-    assert ARCapsNet.losses == {"margin": 1.0, "class_reconstruction": 0.3}

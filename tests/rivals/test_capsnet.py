@@ -11,6 +11,8 @@ from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 
 class TestCapsNet(CompileContract, ExportContract):
+    refused = (({"routing": "static"}, "choose one of none, dynamic"), ({"iterations": 0}, "give from 1"))
+
     def build(self) -> CapsNet:
         return CapsNet.from_preset("tiny", num_classes=3)
 
@@ -61,27 +63,6 @@ def test_the_score_is_the_length_and_the_longest_is_drawn() -> None:
     torch.testing.assert_close(output.reconstruction, drawn)
     others = model.decode(output.class_capsules, (output.logits.argmax(1) + 1) % 3)
     assert not torch.allclose(others, drawn)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"image_size": 224}, r"image_size is 224, but CapsNet has too many weights.*give at most 96"),
-        ({"num_concepts": 2}, r"CapsNet has no place for concepts.*give 0"),
-        ({"routing": "static"}, r"routing is 'static'; choose one of none, dynamic"),
-        ({"iterations": 0}, r"iterations is 0; give from 1"),
-    ],
-)
-def test_bad_arguments(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message) as error:
-        CapsNet(**{"num_classes": 3, **changes})
-    assert "\n" not in str(error.value)
-
-
-def test_without_a_decoder_there_is_no_picture() -> None:
-    model = CapsNet.from_preset("tiny", num_classes=3, decoder=False).eval()
-    with pytest.raises(ValueError, match=r"no decoder; build it with decoder=True"):
-        model(torch.rand(1, 1, 32, 32), reconstruct=True)
 
 
 @pytest.mark.parametrize(

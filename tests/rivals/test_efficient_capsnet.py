@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from parsecaps import load_config
 from parsecaps.nn import record_couplings
 from parsecaps.nn.recorder import record_ways
 from parsecaps.rivals import EfficientCapsNet
@@ -15,6 +14,8 @@ from tests.models.contract import ExportContract, ModelContract
 
 
 class TestEfficientCapsNet(ExportContract):
+    refused = (({"channels": (8, 8, 8)}, "give four"), ({"channels": (8, 8, 8, 13)}, "multiple of primary_dim, 4"))
+
     def build(self) -> EfficientCapsNet:
         return EfficientCapsNet.from_preset("tiny", num_classes=3)
 
@@ -82,25 +83,3 @@ def test_messages_add_up_to_the_capsules() -> None:
     total, messages = ways[0].total, ways[0].messages
     direction = torch.randn_like(total)
     torch.testing.assert_close(messages.along(direction).sum((1, 3)), (direction * total).sum(-1))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"channels": (8, 8, 8)}, r"channels is \[8, 8, 8\]; give four"),
-        ({"channels": (8, 8, 8, 12)}, r"multiple of primary_dim, 8"),
-        ({"num_concepts": 2}, r"no place for concepts.*give 0"),
-    ],
-)
-def test_bad_arguments(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message) as error:
-        EfficientCapsNet(**{"num_classes": 3, **changes})
-    assert "\n" not in str(error.value)
-
-
-def test_the_recipe() -> None:
-    config = load_config("efficient-capsnet")
-    assert (config.model.kind, config.model.preset) == ("EfficientCapsNet", "digits")
-    training = config.training
-    assert (training.optimizer, training.learning_rate, training.decay, training.batch_size) == ("adam", 5e-4, 0.97, 16)
-    assert EfficientCapsNet.losses == {"margin": 1.0, "class_reconstruction": 0.392}

@@ -51,12 +51,6 @@ def test_small_images_are_halved_less_often(size: int, top: int) -> None:
     assert seen == [(top, top)]
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_dropout_is_a_setting(dropout: float) -> None:
-    model, image = EfficientNetLite0.from_preset("tiny", num_classes=3, dropout=dropout), torch.rand(4, 1, 32, 32)
-    assert torch.equal(model.features(image), model.features(image)) == (dropout == 0)
-
-
 def test_it_has_no_decoder_and_no_couplings_but_maps() -> None:
     model = EfficientNetLite0.from_preset("tiny", num_classes=3).eval()
     image = torch.rand(2, 1, 32, 32)

@@ -14,6 +14,12 @@ from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 
 class TestProtoCaps(CompileContract, ExportContract):
+    refused = (
+        ({"grades": (2, 2)}, "for each of the 3 concepts"),
+        ({"grades": (2, 1, 2)}, "from 2 to 100"),
+        ({"prototypes": 0}, "from 1 to 100"),
+    )
+
     def build(self) -> ProtoCaps:
         return ProtoCaps.from_preset("tiny", num_classes=3)
 
@@ -140,21 +146,3 @@ def test_a_concept_is_explained_by_what_was_routed_to_its_own_capsule() -> None:
     assert (of_concept[:, :, :2] == 0).all()
     ((of_class,),) = route_relevance(model, image, [Target("classes", 0)])
     assert (of_class.abs().amax((0, 1, 3)) > 0).all()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_concepts": 0}, r"ProtoCaps decides by concepts, and num_concepts is 0"),
-        ({"grades": (2, 2)}, r"grades are 2, 2; give one number from 2 to 100 for each of the 3 concepts, or leave"),
-        ({"grades": (2, 1, 2)}, r"grades are 2, 1, 2; give one number from 2 to 100"),
-        ({"prototypes": 0}, r"prototypes is 0; give from 1 to 100, for each grade$"),
-        (
-            {"image_size": 65},
-            r"image_size is 65, but ProtoCaps has too many weights for larger .*; give at most 64$",
-        ),
-    ],
-)
-def test_bad_settings_say_what_would_do(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ProtoCaps.from_preset("tiny", num_classes=2, **settings)

@@ -13,6 +13,8 @@ from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 
 class TestSAA(CompileContract, ExportContract):
+    refused = (({"routing": "em"}, "choose one of dynamic, attention, self-attention, saa"),)
+
     def build(self) -> ThreeLayerCaps:
         return ThreeLayerCaps.from_preset("tiny", num_classes=3)
 
@@ -94,8 +96,3 @@ def test_saa_messages_add_up() -> None:
         along = messages.along(direction)
         assert along.shape == messages.coupling.shape == (2, 1, 3, 18)
         torch.testing.assert_close(along.sum((1, 3)), (direction * total).sum(-1), rtol=1e-4, atol=1e-5)
-
-
-def test_an_unknown_routing() -> None:
-    with pytest.raises(ValueError, match=r"routing is 'em'; choose one of dynamic, attention, self-attention, saa"):
-        ThreeLayerCaps(num_classes=3, routing="em")

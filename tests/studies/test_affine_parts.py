@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from parsecaps.config import load_config
-from parsecaps.training.fit import train_run
 from studies.affine_parts import KINDS, accuracies, changed
 from tests.data.sources.layouts import write_mnist
-from tests.training.make import PHANTOM, TINY
+from tests.training.make import PHANTOM, TINY, train
 
 
 def bar() -> torch.Tensor:
@@ -47,7 +46,7 @@ def test_scores_of_a_run(tmp_path: Path) -> None:
     root = write_mnist(tmp_path / "mnist", 40)
     settings = [*TINY, "model.num_concepts=0", "model.image_size=40", "preparation.channels=1", "data.val=0.4"]
     run = tmp_path / "run"
-    train_run(load_config(None, [f"data.path=affnist-like:{root},per_digit=2", *settings]), run_folder=run)
+    train(load_config(None, [f"data.path=affnist-like:{root},per_digit=2", *settings]), run_folder=run)
     found = accuracies(run)
     assert list(found) == list(KINDS)
     assert all(0 <= value <= 100 for value in found.values())
@@ -55,6 +54,6 @@ def test_scores_of_a_run(tmp_path: Path) -> None:
 
 def test_other_runs_are_refused(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    train_run(load_config(None, [*PHANTOM, "training.epochs=1"]), run_folder=run)
+    train(load_config(None, [*PHANTOM, "training.epochs=1"]), run_folder=run)
     with pytest.raises(ValueError, match="was trained on phantom; give runs on affnist-like"):
         accuracies(run)

@@ -10,7 +10,7 @@ from parsecaps.models import ParseCaps
 from parsecaps.nn.recorder import record_couplings
 from parsecaps.run import Run
 from parsecaps.training import Callbacks
-from parsecaps.training.train import fit
+from parsecaps.training.fit import fit
 from studies.parts import write_parts
 from studies.routes import (
     CONTENT_COSTS,

@@ -10,9 +10,8 @@ from parsecaps.config import load_config
 from parsecaps.system import threads
 from parsecaps.system.threads import busy_cores, choose_threads, most_threads, using_threads
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.fit import train_run
-from parsecaps.training.pace import Pace
-from tests.training.make import PHANTOM
+from parsecaps.training.loop import Pace
+from tests.training.make import PHANTOM, train
 
 
 @pytest.fixture
@@ -108,7 +107,7 @@ def test_a_run_says_that_its_steps_are_slow(tmp_path: Path, monkeypatch: pytest.
     slow = iter([None, (1.5, 0.1)])
     monkeypatch.setattr(Pace, "add", lambda pace, seconds: next(slow, None))
     lines: list[str] = []
-    train_run(load_config(None, PHANTOM), run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
+    train(load_config(None, PHANTOM), run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
     told = [line for line in lines if line.startswith("a step takes 15 times as long as at first (1.5 s, not 0.1 s)")]
     assert len(told) == 1
     assert "the machine is busy, and this run has" in told[0]

@@ -20,9 +20,8 @@ import torch
 
 from parsecaps.config import load_config
 from parsecaps.system.signals import TerminatedError
-from parsecaps.training import checkpoint
+from parsecaps.training import Callbacks, checkpoint
 from parsecaps.training import fit as training_fit
-from parsecaps.training.fit import train_run
 
 SETTINGS = [
     "data.path=phantom:n=72,size=32",
@@ -89,9 +88,9 @@ def start(folder: Path, arrange: Callable[[], None] = lambda: None) -> int:
         arrange()
         torch.set_num_threads(1)
         if (folder / "config.yaml").exists():
-            train_run(resume=folder)
+            training_fit.fit(resume=folder, callbacks=Callbacks(), score=False)
         else:
-            train_run(load_config(None, SETTINGS), run_folder=folder)
+            training_fit.fit(load_config(None, SETTINGS), run_folder=folder, callbacks=Callbacks(), score=False)
         os._exit(0)
     except TerminatedError:
         os._exit(143)

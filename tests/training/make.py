@@ -1,12 +1,16 @@
-"""Small data sets and settings to train on in a second."""
+"""Small data sets and settings to train on in a second, and a quiet training without scores."""
 
 import csv
 import random
+from functools import partial
 from pathlib import Path
 
+from parsecaps.training import Callbacks
+from parsecaps.training.fit import fit
 from tests.data.make import folder_of_pictures
 
 TINY = ["model.preset=tiny", "training.epochs=2", "training.batch_size=8"]
+train = partial(fit, callbacks=Callbacks(), score=False)
 PHANTOM = ["data.path=phantom:n=72,size=32", *TINY]
 
 

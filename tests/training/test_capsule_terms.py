@@ -10,15 +10,14 @@ from parsecaps.functional import margin_loss
 from parsecaps.model import Model
 from parsecaps.models import ParseCaps, PretrainedModel
 from parsecaps.rivals import CapsNet
-from parsecaps.rivals.capsule_terms import ClassReconstruction, Margin
+from parsecaps.rivals.class_capsules import ClassReconstruction, Margin
 from parsecaps.run import Run
 from parsecaps.training import fit
-from parsecaps.training.fit import train_run
 from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
 from parsecaps.training.processes import join_processes
 from parsecaps.types import Batch
-from tests.training.make import PHANTOM
+from tests.training.make import PHANTOM, train
 
 IMAGE = torch.rand(4, 1, 32, 32, generator=torch.Generator().manual_seed(0))
 BATCH = Batch(IMAGE, torch.tensor([0, 2, -1, 1]))
@@ -75,7 +74,7 @@ def capsnet(*settings: str) -> Config:
 
 def test_it_trains_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     schedule = ["training.schedule=steps", "training.decay=0.5", "training.decay_epochs=1", "training.warm_up_epochs=0"]
-    train_run(capsnet(*schedule), run_folder=tmp_path / "run")
+    train(capsnet(*schedule), run_folder=tmp_path / "run")
     run = Run(tmp_path / "run")
     assert type(Model.load(run.bundle_folder).network) is CapsNet
     rows = run.history_file.read_text().splitlines()
@@ -95,5 +94,5 @@ def test_a_decoder_that_is_not_trained_is_known_as_idle(
 
     monkeypatch.setattr(fit, "join_processes", spy)
     config = capsnet(f"training.losses.class_reconstruction={weight}", "training.epochs=1")
-    train_run(config, run_folder=tmp_path / "run")
+    train(config, run_folder=tmp_path / "run")
     assert seen == [idle]

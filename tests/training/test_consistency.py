@@ -9,11 +9,10 @@ from parsecaps.config import load_config
 from parsecaps.data.batches import Augmentation
 from parsecaps.functional import consistency_loss
 from parsecaps.run import Run
-from parsecaps.training.fit import train_run
 from parsecaps.training.losses import Classification, Consistency
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.types import Batch, Output
-from tests.training.make import PHANTOM
+from tests.training.make import PHANTOM, train
 
 SETTINGS = [*PHANTOM, "training.learning_rate=0.003", "training.epochs=6", "training.keep=last"]
 
@@ -71,8 +70,8 @@ def spread(run: Run) -> float:
 
 
 def test_a_training_with_it_gives_steadier_answers(tmp_path: Path) -> None:
-    plain = train_run(load_config(None, SETTINGS), run_folder=tmp_path / "plain")
-    steady = train_run(load_config(None, [*SETTINGS, "training.losses.consistency=20"]), run_folder=tmp_path / "steady")
+    plain = train(load_config(None, SETTINGS), run_folder=tmp_path / "plain")
+    steady = train(load_config(None, [*SETTINGS, "training.losses.consistency=20"]), run_folder=tmp_path / "steady")
     assert spread(steady) < 0.5 * spread(plain)
     assert all(row["train_consistency"] > 0 == row["val_consistency"] for row in steady.history)
     assert all(row["train_consistency"] == 0 for row in plain.history)

@@ -18,18 +18,17 @@ from parsecaps.training import DivergedError
 from parsecaps.training import objective as objective_module
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.checkpoint import read_checkpoint, read_tensors
-from parsecaps.training.fit import train_run
 from parsecaps.training.losses import Loss, Term
 from parsecaps.training.objective import EpochMeans
 from parsecaps.types import Batch, Output
 from tests.data.make import folder_of_pictures
 from tests.prediction.make import predict_one
-from tests.training.make import PHANTOM, TINY, skewed_manifest
+from tests.training.make import PHANTOM, TINY, skewed_manifest, train
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train_run(load_config(None, PHANTOM), run_folder=tmp_path_factory.mktemp("fit") / "run")
+    return train(load_config(None, PHANTOM), run_folder=tmp_path_factory.mktemp("fit") / "run")
 
 
 def test_the_folder_holds_everything(run: Run) -> None:
@@ -84,7 +83,7 @@ def test_without_tensorboard_a_run_has_no_logs_and_the_same_history(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("parsecaps.training.processes.is_installed", lambda module: module != "tensorboard")
-    other = train_run(load_config(run.config_file), run_folder=tmp_path / "run")
+    other = train(load_config(run.config_file), run_folder=tmp_path / "run")
     assert run.log_folder.is_dir()
     assert not other.log_folder.exists()
     assert [row["val_loss"] for row in other.history] == [row["val_loss"] for row in run.history]
@@ -92,9 +91,9 @@ def test_without_tensorboard_a_run_has_no_logs_and_the_same_history(
 
 def test_the_same_seed_gives_the_same_run_and_another_does_not(run: Run, tmp_path: Path) -> None:
     state = torch.get_rng_state()
-    again = train_run(load_config(run.config_file), run_folder=tmp_path / "again")
+    again = train(load_config(run.config_file), run_folder=tmp_path / "again")
     assert torch.equal(torch.get_rng_state(), state)  # the user's own random numbers are left alone
-    other = train_run(load_config(run.config_file, ["training.seed=1"]), run_folder=tmp_path / "other")
+    other = train(load_config(run.config_file, ["training.seed=1"]), run_folder=tmp_path / "other")
     weights = [each.model.network.state_dict() for each in (run, again, other)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
     assert not torch.equal(weights[0]["primary.project.weight"], weights[2]["primary.project.weight"])
@@ -105,7 +104,7 @@ def test_a_folder_of_images_without_concepts(tmp_path: Path) -> None:
     lines: list[str] = []
     settings = [*TINY, "training.epochs=1", "data.val=0", "training.precision=bf16"]
     config = load_config(None, settings).change("data", path=str(tmp_path / "pictures"), val=0)
-    run = train_run(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
+    run = train(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
     assert any(line.startswith("losses: classification, reconstruction") for line in lines)
     assert run.history[0]["train_reconstruction"] > 0
     assert "val_loss" not in run.history[0]  # nobody to validate on: the last epoch is kept
@@ -119,11 +118,11 @@ def test_unsafe_data_are_refused_before_anything_is_written(tmp_path: Path) -> N
     config = load_config(None, [f"data.path={manifest}", *TINY, "training.epochs=1"])
     lines: list[str] = []
     with pytest.raises(ValueError, match=r"training would be unsafe: 1 problem in the files.*--skip-bad") as error:
-        train_run(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
+        train(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
     assert "\n" not in str(error.value)
     assert any("a/0.png" in line for line in lines)
     assert not (tmp_path / "run").exists()
-    run = train_run(config.change("data", skip_bad=True), run_folder=tmp_path / "run")
+    run = train(config.change("data", skip_bad=True), run_folder=tmp_path / "run")
     data = open_data(str(manifest))
     division = run.division
     assert [data.cases[i].image.name for i, part in enumerate(division) if part is None] == ["0.png"]
@@ -131,7 +130,7 @@ def test_unsafe_data_are_refused_before_anything_is_written(tmp_path: Path) -> N
 
 def test_wrong_settings_leave_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="ParseCaps has no setting 'dropot'; did you mean 'dropout'"):
-        train_run(load_config(None, [*PHANTOM, "model.settings.dropot=0"]), run_folder=tmp_path / "run")
+        train(load_config(None, [*PHANTOM, "model.settings.dropot=0"]), run_folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -162,7 +161,7 @@ def test_a_loss_gone_wrong_names_the_batch(in_loss: bool, tmp_path: Path, monkey
     with pytest.raises(
         DivergedError, match=r"in epoch 2, batch 3 \(.*\); the last good checkpoint is .*last\.pt"
     ) as error:
-        train_run(load_config(None, settings), run_folder=tmp_path / "run")
+        train(load_config(None, settings), run_folder=tmp_path / "run")
     assert "\n" not in str(error.value)
     data = open_data("phantom:n=72,size=32")
     named = re.findall(r"\d{6}", str(error.value))
@@ -174,7 +173,7 @@ def test_a_loss_gone_wrong_names_the_batch(in_loss: bool, tmp_path: Path, monkey
 
 def test_a_diverging_loss_stops(tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match=r"in epoch 1, batch \d .*lower training\.learning_rate"):
-        train_run(load_config(None, [*PHANTOM, "training.learning_rate=1e6"]), run_folder=tmp_path / "run")
+        train(load_config(None, [*PHANTOM, "training.learning_rate=1e6"]), run_folder=tmp_path / "run")
 
 
 def test_early_stopping_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +186,7 @@ def test_early_stopping_keeps_the_best(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(EpochMeans, "values", values)
     settings = [*PHANTOM, "training.epochs=9", "training.patience=2", "training.batch_size=23"]
-    run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
+    run = train(load_config(None, settings), run_folder=tmp_path / "run")
     assert (len(run.history), run.best_epoch) == (4, 2)
     best, last = read_tensors(run.best_checkpoint(2)), read_checkpoint(run.last_checkpoint)["weights"]
     kept = run.model.network.state_dict()
@@ -198,8 +197,8 @@ def test_early_stopping_keeps_the_best(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_last_epoch_is_kept_where_validation_shall_not_choose(tmp_path: Path) -> None:
     settings = [*PHANTOM, "training.keep=last", "training.epochs=3"]
     lines: list[str] = []
-    run = train_run(load_config(None, settings), run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
+    run = train(load_config(None, settings), run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
     assert run.best_epoch == 3
     assert not [line for line in lines if "(best)" in line]
     assert Run(tmp_path / "run").best_checkpoint(3).is_file()
-    assert train_run(resume=tmp_path / "run").best_epoch == 3
+    assert train(resume=tmp_path / "run").best_epoch == 3

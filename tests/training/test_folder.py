@@ -13,9 +13,8 @@ from parsecaps.explain.case_memory import remember_run
 from parsecaps.files.writing import make_first_free
 from parsecaps.system.processes import Processes
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.fit import train_run
 from parsecaps.training.folder import new_run
-from tests.training.make import PHANTOM, TINY, skewed_manifest
+from tests.training.make import PHANTOM, TINY, skewed_manifest, train
 
 CONFIG = load_config(None, [*PHANTOM, "training.epochs=1"])
 ALONE = Processes()
@@ -39,10 +38,10 @@ def test_the_second_is_refused_while_the_first_still_reads(tmp_path: Path) -> No
     def start_another(line: str) -> None:
         if not refused:
             with pytest.raises(ValueError, match="is being trained by another process; wait for it") as error:
-                train_run(CONFIG, run_folder=tmp_path / "run")
+                train(CONFIG, run_folder=tmp_path / "run")
             refused.append(str(error.value))
 
-    run = train_run(CONFIG, run_folder=tmp_path / "run", callbacks=Callbacks(log=start_another))
+    run = train(CONFIG, run_folder=tmp_path / "run", callbacks=Callbacks(log=start_another))
     assert len(refused) == 1
     assert run.is_trained
 

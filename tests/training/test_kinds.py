@@ -9,15 +9,14 @@ from parsecaps.config import load_config
 from parsecaps.model import Model
 from parsecaps.models import find_model
 from parsecaps.training import Callbacks
-from parsecaps.training.fit import train_run
 from tests.data.make import folder_of_pictures
-from tests.training.make import PHANTOM, skewed_manifest
+from tests.training.make import PHANTOM, skewed_manifest, train
 
 
 @pytest.mark.parametrize("kind", ["FlatCaps", "PlainCNN", "ResNet18", "EfficientNetLite0", "GoogLeNet"])
 def test_a_baseline_trains_with_concepts(kind: str, tmp_path: Path) -> None:
     config = load_config(None, [*PHANTOM, f"model.kind={kind}", "training.epochs=1", "model.head=bottleneck"])
-    train_run(config, run_folder=tmp_path / "run")
+    train(config, run_folder=tmp_path / "run")
     model = Model.load(tmp_path / "run" / "bundle")
     assert type(model.network).__name__ == kind
     assert len(model.concepts) == model.network.num_concepts == 7
@@ -27,7 +26,7 @@ def test_a_baseline_trains_with_concepts(kind: str, tmp_path: Path) -> None:
 def test_images_without_concepts_are_not_reconstructed_by_a_model_that_cannot(tmp_path: Path) -> None:
     settings = [f"data.path={skewed_manifest(tmp_path)}", "model.kind=PlainCNN", "model.preset=tiny"]
     config = load_config(None, [*settings, "training.epochs=1", "data.test=0"])
-    train_run(config, run_folder=tmp_path / "run")
+    train(config, run_folder=tmp_path / "run")
     assert Model.load(tmp_path / "run" / "bundle").concepts == ("veil", "streaks")
 
 
@@ -40,7 +39,7 @@ def test_images_without_concepts_are_not_reconstructed_by_a_model_that_cannot(tm
 )
 def test_unknown_kinds_and_presets(setting: str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=reason):
-        train_run(load_config(None, [*PHANTOM, "model.kind=FlatCaps", setting]), run_folder=tmp_path / "run")
+        train(load_config(None, [*PHANTOM, "model.kind=FlatCaps", setting]), run_folder=tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,7 @@ def test_unknown_kinds_and_presets(setting: str, reason: str, tmp_path: Path) ->
 )
 def test_a_concept_model_trains_with_its_own_losses(kind: str, settings: list[str], tmp_path: Path) -> None:
     config = load_config(None, [*PHANTOM, f"model.kind={kind}", "training.epochs=1", *settings])
-    run = train_run(config, run_folder=tmp_path / "run")
+    run = train(config, run_folder=tmp_path / "run")
     (row,) = run.history
     for name in find_model(kind).losses:
         assert row[f"train_{name}"] > 0
@@ -77,10 +76,10 @@ def test_data_without_concepts_are_refused_before_training(kind: str, tmp_path: 
     given = [f"data.path={tmp_path / 'pictures'}", "model.preset=tiny", f"model.kind={kind}"]
     reason = f"model.kind is {kind}, which decides by concepts, but the data name none; give data with concepts"
     with pytest.raises(ValueError, match=reason):
-        train_run(load_config(None, given), run_folder=tmp_path / "run")
+        train(load_config(None, given), run_folder=tmp_path / "run")
     given = [*PHANTOM, f"model.kind={kind}", "model.num_concepts=0"]
     with pytest.raises(ValueError, match=r"but model.num_concepts is 0; leave it out to learn all 7"):
-        train_run(load_config(None, given), run_folder=tmp_path / "run")
+        train(load_config(None, given), run_folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -90,15 +89,15 @@ def test_concepts_that_are_unknown_in_all_cases_are_refused(tmp_path: Path) -> N
     table.write_text("\n".join(",".join([*line, "concept:veil" if i == 0 else ""]) for i, line in enumerate(lines)))
     config = load_config(None, [f"data.path={table}", "model.kind=CEM", "model.preset=tiny"])
     with pytest.raises(ValueError, match="no training image has a known one; label some"):
-        train_run(config, run_folder=tmp_path / "run")
+        train(config, run_folder=tmp_path / "run")
 
 
 def test_coherence_needs_masks(tmp_path: Path) -> None:
     given = [f"data.path={skewed_manifest(tmp_path)}", "model.kind=CoherentCNN", "model.preset=tiny"]
     said: list[str] = []
     config = load_config(None, [*given, "training.epochs=1"])
-    run = train_run(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=said.append))
+    run = train(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=said.append))
     assert "training.losses.coherence: 0.0 (the data have no masks of lesions)" in said
     assert "train_coherence" not in run.history[0]
     with pytest.raises(ValueError, match=r"coherence is 0.3, but the data have no masks of lesions; set it to 0"):
-        train_run(load_config(None, [*given, "training.losses.coherence=0.3"]), run_folder=tmp_path / "other")
+        train(load_config(None, [*given, "training.losses.coherence=0.3"]), run_folder=tmp_path / "other")

@@ -153,7 +153,7 @@ def test_where_pictures_look_alike_it_is_not_checked(
     source: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alike = replace(open_data(DATA), look_alikes=True)
-    monkeypatch.setattr("parsecaps.training.start.open_all", lambda section: alike)
+    monkeypatch.setattr("parsecaps.training.plan.open_all", lambda section: alike)
     monkeypatch.setattr("parsecaps.run.open_all", lambda section: alike)
     run = parsecaps.fit(DATA, settings=DEALT_ANEW, start=source.folder, run_folder=tmp_path / "run", callbacks=QUIET)
     assert (

@@ -21,7 +21,6 @@ from parsecaps.functional import class_loss
 from parsecaps.models import ParseCaps
 from parsecaps.training.build import class_weights, concept_weights, pixel_statistics
 from parsecaps.training.checkpoint import Position, read_checkpoint
-from parsecaps.training.fit import train_run
 from parsecaps.training.loop import LossWatch, MovingAverage
 from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import EpochMeans, Objective
@@ -29,7 +28,7 @@ from parsecaps.training.optimizer import Schedule
 from parsecaps.types import Batch
 from tests.data.make import folder_of_pictures
 from tests.data.test_batches import prepared as prepared_values
-from tests.training.make import PHANTOM, TINY, skewed_manifest
+from tests.training.make import PHANTOM, TINY, skewed_manifest, train
 
 PLAIN = [
     *("model.preset=tiny", "model.num_concepts=0", "model.settings.dropout=0.0", "preparation.channels=1"),
@@ -62,7 +61,7 @@ def test_steps_are_those_of_the_plain_loop(tmp_path: Path, monkeypatch: pytest.M
     label = torch.tensor([case.label for case in data.cases])
     orders = [np.random.default_rng(i).permutation(16) for i in range(4)]
     monkeypatch.setattr(Batches, "_order", lambda batches, epoch: orders[epoch])
-    run = train_run(load_config(None, [*PLAIN, f"data.path={tmp_path / 'pictures'}"]), run_folder=tmp_path / "run")
+    run = train(load_config(None, [*PLAIN, f"data.path={tmp_path / 'pictures'}"]), run_folder=tmp_path / "run")
     torch.manual_seed(0)
     model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=0, dropout=0.0)
     model.standardise.use(*pixel_statistics(images, range(16)))
@@ -151,7 +150,7 @@ def test_the_average_follows_the_weights(tmp_path: Path) -> None:
     assert torch.allclose(average.model.state_dict()[name], expected, rtol=1e-5)
     assert average.model.initial.layers[1].num_batches_tracked == 14
     config = load_config(None, [*PHANTOM, "training.ema=0.9", "training.epochs=1"])
-    run = train_run(config, run_folder=tmp_path / "run")
+    run = train(config, run_folder=tmp_path / "run")
     assert np.isfinite([row["val_loss"] for row in run.history]).all()
     last, kept = read_checkpoint(run.last_checkpoint), run.model.network.state_dict()
     assert all(torch.equal(kept[key], last["average"]["weights"][key]) for key in kept)
@@ -188,7 +187,7 @@ def test_concepts_are_balanced_as_far_as_asked() -> None:
 def test_a_run_balances_its_concepts(tmp_path: Path) -> None:
     """By the labels of the training part, and of no other."""
     settings = [*TINY, f"data.path={skewed_manifest(tmp_path)}", "training.concept_balance=1.0"]
-    run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
+    run = train(load_config(None, settings), run_folder=tmp_path / "run")
     want = concept_weights(np.array([run.data.cases[row].concepts for row in run.rows("train")]), 1.0)
     stored = read_checkpoint(run.last_checkpoint)["weights"]["objective.terms.presentation.concept_weights"]
     torch.testing.assert_close(stored, torch.tensor(want))
@@ -265,5 +264,5 @@ def test_a_run_may_start_from_nearly_nothing_to_lose(tmp_path: Path, monkeypatch
         return honest(self, losses) * (1e-3 if len(seen) <= 2 else 1.0)  # it is asked twice in a step
 
     monkeypatch.setattr(Objective, "total", total)
-    run = train_run(load_config(None, [*PHANTOM, "training.epochs=1"]), run_folder=tmp_path / "run")
+    run = train(load_config(None, [*PHANTOM, "training.epochs=1"]), run_folder=tmp_path / "run")
     assert run.is_trained

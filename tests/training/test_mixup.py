@@ -8,11 +8,10 @@ from torch.nn import functional as F
 
 from parsecaps.config import load_config
 from parsecaps.functional import class_loss
-from parsecaps.training.fit import train_run
 from parsecaps.training.losses import Classification
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.types import Batch, Mixed, Output
-from tests.training.make import PHANTOM
+from tests.training.make import PHANTOM, train
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -46,10 +45,9 @@ def test_the_mean_over_mixtures_adds_up() -> None:
 
 def test_a_training_with_it_is_another_one_and_can_be_repeated(tmp_path: Path) -> None:
     settings = [*PHANTOM, "training.learning_rate=0.003", "training.epochs=6", "training.keep=last"]
-    plain = train_run(load_config(None, settings), run_folder=tmp_path / "plain")
+    plain = train(load_config(None, settings), run_folder=tmp_path / "plain")
     mixed, again = (
-        train_run(load_config(None, [*settings, "training.mixup=1.0"]), run_folder=tmp_path / name)
-        for name in ("a", "b")
+        train(load_config(None, [*settings, "training.mixup=1.0"]), run_folder=tmp_path / name) for name in ("a", "b")
     )
     losses = [[row["train_classification"] for row in run.history] for run in (plain, mixed, again)]
     assert losses[1] == losses[2]

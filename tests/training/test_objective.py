@@ -14,7 +14,6 @@ from parsecaps.config import load_config
 from parsecaps.functional import class_loss, diversity_loss, presentation_loss, reconstruction_loss, triplet_loss
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.training.checkpoint import read_checkpoint
-from parsecaps.training.fit import train_run
 from parsecaps.training.losses import (
     TERMS,
     Classification,
@@ -27,7 +26,7 @@ from parsecaps.training.losses import (
 )
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.types import Batch, Output
-from tests.training.make import PHANTOM
+from tests.training.make import PHANTOM, train
 
 NAN = float("nan")
 M, DIM, CLASSES = 4, 5, 3
@@ -349,10 +348,10 @@ def test_a_loss_from_outside_is_one_more_term(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("parsecaps.training.losses.TERMS", terms := [*TERMS, Sparsity])
     monkeypatch.setattr("parsecaps.training.objective.TERMS", terms)
     with pytest.raises(ValueError, match=r"losses\.sparsety: there is no such loss; did you mean sparsity"):
-        train_run(load_config(None, [*PHANTOM, "training.losses.sparsety=1"]), run_folder=tmp_path / "run")
+        train(load_config(None, [*PHANTOM, "training.losses.sparsety=1"]), run_folder=tmp_path / "run")
     with pytest.raises(ValueError, match=r"losses\.sparsity: .*unexpected keyword argument 'most'"):
-        train_run(load_config(None, [*PHANTOM, "training.losses.sparsity={weight: 1, most: 3}"]), run_folder=tmp_path)
-    run = train_run(load_config(None, [*PHANTOM, "training.losses.sparsity=0.25"]), run_folder=tmp_path / "run")
+        train(load_config(None, [*PHANTOM, "training.losses.sparsity={weight: 1, most: 3}"]), run_folder=tmp_path)
+    run = train(load_config(None, [*PHANTOM, "training.losses.sparsity=0.25"]), run_folder=tmp_path / "run")
     known = {"classification": 1.0, "presentation": 0.5, "triplet": 0.1, "sparsity": 0.25}
     for row in run.history:
         assert row["train_sparsity"] > 0

@@ -103,28 +103,3 @@ def test_explanations_know_the_cases_of_the_run_and_not_those_of_a_bundle_given_
     alone = Model.load(given).explain(image)
     assert not alone.similar
     assert alone.probabilities == told.probabilities
-
-
-def test_a_run_that_has_them_in_its_bundle_is_read_and_tidied(run: Run, tmp_path: Path) -> None:
-    """As version 0.1 left it."""
-    old = Run(shutil.copytree(run.folder, tmp_path / "old"))
-    for path in old.known_cases_folder.iterdir():
-        path.rename(old.bundle_folder / path.name)
-    image = run.data.cases[0].image
-    told = Model.load(run.folder).explain(image)
-    assert Model.load(old.folder).explain(image).similar == told.similar
-    assert CliRunner().invoke(app, ["remember", str(old.folder)]).exit_code == 0
-    assert not [path.name for path in old.bundle_folder.iterdir() if path.suffix in (".npz", ".zip")]
-    assert Model.load(old.folder).explain(image).similar == told.similar
-
-
-def test_a_bundle_of_version_0_1_saved_again_has_no_patients(tmp_path: Path) -> None:
-    golden = Path(__file__).parents[1] / "golden" / "parallel"
-    assert found_in(golden / "bundle", ["patient 1"])
-    Model.load(golden).save(tmp_path / "clean")
-    assert found_in(tmp_path / "clean", ["patient 1"]) == []
-    first, second = (
-        parsecaps.load(each).predict(golden.parent / "images" / "nevus.png", risk=0.2)
-        for each in (golden, tmp_path / "clean")
-    )
-    assert first == second

@@ -15,8 +15,7 @@ from parsecaps.models import ParseCaps
 from parsecaps.run import Run
 from parsecaps.system.processes import Processes, find_processes
 from parsecaps.training.checkpoint import read_tensors
-from parsecaps.training.fit import train_run
-from tests.training.make import TINY, skewed_manifest
+from tests.training.make import TINY, skewed_manifest, train
 from tests.training.without_batch_statistics import image_norm
 
 SCRIPT = Path(__file__).with_name("without_batch_statistics.py")
@@ -49,7 +48,7 @@ def test_two_processes_reach_the_result_of_one(tmp_path: Path, monkeypatch: pyte
     ParseCaps.from_preset("tiny", num_classes=5, normalisation="layer").save_pretrained(tmp_path / "start")
     start = [f"model.start={tmp_path / 'start'}", "training.start_rate=0.5"]
     settings = [f"data.path={skewed_manifest(tmp_path)}", *TINY, *QUIET, *start]
-    one = train_run(load_config(None, settings), run_folder=tmp_path / "one")
+    one = train(load_config(None, settings), run_folder=tmp_path / "one")
     assert one.config.training.class_balance == "weights"
     assert one.origin is not None
     assert 0 < one.origin.taken < one.origin.parameters

@@ -16,15 +16,15 @@ from parsecaps.data.case_set import CaseSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.rivals import ProtoCaps, ResNet18
-from parsecaps.rivals.prototype_terms import Attribute, ImageReconstruction, Prototype, push_prototypes
+from parsecaps.rivals.protocaps import Attribute, ImageReconstruction, Prototype, push_prototypes
 from parsecaps.run import Run
 from parsecaps.training import loop
 from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.checkpoint import read_tensors
-from parsecaps.training.fit import train_run
 from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
 from parsecaps.types import Batch, Output
+from tests.training.make import train
 from tests.training.test_processes import SCRIPT, run
 from tests.training.test_resume import assert_same_run
 
@@ -165,15 +165,15 @@ def test_prototypes_become_training_cases_and_a_stopped_run_goes_on_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "_REPORT_SECONDS", 0.0)
-    whole = train_run(load_config(None, TRAINING), run_folder=tmp_path / "whole")
+    whole = train(load_config(None, TRAINING), run_folder=tmp_path / "whole")
 
     def press(progress: Progress) -> None:
         if (progress.epoch, progress.batch) == (3, 2):  # after the first push, before the last
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(KeyboardInterrupt):
-        train_run(load_config(None, TRAINING), run_folder=tmp_path / "cut", callbacks=Callbacks(progress=press))
-    train_run(resume=tmp_path / "cut")
+        train(load_config(None, TRAINING), run_folder=tmp_path / "cut", callbacks=Callbacks(progress=press))
+    train(resume=tmp_path / "cut")
     assert_same_run(tmp_path / "whole", tmp_path / "cut")
 
     weights = read_tensors(whole.last_checkpoint)["weights"]
@@ -190,7 +190,7 @@ def test_prototypes_become_training_cases_and_a_stopped_run_goes_on_with_them(
 def test_the_prototypes_of_the_kept_model_are_the_capsules_of_their_cases(settings: list[str], tmp_path: Path) -> None:
     """Though its weights are averages, or of an epoch after which no prototype was replaced."""
     settings = [*TRAINING, "training.losses.prototype.push_every=3", *settings]
-    run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
+    run = train(load_config(None, settings), run_folder=tmp_path / "run")
     model = run.model.network
     assert isinstance(model, ProtoCaps)
     vectors, case = model.prototypes.weight, model.prototypes.case
@@ -204,7 +204,7 @@ def test_the_prototypes_of_the_kept_model_are_the_capsules_of_their_cases(settin
 
 
 def test_two_processes_get_the_same_prototypes_as_one(tmp_path: Path) -> None:
-    one = train_run(load_config(None, TRAINING), run_folder=tmp_path / "one")
+    one = train(load_config(None, TRAINING), run_folder=tmp_path / "one")
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     run([*torchrun, str(SCRIPT), str(tmp_path / "two"), *TRAINING], tmp_path)
     ours, theirs = (read_tensors(Run(tmp_path / name).last_checkpoint)["weights"] for name in ("one", "two"))

@@ -17,8 +17,7 @@ from parsecaps.system.signals import TerminatedError
 from parsecaps.training import loop
 from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.checkpoint import read_tensors
-from parsecaps.training.fit import train_run
-from tests.training.make import PHANTOM, TINY
+from tests.training.make import PHANTOM, TINY, train
 
 SCRIPT = Path(__file__).with_name("kill_and_resume.py")
 
@@ -72,7 +71,7 @@ def test_a_stop_saves_and_says_how_to_go_on(
 ) -> None:
     monkeypatch.setattr(loop, "_REPORT_SECONDS", 0.0)
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    train_run(load_config(None, PHANTOM), run_folder=whole)
+    train(load_config(None, PHANTOM), run_folder=whole)
 
     def press(progress: Progress) -> None:
         if (progress.epoch, progress.batch) == (1, 3):
@@ -80,15 +79,15 @@ def test_a_stop_saves_and_says_how_to_go_on(
 
     before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt, match=r"epoch 1, after batch 4; go on with .* --resume .*stopped") as error:
-        train_run(load_config(None, PHANTOM), run_folder=stopped, callbacks=Callbacks(progress=press))
+        train(load_config(None, PHANTOM), run_folder=stopped, callbacks=Callbacks(progress=press))
     assert error.type is raised
     assert signal.getsignal(number) is before
     assert not Run(stopped).bundle_folder.exists()
     lines: list[str] = []
-    train_run(resume=stopped, callbacks=Callbacks(log=lines.append))
+    train(resume=stopped, callbacks=Callbacks(log=lines.append))
     assert lines[0] == "going on with epoch 1, batch 5"
     assert_same_run(whole, stopped)
-    train_run(resume=stopped, callbacks=Callbacks(log=lines.append))
+    train(resume=stopped, callbacks=Callbacks(log=lines.append))
     assert lines[-1] == f"{stopped} is trained to the end"
 
 
@@ -102,7 +101,7 @@ def test_sigterm_while_reading_leaves_nothing(wanted: str, tmp_path: Path) -> No
 
     config = load_config(None, ["data.path=phantom:n=73,size=32", *TINY])
     with pytest.raises(TerminatedError, match="stopped before the training began; nothing is kept"):
-        train_run(config, run_folder=tmp_path / wanted, callbacks=Callbacks(reading=press))
+        train(config, run_folder=tmp_path / wanted, callbacks=Callbacks(reading=press))
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["own", "own/notes.txt"]
 
 
@@ -117,10 +116,10 @@ def test_a_resumed_run_has_the_threads_it_was_started_with(tmp_path: Path, monke
 
     torch.set_num_threads(1)
     with pytest.raises(TerminatedError):
-        train_run(load_config(None, PHANTOM), run_folder=tmp_path / "run", callbacks=Callbacks(progress=stop))
+        train(load_config(None, PHANTOM), run_folder=tmp_path / "run", callbacks=Callbacks(progress=stop))
     torch.set_num_threads(2)
     lines: list[str] = []
-    resumed = train_run(resume=tmp_path / "run", callbacks=Callbacks(log=lines.append, progress=stop))
+    resumed = train(resume=tmp_path / "run", callbacks=Callbacks(log=lines.append, progress=stop))
     assert lines[0] == "threads: 1 (as the run was started with, for the same result)"
     assert set(used) == {1}
     assert (resumed.threads, torch.get_num_threads()) == (1, 2)
@@ -128,25 +127,25 @@ def test_a_resumed_run_has_the_threads_it_was_started_with(tmp_path: Path, monke
 
 def test_what_cannot_be_resumed_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"config\.yaml is missing; give the folder of a run"):
-        train_run(resume=tmp_path)
-    with pytest.raises(ValueError, match="neither of config and resume are given"):
-        train_run()
+        train(resume=tmp_path)
+    with pytest.raises(ValueError, match="there is nothing to train on"):
+        train()
     settings = ["data.path=phantom:n=72,size=32", *TINY, "training.epochs=1"]
-    train_run(load_config(None, settings), run_folder=tmp_path / "run")
+    train(load_config(None, settings), run_folder=tmp_path / "run")
     with pytest.raises(
         ValueError, match="holds a run already; choose another folder, or go on with parsecaps train --resume"
     ):
-        train_run(load_config(None, settings), run_folder=tmp_path / "run")
+        train(load_config(None, settings), run_folder=tmp_path / "run")
     run = Run(tmp_path / "run")
     (run.bundle_folder / "bundle.json").unlink()
     run.bundle_folder.rename(tmp_path / "gone")
     run.last_checkpoint.write_bytes(run.last_checkpoint.read_bytes()[:1000])
     with pytest.raises(ValueError, match=r"last\.pt cannot be read .*; train again"):
-        train_run(resume=tmp_path / "run")
+        train(resume=tmp_path / "run")
     rows = run.split_file.read_text(encoding="utf-8")
     run.split_file.write_text(rows.replace(",train,", ",val,", 1), encoding="utf-8")
     with pytest.raises(ValueError, match=r"split\.csv has the hash \w+, but the run was started with"):
-        train_run(resume=tmp_path / "run")
+        train(resume=tmp_path / "run")
 
 
 def test_a_run_from_before_there_was_a_choice_of_optimizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +157,7 @@ def test_a_run_from_before_there_was_a_choice_of_optimizer(tmp_path: Path, monke
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        train_run(
+        train(
             load_config(None, [*PHANTOM, "training.optimizer=adamw"]),
             run_folder=tmp_path / "run",
             callbacks=Callbacks(progress=stop),
@@ -169,7 +168,7 @@ def test_a_run_from_before_there_was_a_choice_of_optimizer(tmp_path: Path, monke
     with pytest.raises(
         ValueError, match=r"another optimizer than training\.optimizer .*set it there as it was \(adamw"
     ):
-        train_run(resume=run.folder)
+        train(resume=run.folder)
     run.config_file.write_text(named, encoding="utf-8")
-    train_run(resume=run.folder)
+    train(resume=run.folder)
     assert run.bundle_folder.is_dir()

@@ -13,9 +13,8 @@ from parsecaps.data.sources import open_data
 from parsecaps.data.splits import rows_of, split_hash
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.fit import train_run
 from tests.data.make import picture
-from tests.training.make import TINY, skewed_manifest
+from tests.training.make import TINY, skewed_manifest, train
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PARSECAPS_CACHE", str(tmp_path / "cache"))
     cases = skewed_manifest(tmp_path)
     settings = [f"data.path={cases}", *TINY, "training.epochs=1"]
-    run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
+    run = train(load_config(None, settings), run_folder=tmp_path / "run")
     shutil.rmtree(run.bundle_folder)
     return run.folder
 
@@ -37,14 +36,14 @@ def change_table(root: Path, old: str, new: str) -> None:
 
 
 def test_the_same_data_are_taken(stopped: Path) -> None:
-    train_run(resume=stopped)
+    train(resume=stopped)
     assert Run(stopped).is_trained
 
 
 def test_other_pixels_are_refused(stopped: Path, tmp_path: Path) -> None:
     Image.fromarray(picture(77, 32)).save(tmp_path / "pictures" / "a" / "3.png")
     with pytest.raises(ValueError, match=r"pictures/a/3\.png has other pixels.*; put it back to resume, or train anew"):
-        train_run(resume=stopped)
+        train(resume=stopped)
 
 
 def test_other_concepts_are_refused(stopped: Path, tmp_path: Path) -> None:
@@ -52,7 +51,7 @@ def test_other_concepts_are_refused(stopped: Path, tmp_path: Path) -> None:
     row = next(line for line in text.splitlines() if line.endswith((",0,0", ",1,0")))
     change_table(tmp_path, row, row[:-1] + "1")
     with pytest.raises(ValueError, match="other concepts than when the run was started"):
-        train_run(resume=stopped)
+        train(resume=stopped)
 
 
 def test_what_was_added_or_taken_away_is_named(stopped: Path, tmp_path: Path) -> None:
@@ -62,7 +61,7 @@ def test_what_was_added_or_taken_away_is_named(stopped: Path, tmp_path: Path) ->
     shutil.copy(tmp_path / "pictures" / "b" / "13.png", tmp_path / "pictures" / "b" / "new.png")
     change_table(tmp_path, "pictures/a/0.png", "pictures/b/new.png,b,new,,\npictures/a/0.png")
     with pytest.raises(ValueError, match=r"pictures/b/new\.png was added to .* after .*; move it away"):
-        train_run(resume=stopped)
+        train(resume=stopped)
     grown = open_data(str(tmp_path / "cases.csv"))
     after = Run(stopped).division
     assert len(after) == len(before) + 1
@@ -75,7 +74,7 @@ def test_what_was_added_or_taken_away_is_named(stopped: Path, tmp_path: Path) ->
 
 
 def test_scores_on_images_that_trained_say_so(stopped: Path, tmp_path: Path) -> None:
-    train_run(resume=stopped)
+    train(resume=stopped)
     path = tmp_path / "cases.csv"
     trained = rows_of(Run(stopped).division, "train")
     notes = parsecaps.evaluate(stopped, data=str(path), resamples=0).notes
@@ -88,10 +87,10 @@ def test_every_note_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     notes = [f"note {i}" for i in range(8)]
     data = replace(open_data(str(skewed_manifest(tmp_path))), notes=notes)
     named = [replace(case, split="test" if case.patient in ("a0", "b0") else None) for case in data.cases]
-    monkeypatch.setattr("parsecaps.training.start.open_all", lambda *arguments: replace(data, cases=named))
+    monkeypatch.setattr("parsecaps.training.plan.open_all", lambda *arguments: replace(data, cases=named))
     lines: list[str] = []
     config = load_config(None, ["data.path=anywhere", *TINY, "training.epochs=1"])
-    run = train_run(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
+    run = train(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
     assert lines[:8] == [f"note: {note}" for note in notes]
     assert lines[8].startswith("note: 38 cases without an official part were taken to train on: train 3")
     assert run.about["unused"] == {}
@@ -101,7 +100,7 @@ def test_the_split_that_is_told_is_the_one_without_bad_files(tmp_path: Path) -> 
     cases = skewed_manifest(tmp_path)
     (tmp_path / "pictures" / "a" / "5.png").write_bytes(b"no image")
     settings = [f"data.path={cases}", *TINY, "training.epochs=1", "data.skip_bad=true"]
-    run = train_run(load_config(None, settings), run_folder=tmp_path / "run")
+    run = train(load_config(None, settings), run_folder=tmp_path / "run")
     about = run.about
     data = open_data(str(cases))
     division = run.division

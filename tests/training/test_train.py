@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import parsecaps
+from parsecaps import evaluation
 from parsecaps.config import load_config
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.sources import open_data
@@ -20,7 +21,6 @@ from parsecaps.metrics.calibration import fit_temperature
 from parsecaps.metrics.scores import Scores
 from parsecaps.model import Model
 from parsecaps.run import Run
-from parsecaps.training import train as pipeline_train
 from parsecaps.training.callbacks import Callbacks
 from tests.training.make import PHANTOM, TINY, skewed_manifest
 
@@ -173,7 +173,7 @@ def test_a_failure_keeps_the_model_and_resume_completes_it(
 
     lines: list[str] = []
     with monkeypatch.context() as patched:
-        patched.setattr(pipeline_train, "evaluate_run", broken)
+        patched.setattr(evaluation, "evaluate_run", broken)
         failed = parsecaps.fit(
             load_config(None, PHANTOM), run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append)
         )
@@ -193,7 +193,7 @@ def test_ctrl_c_while_scoring_says_where_the_model_is(tmp_path: Path, monkeypatc
     def stopped(*arguments: object, **named: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline_train, "evaluate_run", stopped)
+    monkeypatch.setattr(evaluation, "evaluate_run", stopped)
     settings = {"model.preset": "tiny", "training.epochs": 1, "data.val": 0}
     with pytest.raises(KeyboardInterrupt, match=r"stopped while scoring; the model is in .*bundle; .*--resume"):
         parsecaps.fit("phantom:n=72,size=32", settings=settings, run_folder=tmp_path / "run", callbacks=QUIET)

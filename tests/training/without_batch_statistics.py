@@ -10,7 +10,8 @@ import torch.distributed
 from torch import nn
 
 from parsecaps.config import load_config
-from parsecaps.training.fit import train_run
+from parsecaps.training import Callbacks
+from parsecaps.training.fit import fit
 
 
 def image_norm(channels: int) -> nn.Module:
@@ -24,4 +25,4 @@ def say_whether_the_group_has_ended() -> None:
 if __name__ == "__main__":
     atexit.register(say_whether_the_group_has_ended)  # the last to be called
     nn.BatchNorm2d = image_norm  # type: ignore[assignment,misc]
-    train_run(load_config(None, sys.argv[2:]), run_folder=sys.argv[1])
+    fit(load_config(None, sys.argv[2:]), run_folder=sys.argv[1], callbacks=Callbacks(), score=False)

@@ -2,7 +2,7 @@
 
 from itertools import count
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +19,14 @@ from parsecaps.cli.output import (
 from parsecaps.cli.progress import showing_training
 from parsecaps.cli.train import show_run
 
-FOLDER = "parsecaps-demo"
+if TYPE_CHECKING:
+    from parsecaps.data.cases import DataSet
+    from parsecaps.run import Run
+
+FOLDER, RUN = "parsecaps-demo", "run"
+PAGE, IMAGES = "index.html", "images"
+_SHOWN = 12
+_KNOWN = 1500  # training cases to compare with: a quarter of them, for time
 
 
 @one_line_errors
@@ -51,18 +58,64 @@ def demo(
     `parsecaps demo --set training.epochs=1 --out short`
     """
     check_writable(json_file)
+    from parsecaps.config import load_config
     from parsecaps.files.writing import make_first_free, remove_empty
-    from parsecaps.training.demo import IMAGES, demo_config
-    from parsecaps.training.demo import demo as run_demo
+    from parsecaps.system.threads import using_threads
+    from parsecaps.training.fit import fit
 
-    chosen = demo_config(config, settings, quick=quick)
+    if quick and config is not None:
+        raise ValueError(f"--quick and --config {config} both name settings; give one of them")
+    chosen = load_config(config or ("demo-quick" if quick else "demo"), settings or [])
     made = [] if out else make_first_free(Path(f"{FOLDER}-{i}" if i > 1 else FOLDER) for i in count(1))
+    folder, place = out or made[-1], device or "auto"
+    page, images = folder / PAGE, folder / IMAGES
     try:
         with showing_training() as callbacks:
-            result = run_demo(chosen, out or made[-1], callbacks, device or "auto")
+            run = fit(chosen, run_folder=folder / RUN, callbacks=callbacks, device=place)
+            callbacks.log("keeping the training cases to compare with, and explaining unseen ones")
+            try:
+                with using_threads(run.threads):
+                    _write_page(run, page, place)
+            except KeyboardInterrupt as stopped:
+                words = f"stopped before the page was written; parsecaps explain {run.folder} makes one of the run"
+                raise type(stopped)(words) from None
     finally:
         remove_empty(made)  # where a wrong setting has left it so
-    write_json(json_file, show_run(result.run))
-    display(f"open this first: {result.page}")
-    if (images := result.page.parent / IMAGES).is_dir():
-        display(f"images to try it on: parsecaps explain {result.run.folder} {images}")
+    write_json(json_file, show_run(run))
+    display(f"open this first: {page}")
+    if images.is_dir():
+        display(f"images to try it on: parsecaps explain {run.folder} {images}")
+
+
+def _write_page(run: "Run", page: Path, device: str) -> None:
+    """Explain some cases of the test part beside the training cases, and write the page."""
+    from parsecaps.config import ExplainConfig
+    from parsecaps.data.cases import first_of_patients
+    from parsecaps.explain.case_memory import remember_run
+    from parsecaps.explain.explain_cases import explain_series
+    from parsecaps.files.writing import write_text
+    from parsecaps.model import Model
+    from parsecaps.report.case_page import demo_page
+
+    if run.scores is None:
+        raise ValueError(f"the demonstration shows scores; {run.failure or 'add --set data.test=0.1'}")
+    remember_run(run.folder, limit=_KNOWN, device=device)
+    shown = run.data.subset(first_of_patients(run.data, run.rows("test"), _SHOWN))
+    _write_images(shown, page.parent / IMAGES)
+    explained = explain_series(Model.load(run, device), [shown], ExplainConfig(limit=_SHOWN))
+    write_text(page, demo_page(run, run.scores, explained.cases, RUN))
+
+
+def _write_images(data: "DataSet", folder: Path) -> None:
+    """Write drawn images as files that are called after their class; those of other data are files already."""
+    from PIL import Image
+
+    if data.draw is None:
+        return
+    folder.mkdir(exist_ok=True)
+    pixels = data.draw(range(len(data))).transpose(0, 2, 3, 1)  # (n, H, W, 3)
+    numbers = dict.fromkeys(data.classes, 0)
+    for case, image in zip(data.cases, pixels, strict=True):
+        name = data.classes[case.label]
+        numbers[name] += 1
+        Image.fromarray(image).save(folder / f"{name}-{numbers[name]}.png")

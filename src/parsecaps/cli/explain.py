@@ -97,12 +97,10 @@ def explain(
     check_writable(json_file)
     from parsecaps.config import ExplainConfig
     from parsecaps.explain.explain_cases import explain_series
-    from parsecaps.export.dicom import dicom_folder, write_dicom
-    from parsecaps.files.writing import plain_name, write_text
     from parsecaps.model import Model
-    from parsecaps.report.case_page import case_page
-    from parsecaps.report.explanation_document import explanation_document
-    from parsecaps.report.explanations import explanation_summary, write_explanation
+
+    if dicom is not None:
+        from parsecaps.export.dicom import dicom_folder, write_dicom
 
     given = {"method": method, "risk": risk, "strict": strict or None, "traversals": traversals}
     given |= {"limit": limit, "device": device}
@@ -116,6 +114,11 @@ def explain(
             explained = explain_series(loaded, inputs or [], chosen, progress=progress)
         cases = explained.cases
         objects = None if dicom is None else write_dicom(loaded, cases, dicom)
+    from parsecaps.files.writing import plain_name, write_text
+    from parsecaps.report.case_page import case_page
+    from parsecaps.report.explanation_document import explanation_document
+    from parsecaps.report.explanations import explanation_summary, write_explanation
+
     explained.errors.extend([] if objects is None else objects.errors)
     display(*explanation_summary(cases))
     display(*dict.fromkeys(note for each in cases for note in each.notes), *explained.errors, stderr=True)

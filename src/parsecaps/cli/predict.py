@@ -69,7 +69,6 @@ def predict(
     from parsecaps.model import Model, use_gpu
     from parsecaps.prediction.archive import lock_file, write_patients, write_rows
     from parsecaps.prediction.files import LeftOut, Shard, find_files
-    from parsecaps.prediction.sharded import write_part
     from parsecaps.system.processes import find_processes, meet
 
     chosen = choose(PredictConfig, config, settings, risk=risk, device=device)
@@ -91,6 +90,8 @@ def predict(
         how: dict[str, Any] = {"risk": chosen.risk, "batch_size": chosen.batch_size, "progress": show}
         try:
             if processes.count > 1:
+                from parsecaps.prediction.sharded import write_part
+
                 shard = Shard(processes.rank, processes.count)
                 merged = write_part(out, loaded, inputs, shard, own=own, meet=meet, **how)
                 if merged is None:  # another process is still at work, and will say what was done

@@ -46,8 +46,8 @@ def pretrain(
     """
     check_writable(out.parent / "x" if out.parent.exists() else None)
     from parsecaps.config import load_config
+    from parsecaps.training.fit import fit
     from parsecaps.training.pretrain import DEFAULTS, pretraining_config
-    from parsecaps.training.train import fit
 
     own = [f"{key}={value}" for key, value in DEFAULTS.items()] if config is None else []
     more = [] if devices is None else [f"training.devices={devices}"]

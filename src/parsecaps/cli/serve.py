@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.demo import FOLDER
+from parsecaps.cli.demo import FOLDER, RUN
 from parsecaps.cli.output import ConfigFile, DeviceName, Risk, Settings, choose, display, one_line_errors
 
 _TOKEN = "PARSECAPS_TOKEN"
@@ -98,7 +98,6 @@ def _secret(token: str | None, file: Path | None) -> str | None:
 def _demo_model() -> Path:
     """The newest run of `parsecaps demo` in this folder."""
     from parsecaps.model import BUNDLE_FILE
-    from parsecaps.training.demo import RUN
 
     found = [path.parents[1] for path in Path().glob(f"{FOLDER}*/{RUN}/bundle/{BUNDLE_FILE}")]
     if not found:

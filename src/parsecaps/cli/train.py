@@ -18,7 +18,6 @@ from parsecaps.cli.output import (
 from parsecaps.cli.progress import showing_training
 
 if TYPE_CHECKING:
-    from parsecaps.config import Config
     from parsecaps.run import Run
 
 
@@ -102,23 +101,19 @@ def train(
         chosen = load_config(config, settings or [], values=values)
         if not chosen.data.path:
             raise ValueError("there is nothing to train on; give DATA, as in parsecaps train phantom")
-    _train(chosen, out, resume, device or "auto", json_file)
-
-
-def _train(chosen: "Config | None", out: Path | None, resume: Path | None, device: str, json_file: Path | None) -> None:
     from parsecaps.run import Run
     from parsecaps.training.cross_validate import cross_validate  # torch and Lightning, some seconds
-    from parsecaps.training.train import fit
+    from parsecaps.training.fit import fit
 
-    data = (chosen or Run(resume or Path()).config).data
-    several = data.folds > 0 and data.fold is None
+    section = (chosen or Run(resume or Path()).config).data
+    several, place = section.folds > 0 and section.fold is None, device or "auto"
     with showing_training() as callbacks:
         if several:
-            folds = cross_validate(chosen, run_folder=out, resume=resume, callbacks=callbacks, device=device)
+            run = cross_validate(chosen, run_folder=out, resume=resume, callbacks=callbacks, device=place)
         else:
-            run = fit(chosen, run_folder=out, resume=resume, callbacks=callbacks, device=device)
+            run = fit(chosen, run_folder=out, resume=resume, callbacks=callbacks, device=place)
     if several:
-        write_json(json_file, _show_folds(folds))
+        write_json(json_file, _show_folds(run))
     elif run.is_main:
         write_json(json_file, show_run(run))
         if run.failure:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from parsecaps.data.cases import Case, Problem
 from parsecaps.files.writing import visible
 
+TABLE_SUFFIXES = (".csv", ".tsv")
 NOTE = "note:"  # before the name of a column that is for people only
 _MOST_BYTES = 2**28  # a table is read as a whole: some million rows
 _SEPARATORS = (",", ";", "\t")

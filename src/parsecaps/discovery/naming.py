@@ -5,13 +5,12 @@ The sheet (`discover.naming_page`) is a page to look at and to write on; what it
 """
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from parsecaps.data.tables import read_table
 from parsecaps.files.hub_download import is_hub_name, parse_hub_name
-from parsecaps.files.writing import remove_files, write_text
+from parsecaps.files.writing import write_text
 from parsecaps.model import BUNDLE_FILE, Model, find_model_folder
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.run import Run
@@ -64,9 +63,8 @@ def read_names(path: str | Path, model: Model) -> list[Naming]:
 
 def read_notes(run: Run) -> dict[int, str]:
     """What the clinician noted of each concept, counted from 0, in the sheet that the run keeps, if any."""
-    places = (run.folder / SHEET_FILE, run.bundle_folder / SHEET_FILE)  # version 0.1 kept it in the bundle
-    path = next((place for place in places if place.is_file()), None)
-    if path is None:
+    path = run.folder / SHEET_FILE
+    if not path.is_file():
         return {}
     rows = read_table(path, required=("concept", "name"), optional=("note", "model")).rows
     return {int(row.cells["concept"]) - 1: " ".join(row.cells.get("note", "").split()) for row in rows}
@@ -91,6 +89,5 @@ def name_concepts(place: str | Path, sheet: str | Path) -> list[Naming]:
     written = Path(sheet).read_text(encoding="utf-8-sig")
     if (run := model.run) is not None:
         write_text(run.folder / SHEET_FILE, written)
-        remove_files(folder, re.escape(SHEET_FILE))  # notes may be about patients, and a bundle is given away
     write_text(folder / BUNDLE_FILE, json.dumps({**stored, "concepts": concepts}, indent=2) + "\n")
     return [naming for naming in namings if naming.name != naming.before]

@@ -152,12 +152,6 @@ MAP_METHODS: dict[str, MapMethod] = {
 }
 
 
-def check_method(method: str) -> None:
-    """Refuse what is no method."""
-    if method not in MAP_METHODS:
-        raise ValueError(f"method is {method!r}; choose one of {', '.join(MAP_METHODS)}")
-
-
 def attribution_maps(model: PretrainedModel, image: Tensor, targets: Sequence[Target], method: str = ROUTES) -> Tensor:
     """Where each target was seen, by one of `MAP_METHODS`.
 
@@ -165,7 +159,8 @@ def attribution_maps(model: PretrainedModel, image: Tensor, targets: Sequence[Ta
         - image: (B, channels, size, size) in [0, 1], as the model takes it
         - output: (B, targets, size, size), not negative
     """
-    check_method(method)
+    if method not in MAP_METHODS:
+        raise ValueError(f"method is {method!r}; choose one of {', '.join(MAP_METHODS)}")
     return MAP_METHODS[method](model, image, targets)
 
 

@@ -8,7 +8,6 @@ the bundle, which can so be given away; it works without them.
 
 import io
 import json
-import re
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 from parsecaps.data.case_set import CaseSet
 from parsecaps.explain.strict_tree import STATISTICS_CASES, save_statistics, strict_statistics
 from parsecaps.files.untrusted import read_arrays
-from parsecaps.files.writing import make_private_folder, refuse_links, remove_files, write_binary
+from parsecaps.files.writing import make_private_folder, refuse_links, write_binary
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
@@ -153,13 +152,7 @@ class CaseMemory:
         return cls(predictions, capsules, global_capsule, digest, model.calibration.temperature, Path(folder))
 
 
-def remember(
-    model: Model,
-    cases: CaseSet,
-    *,
-    batch_size: int = 64,
-    progress: ProgressCallback = silent,
-) -> CaseMemory:
+def remember(model: Model, cases: CaseSet, *, batch_size: int = 64, progress: ProgressCallback = silent) -> CaseMemory:
     """Look at these cases, whose images were prepared as the bundle says."""
     if not len(cases):
         raise ValueError(f"{cases.data.root} has no cases to remember; give at least one")
@@ -194,29 +187,21 @@ def remember_run(
     """Remember the training cases of a finished run: the memory and its pictures go into its `known_cases`.
 
     With a `limit`, so many of them, spread over all. A model that routes also gets the batch statistics of its strict
-    tree, from some of these cases, into its bundle; what version 0.1 had put there of the cases goes.
+    tree, from some of these cases, into its bundle.
     """
     run = Run(run.folder if isinstance(run, Run) else run, device=device)
     refuse_links(run.folder)
-    model, cases = run.model, run.cases("train")
+    cases, model = run.cases("train"), run.model
     if limit is not None:
         cases = cases.spread(limit)
     memory = remember(model, cases, progress=progress)
     make_private_folder(run.known_cases_folder)
     write_thumbnails(run.known_cases_folder / THUMBNAILS_FILE, cases.prepared.images, cases.rows)
     memory.save(run.known_cases_folder)
-    remove_files(run.bundle_folder, f"{re.escape(MEMORY_FILE)}|{re.escape(THUMBNAILS_FILE)}")
     if any(isinstance(module, Coupling) for module in model.network.modules()):
         images = (batch.image.to(model.device) for batch in cases.spread(STATISTICS_CASES).batches())
         save_statistics(run.bundle_folder, strict_statistics(model.network, images), memory.model)
     return replace(memory, temperature=model.calibration.temperature)
-
-
-def find_known_cases(model: Model) -> Path | None:
-    """Where the known cases of a model are: in its run, or beside it where 0.1 kept them."""
-    places = [] if model.run is None else [model.run.known_cases_folder]
-    places += [] if model.folder is None else [model.folder]
-    return next((place for place in places if (place / MEMORY_FILE).is_file()), None)
 
 
 class KnownCase(NamedTuple):
@@ -311,13 +296,7 @@ def _array(tensor: Tensor) -> np.ndarray:
     return np.asarray(tensor.detach().float().cpu().numpy())
 
 
-def write_thumbnails(
-    path: str | Path,
-    images: np.ndarray,
-    rows: Sequence[int],
-    *,
-    progress: ProgressCallback = silent,
-) -> None:
+def write_thumbnails(path: str | Path, images: np.ndarray, rows: Sequence[int]) -> None:
     """Write a ZIP of JPEG files, `0.jpg` for the first of the rows and so on.
 
     Shapes:
@@ -326,7 +305,6 @@ def write_thumbnails(
     with write_binary(path, private=True) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for place, row in enumerate(rows):
             archive.writestr(zipfile.ZipInfo(f"{place}.jpg", _LONG_AGO), jpeg(np.asarray(images[row])))
-            progress(place + 1, len(rows))
 
 
 def read_thumbnails(path: str | Path, places: Sequence[int]) -> list[bytes]:

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from parsecaps.data.raw_image import RawImage
 from parsecaps.data.reading import look_into
 from parsecaps.data.sources import SOURCES, open_data
 from parsecaps.data.sources.folder import is_image
-from parsecaps.explain.explanation import Explanation, explain, explain_file
+from parsecaps.explain.explanation import Explanation, Subject, explain, explain_file
 from parsecaps.model import Model
 from parsecaps.prediction.files import ImageFile, find_files
 from parsecaps.types import ProgressCallback, silent
@@ -126,15 +127,14 @@ def _explain(model: Model, found: ImageFile | _DataCase, settings: ExplainConfig
         return explain_file(model, found, settings)
     data, case = found.data, found.data.cases[found.row]
     label = data.classes[case.label] if case.label >= 0 else None
-    known: dict[str, Any] = {
-        "name": data.name_of(case) if found.frame is None else f"{data.name_of(case)}#{found.frame}",
-        "truth": label if label in model.classes else None,
-        "concept_truth": {
-            name: value == 1 for name, value in zip(data.concepts, case.concepts, strict=False) if not math.isnan(value)
-        },
-    }
+    named = zip(data.concepts, case.concepts, strict=False)
+    subject = Subject(
+        name=data.name_of(case) if found.frame is None else f"{data.name_of(case)}#{found.frame}",
+        truth=label if label in model.classes else None,
+        concepts={name: value == 1 for name, value in named if not math.isnan(value)},
+    )
     if data.draw is None:
-        return explain_file(model, ImageFile(case.image, found.frame), settings, **known)
+        return explain_file(model, ImageFile(case.image, found.frame), settings, subject)
     raw = RawImage(np.moveaxis(data.draw([found.row])[0], 0, -1), (0.0, 255.0))
     height, width = raw.pixels.shape[:2]
-    return explain(model, model.preparation.prepare(raw), settings, **known, original_shape=(height, width))
+    return explain(model, model.preparation.prepare(raw), settings, replace(subject, shape=(height, width)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from torch import Tensor
@@ -152,46 +152,33 @@ _SIMILAR = 5
 Shape = tuple[int, int]
 
 
-def explain_file(
-    model: Model,
-    file: ImageFile,
-    settings: ExplainConfig,
-    *,
-    name: str | None = None,
-    truth: str | None = None,
-    concept_truth: Mapping[str, bool] | None = None,
-) -> Explanation:
+@dataclass(frozen=True)
+class Subject:
+    """What is known of an image that is to be explained: its name, its class, and some of its concepts.
+
+    `shape` (height, width) is that of the image before its preparation, `source` the file that it came from.
+    """
+
+    name: str = "image"
+    truth: str | None = None
+    concepts: Mapping[str, bool] = field(default_factory=dict)
+    shape: Shape | None = None
+    source: ImageFile | None = None
+
+
+def explain_file(model: Model, file: ImageFile, settings: ExplainConfig, subject: Subject | None = None) -> Explanation:
     """Explain an image file; regions of the parse trees are also given in its own pixels."""
     prepare = model.preparation.prepare
     image, (height, width) = prepare_image(file.path, file.frame, lambda raw: (prepare(raw), raw.pixels.shape[:2]))
-    return explain(
-        model,
-        image,
-        settings,
-        name=name or file.name,
-        truth=truth,
-        concept_truth=concept_truth,
-        original_shape=(height, width),
-        source=file,
-    )
+    known = replace(subject or Subject(file.name), shape=(height, width), source=file)
+    return explain(model, image, settings, known)
 
 
-def explain(
-    model: Model,
-    image: Tensor,
-    settings: ExplainConfig,
-    *,
-    name: str = "image",
-    truth: str | None = None,
-    concept_truth: Mapping[str, bool] | None = None,
-    original_shape: Shape | None = None,
-    source: ImageFile | None = None,
-) -> Explanation:
+def explain(model: Model, image: Tensor, settings: ExplainConfig, subject: Subject = Subject()) -> Explanation:  # noqa: B008
     """Explain an image (channels, size, size) in [0, 1] that was prepared as the model's `preparation` says.
 
     A network without routes gets Grad-CAM instead of the method "routes", and one without cells no trees. The first
-    tree is of the diagnosis, the others are of the most present concepts. `original_shape` (height, width) is that of
-    the image before its preparation, `source` the file that it came from.
+    tree is of the diagnosis, the others are of the most present concepts.
     """
     method, risk = settings.method, settings.risk
     if settings.strict and risk is not None:
@@ -202,7 +189,7 @@ def explain(
     with strict_network(network, model.statistics) if strict else nullcontext():
         traced = _trace(model, batch, notes)
         output = answer(model, batch) if traced is None else traced.output
-        predictions = of_output(model, output, [name])
+        predictions = of_output(model, output, [subject.name])
         (prediction,) = each_image(model, predictions, risk)
         best, presence = model.classes.index(prediction["label"]), predictions.presence
         concepts = [] if presence is None else [Target("concepts", j) for j in range(len(model.concepts))]
@@ -216,7 +203,7 @@ def explain(
             maps = MAP_METHODS[method](network, batch, targets)
         most = [] if presence is None else [concepts[j] for j in np.argsort(-presence[0], kind="stable")]
         shown = [] if path is None else [targets[-1], *most][: settings.trees]
-        trees = tuple(_tree(model, path, target, original_shape) for target in shown if path is not None)
+        trees = tuple(_tree(model, path, target, subject.shape) for target in shown if path is not None)
         explained = targets if method == ROUTES else shown
         missed = [path.residual(target).max().item() for target in explained] if path is not None else []
     pictures = maps[0].detach().cpu().float().numpy()
@@ -228,7 +215,7 @@ def explain(
         known_pictures = {**memory.prototype_pictures, **memory.pictures([each.case.row for each in near])}
     known = None if presence is None else presence[0]
     return Explanation(
-        name=name,
+        name=subject.name,
         model=type(network).__name__,
         image=image,
         diagnosis=prediction["label"],
@@ -237,16 +224,16 @@ def explain(
         abstain=prediction["abstain"],
         method=method,
         class_map=pictures[-1],
-        concepts=_concepts(model, pictures[:-1], known, concept_truth or {}, notes),
+        concepts=_concepts(model, pictures[:-1], known, subject.concepts, notes),
         trees=trees,
         similar=tuple(near),
         pictures=known_pictures,
         traversals=_traversals(model, output, settings.traversals, notes),
         reasons=_reasons(model, output, known, notes),
         notes=tuple(notes),
-        truth=truth,
+        truth=subject.truth,
         strict=_strictness(model, ordinary) if strict else None,
-        source=source,
+        source=subject.source,
         residual=max(missed, default=None),
     )
 

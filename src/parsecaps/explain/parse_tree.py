@@ -19,6 +19,7 @@ from parsecaps.explain.evidence import (
     tree_levels,
 )
 from parsecaps.explain.route_maps import Box, PrimaryGrid, bounding_box
+from parsecaps.files.untrusted import checked
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn.routes import About, RouteTree
 
@@ -83,8 +84,7 @@ class ParseTree:
         if values.get("version") != VERSION:
             raise ValueError(f"the parse tree has version {values.get('version')!r}, not {VERSION}; make it again")
         plain = {key: value for key, value in values.items() if key != "version"}
-        nodes = tuple(TreeNode(**{key: _frozen(value) for key, value in node.items()}) for node in plain["nodes"])
-        return cls(**{**plain, "nodes": nodes})
+        return checked(cls, plain, "the parse tree", "make it again")
 
 
 def parse_tree(
@@ -209,7 +209,3 @@ def _original(region: Box, preparation: Preparation | None, shape: tuple[int, in
     if not rows or not columns:  # in the padding around the image
         return None
     return rows[0], columns[0], rows[-1] + 1, columns[-1] + 1
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -1,12 +1,19 @@
-"""How good a model is: arrays in, numbers out, each with its interval over patients."""
+"""How good a model is: arrays in, numbers out, each with its interval over patients.
 
-from parsecaps.metrics.bootstrap import Means, Score, means
-from parsecaps.metrics.comparison import Comparison, Difference, Ensemble, compare, ensemble, paired_differences
-from parsecaps.metrics.concepts import THRESHOLD
-from parsecaps.metrics.conformal import Sets
-from parsecaps.metrics.metric import Metric, Weighted
-from parsecaps.metrics.scores import FoldScores, Scores, score, score_sets
-from parsecaps.metrics.table import METRICS, find_metric
+The names are imported when they are first used: a prediction needs no scores.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from parsecaps.metrics.bootstrap import Means, Score, means
+    from parsecaps.metrics.comparison import Comparison, Difference, Ensemble, compare, ensemble, paired_differences
+    from parsecaps.metrics.concepts import THRESHOLD
+    from parsecaps.metrics.conformal import Sets
+    from parsecaps.metrics.metric import Metric, Weighted
+    from parsecaps.metrics.scores import FoldScores, Scores, score, score_sets
+    from parsecaps.metrics.table import METRICS, find_metric
 
 __all__ = [
     "METRICS",
@@ -29,3 +36,31 @@ __all__ = [
     "score",
     "score_sets",
 ]
+
+_MODULES = {
+    "Comparison": "comparison",
+    "Difference": "comparison",
+    "Ensemble": "comparison",
+    "FoldScores": "scores",
+    "METRICS": "table",
+    "Means": "bootstrap",
+    "Metric": "metric",
+    "Score": "bootstrap",
+    "Scores": "scores",
+    "Sets": "conformal",
+    "THRESHOLD": "concepts",
+    "Weighted": "metric",
+    "compare": "comparison",
+    "ensemble": "comparison",
+    "find_metric": "table",
+    "means": "bootstrap",
+    "paired_differences": "comparison",
+    "score": "scores",
+    "score_sets": "scores",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

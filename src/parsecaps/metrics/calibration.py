@@ -8,7 +8,7 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -23,7 +23,6 @@ from parsecaps.metrics.predictions import Predictions
 
 NUM_BINS = 15
 CALIBRATION_FILE = "calibration.json"
-VALIDATION_FILE = "calibration.npz"  # of models saved by version 0.1: what they said of their validation cases
 TEMPERATURES = (0.05, 20.0)  # the lowest and the highest that a fit may give
 _AGAIN = "restore the file as it was saved"
 _NOT_CALIBRATED = "the probabilities are not calibrated: the model was saved without validation"
@@ -72,31 +71,21 @@ class Calibration:
             raise ValueError("the model has no calibration, so no risk can be promised; train with --set data.val=0.15")
         return self.quantiles.threshold(risk)
 
-    def as_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
-        return asdict(self)
-
     def save(self, folder: str | Path) -> None:
-        """Write `calibration.json` into the folder of a bundle."""
+        """Write `calibration.json` into the folder of a model."""
         with write_atomically(Path(folder) / CALIBRATION_FILE) as file:
-            file.write(json.dumps(self.as_dict()) + "\n")
+            file.write(json.dumps(asdict(self)) + "\n")
 
     @classmethod
     def load(cls, folder: str | Path) -> "Calibration":
-        """Read the calibration of a bundle's folder; that of one saved by version 0.1 is computed from its file."""
-        path, older = Path(folder) / CALIBRATION_FILE, Path(folder) / VALIDATION_FILE
-        if path.is_file():
-            stored = read_document(path, _AGAIN)
-            if set(stored) != {"temperature", "quantiles", "note"}:
-                raise ValueError(
-                    f"{path} has {shown(sorted(stored))}, not a temperature, quantiles and a note; {_AGAIN}"
-                )
-            return checked(cls, stored, path, _AGAIN)
-        validation = Predictions.load(older) if older.is_file() else None
-        try:
-            return cls() if validation is None else cls.fit(validation)
-        except (ArithmeticError, RuntimeError, ValueError) as error:
-            raise ValueError(f"{older} cannot be used ({' '.join(str(error).split())}); {_AGAIN}") from None
+        """Read the calibration of a model's folder; of one saved without validation cases, that of nothing known."""
+        path = Path(folder) / CALIBRATION_FILE
+        if not path.is_file():
+            return cls()
+        stored = read_document(path, _AGAIN)
+        if set(stored) != {"temperature", "quantiles", "note"}:
+            raise ValueError(f"{path} has {shown(sorted(stored))}, not a temperature, quantiles and a note; {_AGAIN}")
+        return checked(cls, stored, path, _AGAIN)
 
 
 def fit_temperature(logits: np.ndarray, label: np.ndarray) -> TemperatureFit:
@@ -137,7 +126,8 @@ def fit_temperature(logits: np.ndarray, label: np.ndarray) -> TemperatureFit:
     return TemperatureFit(1 / b, n, mean_nll(1.0), mean_nll(b), note)
 
 
-class ReliabilityBin(NamedTuple):
+@dataclass(frozen=True)
+class ReliabilityBin:
     """The cases whose confidence lies from `low` up to `high`: how sure the model was, and how often right.
 
     Without cases both are None.

@@ -1,7 +1,7 @@
 """Several models on the same cases: is one better, or is it chance; and what their mean says, the ensemble."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -101,17 +101,8 @@ class Comparison:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
+        """Return a JSON-serialisable dict."""
         return asdict(self)
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> "Comparison":
-        """Read what `as_dict` gave."""
-        try:
-            differences = {name: Difference(**each) for name, each in stored["differences"].items()}
-            return cls(**{**stored, "differences": differences})
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"this is not a comparison of this version ({error}); evaluate again") from None
 
 
 @dataclass(frozen=True)
@@ -145,7 +136,7 @@ class Ensemble:
         return [Grid(title, ("score", "value"), rows), *whose]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
+        """Return a JSON-serialisable dict."""
         return asdict(self)
 
 

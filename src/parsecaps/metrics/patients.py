@@ -4,9 +4,7 @@ The answer to a patient is the class with the highest mean probability, as a rea
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -139,11 +137,6 @@ class PatientErrors:
         """The patients with the most errors; the title says how all errors are spread if it is left out."""
         rows = [(each.patient, each.truth, each.named, f"{each.wrong:,}", f"{each.images:,}") for each in self.worst]
         return Grid(title or str(self), ("patient", "truth", "named", "wrong", "images"), rows)
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> "PatientErrors":
-        """Read what `dataclasses.asdict` gave."""
-        return cls(**{**stored, "worst": [PatientError(**each) for each in stored["worst"]]})
 
 
 def patient_errors(predictions: Predictions, wrong: np.ndarray | None = None) -> PatientErrors | None:

@@ -14,7 +14,6 @@ from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import write_atomically
 
 _ARRAYS = ("logits", "label", "presence", "concepts", "consistency")
-_RENAMED = {"steadiness": "consistency"}  # files of version 0.1
 _NAMES = ("patient", "name", "classes", "concept_names")
 
 
@@ -118,7 +117,7 @@ class Predictions:
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing; give a file written by Predictions.save")
         try:
-            arrays = {_RENAMED.get(field, field): array for field, array in read_arrays(path).items()}
+            arrays = read_arrays(path)
             names = json.loads(arrays.pop("names").tobytes().decode())
             patient, name, classes, concept_names = ([str(text) for text in names[field]] for field in _NAMES)
             return cls(patient=patient, name=name, classes=tuple(classes), concept_names=tuple(concept_names), **arrays)

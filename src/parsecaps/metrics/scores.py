@@ -1,12 +1,13 @@
 """How good a model is: every score with the number of images behind it and a 95 % interval over patients."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 from statistics import mean, stdev
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
+from pydantic import ConfigDict, Field, TypeAdapter, model_serializer, model_validator
 
 from parsecaps.files.untrusted import checked
 from parsecaps.metrics.bootstrap import Score, few_patients
@@ -20,8 +21,6 @@ from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.score_tables import score_tables
 from parsecaps.metrics.table import METRICS
 from parsecaps.types import Grid
-
-_RENAMED = {"steadiness": "consistency"}  # scores of version 0.1
 
 
 @dataclass(frozen=True)
@@ -38,15 +37,18 @@ class SetScores:
     def __getitem__(self, name: str) -> Score:
         return self.scores[name]
 
-    def as_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
+    @model_serializer
+    def _flat(self) -> dict[str, Any]:
+        """In JSON the scores stand beside the risk."""
         return {"risk": self.risk, **{name: asdict(each) for name, each in self.scores.items()}, "notes": self.notes}
 
+    @model_validator(mode="wrap")
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> "SetScores":
-        """Read what `as_dict` gave."""
-        scores = {name: each for name, each in stored.items() if name not in ("risk", "notes")}
-        return cls(stored["risk"], _read(scores), list(stored["notes"]))
+    def _nested(cls, stored: Any, make: Callable[[Any], Self]) -> Self:
+        if not isinstance(stored, Mapping):
+            return make(stored)
+        own = {name: stored[name] for name in ("risk", "notes") if name in stored}
+        return make({**own, "scores": {name: each for name, each in stored.items() if name not in own}})
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,6 @@ class FoldScores:
     patients: int
     temperature: float
     single: dict[str, Score]
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> "FoldScores":
-        """Read what `dataclasses.asdict` gave."""
-        return cls(**{**stored, "single": _read(stored["single"])})
 
 
 class OverFolds(NamedTuple):
@@ -91,6 +88,8 @@ class Scores:
     whose images are wrong, where some patient has several.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     classes: tuple[str, ...]
     concept_names: tuple[str, ...]
     images: int
@@ -112,7 +111,7 @@ class Scores:
     sets: list[SetScores] = field(default_factory=list)
     folds: list[FoldScores] = field(default_factory=list)
     by_attribute: dict[str, dict[str, Score]] = field(default_factory=dict)
-    patient_errors: PatientErrors | None = None
+    patient_errors: Annotated[PatientErrors | None, Field(alias="misread")] = None
 
     def __repr__(self) -> str:
         single = self.single
@@ -183,34 +182,19 @@ class Scores:
         return [intervals, *(f"note: {note}" for note in self.notes)]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON; `over_folds` is there to be read, and follows from `folds`."""
-        stored = asdict(self)
-        stored["misread"] = stored.pop("patient_errors")  # the key that files have had since version 0.1
-        stored["reliability"] = [each._asdict() for each in self.reliability]
-        stored["sets"] = [each.as_dict() for each in self.sets]
+        """Return a JSON-serialisable dict; its `over_folds` are there to be read, and follow from `folds`."""
+        stored: dict[str, Any] = TypeAdapter(Scores).dump_python(self, mode="json", by_alias=True)
         return {**stored, "over_folds": {key: each._asdict() for key, each in self.over_folds.items()}}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Scores":
-        """Read what `as_dict` gave, also after it has been JSON."""
+        """Read what `as_dict` gave."""
+        own = {name: value for name, value in stored.items() if name != "over_folds"}
+        found = checked(cls, own, "these are not scores of this version", "evaluate again")
         try:
-            read = {name: value for name, value in stored.items() if name not in ("over_folds", "misread")}
-            for key in ("overall", "concepts"):
-                read[key] = _read(stored[key])
-            for key in ("by_class", "by_concept", "by_attribute"):
-                read[key] = {name: _read(scores) for name, scores in stored[key].items()}
-            for key in ("classes", "concept_names"):
-                read[key] = tuple(stored[key])
-            read["sets"] = [SetScores.from_dict(each) for each in stored["sets"]]
-            read["folds"] = [FoldScores.from_dict(each) for each in stored["folds"]]
-            read["reliability"] = [ReliabilityBin(**each) for each in stored["reliability"]]
-            read["roc"] = {name: [(x, y) for x, y in curve] for name, curve in stored["roc"].items()}
-            if stored.get("misread") is not None:
-                read["patient_errors"] = PatientErrors.from_dict(stored["misread"])
-            found = checked(cls, asdict(cls(**read)), "scores", "evaluate again")
             found._check_whole()
-        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            raise ValueError(f"these are not scores of this version ({error}); evaluate again") from None
+        except ValueError as error:
+            raise ValueError(f"these are not scores of this version: {error}; evaluate again") from None
         return found
 
     def _check_whole(self) -> None:
@@ -309,10 +293,6 @@ def _measure(cases: Cases, resamples: int, seed: int) -> dict[Metric, list[Score
     """All metrics of these cases."""
     metrics = [metric for metric in METRICS if metric.cases is type(cases)]
     return measure(cases, metrics, resamples=resamples, seed=seed)
-
-
-def _read(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, Score]:
-    return {_RENAMED.get(name, name): Score(**each) for name, each in stored.items()}
 
 
 def _notes(predictions: Predictions) -> list[str]:

@@ -157,7 +157,7 @@ def _measure(model: PretrainedModel, layers: dict[str, nn.Module]) -> tuple[dict
     try:
         model.eval()
         with hooked(paths, note), torch.no_grad(), FlopCounterMode(display=False) as counter:
-            model(image, reconstruct=getattr(model, "decoder", None) is not None)
+            model(image, reconstruct=model.decoder is not None)
     finally:
         model.train(was_training)
     counted = counter.get_flop_counts()

@@ -13,7 +13,8 @@ from parsecaps.files.writing import make_private_folder, write_text
 from parsecaps.paper.plan import Cell, Measured
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.train import fit_or_resume, refuse_other_settings
+from parsecaps.training.fit import MAY_DIFFER, fit
+from parsecaps.training.plan import refuse_others
 
 _OF_TORCHRUN = ("TORCHELASTIC_RUN_ID", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 
@@ -47,7 +48,7 @@ class CellStore:
         found = {cell.name: kept for cell in cells if (kept := self.kept(cell)) is not None}
         for cell in cells:
             if cell.name in found and cell.config is not None:
-                refuse_other_settings(Run(self.place(cell)), cell.config)
+                refuse_others(Run(self.place(cell)), cell.config, MAY_DIFFER)
         self.check_same_cases([cell for cell in cells if cell.name in found])
         return found
 
@@ -72,7 +73,7 @@ class CellStore:
         make_private_folder(folder.parent)
         run = Run(folder)
         if cell.config is not None:
-            run = fit_or_resume(cell.config, folder, callbacks)
+            run = fit(cell.config, run_folder=folder, resume=True, callbacks=callbacks)
             self.check_same_cases(cells)
         make_private_folder(folder)
         kept = cell.measure(run)

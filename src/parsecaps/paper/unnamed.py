@@ -199,7 +199,7 @@ class Reconstruction(Table):
         """Scores, and the squared error of the decoder's pictures where there is a decoder."""
         kept, model = keep_scores(run, cases.tested), run.model.network
         parameters = sum(count_parameters(model))
-        if getattr(model, "decoder", None) is None:
+        if model.decoder is None:
             return {**kept, "parameters": parameters, "error": None}
         tested = CaseSet(run.data, run.prepared, cases.tested)
         errors = []

@@ -8,9 +8,9 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
 
+from parsecaps.data.cases import EXTENSIONS
 from parsecaps.data.reading import is_known_format, look_into
-from parsecaps.data.sources import manifest
-from parsecaps.data.sources.folder import EXTENSIONS
+from parsecaps.data.tables import TABLE_SUFFIXES
 from parsecaps.files.writing import visible
 
 _KEPT = 1000  # names of files that are left out
@@ -107,7 +107,7 @@ def _units(inputs: Iterable[str | Path], left_out: LeftOut) -> Iterator[_Unit]:
         if os.path.isdir(path):
             yield from (partial(_found_below, path, *found, left_out) for found in _walk(path))
             yield partial(_if_empty, path)
-        elif path.suffix.casefold() in manifest.SUFFIXES and os.path.isfile(path):
+        elif path.suffix.casefold() in TABLE_SUFFIXES and os.path.isfile(path):
             yield from (partial(iter, [image]) for image in _listed(path))
         else:
             yield partial(_frames, path)
@@ -115,6 +115,8 @@ def _units(inputs: Iterable[str | Path], left_out: LeftOut) -> Iterator[_Unit]:
 
 def _listed(path: Path) -> Iterator[ImageFile]:
     """The images of a manifest, then its problems."""
+    from parsecaps.data.sources import manifest
+
     try:
         listed = manifest.read(str(path))
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The one way from images to answers: files or cases in, `Predictions` out, calibrated as the bundle says.
+"""The one way from images to answers: files or cases in, `Predictions` out, calibrated as the model says.
 
 Evaluation, explanation, the command line and a server all come through here, so the same image gets the same answer
 from each of them.
@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from html import escape
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from scipy.special import log_softmax, logsumexp
 from torch import Generator, Tensor
 
-from parsecaps.data.batches import Augmentation
-from parsecaps.data.case_set import CaseSet
 from parsecaps.data.reader_pool import READERS
 from parsecaps.data.reading import in_shares
 from parsecaps.metrics.conformal import prediction_sets
@@ -26,6 +24,10 @@ from parsecaps.metrics.predictions import Predictions
 from parsecaps.model import Model
 from parsecaps.prediction.files import ImageFile
 from parsecaps.types import Output, ProgressCallback, silent
+
+if TYPE_CHECKING:
+    from parsecaps.data.batches import Augmentation
+    from parsecaps.data.case_set import CaseSet
 
 NOT_FINITE = "the model gives no finite numbers for this image; its weights are damaged, or not made for such images"
 
@@ -91,14 +93,14 @@ def predict_files(
 
 def predict_cases(
     model: Model,
-    cases: CaseSet,
+    cases: "CaseSet",
     *,
-    changes: Augmentation | None = None,
+    changes: "Augmentation | None" = None,
     views: int = 1,
     batch_size: int = 64,
     progress: ProgressCallback = silent,
 ) -> Predictions:
-    """What a model says of these cases, whose images were prepared as the bundle says, and the truth.
+    """What a model says of these cases, whose images were prepared as the model says, and the truth.
 
     Classes and concepts are matched by name: the data set may list them in another order, lack some, and have concepts
     that the model does not know; a class that the model does not know is an error. With several `views` the
@@ -135,7 +137,7 @@ def predict_cases(
 
 
 def of_output(model: Model, output: Output, names: Sequence[str] | None = None) -> Predictions:
-    """The output of a bundle's network, of which no truth is known; refused where some of it is not finite."""
+    """The output of a model's network, of which no truth is known; refused where some of it is not finite."""
     count = len(output.logits)
     presence = None if output.presence is None else _array(output.presence).clip(max=1)  # a length of 1, rounded up
     return Predictions(
@@ -199,7 +201,7 @@ def _mean_logits(views: Sequence[Predictions]) -> np.ndarray:
     return np.asarray(logsumexp(each, axis=0) - np.log(len(views)))
 
 
-def _labels(model: Model, cases: CaseSet) -> np.ndarray:
+def _labels(model: Model, cases: "CaseSet") -> np.ndarray:
     classes, labels = cases.data.classes, cases.labels
     place = {name: i for i, name in enumerate(model.classes)}
     if unknown := {classes[label] for label in labels if label >= 0} - place.keys():

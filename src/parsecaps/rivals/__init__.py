@@ -5,18 +5,15 @@ and their losses into `training.losses.TERMS`.
 from parsecaps.models import MODELS
 from parsecaps.rivals.ar_capsnet import ARCapsNet
 from parsecaps.rivals.capsnet import CapsNet
-from parsecaps.rivals.capsule_terms import ClassReconstruction, Margin
-from parsecaps.rivals.ccnn import CCNN, CoherentCNN
+from parsecaps.rivals.ccnn import CCNN, Coherence, CoherentCNN, Counter, Semantic, Uniqueness
+from parsecaps.rivals.class_capsules import ClassReconstruction, Margin
 from parsecaps.rivals.cnns import VGG19, ConvVGG16, DenseNet121, GoogLeNet, ResNet18, ResNet34, SqueezeNet
-from parsecaps.rivals.concept_map_terms import Coherence, Counter, Semantic, Uniqueness
-from parsecaps.rivals.concept_models import CBM, CEM
-from parsecaps.rivals.concept_terms import ConceptCrossEntropy, IntervenedClassification
+from parsecaps.rivals.concept_models import CBM, CEM, ConceptCrossEntropy, IntervenedClassification
 from parsecaps.rivals.deepcaps import DeepCaps
 from parsecaps.rivals.efficient_capsnet import EfficientCapsNet
 from parsecaps.rivals.efficientnet import EfficientNetB0, EfficientNetLite0
 from parsecaps.rivals.orthcaps import OrthCaps
-from parsecaps.rivals.protocaps import ProtoCaps
-from parsecaps.rivals.prototype_terms import Attribute, ImageReconstruction, Prototype
+from parsecaps.rivals.protocaps import Attribute, ImageReconstruction, ProtoCaps, Prototype
 from parsecaps.rivals.three_layer import ThreeLayerCaps
 from parsecaps.training.losses import TERMS
 

@@ -10,21 +10,22 @@ from parsecaps.data.batches import Augmentation, Batches
 from parsecaps.data.case_set import lesion_masks
 from parsecaps.data.cases import Split
 from parsecaps.models import PretrainedModel, find_model
-from parsecaps.run import Run
+from parsecaps.run import preparation_of
 from parsecaps.system.processes import Processes
 from parsecaps.training.loop import TrainingStep
 from parsecaps.training.losses import Need, TermContext
 from parsecaps.training.objective import Objective
+from parsecaps.training.plan import Plan
 
 _CHUNK = 256  # images counted at a time
 _LEAST_STD = 1 / 255  # of images that are all alike
 
 
-def build_model(run: Run) -> PretrainedModel:
+def build_model(plan: Plan) -> PretrainedModel:
     """The network with new weights, and the mean and standard deviation of the training pixels in it."""
-    model = build_network(run.config, len(run.data.classes))
-    model.standardise.use(*pixel_statistics(run.prepared.images, run.rows("train")))
-    cases = run.cases("train")
+    model = build_network(plan.config, len(plan.data.classes))
+    model.standardise.use(*pixel_statistics(plan.prepared.images, plan.cases("train").rows))
+    cases = plan.cases("train")
     model.start(torch.from_numpy(cases.labels), torch.from_numpy(cases.concepts))
     return model
 
@@ -47,26 +48,26 @@ def build_network(config: Config, num_classes: int) -> PretrainedModel:
     )
 
 
-def build_step(run: Run, model: PretrainedModel) -> TrainingStep:
+def build_step(plan: Plan, model: PretrainedModel) -> TrainingStep:
     """A model with its objective, and the weights of classes and concepts where they are to be balanced."""
-    training, cases = run.config.training, run.cases("train")
+    training, cases = plan.config.training, plan.cases("train")
     weights = rare = None
     if training.class_balance == "weights":
         weights = class_weights(cases.labels.tolist(), model.num_classes)
-    if training.concept_balance and run.data.concepts and model.num_concepts:
+    if training.concept_balance and plan.data.concepts and model.num_concepts:
         rare = concept_weights(cases.concepts, training.concept_balance)
-    sets = run.data.class_sets if run.data.members else None
+    sets = plan.data.class_sets if plan.data.members else None
     undescribed = bool(np.isnan(cases.concepts).all(1).any())
     objective = Objective.build(TermContext(training, model, weights, rare, sets, undescribed))
     return TrainingStep(model, objective, compiled=training.compile)
 
 
-def build_batches(run: Run, part: Split, processes: Processes, needs: Collection[Need] = ()) -> Batches | None:
+def build_batches(plan: Plan, part: Split, processes: Processes, needs: Collection[Need] = ()) -> Batches | None:
     """The batches of a part for this process, with what losses need; None without any.
 
     Those for training are shuffled and augmented.
     """
-    cases, training, chosen = run.cases(part), run.config.training, run.config.augmentation
+    cases, training, chosen = plan.cases(part), plan.config.training, plan.config.augmentation
     if not len(cases):
         return None
     assert training.batch_size != "auto"
@@ -74,7 +75,7 @@ def build_batches(run: Run, part: Split, processes: Processes, needs: Collection
     weights = None
     if trains and training.class_balance == "sampling":
         labels = cases.labels.tolist()
-        each = [*class_weights(labels, len(run.data.classes)), 1.0]  # the last for -1, unknown
+        each = [*class_weights(labels, len(plan.data.classes)), 1.0]  # the last for -1, unknown
         weights = [each[label] for label in labels]
     return Batches(
         cases,
@@ -85,7 +86,7 @@ def build_batches(run: Run, part: Split, processes: Processes, needs: Collection
         augmentation=Augmentation(**chosen.model_dump()) if trains and chosen is not None else None,
         views=2 if trains and "views" in needs else 1,
         mixup=float(training.mixup) if trains else 0.0,
-        masks=lesion_masks(run.data, run.preparation, cases.rows) if "masks" in needs else None,
+        masks=lesion_masks(plan.data, preparation_of(plan.config), cases.rows) if "masks" in needs else None,
         process=processes.rank,
         processes=processes.count,
     )

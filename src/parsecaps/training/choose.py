@@ -12,7 +12,7 @@ from parsecaps.config import Config
 from parsecaps.data.cases import DataSet
 from parsecaps.data.reading import read_image
 from parsecaps.data.splits import Division, rows_of
-from parsecaps.models import PretrainedModel, all_models, find_model
+from parsecaps.models import PretrainedModel, find_model
 from parsecaps.training.losses import find_terms, given_weight, loss_arguments, loss_weight
 
 IMAGE_SIZES = (64, 96, 112, 128, 224)  # of `medical`; the grid of capsules is about the same for all
@@ -148,8 +148,6 @@ def has_colour(pixels: np.ndarray) -> bool:
 
 def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int) -> None:
     model = choosing.config.model
-    if model.kind not in all_models():
-        raise ValueError(f"model.kind is {model.kind!r}; choose one of {', '.join(all_models())}")
     kind = find_model(model.kind)
     presets = kind.presets
     if model.head != "parallel" and "head" not in kind.settings():

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from parsecaps.config import Config, EvaluateConfig, load_settings
-from parsecaps.data.sources import absolute, open_data
+from parsecaps.data.sources import open_data
 from parsecaps.data.splits import fold_divisions
-from parsecaps.evaluation import evaluate_run, write_results
 from parsecaps.files.writing import plain_name, refuse_links
 from parsecaps.run import Run
 from parsecaps.system.processes import find_processes
 from parsecaps.system.signals import sigterm_raises
 from parsecaps.system.threads import using_threads
 from parsecaps.training.callbacks import Callbacks
+from parsecaps.training.fit import fit, settled
 from parsecaps.training.folder import locked, new_run
-from parsecaps.training.train import fit_run, settled
+from parsecaps.training.plan import refuse_others, with_absolute_paths
 
 FOLDS = 5
 _MAY_DIFFER = ("training.batch_size", "training.devices")  # the first is lowered where there are fewer images
@@ -56,14 +56,14 @@ def cross_validate(
     wanted = FOLDS if folds is None else folds
     if folds is not None or not chosen.data.folds:
         chosen = chosen.change("data", folds=wanted)
-    chosen = chosen.change("data", path=absolute(chosen.data.path), fold=None)
-    if chosen.model.start is not None:
-        chosen = chosen.change("model", start=absolute(chosen.model.start))
+    chosen = with_absolute_paths(chosen.change("data", fold=None))
     with sigterm_raises(), _begun(chosen, run_folder, callbacks) as run:
         return _train_folds(run, callbacks, device)
 
 
 def _train_folds(run: Run, callbacks: Callbacks, device: str) -> Run:
+    from parsecaps.evaluation import evaluate_run, write_results
+
     number = len(run.folds)
     finished = all(map(_is_finished, run.folds)) and run.scores_file.is_file()
     for i in range(number):
@@ -100,7 +100,7 @@ def _begun(config: Config, run_folder: str | Path | None, callbacks: Callbacks) 
         callbacks.log(f"folds: {config.data.folds} ({whose})")
         before = [number for number in range(1, config.data.folds + 1) if run.fold(number).is_there]
         for number in before:
-            run.fold(number).refuse_others(config.change("data", fold=number), _MAY_DIFFER)
+            refuse_others(run.fold(number), config.change("data", fold=number), _MAY_DIFFER)
         run.write_text(run.config_file, config.to_yaml())
         try:
             yield run
@@ -117,11 +117,11 @@ def _train_fold(run: Run, number: int, callbacks: Callbacks, device: str) -> Non
     callbacks.log(f"fold {number} of {of}")
     try:
         if fold.is_there:
-            fit_run(None, resume=fold.folder, callbacks=callbacks, device=device)
+            fit(resume=fold.folder, callbacks=callbacks, device=device)
         else:
             config, first = run.config.change("data", fold=number), run.fold(1)
             threads = first.threads if first.is_there else None  # the same for all, so that a stop changes nothing
-            fit_run(config, run_folder=fold.folder, callbacks=callbacks, threads=threads, device=device)
+            fit(config, run_folder=fold.folder, callbacks=callbacks, threads=threads, device=device)
     except KeyboardInterrupt as stopped:
         words = f"stopped in fold {number} of {of}; go on with parsecaps train --resume {run.folder}"
         raise type(stopped)(words) from None

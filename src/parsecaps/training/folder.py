@@ -24,7 +24,7 @@ def new_run(wanted: str | Path | None, name: str, processes: Processes) -> Itera
     removed again, and nothing else.
     """
     if not processes.is_main:
-        yield Run(os.environ.get(RUN_VARIABLE) or wanted or ".")
+        yield Run(os.environ.get(RUN_VARIABLE) or wanted or ".", is_main=False)
         return
     if wanted is not None:
         _refuse_a_run(Run(wanted))

@@ -7,9 +7,11 @@ weights and the optimizer are all that has to be kept to go on as if nothing had
 
 import csv
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,7 @@ from parsecaps.training.checkpoint import FORMAT, Position, read_checkpoint, rea
 from parsecaps.training.losses import Loss
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.training.optimizer import Schedule
-from parsecaps.training.pace import Pace
+from parsecaps.training.plan import Plan
 from parsecaps.types import Batch, Output
 
 _DIVERGED = 100.0  # times the usual loss
@@ -35,6 +37,9 @@ _LEAST_LOSS = 1.0  # a usual loss below counts as this: few hard images may cost
 _RECENT_LOSSES = 20
 _REPORT_SECONDS = 0.5  # between two reports of progress
 _LOG_STEPS = 50  # between two points in TensorBoard
+_SLOWER = 10.0  # times the median of the first steps, which is said
+_WARM_UP = 3  # steps that do not count: buffers are made, a compiler may be at work
+_WINDOW = 20  # steps behind each median
 _AGREE_STEPS = 10  # between two talks of several processes, and two looks at a GPU
 
 
@@ -47,7 +52,10 @@ class StoppedError(Exception):
 
 
 class TrainingStep(nn.Module):
-    """A model with its objective, as one module: a batch in, logits (B, num_classes) and losses out."""
+    """A model with its objective, as one module: a batch in, logits (B, num_classes) and losses out.
+
+    Another `network` may answer in place of the model.
+    """
 
     taken: frozenset[str] = frozenset()  # parameters that come from other weights
 
@@ -57,12 +65,8 @@ class TrainingStep(nn.Module):
         self.reconstruct = "picture" in objective.needs
         self._network = [torch.compile(model) if compiled else model]  # in a list: not a second owner of the weights
 
-    def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Loss]]:
-        return self.judge(self._network[0], batch)
-
-    def judge(self, network: Callable[..., Output], batch: Batch) -> tuple[Tensor, dict[str, Loss]]:
-        """The same with another network in place of the model."""
-        output = network(batch.image, reconstruct=self.reconstruct)
+    def forward(self, batch: Batch, network: Callable[..., Output] | None = None) -> tuple[Tensor, dict[str, Loss]]:
+        output = (network or self._network[0])(batch.image, reconstruct=self.reconstruct)
         return output.logits, self.objective(output, batch)
 
 
@@ -118,6 +122,30 @@ class LossWatch(nn.Module):
         return wrong
 
 
+class Pace:
+    """Compares the median of the latest steps with that of the first ones, and says once that they are slow."""
+
+    def __init__(self) -> None:
+        self._steps, self._told = 0, False
+        self._first: list[float] = []
+        self._latest: deque[float] = deque(maxlen=_WINDOW)
+
+    def add(self, seconds: float) -> tuple[float, float] | None:
+        """Add the time of a step; gives the median of now and of then, the first time that it is `_SLOWER` times."""
+        self._steps += 1
+        if self._steps <= _WARM_UP or self._told:
+            return None
+        if len(self._first) < _WINDOW:
+            self._first.append(seconds)
+            return None
+        self._latest.append(seconds)
+        now, then = median(self._latest), median(self._first)
+        if len(self._latest) < _WINDOW or now < _SLOWER * then:
+            return None
+        self._told = True
+        return now, then
+
+
 class TrainingLoop:
     """Trains what is left of a run. `train` returns when it is done; a stop that is asked for and a bad loss raise.
 
@@ -129,6 +157,7 @@ class TrainingLoop:
         self,
         fabric: Fabric,
         run: Run,
+        plan: Plan,
         step: TrainingStep,
         schedule: Schedule,
         batches: Batches,
@@ -137,7 +166,8 @@ class TrainingLoop:
         stop: StopRequest,
     ) -> None:
         self.fabric, self.run, self.schedule, self.callbacks, self.stop = fabric, run, schedule, callbacks, stop
-        self.batches, self.validation, self.settings = batches, validation, run.config.training
+        self.data, self.settings = plan.data, plan.config.training
+        self.batches, self.validation = batches, validation
         self.step = step.to(fabric.device)
         decay = float(self.settings.ema)
         self.average = MovingAverage(step.model, decay) if decay else None
@@ -261,7 +291,7 @@ class TrainingLoop:
             if len(batch.label):  # the share of a process in a last, small batch may be empty
                 batch = _to(batch, self.fabric.device)
                 with self.fabric.autocast():
-                    logits, losses = self.step.judge(network, batch)
+                    logits, losses = self.step(batch, network)
                 means.add(logits, losses, batch.label)
         return means
 
@@ -304,7 +334,7 @@ class TrainingLoop:
 
     def _describe_divergence(self, step: int) -> str:
         epoch, batch = divmod(step, len(self.batches))
-        data, last = self.run.data, self.run.last_checkpoint
+        data, last = self.data, self.run.last_checkpoint
         names = ", ".join(data.name_of(data.cases[i]) for i in self.batches.rows_in(epoch, batch))
         kept = f"the last good checkpoint is {last}" if last.exists() else "none was saved yet"
         return (

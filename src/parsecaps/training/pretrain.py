@@ -1,13 +1,22 @@
-"""Learn a trunk from several data sets at once, for other trainings to start from."""
+"""Learn a trunk from several data sets at once, for other trainings to start from; and the card of such weights."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from parsecaps.config import Config, load_settings
+from parsecaps.data.cases import DataSet
+from parsecaps.data.sources import SOURCES
+from parsecaps.metrics.predictions import Predictions
+from parsecaps.metrics.scores import Scores, score
+from parsecaps.model import Model
+from parsecaps.prediction.predict import predict_cases
+from parsecaps.report.cards import SourceRow, weights_card
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.train import fit
+from parsecaps.training.fit import fit
 
 # Nobody is tested: what the sources call test is left for others, and a few patients show how learning goes.
 DEFAULTS: dict[str, Any] = {"data.val": 0.05, "data.test": 0.0, "training.keep": "last"}
@@ -48,3 +57,44 @@ def pretraining_config(
     values: dict[str, Any] = {"data.path": first, "data.also": others}
     values |= {"data.licences": list(licences)} if licences else {}
     return load_settings(Config, values={**values, **(settings or {})}, base=base)
+
+
+def write_weights_card(run: Run) -> None:
+    """Score the heads, and write the card beside the model."""
+    model, data = run.model, run.data
+    validation, learned = run.cases("val"), set(run.cases("train").rows)
+    predictions = predict_cases(model, validation) if len(validation) else None
+    licences = run.config.data.licences or [SOURCES[member.source].licence for _, member in data.members]
+    listed, first = [], 0
+    for number, ((name, member), licence) in enumerate(zip(data.members, licences, strict=True)):
+        own = range(first, first + len(member))
+        here = [i for i, row in enumerate(validation.rows) if row in own]
+        scores = None if predictions is None else _scores_of(model, data, predictions, here, number)
+        patients = len({data.cases[row].patient for row in own if row in learned})
+        images = sum(row in learned for row in own)
+        listed.append(SourceRow(name, licence, member.classes, member.concepts, images, patients, scores))
+        first += len(member)
+    run.write_text(run.card_file, weights_card(model, run.config, run.about, listed))
+
+
+def _scores_of(
+    model: Model, data: DataSet, predictions: Predictions, here: Sequence[int], number: int
+) -> Scores | None:
+    """How good the head of one set is on its own cases; None where it has no labelled ones."""
+    name = data.members[number][0]
+    classes = [i for i, each in enumerate(data.class_sets) if each == number]
+    concepts = [i for i, each in enumerate(model.concepts) if each.startswith(f"{name}/")]
+    label = predictions.label[here]
+    if not classes or not (label >= 0).any():
+        return None
+    subset = Predictions(
+        logits=predictions.logits[here][:, classes],
+        label=np.where(label >= 0, label - classes[0], -1),
+        patient=[predictions.patient[i] for i in here],
+        name=[predictions.name[i] for i in here],
+        classes=tuple(data.classes[i] for i in classes),
+        presence=None if predictions.presence is None else predictions.presence[here][:, concepts],
+        concepts=None if predictions.concepts is None else predictions.concepts[here][:, concepts],
+        concept_names=tuple(model.concepts[i] for i in concepts),
+    )
+    return score(subset, resamples=0)

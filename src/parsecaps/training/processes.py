@@ -13,6 +13,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
+from parsecaps.config import Auto, Precision
 from parsecaps.files.writing import close_to_others
 from parsecaps.run import Run
 from parsecaps.system.extras import is_installed
@@ -21,7 +22,13 @@ from parsecaps.system.processes import Processes
 
 @contextmanager
 def join_processes(
-    run: Run, processes: Processes, device: torch.device, *, first_step: int, idle_parameters: bool
+    run: Run,
+    processes: Processes,
+    device: torch.device,
+    *,
+    precision: Precision | Auto,
+    first_step: int,
+    idle_parameters: bool,
 ) -> Iterator[Fabric]:
     """Fabric on devices of this kind; where TensorBoard is, with its logs of the run from `first_step` on.
 
@@ -39,7 +46,7 @@ def join_processes(
             devices=processes.here,
             num_nodes=processes.machines,
             strategy=ddp if processes.count > 1 else "auto",
-            precision="bf16-mixed" if run.config.training.precision == "bf16" else "32-true",
+            precision="bf16-mixed" if precision == "bf16" else "32-true",
             loggers=loggers,
         )
         _launch(fabric)

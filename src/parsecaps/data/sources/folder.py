@@ -3,10 +3,9 @@
 import os
 from pathlib import Path
 
-from parsecaps.data.cases import SPLIT_WORDS, Case, DataSet, Problem, Source, Split
+from parsecaps.data.cases import EXTENSIONS, SPLIT_WORDS, Case, DataSet, Problem, Source, Split
 from parsecaps.data.tables import settle_spelling
 
-EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".dcm", ".dicom", ".nii", ".nii.gz")
 _JUNK = {"thumbs.db", "desktop.ini", "__macosx"}  # and whatever begins with a point
 
 

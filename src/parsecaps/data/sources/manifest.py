@@ -5,10 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from parsecaps.data.cases import SPLIT_WORDS, UNKNOWN, Case, DataSet, Source
-from parsecaps.data.tables import CaseList, Row, read_table, settle_spelling
+from parsecaps.data.tables import TABLE_SUFFIXES, CaseList, Row, read_table, settle_spelling
 from parsecaps.files.writing import Listing
 
-SUFFIXES = (".csv", ".tsv")
 IN_FOLDER = "manifest.csv"  # so called, it speaks for the folder that it lies in
 REQUIRED = ("image", "label")
 OPTIONAL = ("patient", "split", "mask", "frame")
@@ -18,7 +17,7 @@ _VALUES = {"1": 1.0, "1.0": 1.0, "0": 0.0, "0.0": 0.0, "": UNKNOWN}
 
 def recognise(path: Path) -> bool:
     """Whether the path is a table, or a folder with its manifest in it."""
-    return (path.suffix.casefold() in SUFFIXES and path.is_file()) or (path / IN_FOLDER).is_file()
+    return (path.suffix.casefold() in TABLE_SUFFIXES and path.is_file()) or (path / IN_FOLDER).is_file()
 
 
 def read(path: str) -> DataSet:

@@ -7,20 +7,32 @@ import torch
 from torch import Tensor
 
 from parsecaps.explain.attribution import Target, grad_cam
-from parsecaps.models import find_model
 from parsecaps.models.cnn import FeatureModel
-from parsecaps.rivals import VGG19, DenseNet121, EfficientNetB0, GoogLeNet, SqueezeNet
+from parsecaps.nn import record_couplings
+from parsecaps.rivals import (
+    VGG19,
+    DenseNet121,
+    EfficientNetB0,
+    EfficientNetLite0,
+    GoogLeNet,
+    ResNet18,
+    ResNet34,
+    SqueezeNet,
+)
 from tests.models.contract import ExportContract, ModelContract, warmed_up
 
 KINDS: list[type[FeatureModel]] = [DenseNet121, EfficientNetB0, GoogLeNet, VGG19, SqueezeNet]
 
 
 class TestDenseNet121(ExportContract):
+    refused = (({"growth_rate": 0}, "from 1 to 256"),)
+
     def build(self) -> DenseNet121:
         return DenseNet121.from_preset("tiny", num_classes=3)
 
 
 class TestEfficientNetB0(ExportContract):
+    refused = (({"drop_connect": 1.0}, "a number below 1"),)
     cancelled = ("_bn2.bias",)
 
     def build(self) -> EfficientNetB0:
@@ -35,6 +47,8 @@ class TestEfficientNetB0(ExportContract):
 
 
 class TestGoogLeNet(ExportContract):
+    refused = (({"width": 0.0}, "as published"), ({"width": float("nan")}, "as published"))
+
     def build(self) -> GoogLeNet:
         return GoogLeNet.from_preset("tiny", num_classes=3)
 
@@ -111,7 +125,7 @@ def test_what_comes_before_the_heads_has_the_number_of_features_that_it_says(kin
     assert model.features(torch.rand(2, 1, 32, 32)).shape == (2, model.num_features)
 
 
-@pytest.mark.parametrize("kind", [EfficientNetB0, GoogLeNet, VGG19, SqueezeNet])
+@pytest.mark.parametrize("kind", [EfficientNetB0, EfficientNetLite0, GoogLeNet, VGG19, SqueezeNet])
 def test_dropout_is_for_training_alone(kind: type[FeatureModel]) -> None:
     model, image = kind.from_preset("tiny", num_classes=3, dropout=0.5), torch.rand(4, 1, 32, 32)
     model.eval()
@@ -150,20 +164,53 @@ def test_grad_cam_looks_at_the_whole_last_map(kind: type[FeatureModel]) -> None:
     torch.testing.assert_close(grad_cam(model, image, [Target("classes", 1)]), expected)
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings", "message"),
-    [
-        (GoogLeNet, {"width": 0.0}, r"width is 0.0; give 1 \(as published\), or another number above 0 and at most 4$"),
-        (VGG19, {"width": float("nan")}, r"width is nan; give 1"),
-        (EfficientNetB0, {"drop_connect": 1.0}, r"drop_connect is 1.0; give 0 \(off\) or a number below 1$"),
-        (DenseNet121, {"growth_rate": 0}, r"growth_rate is 0; give 32 \(as published\), or from 1 to 256$"),
-        (SqueezeNet, {"image_size": 20}, r"image_size is 20; give at least 28, or enlarge the images$"),
-    ],
-)
-def test_bad_settings_say_what_would_do(kind: type[FeatureModel], settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        kind.from_preset("tiny", num_classes=3, **settings)
+class TestResNet18(ExportContract):
+    def build(self) -> ResNet18:
+        return ResNet18.from_preset("tiny", num_classes=3)
 
 
-def test_they_are_known_by_name() -> None:
-    assert all(find_model(kind.__name__) is kind for kind in KINDS)
+class TestResNet34(ModelContract):
+    def build(self) -> ResNet34:
+        return ResNet34.from_preset("tiny", num_classes=2)
+
+
+class TestResNetBottleneckInColour(ModelContract):
+    def build(self) -> ResNet18:
+        return ResNet18.from_preset("tiny", num_classes=2, in_channels=3, image_size=45, head="bottleneck")
+
+
+def test_it_is_the_network_of_eighteen_layers() -> None:
+    model = ResNet18(num_classes=3)
+    assert (
+        sum(p.numel() for p in model.parameters()) == 11_171_779
+    )  # counted by hand: 2 x 2 blocks of 3 x 3, 7 x 7 first
+    assert [m.weight.shape[0] for m in model.modules() if isinstance(m, torch.nn.Linear)] == [3]
+
+
+def test_its_features_alone_are_a_part_for_other_models() -> None:
+    model = ResNet34(num_classes=2, in_channels=3).without_heads()
+    numbers = sum(p.numel() for p in model.parameters())
+    assert numbers + 7 * model.num_features + 7 + 2 * 7 + 2 == 21_288_279  # a bottleneck of 7 concepts, 2 classes
+    assert not [name for name, _ in model.named_buffers() if not name.startswith("layers.")]
+    model.eval()
+    image = torch.rand(2, 3, 224, 224)
+    assert model.features(image).shape == (2, 512)
+
+
+@pytest.mark.parametrize(("size", "top"), [(28, 4), (64, 8), (96, 3), (224, 7)])
+def test_small_images_are_halved_less_often(size: int, top: int) -> None:
+    model = ResNet18(num_classes=3, image_size=size).eval()
+    seen = []
+    model.layers[-1].register_forward_hook(lambda module, given, out: seen.append(tuple(out.shape[2:])))
+    model(torch.rand(1, 1, size, size))
+    assert seen == [(top, top)]
+
+
+def test_it_has_no_decoder_and_no_couplings_but_maps() -> None:
+    model = ResNet18.from_preset("tiny", num_classes=3).eval()
+    image = torch.rand(2, 1, 32, 32)
+    with pytest.raises(ValueError, match=r"ResNet18 has no decoder; call it without reconstruct"):
+        model(image, reconstruct=True)
+    with pytest.raises(ValueError, match=r"ResNet18 has no couplings; give"), record_couplings(model):
+        pass
+    assert grad_cam(model, image, [Target("classes", 1)]).shape == (2, 1, 32, 32)

@@ -1,0 +1,226 @@
+"""What is known before a run starts: data read, split, chosen for, prepared and checked."""
+
+import hashlib
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Self
+
+import numpy as np
+import torch
+
+from parsecaps import __version__
+from parsecaps.config import Config
+from parsecaps.data.cache import PreparedImages, prepare_all
+from parsecaps.data.case_set import CaseSet
+from parsecaps.data.cases import DataSet, Split
+from parsecaps.data.check import DataCheck, Learned, check_data
+from parsecaps.data.sources import absolute, open_all
+from parsecaps.data.splits import Division, case_key, describe_parts, divide_data, row_key, rows_of
+from parsecaps.data.tables import read_table
+from parsecaps.run import CONTENT, Origin, Run, preparation_of
+from parsecaps.system.processes import Processes
+from parsecaps.training.callbacks import Callbacks
+from parsecaps.training.choose import Choice, choose
+from parsecaps.training.starting_weights import StartingWeights, read_starting_weights
+
+_PACKAGES = ("torch", "lightning-fabric", "numpy", "monai", "pydicom", "pillow", "safetensors", "pydantic")
+_SHOWN = 5  # problems and leaks that are listed before training is refused; notes are listed all
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that is known of a training before its run is written: settings without `auto`, data, parts and images.
+
+    `choices` are what was chosen and why. `check` is None in processes that are not the first, and of a run that goes
+    on. `weights` are those to start from, None for new ones.
+    """
+
+    config: Config
+    data: DataSet
+    division: Division
+    prepared: PreparedImages
+    choices: Sequence[Choice] = ()
+    check: DataCheck | None = None
+    weights: StartingWeights | None = None
+
+    @classmethod
+    def make(cls, config: Config, processes: Processes, callbacks: Callbacks, device: torch.device) -> Self:
+        """Read, split and prepare the data, settle what is `auto`, and refuse data that are not safe to train on.
+
+        The data are read by the path that the run keeps, so that whoever opens it later finds the same files by the
+        same names.
+        """
+        config, weights = config.change("data", also=[*map(absolute, config.data.also)]), None
+        config = with_absolute_paths(config)
+        if config.model.start is not None:
+            weights = read_starting_weights(config.model.start, config.model.kind)
+        section, data = config.data, _not_empty(open_all(config.data), config.data.path)
+        divided = divide_data(section, data)
+        trunk = None if weights is None else weights.settings
+        on_gpu = device.type == "cuda"
+        config, choices = choose(config, data, divided.division, processes=processes.count, trunk=trunk, on_gpu=on_gpu)
+        prepared, division = _prepare(config, data, divided.division, callbacks)
+        if not processes.is_main:
+            return cls(config, data, division, prepared, choices, weights=weights)
+        check = check_data(
+            data,
+            prepared,
+            divided,
+            skip_bad=section.skip_bad,
+            allow_leaks=section.allow_leaks,
+            learned=None if weights is None else Learned(weights.short_name, weights.fingerprints, weights.whole),
+        )
+        parts = describe_parts(Counter(division), check.unused)
+        choices = [Choice("split", parts, f"by patient, hash {check.split_hash}"), *choices]
+        shown = (("note", check.notes), ("problem", check.problems[:_SHOWN]), ("leak", check.leaks[:_SHOWN]))
+        for title, lines in shown:
+            for line in lines:
+                callbacks.log(f"{title}: {line}")
+        if not check.safe:
+            reasons = "; ".join(check.reasons)
+            more = f"see all of it with parsecaps data check {section.path}"
+            raise ValueError(f"training would be unsafe: {reasons}; {more}")
+        for choice in choices:
+            callbacks.log(str(choice))
+        return cls(config, data, division, prepared, choices, check, weights)
+
+    @classmethod
+    def of_run(cls, run: Run, callbacks: Callbacks) -> Self:
+        """That of a run that is to be resumed; refused where its data have changed since it was started."""
+        for section, values in run.config.model_dump().items():
+            if left := [name for name, value in (values or {}).items() if value == "auto"]:
+                reason = f"leaves {section}.{left[0]} at auto; restore it as the run wrote it"
+                raise ValueError(f"{run.config_file} {reason}")
+        data = _not_empty(run.data, run.config.data.path)
+        prepared, division = _prepare(run.config, data, run.division, callbacks)
+        rows = read_table(run.split_file, required=("image",), optional=("frame", CONTENT), others=True).rows
+        then = {row_key(row.cells): row.cells.get(CONTENT, "") for row in rows}
+        for case, part, now in zip(data.cases, division, _contents(data, prepared.digests), strict=True):
+            name, key = data.name_of(case), case_key(data, case)
+            if key not in then:
+                raise ValueError(f"{name} was added to {data.root} after the run was started; move it away to resume")
+            if part is not None and then[key] not in ("", now):
+                raise ValueError(
+                    f"{name} has other pixels, another class or other concepts than when the run was started; "
+                    "put it back to resume, or train anew"
+                )
+        weights = None if run.last_checkpoint.is_file() else _weights_again(run)
+        return cls(run.config, data, division, prepared, weights=weights)
+
+    def cases(self, part: Split) -> CaseSet:
+        """The cases of a part whose images could be read."""
+        return CaseSet(self.data, self.prepared, rows_of(self.division, part))
+
+    def start(
+        self, run: Run, origin: Origin | None, processes: Processes, device: torch.device, threads: Choice
+    ) -> None:
+        """Write down how the run starts, and from which weights."""
+        assert self.check is not None
+        weights, learned = self.weights, [*self.cases("train").rows, *self.cases("val").rows]
+        fingerprints = self.prepared.fingerprints.bits[learned]
+        if weights is not None:
+            fingerprints = np.concatenate([fingerprints, weights.fingerprints])
+        about = {
+            "versions": _versions(),
+            "seeds": {"split": self.config.data.seed, "training": self.config.training.seed},
+            "processes": processes.count,
+            "threads": torch.get_num_threads(),
+            "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+            "split_hash": self.check.split_hash,
+            "unused": self.check.unused,
+            "choices": [str(choice) for choice in (*self.choices, threads)],
+            "started": time.strftime("%Y-%m-%d %H:%M:%S"),
+        } | ({} if origin is None else {"start": asdict(origin)})
+        run.start(
+            self.config,
+            self.data,
+            self.division,
+            contents=_contents(self.data, self.prepared.digests),
+            check=self.check.as_dict(),
+            about=about,
+            fingerprints=None if self.data.look_alikes else fingerprints,
+            whole=weights is None or weights.whole,
+        )
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """The configuration with paths that hold in any folder."""
+    config = config.change("data", path=absolute(config.data.path))
+    return config if config.model.start is None else config.change("model", start=absolute(config.model.start))
+
+
+def refuse_others(run: Run, wanted: Config, may_differ: Collection[str] = ()) -> None:
+    """Refuse a run that was started with other settings than these; what is `auto` in them may be anything."""
+    found, asked = run.config.model_dump(), with_absolute_paths(wanted).model_dump()
+    if any(str(choice).startswith("model.settings: ") for choice in run.about["choices"]):  # some were added
+        given = wanted.model.settings
+        found["model"]["settings"] = {k: v for k, v in found["model"]["settings"].items() if k in given}
+    for content in (found, asked):  # each weight and argument of its own: those that are auto may be anything
+        content["losses"] = {}
+        for name, value in content["training"].pop("losses").items():
+            each = value if isinstance(value, dict) else {"weight": value}
+            content["losses"] |= {f"{name}.{key}": given for key, given in each.items()}
+    for section, values in asked.items():
+        for name, value in (dict.fromkeys(found[section] or {}) if values is None else values).items():
+            there = (found[section] or {}).get(name)
+            if f"{section}.{name}" not in may_differ and value not in ("auto", there):
+                reason = f"{section}.{name}={there}, but {value} is wanted"
+                raise ValueError(f"{run.folder} was trained with {reason}; choose another folder")
+
+
+def _weights_again(run: Run) -> StartingWeights | None:
+    """The weights that a run was started from, for one that was stopped before its first checkpoint."""
+    start, origin = run.config.model.start, run.origin
+    if start is None or origin is None:
+        return None
+    weights = read_starting_weights(start, run.config.model.kind)
+    if weights.digest != origin.digest:
+        raise ValueError(f"{start} is not as it was when the run was started; put it back, or train anew")
+    return weights
+
+
+def _prepare(
+    config: Config, data: DataSet, division: Division, callbacks: Callbacks
+) -> tuple[PreparedImages, Division]:
+    """The images, and the division without files that cannot be read, which take no part."""
+    prepared = prepare_all(data, preparation_of(config), skip_bad=True, progress=callbacks.reading)
+    good = set(prepared.good)
+    return prepared, [part if i in good else None for i, part in enumerate(division)]
+
+
+def _not_empty(data: DataSet, path: str) -> DataSet:
+    if not len(data):
+        listed = "".join(f"; {problem}" for problem in data.problems[:_SHOWN])
+        raise ValueError(f"{path} has no case that could be used{listed}; run parsecaps data check {path}")
+    return data
+
+
+def _contents(data: DataSet, digests: Sequence[str]) -> list[str]:
+    """Twelve characters for each case that stand for its file, its class and its concepts.
+
+    `digests` are those of `data.cache.PreparedImages`: equal where the pixels come from equal files.
+    """
+    found = []
+    for case, digest in zip(data.cases, digests, strict=True):
+        label = data.classes[case.label] if case.label >= 0 else None
+        concepts = list(zip(data.concepts, map(str, case.concepts), strict=False))
+        found.append(hashlib.sha256(repr((digest, label, concepts)).encode()).hexdigest()[:12])
+    return found
+
+
+def _versions() -> dict[str, str]:
+    found = {
+        "parsecaps": __version__,
+        "python": platform.python_version(),
+        "system": f"{sys.platform} {platform.machine()}",
+    }
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
