@@ -13,9 +13,8 @@ from parsecaps.config import EvaluateConfig, load_settings
 from parsecaps.data.batches import Augmentation
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.cases import SPLITS, Split
+from parsecaps.data.cases import SPLITS, Division, Split
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import Division
 from parsecaps.metrics import Comparison, Ensemble, FoldScores, Scores, Sets, find_metric, score, score_sets
 from parsecaps.metrics import compare as compare_predictions
 from parsecaps.metrics import ensemble as average_predictions
