@@ -12,7 +12,7 @@ from torch import Tensor
 
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
-from parsecaps.discover import discover_run
+from parsecaps.discovery.discover import discover_run
 from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import write_binary
 from parsecaps.metrics import means
