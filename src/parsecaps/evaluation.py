@@ -24,8 +24,6 @@ from parsecaps.metrics.metric import p_equals
 from parsecaps.metrics.predictions import Predictions, concatenate
 from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.report.cards import model_card
-from parsecaps.report.result_pages import scores_page
 from parsecaps.run import Run
 from parsecaps.types import ProgressCallback, StageCallback, silent
 
@@ -96,6 +94,8 @@ def write_results(run: Run, evaluation: Evaluation) -> None:
 
     A cross-validation has a card in each fold, and none of its own.
     """
+    from parsecaps.report.result_pages import scores_page
+
     if run.is_trained:
         write_card(run, evaluation.scores)
     name = run.folder.name
@@ -105,6 +105,8 @@ def write_results(run: Run, evaluation: Evaluation) -> None:
 
 def write_card(run: Run, scores: Scores | None) -> None:
     """Write the card of the run's model beside it."""
+    from parsecaps.report.cards import model_card
+
     model = Model.load(run.bundle_folder, "cpu")  # as it is now: its concepts may have got other names
     run.write_text(run.card_file, model_card(model, run.config, run.about, run.data_check, scores))
 
@@ -243,6 +245,8 @@ class ComparedRuns:
 
     def page(self, title: str = "Scores") -> str:
         """All of it as a page, in HTML."""
+        from parsecaps.report.result_pages import scores_page
+
         return scores_page(self.scores, self.comparisons, self.ensemble, title=title)
 
     def as_dict(self) -> dict[str, Any]:

@@ -32,10 +32,7 @@ class Capsules(Table):
     title = "Capsules by layer: number and dimension"
     paper = "ParseCaps paper, Tab. 4"
     columns = COLUMNS
-    measures = (
-        Measure("n", "capsules n", 0, "", intervals=False),
-        Measure("d", "dimension d", 0, "", intervals=False),
-    )
+    measures = (Measure("n", "capsules n", 0, "", intervals=False), Measure("d", "dimension d", 0, "", intervals=False))
     terms = ("Counted in one pass of one image; n of a layer on a grid counts every position.",)
     always_printed = True
     usual_notes = 0

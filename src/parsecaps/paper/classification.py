@@ -49,11 +49,7 @@ COLUMNS = (
 )
 PROTOCOL = Protocol(
     "classification",
-    {
-        "quick": Scale(2, 72, train=240, test=200),
-        "hour": Scale(None, 72),
-        "full": Scale(300, 112),
-    },
+    {"quick": Scale(2, 72, train=240, test=200), "hour": Scale(None, 72), "full": Scale(300, 112)},
     optimizers=BOTH,
 )
 OVERALL = (

@@ -154,11 +154,7 @@ class Protocol:
 
 
 def _cell(
-    request: Request,
-    cases: Cases,
-    name: str,
-    configs: Mapping[str, Config],
-    measure: Callable[[Run], Measured],
+    request: Request, cases: Cases, name: str, configs: Mapping[str, Config], measure: Callable[[Run], Measured]
 ) -> Cell:
     """One training that is measured, or one for each optimizer, of which the best is measured."""
     split = str(cases.split_file)

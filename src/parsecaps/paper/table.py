@@ -114,12 +114,7 @@ class Work:
         return Predictions.load(self.folder(cell) / PREDICTIONS)
 
     def row(
-        self,
-        column: Column,
-        cell: Cell | None,
-        figures: Mapping[str, Figure],
-        *,
-        against: Difference | None = None,
+        self, column: Column, cell: Cell | None, figures: Mapping[str, Figure], *, against: Difference | None = None
     ) -> Row:
         """The row of a column; one without a figure of ours says why."""
         kept, name = self.kept(cell), column.name
