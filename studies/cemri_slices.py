@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from parsecaps.data.cases import DataSet
+from parsecaps.data.cases import DataSet, Division
 from parsecaps.data.reading import read_image, read_mask
-from parsecaps.data.splits import Division
 
 PROTOCOLS: dict[str, list[tuple[set[int], set[int]]]] = {
     "select": [({1}, {2}), ({2}, {1})],

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from parsecaps.data.cache import PreparedImages, prepare_all
-from parsecaps.data.cases import DataSet
+from parsecaps.data.cases import DataSet, Division
 from parsecaps.data.leaks import Fingerprints, find_leaks, unsafe
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import Division, hold_out
+from parsecaps.data.splits import hold_out
 from parsecaps.paper.leak import independent_draws, random_slices
 
 

@@ -9,7 +9,7 @@ from filelock import FileLock
 from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
-from parsecaps.cli.doctor import look_at_machine
+from parsecaps.cli.doctor import look_at_machine, machine_lines
 from parsecaps.data.cache import cache_size, clear_cache, prepare_all
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
@@ -54,7 +54,7 @@ def test_what_is_missing_comes_with_what_installs_it(monkeypatch: pytest.MonkeyP
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr("parsecaps.data.dicom.available_decoders", lambda: {"RLE": True, "JPEG 2000": False})
     monkeypatch.setattr("shutil.which", lambda name: None)  # no browser
-    text = "\n".join(look_at_machine().lines())
+    text = "\n".join(machine_lines(look_at_machine()))
     assert "not imagenet, tensorboard, text: pip install 'parsecaps[imagenet,tensorboard,text]'" in text
     assert "reads uncompressed, RLE; not JPEG 2000: pip install 'parsecaps[dicom]'" in text
     assert "weights     none; pip install 'parsecaps[imagenet]'" in text

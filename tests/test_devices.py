@@ -16,7 +16,7 @@ from parsecaps.audit import run as audit_run
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig, load_settings
 from parsecaps.data.preparation import Preparation
-from parsecaps.discover import discover_run
+from parsecaps.discovery.discover import discover_run
 from parsecaps.evaluation import calibrate_run, evaluate_run
 from parsecaps.explain import remember_run
 from parsecaps.explain.attribution import MAP_METHODS

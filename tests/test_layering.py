@@ -25,8 +25,8 @@ VAGUE_NAMES = {"common", "helper", "helpers", "misc", "util", "utils"}
 # A unit is a direct child of the package: a folder or a single module. Each may import only what stands before it.
 FLOW = [
     *("system", "files", "types", "config", "functional", "nn", "models", "data", "text"),
-    *("metrics", "model", "prediction", "run", "explain", "audit", "discovery", "report"),
-    *("evaluation", "discover", "training", "rivals", "export", "paper", "serve"),
+    *("metrics", "model", "prediction", "run", "explain", "audit", "report"),
+    *("evaluation", "discovery", "training", "rivals", "export", "paper", "serve"),
 ]
 MAY_NOT_IMPORT = {unit: set(FLOW[i + 1 :]) for i, unit in enumerate(FLOW)}
 # The mathematics and the data stand alone, and `explain` works on any model through its output and a recorder.

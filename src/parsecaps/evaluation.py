@@ -13,9 +13,8 @@ from parsecaps.config import EvaluateConfig, load_settings
 from parsecaps.data.batches import Augmentation
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.cases import SPLITS, Split
+from parsecaps.data.cases import SPLITS, Division, Split
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import Division
 from parsecaps.metrics import Comparison, Ensemble, FoldScores, Scores, Sets, find_metric, score, score_sets
 from parsecaps.metrics import compare as compare_predictions
 from parsecaps.metrics import ensemble as average_predictions
@@ -25,8 +24,6 @@ from parsecaps.metrics.metric import p_equals
 from parsecaps.metrics.predictions import Predictions, concatenate
 from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.report.cards import model_card
-from parsecaps.report.result_pages import scores_page
 from parsecaps.run import Run
 from parsecaps.types import ProgressCallback, StageCallback, silent
 
@@ -97,6 +94,8 @@ def write_results(run: Run, evaluation: Evaluation) -> None:
 
     A cross-validation has a card in each fold, and none of its own.
     """
+    from parsecaps.report.result_pages import scores_page
+
     if run.is_trained:
         write_card(run, evaluation.scores)
     name = run.folder.name
@@ -106,6 +105,8 @@ def write_results(run: Run, evaluation: Evaluation) -> None:
 
 def write_card(run: Run, scores: Scores | None) -> None:
     """Write the card of the run's model beside it."""
+    from parsecaps.report.cards import model_card
+
     model = Model.load(run.bundle_folder, "cpu")  # as it is now: its concepts may have got other names
     run.write_text(run.card_file, model_card(model, run.config, run.about, run.data_check, scores))
 
@@ -244,6 +245,8 @@ class ComparedRuns:
 
     def page(self, title: str = "Scores") -> str:
         """All of it as a page, in HTML."""
+        from parsecaps.report.result_pages import scores_page
+
         return scores_page(self.scores, self.comparisons, self.ensemble, title=title)
 
     def as_dict(self) -> dict[str, Any]:

@@ -15,11 +15,11 @@ import numpy as np
 from parsecaps.config import Config, load_config
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.cases import DataSet, Split
+from parsecaps.data.cases import DataSet, Division, Split
 from parsecaps.data.leaks import FINGERPRINTS_FILE, write_fingerprints
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_all
-from parsecaps.data.splits import Division, case_key, read_split, rows_of, split_hash, split_keys, write_split
+from parsecaps.data.splits import case_key, read_split, rows_of, split_hash, split_keys, write_split
 from parsecaps.files.untrusted import checked, read_document, shown
 from parsecaps.files.writing import make_private_folder, remove_files, unfinished_pattern, write_text
 from parsecaps.metrics.scores import Scores

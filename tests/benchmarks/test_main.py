@@ -68,13 +68,9 @@ def test_without_the_source_one_line_says_where_they_are(tmp_path: Path, monkeyp
     [
         (["speed", "--preset", "tinny"], "did you mean 'tiny'?"),
         (["speed", "--json", "no/such/folder.json"], "is not there"),
-        (["routing", "--json", "no/such/folder.json"], "is not there"),
         (["routes"], "give --out"),
-        (["routes", "no-such-data", "--out", "o"], "no-such-data"),
         (["routes", "--out", "o", "--set", "training.epoch=3"], "did you mean 'training.epochs'?"),
         (["routes", "--run", ".", "--out", "o"], "give nothing beside it"),
-        (["routes", "--run", ".", "--set", "training.epochs=3"], "give nothing beside it"),
-        (["routes", "--run", "no-such-run"], "no-such-run"),
         (["routes", "--twin", "."], "give the run that it is the twin of"),
         (["house", "no-such-folder"], "give the folder of a checkout"),
     ],

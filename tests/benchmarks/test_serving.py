@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from benchmarks.serving import BareModel, Load, Serving, _load, _tree_bytes, bare_model
+from benchmarks.serving import BareModel, Load, Serving, _load
 from benchmarks.tables import serving_table
-from parsecaps.model import Model
-from tests.serve.running import MODEL, running
+from tests.serve.running import running
 
 
 def load(**changes: float) -> Load:
@@ -32,12 +31,6 @@ def test_clients_and_server_count_alike() -> None:
     assert (answered, refused) == (one.answers + many.answers, many.errors)
 
 
-def test_the_bare_model_is_tried_in_several_ways() -> None:
-    found = bare_model(Model.load(MODEL), 0.4)
-    assert found.images_per_second > 0
-    assert found.batch_size in (8, 16, 32, 64)
-
-
 def test_bars() -> None:
     bare = BareModel(100.0, 32, 2, 1, 0.02)
     good = Serving(bare, bare, 0.1, "PyTorch", load(clients=1, p50=0.06), load(), 10**9, 10**9)
@@ -51,10 +44,3 @@ def test_bars() -> None:
     assert [met for *_, met in bad.bars()] == [False] * 4
     assert bad.as_dict()["growth"] == pytest.approx(0.1)
     assert serving_table([good.one, good.many]).row_count == 2
-
-
-def test_memory_is_that_of_the_tree() -> None:
-    import os
-    from types import SimpleNamespace
-
-    assert _tree_bytes(SimpleNamespace(pid=os.getpid())) > 10**7  # type: ignore[arg-type]

@@ -1,14 +1,10 @@
 """entmax beside its peers, throughput, the CNN of equal FLOPs, and memory: on the smallest preset."""
 
-import json
-
 import pytest
 import torch
 
-from benchmarks import speed
 from benchmarks.speed import (
     OURS,
-    SpeedBench,
     cnn_of_equal_flops,
     entmax_peers,
     measure_memory,
@@ -46,28 +42,6 @@ def test_memory_of_a_step() -> None:
     assert activations < memory.growth < 1e9
 
 
-def test_a_memory_measurement_that_fails_says_why() -> None:
-    with pytest.raises(OSError, match="unknown"):
-        measure_memory("tinny")
-
-
-def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "compile_problem", lambda: "no compiler")
-    monkeypatch.setattr(speed, "entmax_package", lambda: None)
-    bench = SpeedBench(["tiny"])
-    assert not bench.compiled
-    assert len(bench.remarks) == 2
-    assert all("\n" not in remark for remark in bench.remarks)
-
-
-def test_the_numbers_are_ready_for_json() -> None:
-    bench = SpeedBench(["tiny"], quick=True, compiled=False)
-    bench.peak = MatmulPeak(width=64)
-    rows = list(time_presets(["tiny"], effort=ONE_ROUND, peak=bench.peak, compiled=False, batch_sizes=(1,)))
-    stored = json.loads(json.dumps(bench.as_dict([], rows, [])))
-    assert stored["throughput"][0]["share_of_peak"] > 0
-
-
 def test_peers_agree_with_ours() -> None:
     pytest.importorskip("entmax")
     x = torch.randn(4, 9)
@@ -83,9 +57,3 @@ def test_ratios_are_against_ours() -> None:
     for row in rows:
         ours = next(other for other in rows if other.name == OURS and other.shape == row.shape)
         assert row.ratio == pytest.approx(row.seconds / ours.seconds)
-
-
-def test_without_the_package_torch_remains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "entmax_package", lambda: None)
-    assert "torch softmax" in entmax_peers()
-    assert not any("package" in name for name in entmax_peers())

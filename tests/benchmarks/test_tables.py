@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.house import Bar
-from benchmarks.speed import EntmaxTime, Memory, Throughput
-from benchmarks.tables import bars_table, criteria_lines, entmax_table, memory_table, throughput_table
+from benchmarks.speed import EntmaxTime, Throughput
+from benchmarks.tables import bars_table, criteria_lines, entmax_table, throughput_table
 from studies.routes import KEPT, UNIFORM, RouteResult, strongest_of
 from tests.audit.make_audit import make_comparison
 
@@ -35,11 +35,6 @@ def test_a_model_stands_beside_its_cnn() -> None:
     measured = [Throughput("tiny", name, "forward", "eager", 1, 100, speed) for name, speed in speeds.items()]
     table = throughput_table(measured, peak=4000)
     assert rows(table) == [["tiny", "forward", "1", "eager", "5.0", "20.0", "0.25", "12.5%", "50.0%"]]
-
-
-def test_memory_is_in_megabytes() -> None:
-    table = memory_table([Memory("ParseCaps", 32, 100_000_000, 150_000_000)], "memory")
-    assert rows(table) == [["ParseCaps", "32", "100", "150", "50"]]
 
 
 def test_verdicts_on_routes() -> None:

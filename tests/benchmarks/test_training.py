@@ -35,9 +35,3 @@ def test_a_real_run_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert speed.steps_in_run == 18  # 7 batches of 31 images, 3 times, without the first
     assert speed.bare_steps > 0
     assert 0.05 < speed.share < 5
-
-
-def test_a_run_without_a_second_report_is_refused() -> None:
-    config = load_config(None, ["data.path=phantom:n=16,size=32", "model.preset=tiny", "model.image_size=32"])
-    with pytest.raises(ValueError, match="too few steps"):
-        time_training(config.change("training", batch_size=16), epochs=1)

@@ -8,11 +8,11 @@ from PIL import Image
 
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.cases import DataSet, Problem
+from parsecaps.data.cases import DataSet, Division, Problem
 from parsecaps.data.check import DataCheck, check_data, concept_ceiling
 from parsecaps.data.leaks import Fingerprints
 from parsecaps.data.preparation import Preparation
-from parsecaps.data.splits import Divided, Division, hold_out
+from parsecaps.data.splits import Divided, hold_out
 from tests.data.make import folder_of_pictures, picture, table
 
 NAN = float("nan")

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from parsecaps.data.cache import prepare_all
-from parsecaps.data.cases import Case, DataSet
+from parsecaps.data.cases import Case, DataSet, Division
 from parsecaps.data.leaks import (
     MOST_BITS,
     Fingerprints,
@@ -21,7 +21,6 @@ from parsecaps.data.leaks import (
 )
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
-from parsecaps.data.splits import Division
 from tests.data.make import picture, table
 
 

@@ -89,7 +89,7 @@ def test_a_failed_check_leaves_no_file(small: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(checking, "PROBABILITY", -1.0)
     result = export(small, "--to", "onnx", "--out", tmp_path / "model.onnx")
     assert result.exit_code == 2
-    assert "the exported file is wrong: a probability or presence is off by" in result.output
+    assert "the exported file is wrong" in result.output
     assert len(result.output.strip().splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
@@ -97,7 +97,7 @@ def test_a_failed_check_leaves_no_file(small: Path, tmp_path: Path, monkeypatch:
 def test_maps_of_a_model_without_routes(small: Path, tmp_path: Path) -> None:
     result = export(small, "--to", "onnx", "--maps", "--out", tmp_path / "model.onnx")
     assert result.exit_code == 2
-    assert "PlainCNN has no routes to follow, so no maps can be exported; leave out --maps" in result.output
+    assert "PlainCNN has no routes to follow" in result.output
     assert not list(tmp_path.iterdir())
 
 

@@ -10,11 +10,10 @@ import pytest
 
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import divide, rows_of
-from parsecaps.paper.cells import CellStore, alone
+from parsecaps.paper.cells import Cell, Request, Scale
 from parsecaps.paper.needs import share_cases, thin
-from parsecaps.paper.plan import Cell, Request, Scale
 from parsecaps.paper.protocol import settle
-from parsecaps.paper.run_table import _finish
+from parsecaps.paper.run_table import CellStore, _finish, alone
 from parsecaps.paper.table import Published, Table, Work
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.training.callbacks import Callbacks

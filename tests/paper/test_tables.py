@@ -10,8 +10,8 @@ from PIL import Image
 
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.paper import TABLES, reproduce, routing
+from parsecaps.paper.cells import Request
 from parsecaps.paper.leak import BY_PATIENT, TWICE, divisions, over_patients
-from parsecaps.paper.plan import Request
 from parsecaps.paper.protocol import validate
 from parsecaps.paper.timing import Effort
 from parsecaps.run import Run

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parsecaps.cli.doctor import Machine, Place
+from parsecaps.cli.doctor import machine_lines
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import Problem
 from parsecaps.data.check import check_data
@@ -120,13 +120,16 @@ def test_layers() -> None:
 
 
 def test_machine() -> None:
-    versions = ("0.2.0", "3.11.7", "Linux x86_64", "/parsecaps", "2.9.1", "cpu")
-    missing = {"dicom": ["pylibjpeg"], "export": [], "text": ["spacy"]}
-    cache, hub = Place("/cache", 1_499_000, 1), Place("/hub", 0, 0)
-    decoders, free = {"RLE": True, "JPEG 2000": False}, {"/": 71 * 10**9}
-    facts = (2, "4 of 6 are busy", 6, 4.0, [], decoders, missing, None, free, cache, hub, {})
-    machine = Machine(*versions, *facts)
-    assert_expected("machine.txt", printed(*machine.lines()))
+    machine = {
+        **{"parsecaps": "0.2.0", "python": "3.11.7", "system": "Linux x86_64", "package": "/parsecaps"},
+        **{"torch": "2.9.1", "torch_build": "cpu", "threads": 2, "threads_why": "4 of 6 are busy", "cores": 6},
+        **{"load": 4.0, "gpus": [], "decoders": {"RLE": True, "JPEG 2000": False}, "browser": None, "weights": {}},
+        "missing": {"dicom": ["pylibjpeg"], "export": [], "text": ["spacy"]},
+        "free_bytes": {"/": 71 * 10**9},
+        "prepared_images": {"folder": "/cache", "bytes": 1_499_000, "parts": 1},
+        "hub_models": {"folder": "/hub", "bytes": 0, "parts": 0},
+    }
+    assert_expected("machine.txt", printed(*machine_lines(machine)))
 
 
 def test_tables_on_a_page_and_in_a_card(scores: Scores) -> None:

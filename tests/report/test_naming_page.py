@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from parsecaps.data.preparation import Preparation
-from parsecaps.discover import naming_page
 from parsecaps.discovery.discover import discover_concepts
-from parsecaps.discovery.naming import name_concepts
+from parsecaps.discovery.naming import name_concepts, naming_page
 from parsecaps.discovery.stability import Stability
 from parsecaps.explain.case_memory import CaseMemory, jpeg
 from parsecaps.model import Model

@@ -56,8 +56,3 @@ def test_the_tree_learns_and_can_be_started_from(images: distil.Images, tmp_path
     assert run.origin is not None
     assert run.origin.taken > 300_000
     assert run.origin.adapted == []
-
-
-def test_official_test_parts_and_a_fifth_of_others_are_left_out(tmp_path: Path) -> None:
-    folder_of_pictures(tmp_path / "a", per_class=5, side=32)
-    assert len(distil.learned_rows(open_data(tmp_path / "a"))) == 8

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from parsecaps.config import load_config
 from studies import few_images
-from studies.runs import train_or_resume
 from tests.data.make import folder_of_pictures
 
 
@@ -40,21 +38,7 @@ def test_a_candidate_trains_to_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert 0 <= row["home_macro_auroc"] <= 1
     assert few_images.train(tmp_path, out, "tiny", "bus", 0)["home_macro_auroc"] == row["home_macro_auroc"]
     weights = str(out / "tiny-bus-0")
-    for _ in range(2):  # trained, then read
-        settings = {"training.epochs": 1, "data.allow_leaks": True}
-        monkeypatch.setitem(few_images.CANDIDATES, "tiny", settings)
-        started = few_images.train(tmp_path, out, "tiny", "bus", 1, start=weights, start_rate=0.5)
-        assert (started["candidate"], started["seed"]) == ("tiny-started-0.5", 1)
-    assert len((out / few_images.RESULTS).read_text(encoding="utf-8").splitlines()) == 4
-
-
-def test_what_was_chosen_is_no_other_setting(tmp_path: Path) -> None:
-    config = load_config(None, ["data.path=phantom:n=40,size=32", "model.preset=medical", "training.epochs=1"])
-    config = config.change("model", image_size=32)
-    run = train_or_resume(config, tmp_path / "run")
-    assert run.config.model.settings == {"whole_values": True}
-    again = train_or_resume(config, tmp_path / "run")
-    assert again.scores == run.scores
-    other = config.change("model", settings={"whole_values": False})
-    with pytest.raises(ValueError, match=r"model\.settings=\{'whole_values': True\}, but .*False.* is wanted"):
-        train_or_resume(other, tmp_path / "run")
+    monkeypatch.setitem(few_images.CANDIDATES, "tiny", {"training.epochs": 1, "data.allow_leaks": True})
+    started = few_images.train(tmp_path, out, "tiny", "bus", 1, start=weights, start_rate=0.5)
+    assert (started["candidate"], started["seed"]) == ("tiny-started-0.5", 1)
+    assert len((out / few_images.RESULTS).read_text(encoding="utf-8").splitlines()) == 3

@@ -29,18 +29,17 @@ from tests.audit.make_audit import make_comparison
 from tests.training.make import PHANTOM
 
 
-def trained(folder: Path, *settings: str, twin: bool = False) -> Run:
-    config = load_config(None, [*PHANTOM, "training.epochs=2", *settings])
+def trained(folder: Path, twin: bool = False) -> Run:
+    config = load_config(None, [*PHANTOM, "training.epochs=2"])
     return fit(without_content(config) if twin else config, run_folder=folder, callbacks=Callbacks())
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run, `twin` without content, and `other` with another seed."""
+    """A run, and `twin` without content."""
     root = tmp_path_factory.mktemp("runs")
     trained(root / "run")
     trained(root / "twin", twin=True)
-    trained(root / "other", "training.seed=1", twin=True)
     return root
 
 
@@ -54,11 +53,7 @@ def test_criteria_are_judged_by_points_lost() -> None:
     assert [c.holds for c in result(95, 93, 75, 90).criteria] == [True, True, True]
     assert [c.holds for c in result(95, 93.1, 75.1, 89.9).criteria] == [False, False, False]
     assert [c.points for c in result(95, 93, 75, 90).criteria] == [20, CONTENT_COSTS, 5]
-
-
-def test_a_twin_that_was_not_trained_is_not_judged() -> None:
-    content = result(95, None, 20, 95).criteria[1]
-    assert (content.points, content.holds) == (None, None)
+    assert result(95, None, 20, 95).criteria[1].holds is None  # a twin that was not trained
 
 
 def test_as_it_is_the_accuracy_is_that_of_the_run(folder: Path) -> None:
@@ -76,21 +71,6 @@ def test_as_it_is_the_accuracy_is_that_of_the_run(folder: Path) -> None:
     assert list(measured.compared) == [TWIN, *alone]
     assert list(alone) == [UNIFORM, "of another image", "mean over images", *map(strongest_of, KEPT)]
     assert lines == ["testing with other couplings"]
-
-
-def test_a_twin_differs_in_nothing_else(folder: Path) -> None:
-    for name in ("run", "other"):
-        with pytest.raises(ValueError, match=r"is no twin of .*run; train it alike, with model\.settings\."):
-            measure_run(folder / "run", folder / name)
-
-
-def test_a_run_without_a_test_part_or_without_routes(tmp_path: Path) -> None:
-    trained(tmp_path / "untested", "data.test=0")
-    with pytest.raises(ValueError, match=r"untested has no test part"):
-        measure_run(tmp_path / "untested")
-    trained(tmp_path / "cnn", "model.kind=PlainCNN")
-    with pytest.raises(ValueError, match=r"PlainCNN has no couplings"):
-        measure_run(tmp_path / "cnn")
 
 
 @torch.no_grad()
@@ -126,23 +106,3 @@ def test_parts_are_written_trained_and_not_trained_again(tmp_path: Path) -> None
     assert measure_run(run.folder, twin.folder).num_test == 36
     with pytest.raises(ValueError, match=r"was trained with training.seed=2, but 3 is wanted; choose another folder"):
         train_with_twin(config.change("training", seed=3), tmp_path)
-
-
-def test_settings_of_other_data_are_those_of_any_training(tmp_path: Path) -> None:
-    config = routes_config("phantom:n=72", tmp_path, config="mnist", settings=["training.epochs=3"])
-    assert (config.data.path, config.model.preset, config.training.epochs) == ("phantom:n=72", "digits", 3)
-    assert not list(tmp_path.iterdir())
-
-
-def test_all_criteria_hold_on_synthetic_parts(tmp_path: Path) -> None:
-    """With a seed that was chosen for it: on these images the twin does as well with other seeds (studies/cell.md)."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        run, twin = train_with_twin(routes_config(None, tmp_path, settings=["training.seed=2"]), tmp_path)
-    finally:
-        torch.set_num_threads(threads)
-    assert twin is not None
-    measured = measure_run(run.folder, twin.folder)
-    assert (measured.compared[UNIFORM].differences["accuracy"].first or 0) > 0.9
-    assert [criterion.holds for criterion in measured.criteria] == [True, True, True], measured

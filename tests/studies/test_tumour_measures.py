@@ -65,7 +65,3 @@ def test_left_and_right_and_the_number_of_pixels_do_not_count() -> None:
 @pytest.mark.parametrize("mask", [np.ones((32, 32), bool), np.eye(32, dtype=bool) & (np.arange(32) == 5)])
 def test_any_image_and_any_outline_have_finite_measures(image: np.ndarray, mask: np.ndarray) -> None:
     assert np.isfinite(measure(image, mask)).all()
-
-
-def test_without_an_outline_nothing_is_known() -> None:
-    assert np.isnan(measure(head()[0], np.zeros((128, 128), bool))).all()

@@ -26,15 +26,10 @@ from tests.prediction.make import predict_one
 from tests.training.make import PHANTOM, TINY, skewed_manifest, train
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train(load_config(None, PHANTOM), run_folder=tmp_path_factory.mktemp("fit") / "run")
-
-
 def test_the_folder_holds_everything(run: Run) -> None:
     names = {path.name for path in run.folder.iterdir()} - {".lock"}
     files = {"config.yaml", "split.csv", "run.json", "data.json", "history.csv", "fingerprints.safetensors"}
-    assert names == files | {"logs", "checkpoints", "bundle"}
+    assert names == files | {"logs", "checkpoints", "bundle", "curves.png", "scores.json", "scores.html"}
     again, about = Run(run.folder), run.about
     assert again.config == run.config
     assert "auto" not in run.config_file.read_text(encoding="utf-8")
@@ -79,19 +74,15 @@ def test_tensorboard_has_the_curves(run: Run) -> None:
     assert losses == pytest.approx([row["val_loss"] for row in run.history])
 
 
-def test_without_tensorboard_a_run_has_no_logs_and_the_same_history(
+def test_the_same_seed_gives_the_same_run_also_without_tensorboard_and_another_does_not(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("parsecaps.training.processes.is_installed", lambda module: module != "tensorboard")
-    other = train(load_config(run.config_file), run_folder=tmp_path / "run")
-    assert run.log_folder.is_dir()
-    assert not other.log_folder.exists()
-    assert [row["val_loss"] for row in other.history] == [row["val_loss"] for row in run.history]
-
-
-def test_the_same_seed_gives_the_same_run_and_another_does_not(run: Run, tmp_path: Path) -> None:
     state = torch.get_rng_state()
     again = train(load_config(run.config_file), run_folder=tmp_path / "again")
+    assert run.log_folder.is_dir()
+    assert not again.log_folder.exists()
+    assert [row["val_loss"] for row in again.history] == [row["val_loss"] for row in run.history]
     assert torch.equal(torch.get_rng_state(), state)  # the user's own random numbers are left alone
     other = train(load_config(run.config_file, ["training.seed=1"]), run_folder=tmp_path / "other")
     weights = [each.model.network.state_dict() for each in (run, again, other)]

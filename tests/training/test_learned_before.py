@@ -25,12 +25,6 @@ DEALT_ANEW = {**SETTINGS, "data.seed": 3}
 QUIET = Callbacks()
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("start") / "source"
-    return parsecaps.fit(DATA, settings=SETTINGS, run_folder=folder, callbacks=QUIET)
-
-
 def refused(start: object, folder: Path, data: str | Path = DATA, **settings: Any) -> tuple[str, list[str]]:
     """The reason, and the lines that were said before."""
     lines: list[str] = []

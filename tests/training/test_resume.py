@@ -67,11 +67,10 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, TerminatedError)])
 def test_a_stop_saves_and_says_how_to_go_on(
-    number: signal.Signals, raised: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, raised: type[BaseException], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "_REPORT_SECONDS", 0.0)
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    train(load_config(None, PHANTOM), run_folder=whole)
+    stopped = tmp_path / "stopped"
 
     def press(progress: Progress) -> None:
         if (progress.epoch, progress.batch) == (1, 3):
@@ -86,7 +85,7 @@ def test_a_stop_saves_and_says_how_to_go_on(
     lines: list[str] = []
     train(resume=stopped, callbacks=Callbacks(log=lines.append))
     assert lines[0] == "going on with epoch 1, batch 5"
-    assert_same_run(whole, stopped)
+    assert_same_run(run.folder, stopped)
     train(resume=stopped, callbacks=Callbacks(log=lines.append))
     assert lines[-1] == f"{stopped} is trained to the end"
 

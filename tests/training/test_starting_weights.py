@@ -29,13 +29,6 @@ QUIET = Callbacks()
 HEADS = ("classes.", "concepts.", "decoder.")
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run on coloured pictures with 7 concepts."""
-    folder = tmp_path_factory.mktemp("start") / "source"
-    return parsecaps.fit(PHANTOM, settings=SETTINGS, run_folder=folder, callbacks=QUIET)
-
-
 def parameters(run: Run) -> dict[str, Tensor]:
     return {name: weight.detach() for name, weight in run.model.network.named_parameters()}
 

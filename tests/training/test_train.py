@@ -27,11 +27,6 @@ from tests.training.make import PHANTOM, TINY, skewed_manifest
 QUIET = Callbacks()
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return parsecaps.fit(load_config(None, PHANTOM), run_folder=tmp_path_factory.mktemp("fit") / "run", callbacks=QUIET)
-
-
 def answers(run: Run, part: str) -> tuple[np.ndarray, np.ndarray]:
     """Logits and labels of a part, with nothing but the bundle."""
     model, data = Model.load(run.bundle_folder), open_data(run.config.data.path)

@@ -41,7 +41,8 @@ def discover(
     check_writable(json_file)
     if out is not None:
         check_writable(out)
-    from parsecaps.discover import discover_run, naming_sheet
+    from parsecaps.discovery.discover import discover_run
+    from parsecaps.discovery.naming import naming_sheet
     from parsecaps.files.writing import write_text
 
     with free_threads(), showing_stages(ends=True) as progress:
@@ -73,7 +74,7 @@ def name(
 
     `parsecaps name runs/cases-1 concept-names.csv`
     """
-    from parsecaps.discover import name_run
+    from parsecaps.discovery.naming import name_run
 
     changed = name_run(model, names)
     display(*([f"{each.before} is now {each.name}" for each in changed] or [f"{names} changes no name"]))

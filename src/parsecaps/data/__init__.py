@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from parsecaps.data.batches import Augmentation, Batches
     from parsecaps.data.cache import BadDataError, PreparedImages, prepare_all
     from parsecaps.data.case_set import CaseSet, prepared_masks
-    from parsecaps.data.cases import UNKNOWN, Case, DataSet, Problem, Source
+    from parsecaps.data.cases import UNKNOWN, Case, DataSet, Division, Problem, Source
     from parsecaps.data.check import DataCheck, check_data
     from parsecaps.data.leaks import Leak, find_leaks, move_to_one_side
     from parsecaps.data.preparation import Preparation
     from parsecaps.data.raw_image import RawImage
     from parsecaps.data.reading import read_image, read_mask
     from parsecaps.data.sources import SOURCES, open_data
-    from parsecaps.data.splits import Division, by_fold, hold_out, k_folds, official, read_split, rows_of, write_split
+    from parsecaps.data.splits import by_fold, hold_out, k_folds, official, read_split, rows_of, write_split
 
 __all__ = [
     "SOURCES",
@@ -62,14 +62,14 @@ _MODULES = {
     "batches": ("Augmentation", "Batches"),
     "cache": ("BadDataError", "PreparedImages", "prepare_all"),
     "case_set": ("CaseSet", "prepared_masks"),
-    "cases": ("UNKNOWN", "Case", "DataSet", "Problem", "Source"),
+    "cases": ("UNKNOWN", "Case", "DataSet", "Division", "Problem", "Source"),
     "check": ("DataCheck", "check_data"),
     "leaks": ("Leak", "find_leaks", "move_to_one_side"),
     "preparation": ("Preparation",),
     "raw_image": ("RawImage",),
     "reading": ("read_image", "read_mask"),
     "sources": ("SOURCES", "open_data"),
-    "splits": ("Division", "by_fold", "hold_out", "k_folds", "official", "read_split", "rows_of", "write_split"),
+    "splits": ("by_fold", "hold_out", "k_folds", "official", "read_split", "rows_of", "write_split"),
 }
 
 

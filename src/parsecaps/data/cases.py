@@ -16,6 +16,7 @@ import numpy as np
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
+Division = list[Split | None]  # the part of each case of a data set
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".dcm", ".dicom", ".nii", ".nii.gz")  # of images
 SPLIT_WORDS: dict[str, Split] = {
     "train": "train",

@@ -8,10 +8,10 @@ import numpy as np
 
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.cases import SPLITS, DataSet, Problem, Split
+from parsecaps.data.cases import SPLITS, DataSet, Division, Problem, Split
 from parsecaps.data.leaks import find_leaks, learned_before, unsafe
 from parsecaps.data.reading import image_size, mislabelled
-from parsecaps.data.splits import Divided, Division, describe_parts, split_hash
+from parsecaps.data.splits import Divided, describe_parts, split_hash
 from parsecaps.types import Grid
 
 PARTS = (*SPLITS, "unused")

@@ -13,7 +13,7 @@ import hashlib
 import io
 import math
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,6 @@ from parsecaps.data.reader_pool import call_or_name
 from parsecaps.data.reading import ask, look_into, read_image, recognise
 
 _PICTURES = (*raster.FORMATS, nifti.FORMAT)
-_TABLE = ("LUTDescriptor", "LUTData")
 _VALUES = ("RescaleSlope", "RescaleIntercept", "RescaleType", "WindowCenter", "WindowWidth", "VOILUTFunction")
 _PIXELS = (
     "SOPClassUID",
@@ -52,8 +51,13 @@ _PIXELS = (
     "ExtendedOffsetTableLengths",
     *dicom.PIXEL_DATA,
 )
-_GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
-_IN_GROUP = ("PixelValueTransformationSequence", "FrameVOILUTSequence")
+_TABLE = dict.fromkeys(("LUTDescriptor", "LUTData"))
+_GROUP = dict.fromkeys(("PixelValueTransformationSequence", "FrameVOILUTSequence"), dict.fromkeys(_VALUES))
+_KEPT: dict[str, Any] = {  # what is kept of a DICOM: of a sequence what stands behind it, of the rest all
+    **dict.fromkeys((*_PIXELS, *_VALUES)),
+    **dict.fromkeys(("ModalityLUTSequence", "VOILUTSequence"), _TABLE),
+    **dict.fromkeys(("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"), _GROUP),
+}
 
 _NEEDED = ("PatientID", "StudyInstanceUID", "SeriesInstanceUID", "SOPInstanceUID", "SOPClassUID")
 _IDENTIFIERS = (*_NEEDED, "PatientName", "IssuerOfPatientID", "AccessionNumber", "StudyID", "FrameOfReferenceUID")
@@ -139,18 +143,11 @@ def _check_same(path: Path, kept: KeptFile) -> None:
 
 
 def _pixels_only(path: Path) -> tuple[bytes, str]:
-    from pydicom.dataset import Dataset, FileMetaDataset
+    from pydicom.dataset import FileMetaDataset
     from pydicom.uid import SecondaryCaptureImageStorage, generate_uid
 
     data = dicom.open_dicom(path)
-    kept = Dataset()
-    _copy(data, kept, (*_PIXELS, *_VALUES))
-    for name in ("ModalityLUTSequence", "VOILUTSequence"):
-        _copy_items(data, kept, name, _TABLE)
-    for name in _GROUPS:
-        if data.get(name):
-            groups = [_group(item) for item in data[name].value]
-            setattr(kept, name, groups)
+    kept = _part_of(data, _KEPT)
     pixels = next((kept[name].value for name in dicom.PIXEL_DATA if name in kept), b"")
     kept.SOPInstanceUID = generate_uid(entropy_srcs=[hashlib.sha256(pixels).hexdigest()])
     kept.file_meta = FileMetaDataset()
@@ -162,32 +159,17 @@ def _pixels_only(path: Path) -> tuple[bytes, str]:
     return written.getvalue(), str(data.get("StudyInstanceUID") or "").strip()
 
 
-def _group(item: Any) -> Any:
+def _part_of(data: Any, wanted: Mapping[str, Any]) -> Any:
+    """These attributes of a data set, and of the items of its sequences those that `wanted` has behind their names."""
     from pydicom.dataset import Dataset
 
-    group = Dataset()
-    for name in _IN_GROUP:
-        _copy_items(item, group, name, _VALUES)
-    return group
-
-
-def _copy_items(source: Any, target: Any, name: str, attributes: Iterable[str]) -> None:
-    """Copy a sequence, and of its items some attributes."""
-    from pydicom.dataset import Dataset
-
-    if not source.get(name):
-        return
-    items = []
-    for item in source[name].value:
-        items.append(Dataset())
-        _copy(item, items[-1], attributes)
-    setattr(target, name, items)
-
-
-def _copy(source: Any, target: Any, attributes: Iterable[str]) -> None:
-    for name in attributes:
-        if name in source:
-            target.add(source[name])
+    kept = Dataset()
+    for name, inner in wanted.items():
+        if inner is None and name in data:
+            kept.add(data[name])
+        elif inner is not None and data.get(name):
+            setattr(kept, name, [_part_of(item, inner) for item in data[name].value])
+    return kept
 
 
 def read_dicom_header(path: str | Path, frame: int | None = None) -> str | None:

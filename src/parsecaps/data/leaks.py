@@ -12,8 +12,7 @@ from safetensors.numpy import save
 from torch import Tensor
 from torch.nn import functional as F
 
-from parsecaps.data.cases import SPLITS, DataSet, Split
-from parsecaps.data.splits import Division
+from parsecaps.data.cases import SPLITS, DataSet, Division, Split
 from parsecaps.files.writing import write_binary
 
 FINGERPRINTS_FILE = "fingerprints.safetensors"

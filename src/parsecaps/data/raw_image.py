@@ -1,13 +1,9 @@
 """What a file gives before it is prepared, what a format is, and the checks that every format shares."""
 
 import gzip
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from logging import getLogger
+from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
 from typing import IO, Any, NamedTuple, cast
-from warnings import catch_warnings, simplefilter
 
 from numpy.typing import NDArray
 
@@ -111,32 +107,3 @@ def pick_frame(frame: int | None, num_frames: int) -> int:
         allowed = "leave the frame out" if num_frames == 1 else f"give a frame from 0 to {num_frames - 1}"
         raise DefectError(f"has {num_frames} frame{'s' * (num_frames > 1)}, so there is no frame {frame}; {allowed}")
     return frame or 0
-
-
-class _Silence:
-    """How many readers want silence; the first one in sets the filter, the last one out restores it."""
-
-    lock = Lock()
-    readers = 0
-    filters: Any = None
-
-
-@contextmanager
-def silence() -> Iterator[None]:
-    """Mute what the libraries warn of: a file is read or refused. Unlike `catch_warnings`, safe with threads."""
-    nibabel = getLogger("nibabel.global")  # it prints what it finds odd in a header
-    with _Silence.lock:
-        if _Silence.readers == 0:
-            _Silence.filters = catch_warnings()
-            _Silence.filters.__enter__()
-            simplefilter("ignore")
-            nibabel.disabled = True
-        _Silence.readers += 1
-    try:
-        yield
-    finally:
-        with _Silence.lock:
-            _Silence.readers -= 1
-            if _Silence.readers == 0:
-                _Silence.filters.__exit__(None, None, None)
-                nibabel.disabled = False

@@ -13,6 +13,7 @@ import os
 import signal
 import struct
 import sys
+import warnings
 from collections.abc import Callable
 from io import BufferedIOBase
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from parsecaps.data.raw_image import DefectError, silence
+from parsecaps.data.raw_image import DefectError
 from parsecaps.files.writing import visible
 
 try:
@@ -44,6 +45,7 @@ def main() -> None:
     for descriptor in (0, 1, 2):  # what a library prints must not come between
         os.dup2(quiet, descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks; it ends this one
+    warnings.simplefilter("ignore")  # a file is read or refused
     _limit_memory()
     memory = int(sys.argv[1]) if sys.argv[1] else None
     with contextlib.suppress(EOFError, BrokenPipeError):
@@ -123,8 +125,7 @@ def _answer(name: str, path: str, arguments: list[Any]) -> list[Any]:
     module, _, function = name.partition(":")
     try:
         call = getattr(importlib.import_module(module), function)
-        with silence():
-            return ["done", call(Path(path), *arguments)]
+        return ["done", call(Path(path), *arguments)]
     except DefectError as defect:
         return ["defect", _line(defect)]
     except MemoryError:

@@ -16,11 +16,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from parsecaps.config import DataSection
-from parsecaps.data.cases import SPLITS, Case, DataSet, Problem, Split
+from parsecaps.data.cases import SPLITS, Case, DataSet, Division, Problem, Split
 from parsecaps.data.tables import read_table, text_cell
 from parsecaps.files.writing import write_atomically
 
-Division = list[Split | None]
 Key = tuple[str, int | None]  # how a split file names a case: the image, and the frame where there are several
 COLUMNS = ("image", "frame", "patient", "class", "split")
 UNREADABLE = "cannot be read"

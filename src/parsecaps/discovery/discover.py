@@ -6,15 +6,33 @@ them to vary over images or to differ from each other, so that is measured first
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
-from parsecaps.discovery.stability import Stability, correlation
-from parsecaps.explain.case_memory import CaseMemory, Prototype, first_of_patients, prototypes
-from parsecaps.types import Grid
+from parsecaps.data.cache import prepare_all
+from parsecaps.data.case_set import CaseSet, prepared_masks
+from parsecaps.discovery.stability import Stability, concept_stability, correlation
+from parsecaps.explain.attribution import Target, attribution_maps, has_routes
+from parsecaps.explain.case_memory import (
+    THUMBNAILS_FILE,
+    CaseMemory,
+    Prototype,
+    first_of_patients,
+    prototypes,
+    remember,
+    remember_run,
+)
+from parsecaps.files.writing import refuse_links
+from parsecaps.model import Model
+from parsecaps.models.pretrained import weights_digest
+from parsecaps.run import Run
+from parsecaps.types import Grid, StageCallback, silent
 
 DEAD = 0.01  # a presence whose standard deviation over the cases is below this says nothing
 DUPLICATE = 0.95  # correlation beyond which two concepts say the same, or the exact opposite
@@ -257,3 +275,102 @@ def _stability_dict(found: Stability) -> dict[str, Any]:
 def _closest(between: np.ndarray, j: int) -> tuple[int, float] | None:
     others = np.where(np.arange(len(between)) == j, -1, np.abs(between))
     return None if len(between) < 2 else (int(others.argmax()), float(between[others.argmax()]))
+
+
+def discover_run(
+    run: str | Path,
+    others: Sequence[str | Path] = (),
+    *,
+    device: str = "auto",
+    progress: StageCallback = silent,
+) -> Discovery:
+    """Look at the concepts of a run without concept labels through its training cases.
+
+    The memory of these cases is used where it is there, and made where it is not, in the run's `known_cases`: it holds
+    small pictures and patient ids. The `others` are runs on the same data, of other seeds; their models look at the
+    same cases, and nothing is written into their folders.
+    """
+    run = Path(run)
+    refuse_links(run)
+    check_unlabelled(run)
+    opened = Run(run, device=device)
+    own, cases = opened.model, opened.cases("train")
+    bundles, digests = dict[Path, Model](), {weights_digest(own.network): run}
+    for other in map(Path, others):
+        check_unlabelled(other)
+        _check_same_data(run, other)
+        bundles[other] = Model.load(other, device)
+        if (digest := weights_digest(bundles[other].network)) in digests:
+            raise ValueError(f"{other} has the same model as {digests[digest]}; give runs of other seeds")
+        digests[digest] = other
+    memory, remembered = _memory(opened, cases, progress)
+    maps, masks = _maps(own, cases), _masks(own, cases)
+    progress("prototypes", 0, 1)
+    concepts = discover_concepts(memory, maps=maps, masks=masks)
+    progress("prototypes", 1, 1)
+    effective = effective_concepts(memory.presence)
+    found = None
+    if bundles:
+        presences = [memory.presence]
+        for other, model in bundles.items():
+            alike = model.preparation == own.preparation
+            prepared = cases.prepared if alike else prepare_all(cases.data, model.preparation, skip_bad=True)
+            seen = CaseSet(cases.data, prepared, cases.rows)
+            stage = partial(progress, f"cases as {other.name} sees them")
+            presences.append(remember(model, seen, progress=stage).presence)
+        progress("stability", 0, 1)
+        found = concept_stability(presences, memory.group, memory.predictions.label)
+        progress("stability", 1, 1)
+    return Discovery(run, memory, concepts, effective, maps, tuple(bundles), found, remembered)
+
+
+def check_unlabelled(folder: str | Path) -> None:
+    """Refuse what has no concepts to discover, in one line that says what it has instead."""
+    run, model = Run(folder), Model.load(folder, "cpu")
+    if not run.data_file.is_file():
+        raise FileNotFoundError(f"{run.data_file} is missing; give the folder of a finished run of parsecaps train")
+    if not model.concepts:
+        advice = "train with --set model.num_concepts=8 to find some"
+        if not model.network.names_concepts:
+            advice = f"{type(model.network).__name__} has no place for any; train a ParseCaps to find some"
+        raise ValueError(f"{folder} was trained without concepts; {advice}")
+    if labelled := run.data_check["concepts"]:
+        raise ValueError(
+            f"{folder} learned its {len(labelled)} concepts from labels ({', '.join(labelled)}), so they have their "
+            f"names; parsecaps audit says how well it knows them, parsecaps explain shows them"
+        )
+
+
+def _check_same_data(run: Path, other: Path) -> None:
+    own, theirs = (Run(each).config.data for each in (run, other))
+    if (own.path, own.source) != (theirs.path, theirs.source):
+        raise ValueError(f"{other} was trained on {theirs.path}, not on {own.path}; give runs on the same data")
+
+
+def _memory(run: Run, cases: CaseSet, progress: StageCallback) -> tuple[CaseMemory, bool]:
+    """The memory of a run where it fits the model and the cases, else a new one."""
+    with suppress(ValueError):  # it is of another model, or damaged
+        memory = run.model.memory
+        if memory and len(memory) == len(cases) and (run.known_cases_folder / THUMBNAILS_FILE).is_file():
+            return memory, False
+    return remember_run(run, device=run.device, progress=partial(progress, "training cases")), True
+
+
+def _maps(model: Model, cases: CaseSet) -> Maps:
+    """Maps of concepts as an explanation has them: along the routes, or of the gradient where a model has none."""
+    network = model.network.eval()
+    method = "routes" if has_routes(network) else "grad-cam"
+
+    @cache
+    def of_images(positions: tuple[int, ...], concept: int) -> np.ndarray:
+        images = torch.from_numpy(cases.subset(positions).images).float() / 255
+        maps = attribution_maps(network, images.to(model.device), [Target("concepts", concept)], method)
+        return np.asarray(maps[:, 0].detach().float().cpu().numpy())
+
+    return lambda rows, concept: of_images(tuple(rows), concept)
+
+
+def _masks(model: Model, cases: CaseSet) -> Masks | None:
+    if all(case.mask is None for case in cases):
+        return None
+    return lambda rows: prepared_masks(cases.data, model.preparation, cases.subset(rows).rows)

@@ -1,19 +1,35 @@
 """Names for concepts that a model found by itself: from a clinician's sheet into the bundle.
 
-The sheet (`discover.naming_page`) is a page to look at and to write on; what it gives back is a CSV with the columns
+The sheet (`naming_page`) is a page to look at and to write on; what it gives back is a CSV with the columns
 `concept` (the number, from 1), `name`, `note` and `model`. A blank name leaves a concept as it is called.
 """
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from parsecaps.data.tables import read_table
+from parsecaps.discovery.discover import DiscoveredConcept, Discovery, Maps, check_unlabelled, effective_concepts
+from parsecaps.discovery.stability import Stability
+from parsecaps.evaluation import write_card
+from parsecaps.explain.case_memory import (
+    THUMBNAILS_FILE,
+    CaseMemory,
+    read_thumbnails,
+)
 from parsecaps.files.hub_download import is_hub_name, parse_hub_name
-from parsecaps.files.writing import write_text
-from parsecaps.model import BUNDLE_FILE, Model, find_model_folder
+from parsecaps.files.writing import refuse_links, write_text
+from parsecaps.model import BUNDLE_FILE, Model, find_model_folder, is_unnamed
 from parsecaps.models.pretrained import weights_digest
+from parsecaps.report.pages import render
+from parsecaps.report.pictures import data_uri, overlay_jpeg
 from parsecaps.run import Run
+
+Pictures = Callable[[Sequence[int]], list[bytes]]  # rows of the memory -> JPEG files
+
 
 SHEET_FILE = "concept-names.csv"
 LONGEST = 60  # characters of a name
@@ -91,3 +107,81 @@ def name_concepts(place: str | Path, sheet: str | Path) -> list[Naming]:
         write_text(run.folder / SHEET_FILE, written)
     write_text(folder / BUNDLE_FILE, json.dumps({**stored, "concepts": concepts}, indent=2) + "\n")
     return [naming for naming in namings if naming.name != naming.before]
+
+
+def naming_page(
+    memory: CaseMemory,
+    concepts: Sequence[DiscoveredConcept],
+    pictures: Pictures,
+    *,
+    maps: Maps | None = None,
+    stability: Stability | None = None,
+    notes: Mapping[int, str] | None = None,
+    title: str = "Name the concepts",
+) -> str:
+    """The whole page as HTML.
+
+    With `maps` each picture has its map below it; `stability` says how far models of other seeds find each concept
+    again. `notes` are those of a former sheet.
+    """
+    shown = []
+    for concept in concepts:
+        rows = [each.case.row for each in concept.prototypes]
+        files = pictures(rows)
+        heat = None if maps is None else maps(rows, concept.index)
+        overlays = (
+            [""] * len(rows)
+            if heat is None
+            else [data_uri(overlay_jpeg(*pair)) for pair in zip(files, heat, strict=True)]
+        )
+        images = zip(concept.prototypes, map(data_uri, files), overlays, strict=True)
+        shown.append(
+            {
+                "concept": concept,
+                "images": list(images),
+                "value": "" if is_unnamed(concept.name) else concept.name,
+                "note": (notes or {}).get(concept.index, ""),
+            }
+        )
+    return render(
+        "naming.html",
+        title=title,
+        shown=shown,
+        cases=len(memory),
+        effective=effective_concepts(memory.presence),
+        stability=stability,
+        mapped=maps is not None,
+        patients=len(np.unique(memory.group)),
+        longest=LONGEST,
+        sheet={"file": SHEET_FILE, "model": memory.model},
+    )
+
+
+def naming_sheet(found: Discovery) -> str:
+    """The page on which a clinician names the concepts; it holds pictures of training cases."""
+    run = Run(found.run)
+    place = run.known_cases_folder
+    return naming_page(
+        found.memory,
+        found.concepts,
+        lambda rows: read_thumbnails(place / THUMBNAILS_FILE, rows),
+        maps=found.maps,
+        stability=found.stability,
+        notes=read_notes(run),
+        title=f"Name the concepts of {found.run.resolve().name}",
+    )
+
+
+def name_run(model: str | Path, sheet: str | Path) -> list[Naming]:
+    """Name the concepts of a run or a saved model, and write the card of a run anew; gives those that changed.
+
+    Concepts that were learned from labels keep their names, by which evaluation finds the labels.
+    """
+    run = Run(model)
+    refuse_links(model)
+    if run.data_file.is_file():
+        check_unlabelled(model)
+    changed = name_concepts(model, sheet)
+    if run.card_file.is_file():
+        write_card(run, run.scores)
+    return changed

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
+from warnings import catch_warnings
 
-from parsecaps.data.raw_image import silence
 from parsecaps.explain.explanation import Explanation
 from parsecaps.export.dicom_objects import make_capture, make_map, make_report
 from parsecaps.export.dicom_source import Device, DicomSource, new_uid
@@ -19,6 +20,7 @@ _LARGEST_SERIES = 10**6
 _OTHER_SERIES = 9
 _LONGEST_NAME = 40
 _MOST_PIXELS = 2**24  # of a map; highdicom holds several copies of it in memory
+_quiet = Lock()
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def _write_all(model: Model, explanations: Sequence[Explanation], folder: Path) 
         if source.has_geometry and source.num_pixels > _MOST_PIXELS:
             errors.append(f"{explanation.name} has {source.num_pixels:,} pixels, too many for parametric maps of it")
         name = f"{number:03d}-{plain_name(explanation.name)[:_LONGEST_NAME]}"
-        with silence():
+        with _quiet, catch_warnings(action="ignore"):  # one thread at a time: the filters are those of all threads
             for kind, item in _objects(explanation, source, device, model, series):
                 source.complete(item)
                 with write_binary(folder / f"{name}-{kind}-{item.SOPInstanceUID}.dcm") as file:

@@ -37,27 +37,16 @@ __all__ = [
     "score_sets",
 ]
 
-_MODULES = {
-    "Comparison": "comparison",
-    "Difference": "comparison",
-    "Ensemble": "comparison",
-    "FoldScores": "scores",
-    "METRICS": "table",
-    "Means": "bootstrap",
-    "Metric": "metric",
-    "Score": "bootstrap",
-    "Scores": "scores",
-    "Sets": "conformal",
-    "THRESHOLD": "concepts",
-    "Weighted": "metric",
-    "compare": "comparison",
-    "ensemble": "comparison",
-    "find_metric": "table",
-    "means": "bootstrap",
-    "paired_differences": "comparison",
-    "score": "scores",
-    "score_sets": "scores",
+_NAMES = {
+    "bootstrap": "Means Score means",
+    "conformal": "Sets",
+    "comparison": "Comparison Difference Ensemble compare ensemble paired_differences",
+    "concepts": "THRESHOLD",
+    "metric": "Metric Weighted",
+    "scores": "FoldScores Scores score score_sets",
+    "table": "METRICS find_metric",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

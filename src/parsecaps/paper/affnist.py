@@ -14,8 +14,8 @@ from parsecaps.data.sources import open_data
 from parsecaps.data.sources.mnist import CLASSES, image_file, read_idx, read_labels
 from parsecaps.metrics import score
 from parsecaps.metrics.predictions import Predictions
+from parsecaps.paper.cells import Column, Load, Measured, Request, Scale
 from parsecaps.paper.needs import AFFNIST, MNIST, Cases, find, share_cases
-from parsecaps.paper.plan import Column, Load, Measured, Request, Scale
 from parsecaps.paper.protocol import BOTH, PREDICTIONS, Protocol, keep_training
 from parsecaps.paper.table import TWO_OPTIMIZERS, Table, Work
 from parsecaps.prediction.predict import predict_cases

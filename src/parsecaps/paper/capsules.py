@@ -8,8 +8,8 @@ from typing import Any
 from parsecaps.models import find_model
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.models.summary import count_parameters, summarize
+from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request
 from parsecaps.paper.needs import Cases
-from parsecaps.paper.plan import Cell, Column, Load, Log, Measured, Request
 from parsecaps.paper.table import Table, Work, published
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.report.reproduced_pictures import draw_layers
@@ -32,10 +32,7 @@ class Capsules(Table):
     title = "Capsules by layer: number and dimension"
     paper = "ParseCaps paper, Tab. 4"
     columns = COLUMNS
-    measures = (
-        Measure("n", "capsules n", 0, "", intervals=False),
-        Measure("d", "dimension d", 0, "", intervals=False),
-    )
+    measures = (Measure("n", "capsules n", 0, "", intervals=False), Measure("d", "dimension d", 0, "", intervals=False))
     terms = ("Counted in one pass of one image; n of a layer on a grid counts every position.",)
     always_printed = True
     usual_notes = 0

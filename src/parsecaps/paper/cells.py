@@ -1,109 +1,127 @@
-"""Cells, one by one: trained or gone on with in a folder of their own, measured once, by one process each."""
+"""What tables are made of: models to compare, cells to finish one by one, and a budget for all of them."""
 
-import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from filelock import FileLock, Timeout
-
-from parsecaps.files.writing import make_private_folder, write_text
-from parsecaps.paper.plan import Cell, Measured
+from parsecaps.config import Config
+from parsecaps.models import all_models, find_model
 from parsecaps.run import Run
-from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.fit import MAY_DIFFER, fit
-from parsecaps.training.plan import refuse_others
+from parsecaps.training.choose import LARGEST_DIGIT
 
-_OF_TORCHRUN = ("TORCHELASTIC_RUN_ID", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
-
-
-class CellStore:
-    """The cells of a table below a folder, and what is kept of each."""
-
-    def __init__(self, out: Path, table: str) -> None:
-        self.folder, self.table = out / "cells", table
-
-    def place(self, cell: Cell) -> Path:
-        """The folder of a cell: a run folder, where it is trained."""
-        return self.folder / cell.name
-
-    def kept(self, cell: Cell) -> Measured | None:
-        """What was measured of a cell; None where it is not finished."""
-        file = self._file(cell)
-        if not file.is_file():
-            return None
-        try:
-            found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        except ValueError:
-            raise ValueError(f"{file} is no JSON; remove it, and it is measured again") from None
-        return found
-
-    def measured(self, cells: Sequence[Cell]) -> dict[str, Measured]:
-        """All that is finished, by the names of cells.
-
-        Refused where some were trained on other cases than the rest, or with other settings than are wanted now.
-        """
-        found = {cell.name: kept for cell in cells if (kept := self.kept(cell)) is not None}
-        for cell in cells:
-            if cell.name in found and cell.config is not None:
-                refuse_others(Run(self.place(cell)), cell.config, MAY_DIFFER)
-        self.check_same_cases([cell for cell in cells if cell.name in found])
-        return found
-
-    def check_same_cases(self, cells: Sequence[Cell]) -> None:
-        """Refuse cells of one table whose runs saw different cases."""
-        first: dict[str, tuple[Path, str]] = {}
-        for cell in cells:
-            run = Run(self.place(cell))
-            if not cell.cases or not run.is_there:
-                continue
-            digest = str(run.about["split_hash"])
-            place, there = first.setdefault(cell.cases, (run.folder, digest))
-            if digest != there:
-                raise ValueError(
-                    f"{run.folder} was trained on other cases (split {digest}) than {place} (split {there}); "
-                    "remove one of them, or choose another --out"
-                )
-
-    def finish(self, cell: Cell, cells: Sequence[Cell], callbacks: Callbacks) -> None:
-        """Train what is left of one of the cells, and measure it."""
-        folder = self.place(cell)
-        make_private_folder(folder.parent)
-        run = Run(folder)
-        if cell.config is not None:
-            run = fit(cell.config, run_folder=folder, resume=True, callbacks=callbacks)
-            self.check_same_cases(cells)
-        make_private_folder(folder)
-        kept = cell.measure(run)
-        write_text(self._file(cell), json.dumps(kept, indent=1) + "\n", private=True)
-
-    @contextmanager
-    def taken(self, cell: Cell) -> Iterator[bool]:
-        """Whether the cell is ours now; a process that died lets go of its cells."""
-        place = self.place(cell)
-        make_private_folder(place.parent)
-        lock = FileLock(place.parent / f".{place.name}.lock", mode=0o600)  # let go by the system, as in training.folder
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            lock.release()
-
-    def _file(self, cell: Cell) -> Path:
-        return self.place(cell) / f"{self.table}.json"
+Budget = Literal["quick", "hour", "full"]
+BUDGETS: tuple[Budget, ...] = get_args(Budget)
+Measured = Mapping[str, Any]  # what is kept of a cell, ready for JSON
+Log = Callable[[str], None]
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """Let each process that torchrun started train its cells by itself, not together with the others."""
-    hidden: Mapping[str, str] = {name: os.environ.pop(name) for name in _OF_TORCHRUN if name in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(hidden)
+@dataclass(frozen=True)
+class Scale:
+    """How large a table is at a budget: epochs, image size, and how many images train and test at most.
+
+    Epochs of None are as many as make all cells together take about an hour here, by a timing of each model.
+    """
+
+    epochs: int | None
+    size: int
+    train: int | None = None
+    test: int | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A model to compare: its name in the table, its kind in `MODELS`, and how it differs from the preset.
+
+    Without a kind its figures are published ones only, and `note` says why it is not built. `recipe` names the shipped
+    configuration whose optimizer it takes, that of its kind if blank. `unnamed` concepts are those nobody labelled.
+    """
+
+    name: str
+    kind: str = ""
+    preset: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    recipe: str = ""
+    note: str = ""
+    unnamed: int = 0
+
+    def model_section(self, size: int, concepts: int) -> dict[str, Any]:
+        """The settings of its network for images of this size, or of the largest that it takes."""
+        size, settings = min(size, find_model(self.kind).largest_image), dict(self.settings)
+        return {
+            "kind": self.kind,
+            "preset": self.preset or ("digits" if size <= LARGEST_DIGIT else "medical"),
+            "image_size": size,
+            "head": settings.pop("head", "parallel"),
+            "num_concepts": concepts,
+            "settings": settings,
+        }
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training, or one measurement: the smallest thing that is finished or not.
+
+    `name` is its folder below `cells`, with the protocol it belongs to. What `measure` gives of the trained run (or of
+    its folder, without a training) is kept there. Cells with the same `cases` must have trained on the same split. It
+    needs the cells in `after`, which are finished first.
+    """
+
+    name: str
+    measure: Callable[[Run], Measured]
+    config: Config | None = None
+    cases: str = ""
+    after: tuple["Cell", ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for; `epochs` are those of the budget if left out."""
+
+    budget: Budget
+    out: Path
+    data: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    seed: int = 0
+    epochs: int | None = None
+
+
+@dataclass(frozen=True)
+class Load:
+    """What training a cell will cost, before any data are read: how often how many images of which form."""
+
+    column: Column
+    size: int
+    channels: int
+    classes: int
+    concepts: int
+    images: int
+
+
+def choose_columns(columns: Sequence[Column], wanted: Sequence[str], table: str) -> list[Column]:
+    """All columns, or those that were asked for; any other of `MODELS` may be asked for too."""
+    if not wanted:
+        return list(columns)
+    known = {each.name.casefold(): each for each in columns if each.kind}
+    for kind in all_models():
+        known.setdefault(kind.casefold(), Column(kind, kind))
+    for name in wanted:
+        if name.casefold() not in known:
+            raise ValueError(
+                f"{table} knows no model {name!r}; {nearest(name, [each.name for each in known.values()])}"
+            )
+    return [known[name.casefold()] for name in wanted]
+
+
+def nearest(name: str, names: Sequence[str]) -> str:
+    """What may have been meant by a name that is not known.
+
+    >>> nearest("clasification", ["classification", "leak"])
+    "did you mean 'classification'?"
+    """
+    near = get_close_matches(name.casefold(), [each.casefold() for each in names], n=1, cutoff=0.6)
+    if near:
+        return f"did you mean {next(each for each in names if each.casefold() == near[0])!r}?"
+    return f"choose one of {', '.join(names)}"

@@ -10,8 +10,8 @@ from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import means
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.metrics.predictions import group_numbers
+from parsecaps.paper.cells import Column, Measured, Request, Scale
 from parsecaps.paper.needs import CEMRI, Cases
-from parsecaps.paper.plan import Column, Measured, Request, Scale
 from parsecaps.paper.protocol import BOTH, Protocol, keep_training
 from parsecaps.paper.table import EQUAL, TWO_OPTIMIZERS, Table, Work, figure_of
 from parsecaps.report.reproduced import Figure, Measure, Reproduced
@@ -49,11 +49,7 @@ COLUMNS = (
 )
 PROTOCOL = Protocol(
     "classification",
-    {
-        "quick": Scale(2, 72, train=240, test=200),
-        "hour": Scale(None, 72),
-        "full": Scale(300, 112),
-    },
+    {"quick": Scale(2, 72, train=240, test=200), "hour": Scale(None, 72), "full": Scale(300, 112)},
     optimizers=BOTH,
 )
 OVERALL = (

@@ -15,8 +15,8 @@ from parsecaps.data.cases import DataSet
 from parsecaps.explain.attribution import Target, attribution_maps, has_routes
 from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import write_binary
+from parsecaps.paper.cells import Column, Measured, Request, Scale
 from parsecaps.paper.needs import PHANTOM, Cases
-from parsecaps.paper.plan import Column, Measured, Request, Scale
 from parsecaps.paper.protocol import Protocol, keep_scores
 from parsecaps.paper.skin import COLUMNS
 from parsecaps.paper.table import REFERENCE, Table, Work

@@ -11,14 +11,14 @@ import numpy as np
 
 from parsecaps.config import Config
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.cases import DataSet
-from parsecaps.data.splits import Division, hold_out
+from parsecaps.data.cases import DataSet, Division
+from parsecaps.data.splits import hold_out
 from parsecaps.metrics import Difference, Weighted, means
 from parsecaps.metrics.bootstrap import resampled_weights
 from parsecaps.metrics.predictions import Predictions, group_numbers
+from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request, Scale
 from parsecaps.paper.classification import COLUMNS
 from parsecaps.paper.needs import CEMRI, Cases, choose_data, share_cases, thin
-from parsecaps.paper.plan import Cell, Column, Load, Log, Measured, Request, Scale
 from parsecaps.paper.protocol import PREDICTIONS, Protocol, keep_scores
 from parsecaps.paper.table import EQUAL, Table, Work, in_points
 from parsecaps.report.reproduced import Measure, Row, Section

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from parsecaps.data.cases import DataSet, Split
+from parsecaps.data.cases import DataSet, Division, Split
 from parsecaps.data.sources import SOURCES, absolute, open_data
-from parsecaps.data.splits import Division, divide, rows_of, write_split
+from parsecaps.data.splits import divide, rows_of, write_split
 from parsecaps.files.writing import make_private_folder, plain_name
-from parsecaps.paper.plan import Scale
+from parsecaps.paper.cells import Scale
 from parsecaps.training.choose import look_at
 
 FOLDER_VARIABLE = "PARSECAPS_DATA"

@@ -14,7 +14,7 @@ from parsecaps import __version__
 from parsecaps.config import Config, TrainingSection
 from parsecaps.data.cache import cache_folder
 from parsecaps.files.writing import make_private_folder, write_text
-from parsecaps.paper.plan import Load, Log
+from parsecaps.paper.cells import Load, Log
 from parsecaps.paper.timing import Effort, best_seconds
 from parsecaps.system.threads import allowed_cores
 from parsecaps.training.build import build_network

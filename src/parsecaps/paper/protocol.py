@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,9 +17,9 @@ from parsecaps.files.writing import make_private_folder, write_text
 from parsecaps.metrics import score
 from parsecaps.models import find_model
 from parsecaps.models.summary import count_parameters
+from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request, Scale
 from parsecaps.paper.needs import Cases, Need
 from parsecaps.paper.pace import duration, epochs_in_an_hour
-from parsecaps.paper.plan import Cell, Column, Load, Log, Measured, Request, Scale
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
 from parsecaps.training.build import build_network
@@ -79,7 +79,12 @@ class Protocol:
         built = [column for column in columns if column.kind]
         for cases in sets:  # before epochs are timed: what cannot be built cannot be timed
             for column in built:
-                self._check_builds(column, cases, change(self._configure(column, cases, {}, 1, request), cases))
+                config = change(self._configure(column, cases, {}, 1, request), cases)
+                try:
+                    build_network(config, len(cases.data.classes))
+                except (ValueError, RuntimeError) as error:
+                    reason = " ".join(str(error).split())
+                    raise ValueError(f"{column.name} cannot be built for {cases.name}: {reason}") from None
         epochs = self._epochs(request, built, sets, log)
         found = {}
         for cases in sets:
@@ -97,26 +102,21 @@ class Protocol:
     def loads(self, request: Request, columns: Sequence[Column], needs: Sequence[Need]) -> list[Load]:
         """What training these columns on data of the usual size takes."""
         scale = self.scale(request)
+        shapes = []
+        for need in needs:
+            images = min(need.images, scale.train or need.images)
+            shapes.append((min(scale.size, need.side), need.channels, need.classes, need.concepts, images))
+        return self._loads(columns, shapes)
+
+    def _loads(self, columns: Sequence[Column], shapes: Iterable[tuple[int, int, int, int, int]]) -> list[Load]:
+        """A load for each training: size, channels, classes, concepts and images of each data set, by each column."""
         return [
-            self._load(
-                column,
-                min(scale.size, need.side),
-                need.channels,
-                need.classes,
-                need.concepts,
-                min(need.images, scale.train or need.images),
-                scale.epochs,
-            )
-            for need in needs
+            Load(column, size, channels, classes, self._concepts(column, concepts), images)
+            for size, channels, classes, concepts, images in shapes
             for column in columns
             if column.kind
             for _ in self.optimizers
         ]
-
-    def _load(
-        self, column: Column, size: int, channels: int, classes: int, concepts: int, images: int, epochs: int | None
-    ) -> Load:
-        return Load(column, size, channels, classes, self._concepts(column, concepts), images, epochs)
 
     def _concepts(self, column: Column, named: int) -> int:
         """How many concepts a model has, of data that name so many."""
@@ -129,21 +129,11 @@ class Protocol:
         known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
         epochs = request.epochs or (self.scale(request).epochs if known is None else int(known["epochs"]))
         if epochs is None:
-            loads = [
-                self._load(
-                    column,
-                    cases.size,
-                    cases.channels,
-                    len(cases.data.classes),
-                    len(cases.data.concepts),
-                    len(cases.rows("train")),
-                    None,
-                )
-                for cases in sets
-                for column in columns
-                for _ in self.optimizers
-            ]
-            epochs = epochs_in_an_hour(loads, self.most, log)
+            shapes = (
+                (each.size, each.channels, len(each.data.classes), len(each.data.concepts), len(each.rows("train")))
+                for each in sets
+            )
+            epochs = epochs_in_an_hour(self._loads(columns, shapes), self.most, log)
             log(f"{epochs} epochs for each, so that all take about an hour here")
         return int(settle(folder, {"epochs": epochs, "seed": request.seed})["epochs"])
 
@@ -162,21 +152,9 @@ class Protocol:
             .change("training", **column.training)
         )
 
-    def _check_builds(self, column: Column, cases: Cases, config: Config) -> None:
-        """Refuse a model that cannot take the size, or needs concepts, before any trains."""
-        try:
-            build_network(config, len(cases.data.classes))
-        except (ValueError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise ValueError(f"{column.name} cannot be built for {cases.name}: {reason}") from None
-
 
 def _cell(
-    request: Request,
-    cases: Cases,
-    name: str,
-    configs: Mapping[str, Config],
-    measure: Callable[[Run], Measured],
+    request: Request, cases: Cases, name: str, configs: Mapping[str, Config], measure: Callable[[Run], Measured]
 ) -> Cell:
     """One training that is measured, or one for each optimizer, of which the best is measured."""
     split = str(cases.split_file)
@@ -207,32 +185,22 @@ def optimizers(column: Column, *, epochs: int, batch: int, published: bool) -> d
 
     With `published`, the model's published recipe is its usual one where the package ships it. Such recipes are made
     for hundreds of epochs, and often for ImageNet weights: in a few epochs from nothing a model would hardly learn.
+    The recipe's learning rate is scaled from its batch size to ours: by the square root of the ratio, for SGD by the
+    ratio. The schedule's steps are as many as in its own number of epochs.
 
     >>> optimizers(Column("CBM", "CBM"), epochs=10, batch=16, published=False)
     {'muon': {}, 'usual': {'optimizer': 'adamw', 'learning_rate': 0.001}}
     """
-    recipe = _published(column, epochs, batch) if published else {}
-    return {"muon": {}, "usual": recipe or dict(_ADAMW)}
-
-
-def _published(column: Column, epochs: int, batch: int) -> dict[str, Any]:
-    """The optimizer and schedule of a shipped configuration, empty without one.
-
-    The learning rate is scaled from its batch size to ours: by the square root of the ratio, for SGD by the ratio. The
-    schedule's steps are as many as in the recipe's own number of epochs.
-    """
-    named = {name.replace("-", ""): name for name in shipped_configs()}
-    name = column.recipe or named.get(column.kind.lower(), "")
-    if not name:
-        return {}
-    section = load_config(name).training
-    found = {key: getattr(section, key) for key in _OF_A_RECIPE if key in section.model_fields_set}
-    if "learning_rate" in found and section.batch_size != "auto":
+    shipped = {name.replace("-", ""): name for name in shipped_configs()}
+    name = column.recipe or shipped.get(column.kind.lower(), "")
+    section = load_config(name).training if published and name else None
+    found = {} if section is None else {k: getattr(section, k) for k in _OF_A_RECIPE if k in section.model_fields_set}
+    if section is not None and "learning_rate" in found and section.batch_size != "auto":
         ratio = batch / section.batch_size
         found["learning_rate"] *= ratio if section.optimizer == "sgd" else ratio**0.5
-    if "decay_epochs" in found and section.epochs != "auto":
+    if section is not None and "decay_epochs" in found and section.epochs != "auto":
         found["decay_epochs"] *= epochs / section.epochs
-    return found
+    return {"muon": {}, "usual": found or dict(_ADAMW)}
 
 
 def _keep_nothing(run: Run) -> Measured:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from parsecaps.config import Config, load_config
+from parsecaps.paper.cells import Cell, Column, Log, Measured, Request, Scale
 from parsecaps.paper.needs import MNIST, Cases
-from parsecaps.paper.plan import Cell, Column, Log, Measured, Request, Scale
 from parsecaps.paper.protocol import Protocol
 from parsecaps.paper.routing_speed import BATCH_SIZES, WANTED, measure_routings
 from parsecaps.paper.table import Table, Work
@@ -107,22 +107,19 @@ class Routing(Table):
 
 def _ratios(work: Work, speed: Measured) -> Section:
     """How many times as many images a second SAA has; the paper's ratio is of its network, at a batch not given."""
-    measures = _timed(digits=2)
+    measures, rows = _timed(digits=2), []
     ratios = {(r["other"], f"{r['scope']} {r['phase']} {r['batch_size']}"): r["ratio"] for r in speed["ratios"]}
-    ours, rows = work.printed.figure("SAA", "images_a_second"), []
+    ours = work.printed.figure("SAA", "images_a_second")
     for column in work.columns:
-        theirs = work.printed.figure(column.name, "images_a_second")
-        if column.name == "SAA":
-            continue
-        published = ours / theirs if ours and theirs else None
-        figures = {
-            each.key: Figure(
-                ratios[_routing(column), each.key],
-                published=published if each.key.startswith("network forward") else None,
-            )
-            for each in measures
-        }
-        rows.append(Row(column.name, figures, by=work.printed.by(column.name)))
+        if column.name != "SAA":
+            theirs = work.printed.figure(column.name, "images_a_second")
+            ratio = ours / theirs if ours and theirs else None
+            printed = {each.key: ratio for each in measures if each.key.startswith("network forward")}
+            figures = {
+                key: Figure(ratios[_routing(column), key], published=printed.get(key))
+                for key in (m.key for m in measures)
+            }
+            rows.append(Row(column.name, figures, by=work.printed.by(column.name)))
     title = "SAA routing: how many times as many images a second as"
     return Section(title, measures, rows, f"{speed['threads']} threads")
 
@@ -143,12 +140,10 @@ def _work(work: Work, speed: Measured) -> Section:
         cost = costs[_routing(column)]
         theirs = work.printed.figure(column.name, "flops")
         note = "" if theirs is None else f"the paper has {theirs / 1e6:,.0f} M, of what is not said"
-        figures = {
-            "multiply_adds": Figure(cost["multiply_adds"] / 1e6),
-            "network_multiply_adds": Figure(cost["network_multiply_adds"] / 1e6),
-            "parameters": Figure(cost["parameters"]),
-            "memory": Figure(None if cost["memory"] is None else cost["memory"] / 1e6),
-        }
+        figures = {}
+        for each in WORK:
+            number = cost[each.key]
+            figures[each.key] = Figure(number / 1e6 if each.unit and number is not None else number)
         rows.append(Row(column.name, figures, note=note))
     return Section("Work for one image, and memory", WORK, rows)
 

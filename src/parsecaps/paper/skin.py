@@ -1,7 +1,7 @@
 """Lesions with concepts (Tab. 3) and what each loss is worth (Tab. 5); any data set with concepts may stand in."""
 
+from parsecaps.paper.cells import Column, Scale
 from parsecaps.paper.needs import DERM7PT, PH2, PH2D7, Cases
-from parsecaps.paper.plan import Column, Scale
 from parsecaps.paper.protocol import BOTH, Protocol
 from parsecaps.paper.table import EQUAL, TWO_OPTIMIZERS, Table, Work
 from parsecaps.report.reproduced import Measure

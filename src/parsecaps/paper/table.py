@@ -16,8 +16,8 @@ from parsecaps.metrics import Difference, Score, Scores, paired_differences
 from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.comparison import match
 from parsecaps.metrics.predictions import Predictions, group_numbers
+from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request, choose_columns
 from parsecaps.paper.needs import Cases, Need, choose_data, share_cases
-from parsecaps.paper.plan import Cell, Column, Load, Log, Measured, Request, choose_columns
 from parsecaps.paper.protocol import PREDICTIONS, Protocol, keep_scores
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.report.reproduced_pictures import draw_intervals
@@ -114,12 +114,7 @@ class Work:
         return Predictions.load(self.folder(cell) / PREDICTIONS)
 
     def row(
-        self,
-        column: Column,
-        cell: Cell | None,
-        figures: Mapping[str, Figure],
-        *,
-        against: Difference | None = None,
+        self, column: Column, cell: Cell | None, figures: Mapping[str, Figure], *, against: Difference | None = None
     ) -> Row:
         """The row of a column; one without a figure of ours says why."""
         kept, name = self.kept(cell), column.name
@@ -274,8 +269,13 @@ class Table:
             rows = []
             for column in work.columns:
                 cell = cells.get(column.name)
-                figures = self._figures_of_class(work, name, column, work.kept(cell))
-                if work.kept(cell) is not None or any(each.published for each in figures.values()):
+                kept = work.kept(cell)
+                scores = {} if kept is None else Scores.from_dict(kept["scores"]).by_class[name]
+                figures = {
+                    each.key: figure_of(each, scores.get(each.key), work.printed.figure(column.name, name, each.key))
+                    for each in self.by_class
+                }
+                if kept is not None or any(each.published for each in figures.values()):
                     rows.append(work.row(column, cell, figures))
             yield Section(name.capitalize(), self.by_class, rows)
 
@@ -306,13 +306,6 @@ class Table:
     def note(self, column: Column, kept: Measured | None) -> str:
         """What to know of a row."""
         return column.note if column.kind else ""
-
-    def _figures_of_class(self, work: Work, name: str, column: Column, kept: Measured | None) -> dict[str, Figure]:
-        scores = {} if kept is None else Scores.from_dict(kept["scores"]).by_class[name]
-        return {
-            each.key: figure_of(each, scores.get(each.key), work.printed.figure(column.name, name, each.key))
-            for each in self.by_class
-        }
 
     def notes(self, work: Work) -> list[str]:
         """What to know of the figures."""

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 from parsecaps.paper.affnist import AffNIST
 from parsecaps.paper.capsules import Capsules
+from parsecaps.paper.cells import BUDGETS, Load, Log, Request, nearest
 from parsecaps.paper.classification import Classification, Redundancy
 from parsecaps.paper.concepts import Concepts
 from parsecaps.paper.leak import Leak
 from parsecaps.paper.needs import Need, find
 from parsecaps.paper.pace import HOUR, duration, epochs_in_an_hour, seconds
-from parsecaps.paper.plan import BUDGETS, Load, Log, Request, nearest
 from parsecaps.paper.routing import Routing
 from parsecaps.paper.skin import Losses, Skin
 from parsecaps.paper.table import Table
@@ -64,21 +64,22 @@ def list_tables(name: str | None, request: Request, log: Log) -> Iterator[Listed
                 raise
             continue
         cells = len(loads["quick"]) or len(table.columns)
-        times = tuple(_time(table, loads[budget], log) for budget in BUDGETS)
+        times = tuple(_time(table, replace(request, budget=budget), each, log) for budget, each in loads.items())
         needs = "; ".join(map(_need, table.needs)) or "nothing"
         yield Listed(table.name, table.title, table.paper.removeprefix("ParseCaps paper, "), cells, times, needs)
 
 
-def _time(table: Table, loads: Sequence[Load], log: Log) -> str:
+def _time(table: Table, request: Request, loads: Sequence[Load], log: Log) -> str:
     """How long these trainings take one after the other."""
     if not loads:
         return "seconds"
-    if loads[0].epochs is None:
-        epochs = epochs_in_an_hour(loads, table.protocol.most, log)
-        total = sum(seconds(load, epochs, log) for load in loads)
-        about = "about an hour" if total < 2 * HOUR else duration(total)
-        return f"{about}, {epochs} epoch{'s' if epochs > 1 else ''}"
-    return duration(sum(seconds(load, load.epochs or 1, log) for load in loads))
+    epochs = table.protocol.scale(request).epochs
+    fitted = epochs or epochs_in_an_hour(loads, table.protocol.most, log)
+    total = sum(seconds(load, fitted, log) for load in loads)
+    if epochs is not None:
+        return duration(total)
+    about = "about an hour" if total < 2 * HOUR else duration(total)
+    return f"{about}, {fitted} epoch{'s' if fitted > 1 else ''}"
 
 
 def _need(need: Need) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
-from parsecaps.discover import discover_run
+from parsecaps.discovery.discover import discover_run
 from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import write_binary
 from parsecaps.metrics import means
@@ -21,8 +21,8 @@ from parsecaps.metrics.predictions import group_numbers
 from parsecaps.models import all_models, find_model
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.models.summary import count_parameters
+from parsecaps.paper.cells import Cell, Column, Log, Measured, Request, Scale
 from parsecaps.paper.needs import CEMRI, Cases
-from parsecaps.paper.plan import Cell, Column, Log, Measured, Request, Scale
 from parsecaps.paper.protocol import Protocol, keep_scores
 from parsecaps.paper.table import EQUAL, Table, Work
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section

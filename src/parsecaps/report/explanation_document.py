@@ -6,16 +6,15 @@ strictness are the package's own dataclasses.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from parsecaps.explain.case_memory import KnownCase
 from parsecaps.explain.explanation import Explanation, Reasons
 from parsecaps.explain.parse_tree import ParseTree
-from parsecaps.explain.strict_tree import StrictCost, Strictness
+from parsecaps.explain.strict_tree import StrictCost
 from parsecaps.explain.traversal import TraversalStrip
 from parsecaps.nn.heads import Scale
 from parsecaps.report.pictures import (
@@ -36,8 +35,15 @@ VERSION: Literal[4] = 4  # 3 had no residual; 2 was a document for each image, w
 Picture = Annotated[str, Field(pattern="^data:image/(png|jpeg);base64,[A-Za-z0-9+/=]*$")]  # inside of its address
 
 
+_of_array = BeforeValidator(lambda values: np.asarray(values).tolist())
+Numbers = Annotated[list[float], _of_array]
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+P = TypeVar("P", bound=_Part)
 
 
 class PlaceMap(_Part):
@@ -98,16 +104,16 @@ class CounterfactualPart(_Part):
     changes: dict[str, bool]
     diagnosis: str
     was: str
-    presence: list[float]
-    before: list[float]
-    after: list[float]
+    presence: Numbers
+    before: Numbers
+    after: Numbers
 
 
 class ReasonsPart(_Part):
     """Presences (concepts), what each adds to each logit (classes, concepts), and what would change the diagnosis."""
 
-    presence: list[float]
-    contributions: list[list[float]]
+    presence: Numbers
+    contributions: Annotated[list[list[float]], _of_array]
     counterfactual: CounterfactualPart | None
     sentence: str
 
@@ -255,32 +261,24 @@ def explanation_schema() -> str:
 def _case(explanation: Explanation, known: dict[int, bytes] | None) -> CasePart:
     """`known` has pictures of known cases by their row; None: no pictures at all."""
     side = MAP_SIDE if known is None else SHOWN_SIDE
-    return CasePart(
-        name=explanation.name,
+    return _part(
+        CasePart,
+        explanation,
         picture=None if known is None else data_uri(picture_jpeg(explanation.image)),
         size=explanation.image.shape[-1],
-        diagnosis=explanation.diagnosis,
-        probabilities=explanation.probabilities,
-        possible=explanation.possible,
-        abstain=explanation.abstain,
-        truth=explanation.truth,
-        method=explanation.method,
         class_map=_map(explanation.class_map, side),
-        residual=explanation.residual,
-        concepts=[
-            SeenConceptPart(
-                name=each.name, presence=each.presence, seen=each.seen, truth=each.truth, map=_map(each.map, side)
-            )
-            for each in explanation.concepts
-        ],
-        trees=list(explanation.trees),
+        concepts=[_part(SeenConceptPart, each, map=_map(each.map, side)) for each in explanation.concepts],
         similar=[KnownNeighbour(**_known(each.case, known), distance=each.distance) for each in explanation.similar],
         reasons=None if explanation.reasons is None else _reasons(explanation.reasons),
         reasoning=_reasoning(explanation.reasons, of_model=False),
-        strict=None if explanation.strict is None else _strict(explanation.strict, explanation.strict_lines),
+        strict=explanation.strict and _part(StrictPart, explanation.strict, lines=explanation.strict_lines),
         traversals=[_traversal(each, small=known is not None) for each in explanation.traversals],
-        notes=list(explanation.notes),
     )
+
+
+def _part(kind: type[P], result: object, **fields: Any) -> P:
+    """A part with the fields of a result, except for those that are given."""
+    return kind(**{name: getattr(result, name) for name in kind.model_fields if name not in fields}, **fields)
 
 
 def _map(found: np.ndarray, side: int) -> PlaceMap:
@@ -297,15 +295,8 @@ def _known(case: KnownCase, known: dict[int, bytes] | None) -> dict[str, Any]:
 
 
 def _reasons(reasons: Reasons) -> ReasonsPart:
-    flip = None
-    if reasons.flip is not None:
-        flip = CounterfactualPart(**{key: _plain(value) for key, value in asdict(reasons.flip).items()})
-    return ReasonsPart(
-        presence=reasons.presence.tolist(),
-        contributions=reasons.contributions.tolist(),
-        counterfactual=flip,
-        sentence=reasons.sentence(),
-    )
+    flip = None if reasons.flip is None else _part(CounterfactualPart, reasons.flip)
+    return _part(ReasonsPart, reasons, counterfactual=flip, sentence=reasons.sentence())
 
 
 def _reasoning(reasons: Reasons | None, *, of_model: bool) -> ReasoningPart | None:
@@ -315,28 +306,7 @@ def _reasoning(reasons: Reasons | None, *, of_model: bool) -> ReasoningPart | No
     return ReasoningPart(**reasons.reasoning.as_dict())
 
 
-def _strict(strict: Strictness, lines: list[str]) -> StrictPart:
-    return StrictPart(
-        diagnosis=strict.diagnosis,
-        probability=strict.probability,
-        seen=list(strict.seen),
-        adjusted=strict.adjusted,
-        cost=strict.cost,
-        lines=lines,
-    )
-
-
 def _traversal(strip: TraversalStrip, *, small: bool) -> TraversalPart:
     picture = traversal_picture(strip)
     file = jpeg_file(picture, quality=80) if small else png_file(picture)
-    return TraversalPart(
-        name=strip.name,
-        value=strip.value,
-        values=list(strip.values),
-        picture=data_uri(file),
-        sentence=strip.sentence(),
-    )
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    return _part(TraversalPart, strip, picture=data_uri(file), sentence=strip.sentence())

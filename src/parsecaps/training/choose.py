@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from parsecaps.config import Config
-from parsecaps.data.cases import DataSet
+from parsecaps.data.cases import DataSet, Division
 from parsecaps.data.reading import read_image
-from parsecaps.data.splits import Division, rows_of
+from parsecaps.data.splits import rows_of
 from parsecaps.models import PretrainedModel, find_model
 from parsecaps.training.losses import find_terms, given_weight, loss_arguments, loss_weight
 

@@ -116,6 +116,7 @@ class Muon(torch.optim.AdamW):
     gradients share, and the rare ones (a concept in one image of ten) wait. Made orthogonal, a step moves along all
     directions alike. Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024), with the scale of
     Liu et al., "Muon is scalable for LLM training" (2025), by which AdamW's learning rate and weight decay hold here.
+    `torch.optim.Muon` takes matrices alone: it refuses the weights of convolutions, of which these networks are made.
     """
 
     @torch.no_grad()

@@ -18,10 +18,10 @@ from parsecaps import __version__
 from parsecaps.config import Config
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.cases import DataSet, Split
+from parsecaps.data.cases import DataSet, Division, Split
 from parsecaps.data.check import DataCheck, Learned, check_data
 from parsecaps.data.sources import absolute, open_all
-from parsecaps.data.splits import Division, case_key, describe_parts, divide_data, row_key, rows_of
+from parsecaps.data.splits import case_key, describe_parts, divide_data, row_key, rows_of
 from parsecaps.data.tables import read_table
 from parsecaps.run import CONTENT, Origin, Run, preparation_of
 from parsecaps.system.processes import Processes

@@ -1,25 +1,16 @@
 """The sources of data: one file each, listed here in the order in which they are tried.
 
-A source and the format of its files need nothing of `data.reading`, which imports them.
+A source is imported when it is first asked for: a reader needs the formats of a few alone. It needs nothing of
+`data.reading`, which imports it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parsecaps.data import phantom
 from parsecaps.data.cases import DataSet, Source, join
-from parsecaps.data.sources import (
-    affnist,
-    cemri,
-    derm7pt,
-    folder,
-    manifest,
-    mnist,
-    ph2,
-    wbcatt,
-)
 from parsecaps.files.writing import plain_name
 
 if TYPE_CHECKING:
@@ -28,21 +19,38 @@ if TYPE_CHECKING:
 __all__ = ["SOURCES", "Source", "absolute", "open_all", "open_data", "set_names"]
 
 _PLAIN = ("manifest", "cases", "images", "data")  # file names that say less than the folder they are in
-_LISTED = (
-    phantom.SOURCE,
-    cemri.SOURCE,
-    wbcatt.SOURCE,
-    mnist.SOURCE,
-    affnist.SOURCE,
-    affnist.LIKE,
-    ph2.PH2D7,
-    ph2.SOURCE,
-    derm7pt.SOURCE,
-    manifest.SOURCE,
-    folder.SOURCE,
-    folder.UNLABELLED,
-)
-SOURCES: dict[str, Source] = {source.name: source for source in _LISTED}
+_PLACES = {  # by the name of a source: the module in `parsecaps.data` that it stands in, and what it is called there
+    "phantom": ("phantom", "SOURCE"),
+    "cemri": ("sources.cemri", "SOURCE"),
+    "wbcatt": ("sources.wbcatt", "SOURCE"),
+    "mnist": ("sources.mnist", "SOURCE"),
+    "affnist": ("sources.affnist", "SOURCE"),
+    "affnist-like": ("sources.affnist", "LIKE"),
+    "ph2d7": ("sources.ph2", "PH2D7"),
+    "ph2": ("sources.ph2", "SOURCE"),
+    "derm7pt": ("sources.derm7pt", "SOURCE"),
+    "manifest": ("sources.manifest", "SOURCE"),
+    "folder": ("sources.folder", "SOURCE"),
+    "unlabelled": ("sources.folder", "UNLABELLED"),
+}
+
+
+class _Sources(Mapping[str, Source]):
+    """The sources by name."""
+
+    def __getitem__(self, name: str) -> Source:
+        module, attribute = _PLACES[name]
+        source: Source = getattr(import_module(f"parsecaps.data.{module}"), attribute)
+        return source
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PLACES)
+
+    def __len__(self) -> int:
+        return len(_PLACES)
+
+
+SOURCES: Mapping[str, Source] = _Sources()
 
 
 def open_data(path: str | Path, source: str | None = None) -> DataSet:
@@ -67,7 +75,7 @@ def open_data(path: str | Path, source: str | None = None) -> DataSet:
     for known in SOURCES.values():
         if known.recognise(location):
             return known.read(text)
-    own = " and for ".join(known.layout for known in (folder.SOURCE, manifest.SOURCE))
+    own = " and for ".join(SOURCES[known].layout for known in ("folder", "manifest"))
     raise ValueError(
         f"{location} fits no source; looked for {own}, and for the published sets of parsecaps data sources"
     )
