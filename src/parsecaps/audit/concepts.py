@@ -29,8 +29,7 @@ from torch import Tensor, nn
 
 from parsecaps.data.case_set import CaseSet
 from parsecaps.explain.intervention import ConceptReasoning, concept_reasoning, with_typical
-from parsecaps.metrics import THRESHOLD, Difference, Score, Weighted, compare
-from parsecaps.metrics.bootstrap import interval, resampled_weights
+from parsecaps.metrics import THRESHOLD, Difference, Score, Weighted, compare, means
 from parsecaps.metrics.calibration import nll
 from parsecaps.metrics.classification import Classification
 from parsecaps.metrics.predictions import Predictions
@@ -318,13 +317,9 @@ def intervention_curve(
     for _ in range(turns):
         doubt = np.abs(presence - reasoning.threshold) if order == "uncertain" else random.random(presence.shape)
         right += _right(reasoning, presence, truth, doubt, some.label) / turns
-    blocks = [
-        weights.T @ right / weights.sum(0)[:, None] for weights in resampled_weights(some.groups(), resamples, seed)
-    ]
-    drawn = np.concatenate(blocks) if blocks else np.empty((0, right.shape[1]))
-    patients, accuracy = len(np.unique(some.groups())), right.mean(0).tolist()
-    intervals = [interval(value, column, patients) for value, column in zip(accuracy, drawn.T, strict=True)]
-    return InterventionCurve(order, accuracy, intervals, len(some))
+    scores = means(right, some.groups(), resamples=resamples, seed=seed).scores()
+    intervals = [None if each.low is None or each.high is None else (each.low, each.high) for each in scores]
+    return InterventionCurve(order, right.mean(0).tolist(), intervals, len(some))
 
 
 def _right(

@@ -37,7 +37,7 @@ from parsecaps.model import Model
 from parsecaps.models.pretrained import PretrainedModel, weights_digest
 from parsecaps.nn.capsules import InitialBlock, PrimaryCaps
 from parsecaps.nn.couplings import Coupling, Rule, given, uniform
-from parsecaps.nn.recorder import hooked, record_couplings, replace_couplings
+from parsecaps.nn.recorder import couplings_of, hooked, record_couplings, replace_couplings
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.types import ProgressCallback, silent
 
@@ -110,8 +110,7 @@ def audit_routes(
 
 def can_be_cut(model: PretrainedModel) -> bool:
     """Whether the routes of a model are all known, and made by couplings that can be set to 0."""
-    couplings = sum(isinstance(each, Coupling) for each in model.modules())
-    return has_tree(model) or (has_routes(model) and couplings == 1)
+    return has_tree(model) or (has_routes(model) and len(couplings_of(model)) == 1)
 
 
 class RouteCuts:
@@ -124,7 +123,7 @@ class RouteCuts:
     @torch.inference_mode()
     def __init__(self, model: nn.Module, values: Values, image: Tensor, *, shares: Sequence[float] = SHARES) -> None:
         self.model, self.values, self.image, self.shares = model, values, image, shares
-        self.modules = [each for each in model.modules() if isinstance(each, Coupling) and each.between == "capsules"]
+        self.modules = [each for each in couplings_of(model) if each.between == "capsules"]
         primary: list[Tensor] = []
         capsules = [each for each in model.modules() if isinstance(each, PrimaryCaps)]
         with record_couplings(model) as recorded, hooked(capsules, lambda module, inputs, u: primary.append(u)):

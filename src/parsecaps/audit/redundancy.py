@@ -13,14 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.nn.capsules import CapsuleLayer, PrimaryCaps
-from parsecaps.nn.cell import CapsuleCell
-from parsecaps.nn.heads import CapsuleReadout
+from parsecaps.nn.capsules import CapsuleLayer
 from parsecaps.nn.recorder import hooked
 
 NUM_BINS = 40
 MOST = 1024  # positions of a feature map that take part, evenly spread: pairs are their square
-_CAPSULE_LAYERS = (PrimaryCaps, CapsuleCell, CapsuleReadout, CapsuleLayer)
 _SHORTEST = 1e-6  # a capsule below this length points nowhere
 
 
@@ -84,7 +81,7 @@ def _layers(model: nn.Module, names: Sequence[str] | None) -> list[tuple[str, nn
             if name not in modules:
                 raise ValueError(f"{type(model).__name__} has no layer {name!r}; see named_modules")
         return [(name, modules[name]) for name in names]
-    capsules = [name for name, module in modules.items() if isinstance(module, _CAPSULE_LAYERS)]
+    capsules = [name for name, module in modules.items() if isinstance(module, CapsuleLayer)]
     if found := capsules or [name for name, module in modules.items() if isinstance(module, nn.ReLU)]:
         return [(name, modules[name]) for name in found]
     raise ValueError(f"{type(model).__name__} has no capsules and no feature maps that are known; name its layers")

@@ -32,7 +32,7 @@ from parsecaps.metrics import Comparison
 from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.model import Model
-from parsecaps.nn.couplings import Coupling
+from parsecaps.nn.recorder import couplings_of
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
 from parsecaps.types import StageCallback, silent
@@ -91,8 +91,7 @@ def audit(
         few, stage = mapped.first(ROUTE_CASES), partial(progress, "route ablation")
         ablations = audit_routes(few, routes or route_relevance, stage)
     couplings: dict[str, Comparison] = {}
-    routed = any(isinstance(each, Coupling) for each in model.network.modules())
-    if routed and len(cases) > 1 and (predictions.label >= 0).any():
+    if couplings_of(model.network) and len(cases) > 1 and (predictions.label >= 0).any():
         stage = partial(progress, "other couplings")
         couplings = compare_couplings(model, cases, predictions, progress=stage, **options)
     if has_tree(model.network):

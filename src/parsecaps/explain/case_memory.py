@@ -27,8 +27,7 @@ from parsecaps.files.writing import make_private_folder, refuse_links, write_bin
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
-from parsecaps.nn.couplings import Coupling
-from parsecaps.nn.recorder import hooked
+from parsecaps.nn.recorder import couplings_of, hooked
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
 from parsecaps.types import Output, ProgressCallback, silent
@@ -198,7 +197,7 @@ def remember_run(
     make_private_folder(run.known_cases_folder)
     write_thumbnails(run.known_cases_folder / THUMBNAILS_FILE, cases.prepared.images, cases.rows)
     memory.save(run.known_cases_folder)
-    if any(isinstance(module, Coupling) for module in model.network.modules()):
+    if couplings_of(model.network):
         images = (batch.image.to(model.device) for batch in cases.spread(STATISTICS_CASES).batches())
         save_statistics(run.bundle_folder, strict_statistics(model.network, images), memory.model)
     return replace(memory, temperature=model.calibration.temperature)

@@ -16,7 +16,7 @@ from parsecaps.explain.evidence import evidence_flow, is_strict, tree_layers, tr
 from parsecaps.explain.route_maps import route_maps
 from parsecaps.model import Model
 from parsecaps.models.pretrained import PretrainedModel
-from parsecaps.nn.couplings import Coupling
+from parsecaps.nn.recorder import couplings_of
 from parsecaps.nn.routes import RouteTree
 from parsecaps.types import Output
 
@@ -85,8 +85,8 @@ def _frozen(model: Model) -> PretrainedModel:
     What it learned of alpha is a number, for which entmax takes fewer operations.
     """
     network = copy.deepcopy(model.network).eval().requires_grad_(False)
-    for module in network.modules():
-        if isinstance(module, Coupling) and isinstance(module.alpha, Tensor):
+    for module in couplings_of(network):
+        if isinstance(module.alpha, Tensor):
             alpha = float(module.alpha.clamp(1, 2))
             del module.alpha
             module.alpha = alpha

@@ -6,8 +6,8 @@ from typing import ClassVar, Self
 from torch import Tensor, nn
 
 from parsecaps.models.pretrained import Head, Presets, PretrainedModel, check_head
-from parsecaps.nn.capsules import InitialBlock
-from parsecaps.nn.heads import Axes, Bottleneck, LinearConcepts
+from parsecaps.nn.capsules import Axes, InitialBlock
+from parsecaps.nn.heads import Bottleneck, LinearConcepts
 from parsecaps.types import Output
 
 SMALL_IMAGE = 64  # pixels a side; up to this, five halvings would leave 2 x 2 positions, and networks halve less often

@@ -236,7 +236,7 @@ class PretrainedModel(nn.Module, ABC):
         return {each.name: each.annotation for each in named if each.kind is not Parameter.VAR_KEYWORD}
 
     def axes(self) -> dict[str, tuple[str, ...]]:
-        """What lies along the axes of those tensors that know classes, concepts or the top grid (`nn.heads`)."""
+        """What lies along the axes of those tensors that know classes, concepts or the top grid."""
         found = {}
         for place, module in self.named_modules():
             for name, axes in getattr(module, "AXES", {}).items():

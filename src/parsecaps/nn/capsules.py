@@ -11,9 +11,15 @@ from torch import Tensor, nn
 
 from parsecaps.functional import squash
 from parsecaps.functional.squash import SquashForm, check_form
-from parsecaps.nn.heads import Axes
 
+# What lies along the axes of the tensors of a layer, in its `AXES`: "classes", "concepts", "capsules" of the top grid,
+# or "outputs", which are classes or concepts by where the layer is; a blank is none of these.
+Axes = dict[str, tuple[str, ...]]
 Normalisation = Literal["batch", "layer"]
+
+
+class CapsuleLayer(nn.Module):
+    """A module that gives capsules (B, n, d): what looks at capsules finds the layers of any model by this class."""
 
 
 class CapsuleBatchNorm(nn.BatchNorm1d):
@@ -132,7 +138,7 @@ class InitialBlock(nn.Module):
         return features
 
 
-class PrimaryCaps(nn.Module):
+class PrimaryCaps(CapsuleLayer):
     """One capsule per position of the feature map, by a pointwise convolution, normalisation and squash.
 
     Shapes:
@@ -206,10 +212,6 @@ def _reach(layers: Iterable[nn.Module]) -> float:
 def _one(number: int | tuple[int, ...] | str) -> int:
     """The size along one side, where a layer may give it for both."""
     return int(number[0] if isinstance(number, tuple) else number)
-
-
-class CapsuleLayer(nn.Module):
-    """A module that gives capsules (B, n, d): what looks at capsules finds the layers of any model by this class."""
 
 
 class ConvPrimaryCaps(CapsuleLayer):

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from parsecaps.nn.capsules import capsule_norm
+from parsecaps.nn.capsules import CapsuleLayer, capsule_norm
 from parsecaps.nn.dynamic import DynamicRouting
 from parsecaps.nn.routing import OwnCapsule, Routing, RoutingConfig, Way
 from parsecaps.nn.saa import SAARouting
@@ -15,7 +15,7 @@ ROUTINGS: dict[str, type[Routing]] = {"saa": SAARouting, "dynamic": DynamicRouti
 _OF_EVERY_CELL = frozenset({"routing", "heads", "radius", "squash_form", "normalisation"})
 
 
-class CapsuleCell(nn.Module):
+class CapsuleCell(CapsuleLayer):
     """A routing, then an MLP within each capsule.
 
     A cell of stride 2 makes fewer, longer parents, out of nothing but its couplings. A cell of stride 1 adds what it

@@ -2,9 +2,6 @@
 
 FullyCaps and ConceptLayer are linear in the top capsules before their squash, so what each top capsule adds to each
 class and each concept is exact (`CapsuleReadout.shares`).
-
-`AXES` of a head says what lies along the axes of its tensors: "classes", "concepts", "capsules" of the top grid, or
-"outputs", which are classes or concepts by where the head is; a blank is none of these.
 """
 
 import math
@@ -18,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parsecaps.functional import squash
+from parsecaps.nn.capsules import Axes, CapsuleLayer
 from parsecaps.types import Output
 
-Axes = dict[str, tuple[str, ...]]
 Scale = Literal["presence", "logit", "activation"]  # of the numbers that a bottleneck adds up
 MARGINS = (0.1, 0.9)  # the presence of an absent and of a present concept that training aims at (Sec. 3.3.1)
 RATE = math.atanh(0.5) / math.atanh(0.7)
@@ -33,7 +30,7 @@ class ConceptReadout(nn.Module):
     """
 
 
-class CapsuleReadout(nn.Module):
+class CapsuleReadout(CapsuleLayer):
     """Two linear maps, one over `d` and one over `n`, a bias, then squash: a few capsules from all top capsules.
 
     The map over `n` is all that tells the capsules apart, so each class or concept would have to be known by its place

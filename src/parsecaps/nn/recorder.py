@@ -57,21 +57,24 @@ def record_couplings(model: nn.Module) -> Iterator[list[RecordedCoupling]]:
     def note(module: Coupling, inputs: Any, c: Tensor) -> None:
         recorded.append(RecordedCoupling(cells[module], module.branch, module.between, module.dense(c).detach()))
 
-    with hooked(find_couplings(model), note):
+    with hooked(_couplings(model), note):
         yield recorded
 
 
 @contextmanager
 def replace_couplings(model: nn.Module, rule: Rule) -> Iterator[None]:
     """Run the model with other couplings: `rule(module, couplings)` gives what the parents use instead."""
-    with hooked(find_couplings(model), lambda module, inputs, c: rule(module, c)):
+    with hooked(_couplings(model), lambda module, inputs, c: rule(module, c)):
         yield
 
 
-def find_couplings(model: nn.Module) -> list[Coupling]:
-    """The couplings of a model; an error where there are none."""
-    found = [module for module in model.modules() if isinstance(module, Coupling)]
-    if not found:
+def couplings_of(model: nn.Module) -> list[Coupling]:
+    """The modules that compute the couplings of a model, in the order of its layers."""
+    return [module for module in model.modules() if isinstance(module, Coupling)]
+
+
+def _couplings(model: nn.Module) -> list[Coupling]:
+    if not (found := couplings_of(model)):
         raise ValueError(f"{type(model).__name__} has no couplings; give a model that routes, such as ParseCaps")
     return found
 

@@ -14,9 +14,8 @@ from einops import einsum, rearrange
 from torch import Tensor, nn
 
 from parsecaps.models.pretrained import Presets
-from parsecaps.nn.capsules import CapsuleLayer
+from parsecaps.nn.capsules import Axes, CapsuleLayer
 from parsecaps.nn.couplings import Coupling
-from parsecaps.nn.heads import Axes
 from parsecaps.nn.routing import Messages, Way
 from parsecaps.rivals.class_capsules import ClassCapsuleModel
 

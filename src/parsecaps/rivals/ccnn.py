@@ -16,7 +16,8 @@ from parsecaps.functional.concept_losses import (
     semantic_loss,
     uniqueness_loss,
 )
-from parsecaps.nn.heads import RATE, Axes, Bottleneck, ConceptReadout, PhraseEmbedding
+from parsecaps.nn.capsules import Axes
+from parsecaps.nn.heads import RATE, Bottleneck, ConceptReadout, PhraseEmbedding
 from parsecaps.rivals.concept_models import ConceptModel
 from parsecaps.training.losses import Loss, Term, TermContext, described, known_concepts, nothing, sum_of
 from parsecaps.types import Batch, Output

@@ -20,9 +20,9 @@ from parsecaps.functional import margin_loss, squash
 from parsecaps.functional.losses import class_weight
 from parsecaps.functional.squash import SquashForm, check_form
 from parsecaps.models.pretrained import PretrainedModel
-from parsecaps.nn.capsules import CapsuleLayer, SharedVotes, Votes
+from parsecaps.nn.capsules import Axes, CapsuleLayer, SharedVotes, Votes
 from parsecaps.nn.couplings import Coupling
-from parsecaps.nn.heads import Axes, length
+from parsecaps.nn.heads import length
 from parsecaps.nn.routing import Messages, Way
 from parsecaps.training.losses import Loss, Term, TermContext, mixture, sum_of, to_tensor
 from parsecaps.types import Batch, Output

@@ -12,7 +12,8 @@ from parsecaps.functional.concept_losses import concept_cross_entropy
 from parsecaps.models import all_models
 from parsecaps.models.cnn import FeatureModel
 from parsecaps.models.pretrained import Presets, PretrainedModel
-from parsecaps.nn.heads import Axes, Bottleneck, ConceptDecision, ConceptReadout, LinearConcepts, LinearReasoning
+from parsecaps.nn.capsules import Axes
+from parsecaps.nn.heads import Bottleneck, ConceptDecision, ConceptReadout, LinearConcepts, LinearReasoning
 from parsecaps.training.losses import (
     Classification,
     Loss,

@@ -14,8 +14,7 @@ from torch.nn import functional as F
 
 from parsecaps.functional import entmax, squash
 from parsecaps.models.pretrained import Presets, PretrainedModel, check_counts
-from parsecaps.nn.capsules import CapsuleLayer, num_halvings
-from parsecaps.nn.heads import Axes
+from parsecaps.nn.capsules import Axes, CapsuleLayer, num_halvings
 from parsecaps.rivals.class_capsules import ClassCapsuleModel
 from parsecaps.rivals.deepcaps import halved
 

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from parsecaps.data.batches import Batches
 from parsecaps.functional import squash
 from parsecaps.models.pretrained import Presets, PretrainedModel
-from parsecaps.nn.capsules import CapsuleGrid, ConvPrimaryCaps, Votes
+from parsecaps.nn.capsules import Axes, CapsuleGrid, ConvPrimaryCaps, Votes
 from parsecaps.nn.couplings import Coupling
-from parsecaps.nn.heads import AttributeHead, Axes, length
+from parsecaps.nn.heads import AttributeHead, length
 from parsecaps.rivals.class_capsules import ClassRoutingConfig, CoupledVotes, DynamicClassRouting
 from parsecaps.training.losses import Loss, Term, TermContext, known_concepts, nothing
 from parsecaps.types import Batch, Output

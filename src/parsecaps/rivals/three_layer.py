@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from parsecaps.functional import squash
 from parsecaps.functional.squash import SquashForm, check_form
 from parsecaps.models.pretrained import Presets, PretrainedModel
-from parsecaps.nn.capsules import CapsuleLayer, ConvPrimaryCaps
+from parsecaps.nn.capsules import Axes, CapsuleLayer, ConvPrimaryCaps
 from parsecaps.nn.couplings import Coupling, OneHead
-from parsecaps.nn.heads import Axes
 from parsecaps.nn.routing import Messages, Way
 from parsecaps.rivals.ar_capsnet import AttentionClassCaps
 from parsecaps.rivals.class_capsules import ClassCapsuleModel, ClassCapsules, ClassRoutingConfig

@@ -58,7 +58,9 @@ def fit(
     `DivergedError`. Where scoring fails, the model is there all the same, and `failure` of the run says why. With
     several processes only the first one writes and reports.
     """
-    callbacks, place, old = callbacks or Callbacks(log=print), find_device(device), None
+    callbacks, place = callbacks or Callbacks(log=print), find_device(device)
+    chosen: Config | None
+    old: Run | None = None  # the one that goes on
     if resume is None or isinstance(resume, bool):
         chosen = settled(config, settings, start)
         if resume and run_folder is not None and Run(run_folder).is_there:
@@ -67,7 +69,8 @@ def fit(
     elif config is not None or settings or start is not None or run_folder is not None:
         raise ValueError("a run is resumed as it was started; give resume alone")
     else:
-        chosen, old = Config(), Run(resume)
+        chosen, old = None, Run(resume)
+    if old is not None:
         refuse_links(old.folder)
     was_trained = old is not None and old.is_trained
     with sigterm_raises():
@@ -75,10 +78,11 @@ def fit(
             run = Run(old.folder, is_main=find_processes(old.config.training.devices).is_main)
             callbacks.log(f"{run.folder} is trained to the end")
         else:
-            if old is None:
-                opened = _started(chosen, run_folder, callbacks, place, threads)
-            else:
+            if old is not None:
                 opened = _resumed(old, callbacks, place)
+            else:
+                assert chosen is not None
+                opened = _started(chosen, run_folder, callbacks, place, threads)
             with torch.random.fork_rng(devices=[]), opened as training:
                 training.finish()
             run = training.run
@@ -114,9 +118,9 @@ def _started(
     with new_run(run_folder, name, processes) as run, _stopping(run, processes) as stop:
         if not processes.by_torchrun and not processes.is_main:  # the first one has chosen
             threads = run.threads
-        number = choose_threads(processes.here) if threads is None else Threads(threads, "as in the first fold")
-        choice = Choice("threads", str(number.number), number.why)
-        with using_threads(number.number):
+        used = choose_threads(processes.here) if threads is None else Threads(threads, "as in the first fold")
+        choice = Choice("threads", str(used.number), used.why)
+        with using_threads(used.number):
             plan = Plan.make(config, processes, callbacks, device)
             callbacks.log(str(choice))
             # wrong settings show here, before there is a run
