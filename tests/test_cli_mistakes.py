@@ -1,5 +1,6 @@
 """A user's mistake costs one line that says what to do, before anything is written."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     make_folder(folder, "bottleneck")
     image = tmp_path_factory.mktemp("images") / "skin.png"
     Image.fromarray(np.full((32, 32, 3), 99, np.uint8)).save(image)
-    return {"MODEL": folder, "IMAGE": image}
+    return {"MODEL": shutil.copytree(folder / "bundle", folder / "given" / "model"), "IMAGE": image}
 
 
 @pytest.mark.parametrize("command", MISTAKES)

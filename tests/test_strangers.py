@@ -219,9 +219,8 @@ BAD: dict[str, tuple[Callable[[Path], None], Callable[[Path], None], str]] = {
     "deep settings": (_text("config.yaml", "a: " + "[" * 10_000), evaluate, r"config\.yaml is not valid YAML"),
     "billion laughs": (_text("config.yaml", LAUGHS), evaluate, r"config\.yaml is not valid YAML .*alias"),
     "a date that is none": (_text("config.yaml", "data: 2001-99-99"), evaluate, r"config\.yaml is not valid YAML"),
-    "an unpacked bomb": (_bomb("bundle/calibration.npz"), predict, r"calibration\.npz .*would unpack to 268,435,"),
-    "cases that are a bomb": (_bomb("bundle/memory.npz"), explain, r"memory\.npz .*would unpack to 268,435,"),
-    "a header that lies": (_claims("bundle/memory.npz"), explain, r"memory\.npz .*says it is float64 \(10"),
+    "cases that are a bomb": (_bomb("known_cases/memory.npz"), explain, r"memory\.npz .*would unpack to 268,435,"),
+    "a header that lies": (_claims("known_cases/memory.npz"), explain, r"memory\.npz .*says it is float64 \(10"),
     "no temperature": (
         _text("bundle/calibration.json", TEMPERED % "NaN"),
         predict,
@@ -284,8 +283,8 @@ def test_an_answer_that_is_not_finite_is_an_error_of_that_image(run: Path) -> No
     assert [bool(each.error) for each in answers] == [False, True, False]
     assert "no finite numbers" in answers[1].error
     assert (answers[1].label, answers[1].probabilities) == ("", None)
-    for name in ("memory.npz", "strict.safetensors"):  # of the model as it was
-        (run / "bundle" / name).unlink()
+    for name in ("known_cases/memory.npz", "bundle/strict.safetensors"):  # of the model as it was
+        (run / name).unlink()
     with pytest.raises(ValueError, match=r"logits of .*nevus\.png are not finite"):
         Model.load(run).explain(IMAGE)
 

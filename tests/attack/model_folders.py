@@ -1,12 +1,10 @@
 """Models and runs from a stranger: damaged, larger than they say, or with links to what is somebody else's."""
 
-import io
 import json
 import shlex
 import shutil
 import signal
 import struct
-import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -94,26 +92,6 @@ def _nested(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / "bundle" / name).write_text("[" * _DEEP + "]" * _DEEP, encoding="utf-8")
 
 
-def _zip_bomb(folder: Path) -> None:
-    """An array of 3 GB of zeros, packed; its header stands first, as numpy writes it."""
-    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (200000000, 2), }".ljust(117) + b"\n"
-    with zipfile.ZipFile(folder / "bundle" / "calibration.npz", "w", zipfile.ZIP_DEFLATED) as packed:
-        for name in ("logits", "label", "names"):
-            with packed.open(f"{name}.npy", "w", force_zip64=True) as file:
-                file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-                for _ in range(200 if name == "logits" else 1):
-                    file.write(bytes(2**24))
-
-
-def _large_calibration(folder: Path) -> None:
-    """A few bytes that say they are 10^12 numbers."""
-    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }".ljust(117) + b"\n"
-    file = io.BytesIO(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-    with zipfile.ZipFile(folder / "bundle" / "calibration.npz", "w") as packed:
-        packed.writestr("logits.npy", file.getvalue())
-        packed.writestr("names.npy", file.getvalue())
-
-
 def _weights(change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
     def write(folder: Path) -> None:
         path = folder / "bundle" / "model.safetensors"
@@ -168,8 +146,6 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "nan temperature": lambda folder: (folder / "bundle" / "calibration.json").write_text(
         '{"temperature": NaN, "quantiles": null, "note": null}', encoding="utf-8"
     ),
-    "packed calibration": _zip_bomb,
-    "large calibration": _large_calibration,
     "weights cut": _weights(lambda data: data[: len(data) // 2]),
     "weights empty": _weights(lambda data: b""),
     "weights of 2^60 names": _weights(lambda data: struct.pack("<Q", 2**60) + data[8:]),

@@ -84,7 +84,7 @@ def test_compressed_frames_by_number(tmp_path: Path, syntax: Any) -> None:
     assert look_into(path).frames == 3
     for number in range(3):
         assert np.array_equal(read_image(path, number).pixels, frames[number])
-    with pytest.raises(ValueError, match=r"a\.dcm has 3 frames and no frame was chosen; give a frame from 0 to 2$"):
+    with pytest.raises(ValueError, match=r"a\.dcm has 3 frames and no frame was chosen"):
         read_image(path)
     with pytest.raises(ValueError, match="has 3 frames, so there is no frame 7"):
         read_image(path, 7)

@@ -113,9 +113,9 @@ def test_pages_of_a_tiff(tmp_path: Path) -> None:
     pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
     assert look_into(tmp_path / "a.tif").frames == 3
     assert np.array_equal(read_image(tmp_path / "a.tif", 2).pixels, grey() // 3)
-    with pytest.raises(ValueError, match=r"a\.tif has 3 frames and no frame was chosen; give a frame from 0 to 2$"):
+    with pytest.raises(ValueError, match=r"a\.tif has 3 frames and no frame was chosen"):
         read_image(tmp_path / "a.tif")
-    with pytest.raises(ValueError, match=r"a\.tif has 3 frames, so there is no frame 3; give a frame from 0 to 2$"):
+    with pytest.raises(ValueError, match=r"a\.tif has 3 frames, so there is no frame 3"):
         read_image(tmp_path / "a.tif", 3)
 
 

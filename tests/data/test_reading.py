@@ -90,9 +90,9 @@ def test_giant_tiff(tmp_path: Path) -> None:
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:
     for function in (read_image, read_mask, look_into, image_size, mislabelled):
-        with pytest.raises(FileNotFoundError, match=r"a\.png is missing; check its path"):
+        with pytest.raises(FileNotFoundError, match=r"a\.png is missing"):
             function(tmp_path / "a.png")
-        with pytest.raises(ValueError, match="is not a file; give the path of one image"):
+        with pytest.raises(ValueError, match="is not a file"):
             function(tmp_path)
 
 

