@@ -12,7 +12,10 @@ def test_images_of_a_patient_are_right_or_wrong_together() -> None:
     assert (second.logits != first.logits).all()
 
 
-def test_a_truth_that_intervals_hold_and_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truth_that_intervals_hold_and_a_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("studies.coverage._POPULATION", 5_000)
     found = coverage(20, 2.0, trials=12, resamples=50)
     assert {"accuracy", "macro_auroc", "ece", "difference of accuracy"} <= found.keys()
     assert all(ours >= 0.7 for ours, _ in found.values())

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from parsecaps.data.raw_image import (
     EIGHT_BIT,
-    MOST_PACKED,
     DefectError,
     Format,
     RawImage,
     Version,
     check_bytes,
+    check_length,
     check_size,
     is_packed,
     open_unpacked,
@@ -56,7 +56,7 @@ def count_frames(path: Path) -> int:
     """The number of slices."""
     image = _open(path)
     shape = _shape(image)
-    _check_length(version(path), image, shape)
+    _check_length(path, image, shape)
     return shape[2]
 
 
@@ -100,22 +100,18 @@ def _volume(file: Version) -> _Volume:
     stored = image.dataobj
     if stored.dtype.kind not in "iuf":
         raise DefectError(f"has voxels of type {stored.dtype}; give a NIfTI of whole or real numbers")
-    _check_length(file, image, shape)
+    _check_length(file.path, image, shape)
     voxels = stored.get_unscaled().reshape(shape)
     return _Volume(voxels, float(stored.slope), float(stored.inter), image.affine)
 
 
-def _check_length(file: Version, image: Any, shape: tuple[int, int, int]) -> None:
+def _check_length(path: Path, image: Any, shape: tuple[int, int, int]) -> None:
     """Refuse a file that cannot hold what its header says: too short as it is, or too long when unpacked."""
     stored = image.dataobj
     wanted = int(stored.offset) + stored.dtype.itemsize * math.prod(shape)
-    if is_packed(file.path):
+    if is_packed(path):
         check_bytes(wanted, "unpack it: slices of a .nii file are read one by one")
-        wanted //= MOST_PACKED
-    if wanted > file.num_bytes:
-        raise DefectError(
-            f"says that it has {shape[2]:,} slices, but is only {file.num_bytes:,} bytes long; replace the file"
-        )
+    check_length(path, wanted, f"{shape[2]:,} slices")
 
 
 def _world_axes(affine: NDArray[np.float64]) -> list[tuple[int, bool]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 MAX_PIXELS = 120_000_000
 # A file of many images is decoded as a whole; a larger one is refused from its header.
 MAX_CONTAINER_BYTES = 2**29
-MOST_PACKED = 1100  # times that a gzip can be smaller than what is in it, and a little more
+_MOST_PACKED = 1100  # times that a gzip can be smaller than what is in it, and a little more
 GZIP = b"\x1f\x8b"  # how it begins
 EIGHT_BIT = (0.0, 255.0)  # the full range of bytes
 
@@ -95,6 +95,13 @@ def check_bytes(num_bytes: int, cure: str = "split it") -> None:
     """Refuse a container that would not fit in memory."""
     if num_bytes > MAX_CONTAINER_BYTES:
         raise DefectError(f"unpacks to {num_bytes:,} bytes, above the limit of {MAX_CONTAINER_BYTES:,}; {cure}")
+
+
+def check_length(path: Path, num_bytes: int, what: str) -> None:
+    """Refuse a file that is too short for what its header says that there is."""
+    there = path.stat().st_size
+    if num_bytes // (_MOST_PACKED if is_packed(path) else 1) > there:
+        raise DefectError(f"says that it has {what}, but is only {there:,} bytes long; replace the file")
 
 
 def pick_frame(frame: int | None, num_frames: int) -> int:

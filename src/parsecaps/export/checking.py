@@ -41,22 +41,23 @@ def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> Checked:
     some are compared.
     """
     import onnx
+    from onnx.utils import Extractor
 
     model = onnx.load(path)
     outputs = tuple(each.name for each in model.graph.output)
     answers = [name for name in outputs if name in ("logits", "probabilities", "presence", "concept_weights")]
-    if len(answers) < len(outputs):
-        _keep_outputs(model, answers)
+    nodes, some = len(model.graph.node), len(answers) < len(outputs)
+    if some:
+        model = Extractor(model).extract_model(["image"], answers)
     session = open_session(model.SerializeToString())
-    want, worst, count = answer_graph(source.model).function, 0.0, 0
+    want, worst = answer_graph(source.model).function, 0.0
     for images in chain(source.validation(), [source.drawn()]):
         for batch in [images] if graph.any_batch else _one_by_one(images):
             worst = max(worst, compare_answers(arrays(want(batch)), run(session, batch)))
-            count += len(batch)
     lines = [f"checked on {source.checked_on}: every class is the same, probabilities to {worst:.0e}"]
-    if len(answers) < len(outputs):
+    if some:
         lines += _check_explanations(path, graph, source)
-    return Checked(outputs, len(onnx.load(path).graph.node), tuple(lines))
+    return Checked(outputs, nodes, tuple(lines))
 
 
 def _check_explanations(path: Path, graph: ModelGraph, source: ExportSource) -> list[str]:
@@ -189,22 +190,3 @@ def _check_finite(got: Arrays) -> None:
     for name, array in got.items():
         if not np.isfinite(array).all():
             raise ValueError(f"the exported file is wrong: its {name} are not finite on some image; nothing is kept")
-
-
-def _keep_outputs(model: Any, names: list[str]) -> None:
-    """Leave out of an ONNX model all that these outputs do not need."""
-    needed, nodes = set(names), []
-    for node in reversed(model.graph.node):
-        if needed.intersection(node.output):
-            nodes.append(node)
-            needed.update(node.input)
-    outputs = [each for each in model.graph.output if each.name in names]
-    constants = [each for each in model.graph.initializer if each.name in needed]
-    for field, kept in (
-        (model.graph.node, nodes[::-1]),
-        (model.graph.output, outputs),
-        (model.graph.initializer, constants),
-    ):
-        kept = list(kept)
-        del field[:]
-        field.extend(kept)

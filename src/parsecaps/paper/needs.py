@@ -48,30 +48,14 @@ class Need:
 
 
 _CONCEPTS = "any data set with concepts may stand in: --data PATH"
-CEMRI = Need(
-    name="cemri",
-    title="CE-MRI",
-    where="https://doi.org/10.6084/m9.figshare.1512427",
-    images=2450,
-    side=512,
-    channels=1,
-    classes=3,
-    instead="any other data set may stand in, without published figures: --data PATH",
-)
+_ANY = "any other data set may stand in, without published figures: --data PATH"
+_MADE = "or let digits made from MNIST stand in, under the name affNIST-like: --data affnist-like:PATH_TO_MNIST"
+CEMRI = Need("cemri", "CE-MRI", "https://doi.org/10.6084/m9.figshare.1512427", 2450, 512, 1, 3, instead=_ANY)
 PH2 = Need("ph2", "PH2", "https://www.fc.up.pt/addi/ph2%20database.html", 130, 560, 3, 2, 7, _CONCEPTS)
 DERM7PT = Need("derm7pt", "Derm7pt", "https://derm.cs.sfu.ca", 350, 512, 3, 2, 7, _CONCEPTS)
 PH2D7 = Need("ph2d7", "PH2 and Derm7pt together", "the two of them", 480, 512, 3, 2, 7, _CONCEPTS)
 MNIST = Need("mnist", "MNIST", "http://yann.lecun.com/exdb/mnist", 55_000, 28, 1, 10)
-AFFNIST = Need(
-    name="affnist",
-    title="affNIST",
-    where="https://www.cs.toronto.edu/~tijmen/affNIST",
-    images=55_000,
-    side=40,
-    channels=1,
-    classes=10,
-    instead="or let digits made from MNIST stand in, under the name affNIST-like: --data affnist-like:PATH_TO_MNIST",
-)
+AFFNIST = Need("affnist", "affNIST", "https://www.cs.toronto.edu/~tijmen/affNIST", 55_000, 40, 1, 10, instead=_MADE)
 PHANTOM = Need("phantom", "the phantom (drawn, nothing to get)", "nowhere", 1400, 64, 3, 2, 7)
 
 

@@ -22,7 +22,7 @@ from parsecaps.training.loop import TrainingStep
 from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
 from parsecaps.training.optimizer import Schedule
-from parsecaps.types import Batch
+from parsecaps.types import Batch, silent
 
 HOUR = 3600.0
 _BATCH = 8
@@ -49,7 +49,7 @@ def machine() -> str:
     return f"{cores} core{'s' if cores > 1 else ''} of {name}{gpu}, {threads}"
 
 
-def seconds_per_image(load: Load, log: Log = lambda line: None) -> float:
+def seconds_per_image(load: Load, log: Log = silent) -> float:
     """What training on one image takes, forward, backward and step; from a timing of today on this machine if any."""
     config = _config(load)
     key = _key(load, config)
@@ -62,12 +62,12 @@ def seconds_per_image(load: Load, log: Log = lambda line: None) -> float:
     return known[key][0]
 
 
-def seconds(load: Load, epochs: int, log: Log = lambda line: None) -> float:
+def seconds(load: Load, epochs: int, log: Log = silent) -> float:
     """What a cell takes in all."""
     return _SECONDS_PER_CELL + _BESIDE * epochs * load.images * seconds_per_image(load, log)
 
 
-def epochs_in_an_hour(loads: Sequence[Load], most: int, log: Log = lambda line: None) -> int:
+def epochs_in_an_hour(loads: Sequence[Load], most: int, log: Log = silent) -> int:
     """As many epochs for each as make all together take an hour here; at least 1, and not more than in full."""
     if not loads:
         return 1

@@ -20,6 +20,7 @@ from parsecaps.functional import margin_loss, squash
 from parsecaps.paper.timing import Effort, Task, all_seconds, in_new_process, resident
 from parsecaps.rivals.class_capsules import ClassCapsules
 from parsecaps.rivals.three_layer import ROUTINGS_COMPARED, ThreeLayerCaps
+from parsecaps.types import silent
 
 Phase = Literal["forward", "gradients", "training"]
 Scope = Literal["routing", "network"]
@@ -91,14 +92,6 @@ class RoutingSpeed:
         }
         return found[other] / found[OURS]
 
-    def bars(self) -> Iterator[tuple[str, Phase, int, float, float]]:
-        """The other routing, the phase, the batch size, the ratio of the routings alone, and the ratio wanted."""
-        phases: tuple[Phase, ...] = ("forward", "training")
-        for other, wanted in WANTED.items():
-            for phase in phases:
-                for batch_size in sorted({time.batch_size for time in self.times}):
-                    yield other, phase, batch_size, self.ratio(other, "routing", phase, batch_size), wanted
-
     def as_dict(self) -> dict[str, Any]:
         """All numbers and ratios, ready for JSON."""
         sizes = sorted({time.batch_size for time in self.times})
@@ -125,7 +118,7 @@ def measure_routings(
     batch_sizes: Sequence[int] = BATCH_SIZES,
     memory: bool = True,
     preset: str = _PRESET,
-    log: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = silent,
 ) -> RoutingSpeed:
     """Measure all routings of the three-layer network in one run, turn by turn."""
     networks = build_networks(preset)

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from parsecaps.data.cases import Case, DataSet, Source
 from parsecaps.data.raw_image import (
     EIGHT_BIT,
-    MOST_PACKED,
     DefectError,
     Format,
     RawImage,
     Version,
     check_bytes,
+    check_length,
     check_size,
-    is_packed,
     open_unpacked,
     pick_frame,
     version,
@@ -135,9 +134,7 @@ def idx_values(path: Path) -> NDArray[np.uint8]:
 def _count(path: Path) -> int:
     """The number of images, which a file that is not packed must be long enough for."""
     count, height, width = image_shape(path)
-    wanted, there = count * height * width, path.stat().st_size
-    if wanted // (MOST_PACKED if is_packed(path) else 1) > there:
-        raise DefectError(f"says that it has {count:,} images, but is only {there:,} bytes long; replace the file")
+    check_length(path, count * height * width, f"{count:,} images")
     return count
 
 

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from parsecaps.audit.cases import About, AuditCases, CaseMasks, find_masks
-from parsecaps.audit.concepts import audit_concepts
-from parsecaps.audit.couplings import (
+from parsecaps.audit.ablation import (
     RouteAblation,
     RouteRelevance,
     audit_residuals,
@@ -18,6 +16,8 @@ from parsecaps.audit.couplings import (
     compare_couplings,
     strict_cost,
 )
+from parsecaps.audit.audit_cases import About, AuditCases, CaseMasks, find_masks
+from parsecaps.audit.concept_audit import audit_concepts
 from parsecaps.audit.inpainting import Inpainted, measure_inpainted, summarise_inpainted
 from parsecaps.audit.maps import MapMaker, audit_maps, map_makers
 from parsecaps.audit.redundancy import capsule_similarity
