@@ -2,14 +2,14 @@
 
 A network is trained, and its twin whose couplings follow from place alone: same data, order, schedule and seed. Then
 the couplings of the first are replaced on its test part, without training anew: by uniform ones, those of another
-image, the mean over images (`audit.couplings`), and by each parent's strongest children.
+image, the mean over images (`audit.ablation`), and by each parent's strongest children.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from parsecaps.audit.couplings import UNIFORM, compare_couplings
+from parsecaps.audit.ablation import UNIFORM, compare_couplings
 from parsecaps.config import Config, load_config
 from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import Comparison, compare

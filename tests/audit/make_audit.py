@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from parsecaps.audit.concepts import Completeness, ConceptAudit, InterventionCurve, Leakage, PermutedConcepts
-from parsecaps.audit.couplings import SHARES, CutMeasures, Residuals, RouteAblation, summarise_cuts
+from parsecaps.audit.ablation import SHARES, CutMeasures, Residuals, RouteAblation, summarise_cuts
+from parsecaps.audit.concept_audit import Completeness, ConceptAudit, InterventionCurve, Leakage, PermutedConcepts
 from parsecaps.audit.faithfulness import CascadeMeasures, CurveMeasures, summarise_cascade, summarise_curves
 from parsecaps.audit.inpainting import Inpainted, InpaintedTarget
 from parsecaps.audit.maps import MapAudit, localise, measure_maps

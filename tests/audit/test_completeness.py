@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from parsecaps.audit.concepts import concept_completeness, permuted_concepts
+from parsecaps.audit.concept_audit import concept_completeness, permuted_concepts
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from parsecaps.audit.cases import About, AuditCases, CaseMasks, Masks, find_masks
+from parsecaps.audit.audit_cases import About, AuditCases, CaseMasks, Masks, find_masks
 from parsecaps.audit.inpainting import (
     Inpainted,
     another_place,

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-from parsecaps.audit.concepts import class_logits, leakage
+from parsecaps.audit.concept_audit import class_logits, leakage
 from parsecaps.metrics.predictions import Predictions
 
 

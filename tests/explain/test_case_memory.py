@@ -1,3 +1,4 @@
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -5,13 +6,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation, dequantise
 from parsecaps.data.sources import open_data
-from parsecaps.explain.case_memory import CaseMemory, prototypes, remember, similar
+from parsecaps.explain.case_memory import (
+    CaseMemory,
+    jpeg,
+    prototypes,
+    read_thumbnails,
+    remember,
+    similar,
+    write_thumbnails,
+)
 from parsecaps.model import Model
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.models.pretrained import weights_digest
@@ -192,3 +202,42 @@ def test_what_does_not_fit_is_refused() -> None:
         prototypes(memory, 0, 0)
     with pytest.raises(ValueError, match=r"are \(2, 4\); \(3, 4\) are remembered"):
         similar(memory, np.zeros((2, 4)))
+
+
+def shades(channels: int, side: int) -> np.ndarray:
+    return np.stack([np.full((channels, side, side), 40 * i, np.uint8) for i in range(5)])
+
+
+@pytest.mark.parametrize(("channels", "side", "shown"), [(1, 224, 96), (3, 128, 96), (1, 28, 28)])
+def test_pictures_come_back_in_the_order_of_the_rows(channels: int, side: int, shown: int, tmp_path: Path) -> None:
+    path = tmp_path / "thumbnails.zip"
+    write_thumbnails(path, shades(channels, side), [3, 0, 4])
+    for file, level in zip(read_thumbnails(path, [2, 0, 1]), (160, 120, 0), strict=True):
+        with Image.open(io.BytesIO(file)) as picture:
+            assert picture.format == "JPEG"
+            assert picture.size == (shown, shown)
+            assert np.abs(np.asarray(picture, dtype=int) - level).max() <= 2
+    assert [each.name for each in tmp_path.iterdir()] == ["thumbnails.zip"]
+
+
+def test_the_same_pictures_make_the_same_file(tmp_path: Path) -> None:
+    for name in ("a.zip", "b.zip"):
+        write_thumbnails(tmp_path / name, shades(1, 64), [1, 2])
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+
+
+def test_what_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"t\.zip is missing; make the memory"):
+        read_thumbnails(tmp_path / "t.zip", [0])
+    write_thumbnails(tmp_path / "t.zip", shades(1, 8), [0])
+    with pytest.raises(ValueError, match="does not hold the pictures"):
+        read_thumbnails(tmp_path / "t.zip", [1])
+    (tmp_path / "t.zip").write_bytes(b"no zip")
+    with pytest.raises(ValueError, match="does not hold the pictures"):
+        read_thumbnails(tmp_path / "t.zip", [0])
+
+
+def test_a_thumbnail_is_small() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (3, 224, 224), dtype=np.uint8)
+    assert len(jpeg(noise)) < 9000
+    assert len(jpeg(shades(1, 224)[2:3, 0])) < 1000

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from parsecaps.audit.concepts import audit_concepts
+from parsecaps.audit.concept_audit import audit_concepts
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.sources import open_data
@@ -118,7 +118,7 @@ def _typical(model: Model, said: object) -> dict[str, np.ndarray]:
 
 def test_concepts_of_others_change_the_diagnosis_of_every_one(tmp_path: Path) -> None:
     """The layers that an audit exchanges are all that the classes know of an image."""
-    from parsecaps.audit.concepts import permuted_concepts
+    from parsecaps.audit.concept_audit import permuted_concepts
 
     data = open_data(DATA)
     for name in KINDS:

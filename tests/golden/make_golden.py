@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 import parsecaps
-from parsecaps.audit.run import audit_model
+from parsecaps.audit.measure import audit_model
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.sources import open_data
 from parsecaps.explain.attribution import MAP_METHODS, Target, attribution_maps

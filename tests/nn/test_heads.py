@@ -4,9 +4,10 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from parsecaps.functional import squash
-from parsecaps.nn import Bottleneck, ConceptLayer, FullyCaps
+from parsecaps.nn import Bottleneck, ConceptLayer, Decoder, FullyCaps, PhraseEmbedding
 from parsecaps.nn.heads import CapsuleReadout, length
 
 TOP = {"in_capsules": 9, "in_dim": 5}
@@ -97,3 +98,60 @@ def test_length_has_a_finite_gradient_at_zero() -> None:
     assert capsules.grad.isfinite().all()
     assert length(torch.tensor([3.0, 4.0])).item() == pytest.approx(5)
     assert math.isclose(length(torch.zeros(4)).item(), 0, abs_tol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "channels"), [(28, 1), (32, 3), (45, 1), (100, 3)])
+def test_it_gives_the_size_of_the_image(size: int, channels: int) -> None:
+    decoder = Decoder(num_concepts=5, channels=(8, 6, 4, 2), out_channels=channels, image_size=size)
+    assert decoder(torch.rand(2, 1, 5).softmax(-1)).shape == (2, channels, size, size)
+    assert sum(isinstance(layer, nn.ConvTranspose2d) for layer in decoder.modules()) == 4
+
+
+def test_the_picture_depends_on_the_global_capsule_everywhere() -> None:
+    decoder = Decoder(num_concepts=3, channels=(8, 6, 4, 4), out_channels=1, image_size=32).eval()
+    pictures = decoder(torch.eye(3).unsqueeze(1))
+    assert (pictures[0] != pictures[1]).float().mean() > 0.9
+
+
+def test_it_learns_a_picture_for_each_concept() -> None:
+    decoder = Decoder(num_concepts=2, channels=(16, 8, 8, 8), out_channels=1, image_size=32)
+    concepts, target = torch.eye(2).unsqueeze(1), torch.randn(2, 1, 1, 1).expand(2, 1, 32, 32)
+    optimizer = torch.optim.Adam(decoder.parameters(), lr=0.02)
+    errors = []
+    for _ in range(30):
+        error = (decoder(concepts) - target).square().mean()
+        optimizer.zero_grad()
+        error.backward()
+        optimizer.step()
+        errors.append(error.item())
+    assert errors[-1] < errors[0] / 4
+
+
+def test_wrong_number_of_channels() -> None:
+    with pytest.raises(ValueError, match=r"3 channel numbers; give 4"):
+        Decoder(num_concepts=3, channels=(8, 8, 8), out_channels=1, image_size=28)
+
+
+def test_learned_phrases() -> None:
+    embedding = PhraseEmbedding(num_concepts=3, concept_dim=4, joint_dim=5)
+    capsules, phrases = embedding(torch.randn(2, 3, 4))
+    assert capsules.shape == (2, 3, 5)
+    assert phrases.shape == (3, 5)
+    (capsules.square().sum() + phrases.square().sum()).backward()
+    assert all(p.grad is not None and p.grad.abs().max() > 0 for p in embedding.parameters())
+
+
+def test_given_phrases_stay_as_they_are_and_are_saved() -> None:
+    vectors = torch.randn(3, 7, dtype=torch.float64)
+    embedding = PhraseEmbedding(num_concepts=3, concept_dim=4, phrase_vectors=vectors)
+    assert not any(name == "phrases" for name, _ in embedding.named_parameters())
+    torch.testing.assert_close(embedding.state_dict()["phrases"], vectors.float())
+    capsules, phrases = embedding(torch.randn(2, 3, 4))
+    assert capsules.shape[-1] == phrases.shape[-1]
+
+
+@pytest.mark.parametrize("shape", [(2, 7), (3,), (3, 2, 2)])
+def test_wrong_vectors(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"phrase vectors have shape .*; give \(3, any\), one per concept") as error:
+        PhraseEmbedding(num_concepts=3, concept_dim=4, phrase_vectors=torch.zeros(shape))
+    assert str(shape) in str(error.value)

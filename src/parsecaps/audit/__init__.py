@@ -1,6 +1,6 @@
 """How far explanations can be trusted."""
 
+from parsecaps.audit.measure import audit, audit_model
 from parsecaps.audit.result import Audit
-from parsecaps.audit.run import audit, audit_model
 
 __all__ = ["Audit", "audit", "audit_model"]

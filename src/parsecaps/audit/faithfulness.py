@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.audit.cases import Average, Values
+from parsecaps.audit.audit_cases import Average, Values
 from parsecaps.metrics import Score
 from parsecaps.metrics.bootstrap import SHARE, SIGNED_SHARE
 from parsecaps.models.pretrained import PretrainedModel

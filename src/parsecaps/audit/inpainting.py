@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from parsecaps.audit.cases import About, AuditCases, CaseMasks
+from parsecaps.audit.audit_cases import About, AuditCases, CaseMasks
 from parsecaps.metrics import THRESHOLD, Score
 from parsecaps.types import ProgressCallback, silent
 

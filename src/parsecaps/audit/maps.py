@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parsecaps.audit.cases import About, AuditCases, Average, CaseMasks, joined
+from parsecaps.audit.audit_cases import About, AuditCases, Average, CaseMasks, joined
 from parsecaps.audit.faithfulness import (
     GRID,
     CurveMeasures,

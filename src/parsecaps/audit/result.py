@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from parsecaps.audit.cases import About
-from parsecaps.audit.concepts import ConceptAudit
-from parsecaps.audit.couplings import Residuals, RouteAblation
+from parsecaps.audit.ablation import Residuals, RouteAblation
+from parsecaps.audit.audit_cases import About
+from parsecaps.audit.concept_audit import ConceptAudit
 from parsecaps.audit.inpainting import Inpainted
 from parsecaps.audit.maps import MapAudit
 from parsecaps.audit.redundancy import LayerSimilarity

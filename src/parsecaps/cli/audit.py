@@ -40,7 +40,7 @@ def audit(
     `parsecaps audit runs/cases-1 phantom:n=500,seed=7 --limit 100 --out audits`
     """
     check_writable(json_file)
-    from parsecaps.audit.run import audit_model
+    from parsecaps.audit.measure import audit_model
     from parsecaps.files.hub_download import is_hub_name, parse_hub_name
     from parsecaps.files.writing import refuse_links, write_text
     from parsecaps.report.result_pages import audit_page

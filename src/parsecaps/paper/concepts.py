@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from parsecaps.audit.cases import AuditCases, find_masks, joined
+from parsecaps.audit.audit_cases import AuditCases, find_masks, joined
 from parsecaps.audit.maps import dense_maps, localise, measure_maps
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parsecaps.audit.concepts import intervention_curve
+from parsecaps.audit.concept_audit import intervention_curve
 from parsecaps.metrics.predictions import Predictions
 from tests.explain.make import make_reasoning
 

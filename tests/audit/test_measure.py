@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from parsecaps.audit import Audit, audit
-from parsecaps.audit.cases import CaseMasks, find_masks
+from parsecaps.audit.audit_cases import CaseMasks, find_masks
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet

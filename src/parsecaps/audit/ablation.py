@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.audit.cases import About, AuditCases, Average, Values, joined
+from parsecaps.audit.audit_cases import About, AuditCases, Average, Values, joined
 from parsecaps.data.case_set import CaseSet
 from parsecaps.explain.attribution import Target
 from parsecaps.explain.attribution_path import AttributionPath, has_routes, has_tree, trace

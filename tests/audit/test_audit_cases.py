@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from parsecaps.audit.cases import AuditCases, find_masks, model_values
+from parsecaps.audit.audit_cases import AuditCases, find_masks, model_values
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import Case, DataSet

@@ -4,7 +4,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from parsecaps.audit.cases import Average, joined
+from parsecaps.audit.audit_cases import Average, joined
 from parsecaps.audit.maps import THRESHOLDS, localise, measure_maps
 from parsecaps.metrics import means
 from tests.explain.oracle import quantus

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from parsecaps.audit.cases import About, AuditCases, CaseMasks, find_masks
-from parsecaps.audit.concepts import audit_concepts
-from parsecaps.audit.couplings import (
+from parsecaps.audit.ablation import (
     RouteAblation,
     RouteRelevance,
     audit_residuals,
@@ -18,6 +16,8 @@ from parsecaps.audit.couplings import (
     compare_couplings,
     strict_cost,
 )
+from parsecaps.audit.audit_cases import About, AuditCases, CaseMasks, find_masks
+from parsecaps.audit.concept_audit import audit_concepts
 from parsecaps.audit.inpainting import Inpainted, measure_inpainted, summarise_inpainted
 from parsecaps.audit.maps import MapMaker, audit_maps, map_makers
 from parsecaps.audit.redundancy import capsule_similarity
@@ -57,7 +57,7 @@ def audit(
     seed: int = 0,
     progress: StageCallback = silent,
 ) -> Audit:
-    """Measure the explanations of a model on these cases, whose images were prepared as the bundle says.
+    """Measure the explanations of a model on these cases, whose images were prepared as the model says.
 
     `maps` are the methods to compare, by name, those of `map_makers` if left out; `routes` says what each route
     brought, `route_relevance` if left out. `masks` are those of the data if left out. `statistics` are those of the
