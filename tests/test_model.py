@@ -11,6 +11,7 @@ from parsecaps.data.case_set import CaseSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.model import Model, find_device
 from parsecaps.models import ParseCaps
+from parsecaps.run import Run
 from tests.data.make import folder_of_pictures, picture
 from tests.prediction.make import predict_one
 
@@ -85,3 +86,16 @@ def test_a_damaged_folder_is_one_line(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"bundle\.json.*; save the model again") as error:
             Model.load(tmp_path)
         assert "\n" not in str(error.value)
+
+
+def test_a_model_and_its_run_know_each_other(tmp_path: Path) -> None:
+    make_model().save(tmp_path / "run" / "bundle")
+    (tmp_path / "run" / "config.yaml").touch()  # by which a folder is known as a run
+    run = Run(tmp_path / "run")
+    assert run.model.run is run
+    found = Model.load(run).run
+    assert found is not None
+    assert found.folder == run.folder
+    make_model().save(tmp_path / "alone")
+    assert Model.load(tmp_path / "alone").run is None
+    assert make_model().run is None

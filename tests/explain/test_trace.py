@@ -8,6 +8,7 @@ from parsecaps.functional import squash
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.nn import record_couplings
 from parsecaps.nn.recorder import record_stages
+from parsecaps.types import Output
 from tests.explain.small_models import KINDS, random_image, small_model
 
 
@@ -81,12 +82,11 @@ def test_a_model_without_routes_is_refused() -> None:
 class Doubled(ParseCaps):
     """Something happens between two cells that the recorder does not know."""
 
-    def _top_capsules(self, image: torch.Tensor) -> torch.Tensor:
+    def classify(self, image: torch.Tensor, reconstruct: bool) -> Output:
         u = self.primary(self.initial(image))
         for block in self.blocks:
             u = 2 * block(u)
-        top: torch.Tensor = self.norm(u)
-        return top
+        return Output(self.classes(self.norm(u))[0])
 
 
 def test_a_chain_with_a_gap_is_refused() -> None:

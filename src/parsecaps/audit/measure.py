@@ -57,7 +57,7 @@ def audit(
     seed: int = 0,
     progress: StageCallback = silent,
 ) -> Audit:
-    """Measure the explanations of a model on these cases, whose images were prepared as the bundle says.
+    """Measure the explanations of a model on these cases, whose images were prepared as the model says.
 
     `maps` are the methods to compare, by name, those of `map_makers` if left out; `routes` says what each route
     brought, `route_relevance` if left out. `masks` are those of the data if left out. `statistics` are those of the

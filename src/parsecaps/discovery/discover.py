@@ -295,12 +295,12 @@ def discover_run(
     check_unlabelled(run)
     opened = Run(run, device=device)
     own, cases = opened.model, opened.cases("train")
-    bundles, digests = dict[Path, Model](), {weights_digest(own.network): run}
+    models, digests = dict[Path, Model](), {weights_digest(own.network): run}
     for other in map(Path, others):
         check_unlabelled(other)
         _check_same_data(run, other)
-        bundles[other] = Model.load(other, device)
-        if (digest := weights_digest(bundles[other].network)) in digests:
+        models[other] = Model.load(other, device)
+        if (digest := weights_digest(models[other].network)) in digests:
             raise ValueError(f"{other} has the same model as {digests[digest]}; give runs of other seeds")
         digests[digest] = other
     memory, remembered = _memory(opened, cases, progress)
@@ -310,9 +310,9 @@ def discover_run(
     progress("prototypes", 1, 1)
     effective = effective_concepts(memory.presence)
     found = None
-    if bundles:
+    if models:
         presences = [memory.presence]
-        for other, model in bundles.items():
+        for other, model in models.items():
             alike = model.preparation == own.preparation
             prepared = cases.prepared if alike else prepare_all(cases.data, model.preparation, skip_bad=True)
             seen = CaseSet(cases.data, prepared, cases.rows)
@@ -321,7 +321,7 @@ def discover_run(
         progress("stability", 0, 1)
         found = concept_stability(presences, memory.group, memory.predictions.label)
         progress("stability", 1, 1)
-    return Discovery(run, memory, concepts, effective, maps, tuple(bundles), found, remembered)
+    return Discovery(run, memory, concepts, effective, maps, tuple(models), found, remembered)
 
 
 def check_unlabelled(folder: str | Path) -> None:

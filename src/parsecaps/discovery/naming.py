@@ -1,4 +1,4 @@
-"""Names for concepts that a model found by itself: from a clinician's sheet into the bundle.
+"""Names for concepts that a model found by itself: from a clinician's sheet into the model.
 
 The sheet (`naming_page`) is a page to look at and to write on; what it gives back is a CSV with the columns
 `concept` (the number, from 1), `name`, `note` and `model`. A blank name leaves a concept as it is called.
@@ -87,7 +87,7 @@ def read_notes(run: Run) -> dict[int, str]:
 
 
 def name_concepts(place: str | Path, sheet: str | Path) -> list[Naming]:
-    """Write the names of a sheet into the bundle of a run or a saved model, and keep the notes in the run.
+    """Write the names of a sheet into the model of a run or a saved one, and keep the notes in the run.
 
     From then on the concepts have these names wherever the model is used. Gives the concepts that changed their name.
     """

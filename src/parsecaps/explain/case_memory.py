@@ -152,7 +152,7 @@ class CaseMemory:
 
 
 def remember(model: Model, cases: CaseSet, *, batch_size: int = 64, progress: ProgressCallback = silent) -> CaseMemory:
-    """Look at these cases, whose images were prepared as the bundle says."""
+    """Look at these cases, whose images were prepared as the model says."""
     if not len(cases):
         raise ValueError(f"{cases.data.root} has no cases to remember; give at least one")
     capsules: list[np.ndarray] = []

@@ -1,6 +1,6 @@
 """Models on the Hugging Face hub, by names such as `hf://owner/name@revision`.
 
-Only the files of a bundle are fetched, by their names. They are data: no code of a repository is fetched or run.
+Only the files of a model are fetched, by their names. They are data: no code of a repository is fetched or run.
 """
 
 import re

@@ -171,7 +171,7 @@ class ParseCaps(PretrainedModel):
         )
 
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
-        u = self._top_capsules(image)
+        u = self.dropout(self.norm(self.blocks(self.primary(self.initial(image)))))
         concept_capsules = presence = global_capsule = reconstruction = None
         if self.concepts is not None:
             concept_capsules, presence, global_capsule = self.concepts(u)
@@ -179,11 +179,6 @@ class ParseCaps(PretrainedModel):
         if reconstruct and self.decoder is not None:
             reconstruction = self.decoder(global_capsule)
         return Output(logits, class_capsules, concept_capsules, presence, global_capsule, reconstruction)
-
-    def _top_capsules(self, image: Tensor) -> Tensor:
-        u = self.blocks(self.primary(self.initial(image)))
-        top: Tensor = self.dropout(self.norm(u))
-        return top
 
 
 class FlatCaps(ParseCaps):

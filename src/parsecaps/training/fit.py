@@ -233,7 +233,7 @@ class _Training:
             self._write_result(position)
 
     def _write_result(self, position: Position) -> None:
-        """Write the history, the result, and the best weights as a bundle."""
+        """Write the history, the result, and the best weights as a model."""
         run, data, model = self.run, self.plan.data, self.step.model.cpu()
         load_weights(model, run.best_checkpoint(position.best + 1))
         for term in self.step.objective.terms.values():

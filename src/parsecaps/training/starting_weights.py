@@ -48,7 +48,7 @@ class StartingWeights:
 
     @property
     def short_name(self) -> str:
-        """The name without its place: that of the run around a bundle, or of the folder."""
+        """The name without its place: that of the run around a model, or of the folder."""
         path = Path(self.name)
         return path.parent.name if path.name == "bundle" and path.parent.name else path.name
 
