@@ -33,7 +33,10 @@ def test_images_without_concepts_are_not_reconstructed_by_a_model_that_cannot(tm
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
-        ("model.kind=Parsecap", r"model.kind is 'Parsecap'; choose one of ParseCaps, FlatCaps, PlainCNN, ResNet18"),
+        (
+            "model.kind=Parsecap",
+            r"model.kind: there is no model 'Parsecap'; choose one of ParseCaps, FlatCaps, PlainCNN, ResNet18",
+        ),
         ("model.preset=huge", r"model.preset is 'huge'; choose one of medical, digits, tiny"),
     ],
 )

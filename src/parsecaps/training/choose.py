@@ -148,7 +148,10 @@ def has_colour(pixels: np.ndarray) -> bool:
 
 def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int) -> None:
     model = choosing.config.model
-    kind = find_model(model.kind)
+    try:
+        kind = find_model(model.kind)
+    except ValueError as error:
+        raise ValueError(f"model.kind: {error}") from None
     presets = kind.presets
     if model.head != "parallel" and "head" not in kind.settings():
         given = f"model.head is {model.head!r}, but {model.kind} has one way to its classes"
