@@ -11,8 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 import parsecaps
-from parsecaps.audit import audit_model
-from parsecaps.audit import run as audit_run
+from parsecaps.audit import audit_model, measure
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig, load_settings
 from parsecaps.data.preparation import Preparation
@@ -77,7 +76,7 @@ def test_a_model_explains_where_it_is(run: Path) -> None:
 
 def test_an_audit_is_the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SANITY_CASES", "ROUTE_CASES", "INPAINTED_CASES", "REDUNDANCY_CASES"):
-        monkeypatch.setattr(audit_run, name, 2)
+        monkeypatch.setattr(measure, name, 2)
     here, there = both(lambda device: audit_model(GOLDEN / "bottleneck", limit=1, resamples=5, device=device).as_dict())
     assert there == numbers(here)
 
@@ -161,7 +160,7 @@ def test_a_gpu_that_is_not_there_is_one_line(verb: str, tmp_path: Path, monkeypa
     monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     if verb == "discover":  # which refuses concepts with names first
-        monkeypatch.setattr("parsecaps.discover.check_unlabelled", lambda run: None)
+        monkeypatch.setattr("parsecaps.discovery.discover.check_unlabelled", lambda run: None)
     shutil.copytree(GOLDEN / "bottleneck", tmp_path / "run")
     places = {"RUN": tmp_path / "run"} | {name: tmp_path / name.lower() for name in ("OUT", "OUT.csv", "OUT.html")}
     before = sorted(tmp_path.rglob("*"))
