@@ -46,7 +46,7 @@ def test_the_help_has_first_what_people_need_first() -> None:
     shown = [line.split()[1] for line in text[text.index(FIRST) :].splitlines() if line.startswith("│ ")]
     assert shown[:5] == names
     commands = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
-    assert set(shown) == {*commands, "data"} - {"report", "removed_report"}
+    assert set(shown) == {*commands, "data"}
     assert all(len(line) <= 100 for line in text.splitlines())
     assert "--install-completion" in text
     assert "parsecaps demo --quick" in text

@@ -50,7 +50,6 @@ MISTAKES = {
     "explain MODEL none.png": "none.png is not there",
     "explain MODEL": "is not the folder of a run",
     "explain MODEL IMAGE --out why": "give a page, such as why.html, or --files why",
-    "report MODEL IMAGE --out a.html": "parsecaps report is now parsecaps explain MODEL [IMAGES]",
     "remember MODEL": "config.yaml is missing",
 }
 

@@ -16,7 +16,7 @@ from parsecaps.cli.demo import demo
 from parsecaps.cli.discover import discover, name
 from parsecaps.cli.doctor import doctor
 from parsecaps.cli.evaluate import evaluate
-from parsecaps.cli.explain import explain, remember, removed_report
+from parsecaps.cli.explain import explain, remember
 from parsecaps.cli.export import export
 from parsecaps.cli.predict import predict
 from parsecaps.cli.pretrain import pretrain
@@ -97,6 +97,3 @@ app.command(
     add_help_option=False,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )(bench)
-app.command("report", hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(
-    removed_report
-)

@@ -17,7 +17,6 @@ from parsecaps.cli.output import (
     check_writable,
     choose,
     display,
-    fail,
     model_name,
     next_free,
     one_line_errors,
@@ -135,11 +134,6 @@ def explain(
         display(f"DICOM: {objects} in {dicom}")
     write_text(page, case_page(cases, title=title, errors=explained.errors))
     display(f"open this page ({page.stat().st_size / 1e6:.1f} MB): {page}")
-
-
-def removed_report() -> None:
-    """Say what took the place of a command that is gone."""
-    fail("parsecaps report is now parsecaps explain MODEL [IMAGES] --out PAGE.html")
 
 
 @one_line_errors
