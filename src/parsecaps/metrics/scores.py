@@ -182,7 +182,8 @@ class Scores:
 
     def as_dict(self) -> dict[str, Any]:
         """Return a JSON-serialisable dict; its `over_folds` are there to be read, and follow from `folds`."""
-        stored: dict[str, Any] = TypeAdapter(Scores).dump_python(self, mode="json", by_alias=True)
+        # not in the mode "json", which loses the bytes of class names that are not UTF-8
+        stored: dict[str, Any] = TypeAdapter(Scores).dump_python(self, by_alias=True)
         return {**stored, "over_folds": {key: each._asdict() for key, each in self.over_folds.items()}}
 
     @classmethod

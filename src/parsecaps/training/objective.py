@@ -45,7 +45,8 @@ class Objective(nn.Module):
                 try:
                     terms.append(term.build(context))
                 except TypeError as error:  # an argument that it does not take
-                    raise ValueError(f"training.losses.{term.name}: {error}") from None
+                    advice = "see the losses in the settings"
+                    raise ValueError(f"training.losses.{term.name}: {error}; {advice}") from None
         return cls(terms)
 
     @property

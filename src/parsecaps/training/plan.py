@@ -95,8 +95,8 @@ class Plan:
         """That of a run that is to be resumed; refused where its data have changed since it was started."""
         for section, values in run.config.model_dump().items():
             if left := [name for name, value in (values or {}).items() if value == "auto"]:
-                reason = f"leaves {section}.{left[0]} at auto; restore it as the run wrote it"
-                raise ValueError(f"{run.config_file} {reason}")
+                left_open = f"{run.config_file} leaves {section}.{left[0]} at auto"
+                raise ValueError(f"{left_open}; restore it as the run wrote it")
         data = _not_empty(run.data, run.config.data.path)
         prepared, division = _prepare(run.config, data, run.division, callbacks)
         rows = read_table(run.split_file, required=("image",), optional=("frame", CONTENT), others=True).rows
