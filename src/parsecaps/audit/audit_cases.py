@@ -76,7 +76,7 @@ def find_masks(data: DataSet, model: Model) -> CaseMasks:
 
 
 class AuditCases:
-    """Cases with a model, as batches of images, each with what to explain in it.
+    """A model and its cases, in batches, with the targets to explain in each image.
 
     That is the diagnosis, and the concepts that the case is known to have, or that the model sees where that is not
     known. `values` gives all that a model says of images at once; `column` finds a target in it. What chance decides

@@ -106,7 +106,7 @@ def prepared_masks(data: DataSet, preparation: Preparation, rows: Sequence[int])
 def lesion_masks(data: DataSet, preparation: Preparation, rows: Sequence[int]) -> np.ndarray:
     """How much of each place the lesion covers, 255 being all of it: (cases, 28, 28) uint8, zeros but for these rows.
 
-    Of images that are drawn, what counts as the lesion are the pixels of any concept.
+    In drawn images, the lesion is the union of all concept masks.
     """
     small, masks = replace(preparation, size=MASK_SIDE), np.zeros((len(data), MASK_SIDE, MASK_SIDE), np.uint8)
     for start in range(0, len(rows), _DRAWN):

@@ -1,4 +1,4 @@
-"""What is kept of a file from outside: its pixels without a name, or its header for new DICOM objects beside it.
+"""De-identified copies of incoming files: pixels without a name, or the header for new DICOM objects.
 
 Of a file that somebody sent, nothing may be kept that names a patient, where the format has a place for that. Of a
 DICOM only the attributes are kept that its pixels need, under a new identifier. What is written into the pixels

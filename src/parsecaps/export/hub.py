@@ -70,7 +70,7 @@ def write_model(model: Model, folder: Path) -> None:
 
 
 def left_behind(model: Model, folder: Path) -> list[str]:
-    """The files beside a model that an export of it does not have."""
+    """Files of a model folder that exports leave out."""
     if model.folder is None:
         return []
     there = {path.name for path in folder.rglob("*")}

@@ -181,8 +181,8 @@ class Scores:
         return [intervals, *(f"note: {note}" for note in self.notes)]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a JSON-serialisable dict; its `over_folds` are there to be read, and follow from `folds`."""
-        # not in the mode "json", which loses the bytes of class names that are not UTF-8
+        """Return a JSON-serialisable dict; `over_folds` is computed from `folds`, for readers of the file."""
+        # mode="json" would corrupt class names that are not valid UTF-8
         stored: dict[str, Any] = TypeAdapter(Scores).dump_python(self, by_alias=True)
         return {**stored, "over_folds": {key: each._asdict() for key, each in self.over_folds.items()}}
 
