@@ -38,6 +38,7 @@ from parsecaps.models.pretrained import PretrainedModel, weights_digest
 from parsecaps.nn.capsules import InitialBlock, PrimaryCaps
 from parsecaps.nn.couplings import Coupling, Rule, given, uniform
 from parsecaps.nn.recorder import couplings_of, hooked, record_couplings, replace_couplings
+from parsecaps.nn.trunk import TrunkBlock
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.types import ProgressCallback, silent
 
@@ -124,11 +125,10 @@ class RouteCuts:
     def __init__(self, model: nn.Module, values: Values, image: Tensor, *, shares: Sequence[float] = SHARES) -> None:
         self.model, self.values, self.image, self.shares = model, values, image, shares
         self.modules = [each for each in couplings_of(model) if each.between == "capsules"]
-        primary: list[Tensor] = []
-        capsules = [each for each in model.modules() if isinstance(each, PrimaryCaps)]
-        with record_couplings(model) as recorded, hooked(capsules, lambda module, inputs, u: primary.append(u)):
+        before = [each for each in model.modules() if isinstance(each, InitialBlock | TrunkBlock | PrimaryCaps)]
+        self.before: dict[nn.Module, Tensor] = {}  # what comes before the couplings
+        with record_couplings(model) as recorded, hooked(before, lambda each, _, x: self.before.update({each: x})):
             self.whole = values(image)  # (B, K)
-        self.primary = primary[0] if primary else None
         self.couplings = [each.coupling for each in recorded if each.between == "capsules"]
         self.strongest = self._curves(list(range(len(image))), self._ranks(list(range(len(image))), self.couplings))
 
@@ -196,25 +196,20 @@ class RouteCuts:
                 module: rank[image] >= torch.ceil(share * n[image]).view(-1, *[1] * (rank.dim() - 1))
                 for module, rank, n in zip(self.modules, ranks, count, strict=True)
             }
-            with replace_couplings(self.model, _only(kept)), self._same_primary(which[image]):
+            with replace_couplings(self.model, _only(kept)), self._same_capsules(which[image]):
                 parts.append(self.values(self.image[which[image]]))
         cut = torch.cat(parts).view(len(which), len(shares), -1)
         return torch.cat([self.whole[which].unsqueeze(1), cut], 1)
 
     @contextmanager
-    def _same_primary(self, which: Tensor) -> Iterator[None]:
-        """Let the model take the primary capsules that it had, and not compute them."""
-        if self.primary is None:
-            yield
-            return
-        primary = self.primary[which]
-        skipped = [each for each in self.model.modules() if isinstance(each, InitialBlock | PrimaryCaps)]
+    def _same_capsules(self, which: Tensor) -> Iterator[None]:
+        """Let the model take the primary capsules and the context that it had, and not compute them."""
         try:
-            for module in skipped:
-                module.forward = lambda *_: primary  # type: ignore[method-assign]
+            for module, kept in self.before.items():
+                module.forward = lambda *_, kept=kept: kept[which]  # type: ignore[method-assign]
             yield
         finally:
-            for module in skipped:
+            for module in self.before:
                 del module.forward
 
 
