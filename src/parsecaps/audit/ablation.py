@@ -46,7 +46,9 @@ SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 RANDOM_CUTS = 3
 _FORWARD = 64  # images in one forward pass
 UNIFORM, OTHER, MEAN = "uniform", "of another image", "mean over images"
+TESTIMONY = "its own, evidence of the mean image"
 _COUPLED = 16  # images whose couplings are kept at a time
+_CHUNK = 256  # images read at a time
 
 # as `explain.attribution.route_relevance`: for each target and each cell (B, heads, parents, children)
 RouteRelevance = Callable[[PretrainedModel, Tensor, Sequence[Target]], list[list[Tensor]]]
@@ -238,7 +240,8 @@ def compare_couplings(
     """Compare the `ordinary` predictions of these cases with those by other couplings.
 
     Images are put into a random cycle, whatever their order and labels, and each gets the couplings that the network as
-    it is has for the next one. The mean is taken over all of these images.
+    it is has for the next one. The mean is taken over all of these images. Where a context chooses, the evidence of the
+    mean image takes the place of each image's own: what is still right is what choices alone say.
     """
     if len(cases) < 2:
         raise ValueError(f"couplings of another image need 2 images, and there are {len(cases)}; give more")
@@ -266,8 +269,20 @@ def compare_couplings(
     found[OTHER] = concatenate(parts)
     with replace_couplings(network, given({module: each / count for module, each in total.items()})):
         found[MEAN] = predict(cases)
+    if (evidence := network.evidence) is not None:
+        with torch.inference_mode():
+            same = evidence(network.standardise(_mean_image(cases).to(model.device)))
+        with hooked([evidence], lambda module, inputs, maps: same.expand_as(maps)):
+            found[TESTIMONY] = predict(cases)
     progress(4 * count, 4 * count)
     return {name: compare(ordinary, each, resamples=resamples, seed=seed) for name, each in found.items()}
+
+
+def _mean_image(cases: CaseSet) -> Tensor:
+    """The mean of the images in [0, 1]: (1, channels, size, size)."""
+    chunks = (cases.subset(range(i, min(i + _CHUNK, len(cases)))).images for i in range(0, len(cases), _CHUNK))
+    total = np.sum([chunk.sum(0, dtype=np.int64) for chunk in chunks], axis=0)
+    return torch.from_numpy(total / (255 * len(cases))).float().unsqueeze(0)
 
 
 def strict_cost(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from importlib import import_module
 from typing import Any, ClassVar, get_type_hints
 
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from parsecaps.nn.heads import Bottleneck, ConceptLayer, Decoder, FullyCaps
 from parsecaps.nn.recorder import hooked
 from parsecaps.nn.routes import RouteTree, record_chain
 from parsecaps.nn.routing import Context, RoutingConfig
-from parsecaps.nn.trunk import NO_TRUNK, TrunkBlock
+from parsecaps.nn.trunk import NO_TRUNK, TRUNKS, TrunkBlock
 from parsecaps.types import Output
 
 # the cell as the paper prints it: one head, no sense of place, raw queries and keys
@@ -147,6 +148,8 @@ class ParseCaps(PretrainedModel):
             _refuse_without_trunk(tile=tile, margin=margin, context=context)
             self.initial = InitialBlock(**image, channels=stem_channels, grid_width=grid_width)
         else:
+            if trunk not in TRUNKS:
+                import_module("parsecaps.rivals")  # which enter theirs
             self.initial = TrunkBlock(trunk=trunk, **image, tile=tile, margin=margin)
             self.context = TrunkBlock(trunk=trunk, **image) if context else None
         maps = None if self.context is None else Context(self.context.channels, self.context.width)
@@ -186,6 +189,10 @@ class ParseCaps(PretrainedModel):
     @classmethod
     def settings(cls) -> dict[str, Any]:
         return {**get_type_hints(RoutingConfig), **super().settings()}
+
+    @property
+    def evidence(self) -> nn.Module | None:
+        return None if self.context is None else self.initial
 
     def start(self, labels: Tensor, concepts: Tensor) -> None:
         self.load_trunk()

@@ -57,6 +57,12 @@ class TrunkSource:
 TRUNKS: dict[str, TrunkSource] = {}
 
 
+def describe_trunk(name: str) -> str:
+    """A trunk of `TRUNKS` and its weights in a few words."""
+    weights = TRUNKS[name].weights
+    return name + (", no weights" if weights is None else f", weights of {weights.images} ({weights.licence})")
+
+
 class TrunkBlock(nn.Module):
     """The maps of a trunk at strides 8 and 16, side by side, of the whole image or of its tiles one by one.
 

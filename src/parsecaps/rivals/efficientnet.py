@@ -125,5 +125,8 @@ class EfficientNetB0(FeatureModel):
         self.top = nn.Sequential(net._conv_head, net._bn1, nn.SiLU())
         self.add_heads(net._fc.in_features, head, dropout)
 
+    def trunk_layers(self) -> list[nn.Module]:
+        return [self.stem, *self.stages]
+
     def last_map(self, image: Tensor) -> Tensor:
         return self.top(self.stages(self.stem(image)))  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ from parsecaps.data.cases import DataSet, Division
 from parsecaps.data.reading import read_image
 from parsecaps.data.splits import rows_of
 from parsecaps.models import PretrainedModel, find_model
-from parsecaps.nn.trunk import NO_TRUNK
+from parsecaps.nn.trunk import NO_TRUNK, TRUNKS, describe_trunk
 from parsecaps.training.losses import find_terms, given_weight, loss_arguments, loss_weight
 
 IMAGE_SIZES = (64, 96, 112, 128, 224)  # of `medical`; the grid of capsules is about the same for all
@@ -170,6 +170,9 @@ def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int)
     preset = choosing.pick("model.preset", preset, reason)
     if preset not in presets:
         raise ValueError(f"model.preset is {preset!r}; choose one of {', '.join(presets)}")
+    trunk = {**presets[preset], **choosing.config.model.settings}.get(TRUNK, NO_TRUNK)
+    if trunk in TRUNKS:
+        choosing.choices.append(Choice(TRUNK, describe_trunk(trunk), "fine-tuned at 0.3 of the learning rate"))
     if preset.startswith("digits"):
         size, why = min(max(28, side), 64), wide
     elif preset.startswith("medical"):
