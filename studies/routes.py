@@ -135,7 +135,9 @@ def train_with_twin(
 def without_content(config: Config) -> Config:
     """The same configuration of a network whose couplings follow from place alone, so without a context."""
     settings = config.model.settings
-    return config.change("model", settings={**settings, **PLACE, **({"context": False} if _has_context(config) else {})})
+    return config.change(
+        "model", settings={**settings, **PLACE, **({"context": False} if _has_context(config) else {})}
+    )
 
 
 def _has_context(config: Config) -> bool:
