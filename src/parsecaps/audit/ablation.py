@@ -208,7 +208,7 @@ class RouteCuts:
         """Let the model take the primary capsules and the context that it had, and not compute them."""
         try:
             for module, kept in self.before.items():
-                module.forward = lambda *_, kept=kept: kept[which]  # type: ignore[method-assign]
+                module.forward = lambda *_, kept=kept: kept[which]
             yield
         finally:
             for module in self.before:
