@@ -2,6 +2,7 @@
 
     python -m studies.few_images train DATA --out runs/few --candidate auto --set isic --seed 0
     python -m studies.few_images table --out runs/few
+    python -m studies.few_images routes --out runs/few --candidate bottleneck
 
 `DATA` is a folder with `isic`, `ham`, `bus`, `lidc`, `cemri` and `wbcatt`. A set is drawn once, by its own seed, and
 written as a manifest; every candidate is trained on the same images by `fit` and scored on the same patients. Home is
@@ -13,15 +14,20 @@ import argparse
 import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from parsecaps.audit.ablation import MEAN, OTHER, TESTIMONY, UNIFORM
 from parsecaps.config import Config, load_settings
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.sources import open_data
 from parsecaps.evaluation import evaluate
+from parsecaps.run import Run
+from studies.routes import TWIN, measure_run, strongest_of
+from studies.routings import PLACE
 from studies.runs import train_or_resume
 
 RESULTS = "results.jsonl"
@@ -47,6 +53,7 @@ _STRONG: dict[str, Any] = {
 _IMAGENET: dict[str, Any] = {"model.kind": "EfficientNetLite0", "model.start": "imagenet"}
 _TRUNK: dict[str, Any] = {"model.preset": "trunk"}
 _BOTTLENECK: dict[str, Any] = {"model.head": "bottleneck"}
+_PLACE = {f"model.settings.{name}": value for name, value in {**PLACE, "context": False}.items()}
 # Each is what is changed of what is chosen by itself; `before` is what version 0.1 chose.
 CANDIDATES: dict[str, dict[str, Any]] = {
     "auto": {},
@@ -62,6 +69,8 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "bottleneck-block": _TRUNK | _BOTTLENECK | {"model.settings.context_cells": 2},
     "bottleneck-all": _TRUNK | _BOTTLENECK | {"model.settings.context_cells": 7},
     "bottleneck-tiles": _TRUNK | _BOTTLENECK | {"model.settings.context": False},
+    "trunk-place": _TRUNK | _PLACE,
+    "bottleneck-place": _TRUNK | _BOTTLENECK | _PLACE,
     "imagenet-adamw": _IMAGENET
     | {"training.optimizer": "adamw", "training.learning_rate": 5e-4, "training.epochs": 15, "model.image_size": 160},
 }
@@ -245,6 +254,39 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
+_ROUTES = (UNIFORM, OTHER, MEAN, strongest_of(1), TWIN, TESTIMONY)
+_SHOWN = ("accuracy", "balanced_accuracy", "macro_auroc")
+
+
+def routes(out: Path, candidate: str) -> list[str]:
+    """What the couplings of a candidate's runs decide, run by run and in the mean over runs: see `studies.routes`.
+
+    The scores of the network as it is, then its scores with other couplings, of its twin (the candidate that ends with
+    `-place`) and of its own couplings over the evidence of the mean image.
+    """
+    heads = "  ".join(f"{name:<20.20}" for name in ("own", *_ROUTES))
+    lines, found = [f"{'accuracy / balanced / AUROC':<30}{heads}"], []
+    for name, seed in product(SETS, range(10)):
+        folder, twin = (out / f"{each}-{name}-{seed}" for each in (candidate, f"{candidate}-place"))
+        if Run(folder).scores is None:
+            continue
+        compared = measure_run(folder, None if Run(twin).scores is None else twin).compared
+        rows = [[compared[UNIFORM].differences[metric].first for metric in _SHOWN]]
+        for each in _ROUTES:
+            there = compared[each].differences if each in compared else None
+            rows.append([np.nan if there is None else there[metric].second for metric in _SHOWN])
+        found.append(rows)
+        lines.append(f"{folder.name:<30}" + "  ".join(map(_three, rows)))
+    if found:
+        lines.append(f"{'mean':<30}" + "  ".join(map(_three, np.nanmean(np.array(found, float), 0))))
+    return lines
+
+
+def _three(values: Sequence[float]) -> str:
+    accuracy, balanced, auroc = values
+    return f"{100 * accuracy:.1f} / {100 * balanced:.1f} / {auroc:.3f}".ljust(20)
+
+
 def main() -> None:
     """Train one candidate on one set, or print the table of all that were trained."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -256,12 +298,16 @@ def main() -> None:
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--start")
     one.add_argument("--start-rate", type=float, default=1.0)
-    for command in (one, commands.add_parser("table")):
+    of_routes = commands.add_parser("routes")
+    of_routes.add_argument("--candidate", choices=CANDIDATES, required=True)
+    for command in (one, of_routes, commands.add_parser("table")):
         command.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     if options.command == "train":
         place = (options.data, options.out, options.candidate, options.set, options.seed)
         print(json.dumps(train(*place, options.start, options.start_rate)))
+    elif options.command == "routes":
+        print("\n".join(routes(options.out, options.candidate)))
     else:
         with open(options.out / RESULTS, encoding="utf-8") as file:
             print("\n".join(table([json.loads(line) for line in file])))

@@ -18,6 +18,7 @@ STAGES = (  # of B0 and Lite0 alike: expansion, channels, blocks, stride of the 
 )
 EPSILON = 1e-3  # of the normalisations, as in the original
 _OF_TRUNK = 5  # stages, up to a stride of 16
+_FROZEN = 4  # the stem and the blocks up to a stride of 4
 
 
 class ConvNorm(nn.Module):
@@ -99,6 +100,7 @@ def _trunk_layers(in_channels: int, size: int) -> list[nn.Module]:
 
 TRUNKS["lite0"] = TrunkSource(
     layers=_trunk_layers,
+    frozen=_FROZEN,
     weights=TrunkWeights(
         file="lite0.safetensors",
         sha256="ef0db9304eaddb555db72b31dd95e910b737d197f3bd781d32a48635b29b2262",
