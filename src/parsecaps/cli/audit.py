@@ -1,16 +1,16 @@
 """`parsecaps audit`: how far the explanations of a model can be trusted."""
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import DeviceName, JsonFile, ModelFolder, check_writable, display, one_line_errors, write_json
+from parsecaps.cli.command import DeviceName, ModelFolder, command
+from parsecaps.cli.output import display, write_json
 from parsecaps.cli.progress import free_threads, showing_stages
 
 
-@one_line_errors
+@command()
 def audit(
     model: ModelFolder,
     data: Annotated[
@@ -24,8 +24,7 @@ def audit(
     limit: Annotated[int, typer.Option(help="How many cases, drawn at random, get maps.")] = 200,
     resamples: Annotated[int, typer.Option(help="Resamples of the patients behind the intervals.")] = 1000,
     device: DeviceName = None,
-    json_file: JsonFile = None,
-) -> None:
+) -> dict[str, Any]:
     """Measure a model's explanations: do maps point at the right place, do decisions rest on what they show?
 
     Maps along the routes stand beside gradient maps in one table: localisation against masks, deletion and insertion of
@@ -39,7 +38,6 @@ def audit(
 
     `parsecaps audit runs/cases-1 phantom:n=500,seed=7 --limit 100 --out audits`
     """
-    check_writable(json_file)
     from parsecaps.audit.measure import audit_model
     from parsecaps.files.hub_download import is_hub_name, parse_hub_name
     from parsecaps.files.writing import refuse_links, write_text
@@ -55,6 +53,6 @@ def audit(
     folder.mkdir(parents=True, exist_ok=True)
     page, stored = folder / "audit.html", folder / "audit.json"
     write_text(page, audit_page(found, title=f"How far can the explanations of {model.name} be trusted?"))
-    write_text(stored, json.dumps(found.as_dict(), indent=2) + "\n")
-    write_json(json_file, found.as_dict())
+    write_json(stored, found.as_dict())
     display(*found.tables(), *found.lines(), f"numbers: {stored}", f"page: {page}")
+    return found.as_dict()

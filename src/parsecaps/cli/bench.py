@@ -7,12 +7,12 @@ from pathlib import Path
 import typer
 
 import parsecaps
-from parsecaps.cli.output import one_line_errors
+from parsecaps.cli.command import command
 
 _CHECKOUT = Path(parsecaps.__file__).parents[2]
 
 
-@one_line_errors
+@command()
 def bench(context: typer.Context) -> None:
     """Measure speed, memory and routes on this machine; `parsecaps bench` lists what there is.
 

@@ -2,15 +2,16 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import JsonFile, check_writable, display, one_line_errors, write_json
+from parsecaps.cli.command import command
+from parsecaps.cli.output import display
 from parsecaps.cli.progress import showing_stages
 
 
-@one_line_errors
+@command()
 def concepts(
     reports: Annotated[Path, typer.Argument(metavar="CSV", help="A table with a column of descriptions or reports.")],
     column: Annotated[str, typer.Option(help="The column with the texts.")],
@@ -21,8 +22,7 @@ def concepts(
     lexicon: Annotated[
         Path | None, typer.Option(metavar="YAML", help="Phrases and synonyms; those of dermoscopy if left out.")
     ] = None,
-    json_file: JsonFile = None,
-) -> None:
+) -> dict[str, Any]:
     """Read concepts out of free text: what it asserts is 1, what it denies 0, what it leaves open stays blank.
 
     Writes the table with `concept:<name>` columns, ready to train on, and beside it the words behind each label, so
@@ -34,7 +34,6 @@ def concepts(
 
     `parsecaps concepts reports.csv --column findings --lexicon chest.yaml --out cases.csv`
     """
-    check_writable(json_file)
     from parsecaps.report.draw import highlight
     from parsecaps.text import Lexicon, annotate_table
 
@@ -46,5 +45,4 @@ def concepts(
         )
     first = [highlight(text, findings.spans(), findings.named()) for text, findings in summary.first]
     display(*first, summary.table(), f"table: {out}", f"evidence, to be checked: {evidence}")
-    counted = {name: asdict(counts) for name, counts in summary.counts.items()}
-    write_json(json_file, {"rows": summary.rows, "concepts": counted})
+    return {"rows": summary.rows, "concepts": {name: asdict(counts) for name, counts in summary.counts.items()}}

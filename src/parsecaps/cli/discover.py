@@ -1,15 +1,16 @@
 """`parsecaps discover`: the concepts that a run found without labels; `parsecaps name`: what a clinician calls them."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import DeviceName, JsonFile, ModelFolder, check_writable, display, one_line_errors, write_json
+from parsecaps.cli.command import DeviceName, ModelFolder, command
+from parsecaps.cli.output import check_writable, display
 from parsecaps.cli.progress import free_threads, showing_stages
 
 
-@one_line_errors
+@command()
 def discover(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run on data without concept labels.")],
     others: Annotated[
@@ -20,8 +21,7 @@ def discover(
         typer.Option(metavar="HTML", help="Where to write the naming sheet; RUN/concepts.html if left out."),
     ] = None,
     device: DeviceName = None,
-    json_file: JsonFile = None,
-) -> None:
+) -> dict[str, Any]:
     """Show the concepts that a run found without labels, and make a sheet on which a clinician names them.
 
     For each concept: the training images that show it most and where it was seen, how one-sided they are by class, how
@@ -38,9 +38,7 @@ def discover(
     `parsecaps discover runs/cases-1 runs/cases-2 runs/cases-3 --out sheet.html --json concepts.json`
     """
     sheet = run / "concepts.html" if out is None else out
-    check_writable(json_file)
-    if out is not None:
-        check_writable(out)
+    check_writable(out)
     from parsecaps.discovery.discover import discover_run
     from parsecaps.discovery.naming import naming_sheet
     from parsecaps.files.writing import write_text
@@ -50,7 +48,6 @@ def discover(
         progress("naming sheet", 0, 1)
         write_text(sheet, naming_sheet(found))
         progress("naming sheet", 1, 1)
-    write_json(json_file, found.as_dict())
     lines = found.lines()
     if found.remembered:
         lines.append(f"{len(found.memory):,} training cases are now kept beside the model, as by parsecaps remember")
@@ -58,9 +55,10 @@ def discover(
         f"sheet: {sheet}, with pictures of training cases; names come back with parsecaps name {run} NAMES.csv"
     )
     display(found.table(), *lines)
+    return found.as_dict()
 
 
-@one_line_errors
+@command()
 def name(
     model: ModelFolder,
     names: Annotated[Path, typer.Argument(metavar="NAMES.csv", help="The table that the naming sheet gave.")],

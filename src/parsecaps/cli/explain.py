@@ -3,33 +3,22 @@
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import (
-    ConfigFile,
-    DeviceName,
-    JsonFile,
-    ModelFolder,
-    Risk,
-    Settings,
-    check_writable,
-    choose,
-    display,
-    model_name,
-    next_free,
-    one_line_errors,
-    write_json,
-)
+from parsecaps.cli.command import DeviceName, Given, ModelFolder, command
+from parsecaps.cli.output import check_writable, display, model_name, next_free
 from parsecaps.cli.progress import free_threads, showing_stages
+from parsecaps.config import ExplainConfig
 
 PAGE = "explanation.html"
 
 
-@one_line_errors
+@command(ExplainConfig, "limit", "method", "risk", "strict", "traversals", "device")
 def explain(
     model: ModelFolder,
+    given: Given[ExplainConfig],
     inputs: Annotated[
         list[str] | None,
         typer.Argument(metavar="IMAGES", help="Images, folders, or data sets; the run's test part if left out."),
@@ -46,24 +35,7 @@ def explain(
         Path | None,
         typer.Option(metavar="FOLDER", help="Write DICOM objects about each image that came from a DICOM file here."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many images; 100 if left out.")] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(help="How maps are made: routes (if left out), grad-cam, integrated-gradients or occlusion."),
-    ] = None,
-    risk: Risk = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Explain the strict network, in which each capsule has a single parent.")
-    ] = False,
-    traversals: Annotated[
-        int | None,
-        typer.Option(help="Draw what the decoder makes of so many numbers of the global capsule as they move."),
-    ] = None,
-    device: DeviceName = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    json_file: JsonFile = None,
-) -> None:
+) -> dict[str, Any] | None:
     """Explain what a model says of images: concepts and where it saw them, parse trees, similar cases, and what-if.
 
     Leaves a page to open, which needs nothing but itself: no network, no server. It holds the images and, where the
@@ -85,25 +57,18 @@ def explain(
     `parsecaps explain runs/cases-1 other-hospital.csv --limit 40`
 
     `parsecaps explain runs/cases-1 study --dicom study-explained`
-
-    A YAML file and `--set` have the keys `risk`, `method`, `strict`, `traversals`, `trees` (how many parse trees an
-    image gets), `limit` and `device`.
     """
     if out is not None and not out.is_dir() and out.suffix not in {".html", ".htm"}:
         raise ValueError(f"--out is {out}; give a page, such as {out}.html, or --files {out} for a folder of pictures")
     page = next_free(Path(PAGE)) if out is None else out
     check_writable(page)
-    check_writable(json_file)
-    from parsecaps.config import ExplainConfig
     from parsecaps.explain.explain_cases import explain_series
     from parsecaps.model import Model
 
     if dicom is not None:
         from parsecaps.export.dicom import dicom_folder, write_dicom
 
-    given = {"method": method, "risk": risk, "strict": strict or None, "traversals": traversals}
-    given |= {"limit": limit, "device": device}
-    chosen = choose(ExplainConfig, config, settings, **given)
+    chosen = given.load()
     if files is not None:
         files.mkdir(parents=True, exist_ok=True)
     with nullcontext() if dicom is None else dicom_folder(dicom):
@@ -124,8 +89,6 @@ def explain(
     if explained.limited:
         display(f"there are more than {chosen.limit:,} images; --limit explains more of them", stderr=True)
     title = f"{model_name(model)}: {cases[0].name if len(cases) == 1 else f'{len(cases):,} cases'}"
-    if json_file is not None:
-        write_json(json_file, explanation_document(cases, title=title, errors=explained.errors).to_dict())
     if files is not None:
         for number, each in enumerate(cases, 1):
             write_explanation(each, files / f"{number:03d}-{plain_name(each.name)}")
@@ -134,9 +97,12 @@ def explain(
         display(f"DICOM: {objects} in {dicom}")
     write_text(page, case_page(cases, title=title, errors=explained.errors))
     display(f"open this page ({page.stat().st_size / 1e6:.1f} MB): {page}")
+    if given.json_file is None:
+        return None
+    return explanation_document(cases, title=title, errors=explained.errors).to_dict()
 
 
-@one_line_errors
+@command()
 def remember(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run of parsecaps train.")],
     device: DeviceName = None,

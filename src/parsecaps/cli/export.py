@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import console, display, model_name, next_free, one_line_errors
+from parsecaps.cli.command import command
+from parsecaps.cli.output import console, display, model_name, next_free
 
 
-@one_line_errors
+@command()
 def export(
     model: Annotated[
         Path | None,

@@ -1,29 +1,25 @@
 """`parsecaps pretrain`: weights for other trainings to start from."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import ConfigFile, DeviceName, Settings, check_writable, display, one_line_errors
+from parsecaps.cli.command import DeviceName, Given, command
+from parsecaps.cli.output import check_writable, display
 from parsecaps.cli.progress import showing_training
+from parsecaps.config import Config
 
 
-@one_line_errors
+@command(Config, "model.start", "training.devices")
 def pretrain(
+    given: Given[Config],
     data: Annotated[list[str], typer.Argument(metavar="DATA...", help="Data sets, as `parsecaps train` takes them.")],
     out: Annotated[Path, typer.Option(metavar="WEIGHTS", help="The folder to make.")],
     licences: Annotated[
         list[str] | None,
         typer.Option("--licence", metavar="TEXT", help="The licence of each data set, in their order; for the card."),
-    ] = None,
-    start: Annotated[
-        str | None, typer.Option(metavar="WEIGHTS", help="Start from a run, a model folder, or weights known by name.")
-    ] = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    devices: Annotated[
-        int | None, typer.Option(help="Processes on this machine, each with a GPU where there are some.")
     ] = None,
     device: DeviceName = None,
 ) -> None:
@@ -45,15 +41,11 @@ def pretrain(
     `parsecaps train --resume trunk` (after Ctrl-C, kill or a power cut)
     """
     check_writable(out.parent / "x" if out.parent.exists() else None)
-    from parsecaps.config import load_config
     from parsecaps.training.fit import fit
     from parsecaps.training.pretrain import DEFAULTS, pretraining_config
 
-    own = [f"{key}={value}" for key, value in DEFAULTS.items()] if config is None else []
-    more = [] if devices is None else [f"training.devices={devices}"]
-    base = load_config(config, [*own, *(settings or []), *more])
-    chosen = pretraining_config(data, licences=licences or (), base=base)
-    chosen = chosen if start is None else chosen.change("model", start=start)
+    own = [f"{key}={value}" for key, value in DEFAULTS.items()] if given.file is None else []
+    chosen = pretraining_config(data, licences=licences or (), base=replace(given, lines=[*own, *given.lines]).load())
     with showing_training() as callbacks:
         run = fit(chosen, run_folder=out, callbacks=callbacks, device=device or "auto")
     if run.is_main:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parsecaps.cli.output import display, one_line_errors
+from parsecaps.cli.command import command
+from parsecaps.cli.output import display
 from parsecaps.cli.progress import showing_training
 from parsecaps.types import Grid
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from parsecaps.paper.cells import Request
 
 
-@one_line_errors
+@command()
 def reproduce(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A table or figure; --list names them.")] = None,
     budget: Annotated[str, typer.Option(metavar="BUDGET", help="quick (minutes), hour, or full.")] = "quick",

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import display, one_line_errors
+from parsecaps.cli.command import command
+from parsecaps.cli.output import display
 
 
-@one_line_errors
+@command()
 def review(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of parsecaps serve --review.")],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="The new folder to write to.")],

@@ -6,14 +6,17 @@ from typing import Annotated
 
 import typer
 
+from parsecaps.cli.command import Given, command
 from parsecaps.cli.demo import FOLDER, RUN
-from parsecaps.cli.output import ConfigFile, DeviceName, Risk, Settings, choose, display, one_line_errors
+from parsecaps.cli.output import display
+from parsecaps.serve.settings import ServeConfig
 
 _TOKEN = "PARSECAPS_TOKEN"
 
 
-@one_line_errors
+@command(ServeConfig, "risk", "review", "device")
 def serve(
+    given: Given[ServeConfig],
     model: Annotated[
         Path | None,
         typer.Argument(metavar="[MODEL]", help="The folder of a run, or of a saved model; the demo's if left out."),
@@ -31,16 +34,6 @@ def serve(
             help=f"The token itself, which other users of the machine may see; or {_TOKEN} in the environment."
         ),
     ] = None,
-    risk: Risk = None,
-    review: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Let persons review images, and keep reviews and images in this SQLite file."
-        ),
-    ] = None,
-    device: DeviceName = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
 ) -> None:
     """Serve a trained model over HTTP, until Ctrl-C.
 
@@ -59,17 +52,12 @@ def serve(
     `parsecaps serve runs/cases-1 --review reviews.sqlite`
 
     `parsecaps serve` (the model of `parsecaps demo`)
-
-    A YAML file and `--set` have the keys `risk`, `device`, `runtime`, `workers`, `batch_size`, `gather_milliseconds`,
-    `hosts`, `examples`, `review`, `review_bytes`, and the limits `requests`, `files`, `images`, `explained`,
-    `file_bytes`, `request_bytes`, `stored_bytes` and `seconds`. docs/serve.md says what they mean.
     """
     from parsecaps.serve.server import check_token, listen
     from parsecaps.serve.server import serve as run_server
     from parsecaps.serve.service import Service
-    from parsecaps.serve.settings import ServeConfig
 
-    chosen = choose(ServeConfig, config, settings, risk=risk, device=device, review=review)
+    chosen = given.load()
     secret = _secret(token, token_file)
     check_token(host, secret)
     folder = _demo_model() if model is None else model

@@ -5,52 +5,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import (
-    ConfigFile,
-    DeviceName,
-    JsonFile,
-    Settings,
-    check_writable,
-    display,
-    one_line_errors,
-    write_json,
-)
+from parsecaps.cli.command import DeviceName, Given, Numbers, command
+from parsecaps.cli.output import display
 from parsecaps.cli.progress import showing_training
+from parsecaps.config import Config
 
 if TYPE_CHECKING:
     from parsecaps.run import Run
 
 
-@one_line_errors
+@command(Config, "model.start", "data.folds", "training.devices", "data.skip_bad", "data.allow_leaks")
 def train(
+    given: Given[Config],
     data: Annotated[
         str | None, typer.Argument(metavar="[DATA]", help="A folder, a CSV manifest, or phantom:n=2000,size=64.")
     ] = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
     out: Annotated[
         Path | None, typer.Option(metavar="RUN", help="The folder to make; the next free one below runs if left out.")
     ] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped or killed.")
     ] = None,
-    start: Annotated[
-        str | None,
-        typer.Option(metavar="WEIGHTS", help="Start from a run, a model folder, or weights known by name: imagenet."),
-    ] = None,
-    folds: Annotated[
-        int | None, typer.Option(metavar="K", help="Cross-validate: K runs by patient, their scores pooled.")
-    ] = None,
-    devices: Annotated[
-        int | None, typer.Option(help="Processes on this machine, each with a GPU where there are some.")
-    ] = None,
     device: DeviceName = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad files and rows out, and say so.")] = False,
-    allow_leaks: Annotated[
-        bool, typer.Option("--allow-leaks", help="Train although parts leak; the warning stays in the run.")
-    ] = False,
-    json_file: JsonFile = None,
-) -> None:
+) -> Numbers:
     """Train a model on a data set, and score it.
 
     Reads and checks the data, splits by patient, chooses preset, image size, losses and length from what it finds, says
@@ -83,24 +60,16 @@ def train(
 
     Ctrl-C and SIGTERM save and stop. Every setting is in docs/settings.md, and in the `config.yaml` of any run.
     """
-    check_writable(json_file)
-    from parsecaps.config import load_config
-
-    if resume is not None:
-        others = (data, config, settings, out, start, folds, devices, skip_bad or None, allow_leaks or None)
-        if any(each is not None for each in others):
-            raise ValueError(
-                "--resume goes on with a run as it was started; give --device and --json at most: "
-                f"parsecaps train --resume {resume}"
-            )
-        chosen = None
-    else:
-        given = {"data.path": data, "data.folds": folds, "model.start": start, "training.devices": devices}
-        given |= {"data.skip_bad": skip_bad or None, "data.allow_leaks": allow_leaks or None}
-        values = {key: value for key, value in given.items() if value is not None}
-        chosen = load_config(config, settings or [], values=values)
+    chosen = None
+    if resume is None:
+        chosen = given.load({} if data is None else {"data.path": data})
         if not chosen.data.path:
             raise ValueError("there is nothing to train on; give DATA, as in parsecaps train phantom")
+    elif data is not None or out is not None or given.file is not None or given.lines or given.values:
+        raise ValueError(
+            "--resume goes on with a run as it was started; give --device and --json at most: "
+            f"parsecaps train --resume {resume}"
+        )
     from parsecaps.run import Run
     from parsecaps.training.cross_validate import cross_validate  # torch and Lightning, some seconds
     from parsecaps.training.fit import fit
@@ -113,11 +82,8 @@ def train(
         else:
             run = fit(chosen, run_folder=out, resume=resume, callbacks=callbacks, device=place)
     if several:
-        write_json(json_file, _show_folds(run))
-    elif run.is_main:
-        write_json(json_file, show_run(run))
-        if run.failure:
-            raise typer.Exit(1)
+        return Numbers(_show_folds(run))
+    return Numbers(show_run(run), failed=bool(run.failure)) if run.is_main else Numbers(None)
 
 
 def show_run(run: "Run") -> dict[str, Any]:

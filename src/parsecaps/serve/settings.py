@@ -20,7 +20,7 @@ class ServeConfig(Section):
     """
 
     risk: Risk | None = None
-    """As for `parsecaps predict`."""
+    """Abstain so that about this share of the prediction sets at most leaves out the truth."""
     device: Device = "auto"
     """Auto is a GPU where there is one."""
     runtime: Auto | Literal["torch", "onnx"] = "auto"
@@ -52,7 +52,7 @@ class ServeConfig(Section):
     examples: NonNegativeInt = 6
     """Images of the run that the page offers."""
     review: Path | None = None
-    """The file of reviews; `--review` sets it."""
+    """Let people review images, and keep reviews and images in this SQLite file."""
     review_bytes: PositiveInt = 20_000 * _MEGABYTE
     """How large the file of reviews may grow; then 507."""
 
