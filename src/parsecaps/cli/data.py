@@ -50,7 +50,7 @@ def check(
     from parsecaps.data.leaks import find_leaks, move_to_one_side, unsafe
     from parsecaps.data.preparation import Preparation
     from parsecaps.data.sources import open_data
-    from parsecaps.data.splits import divide_data, write_split
+    from parsecaps.data.splits import divide, write_split
     from parsecaps.files.writing import write_text
 
     section = given.load()
@@ -60,7 +60,7 @@ def check(
         raise ValueError(
             f"{data} has no case that could be used{listed}; parsecaps data sources lists what can be read"
         )
-    divided = divide_data(section, opened)
+    divided = divide(opened, section)
     with showing_stages() as show:
         reading = partial(show, "reading images")
         prepared = prepare_all(opened, Preparation(size=size, channels=3), skip_bad=True, progress=reading)
@@ -104,13 +104,13 @@ def split(
     `parsecaps data split cases.csv --folds 5 --out split.csv` (split-1.csv to split-5.csv)
     """
     from parsecaps.data.sources import open_data
-    from parsecaps.data.splits import Divided, describe_parts, divide_data, k_folds, split_hash, write_split
+    from parsecaps.data.splits import Divided, describe_parts, divide, k_folds, split_hash, write_split
 
     check_writable(out)
     section = given.load()
     opened = open_data(data, section.source)
     if folds is None:
-        made = {out: divide_data(section, opened)}
+        made = {out: divide(opened, section)}
     elif section.test_fold or section.test_part:
         raise ValueError("--folds makes folds of its own; leave out --test-fold and --test-part")
     else:

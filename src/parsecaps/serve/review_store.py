@@ -272,11 +272,8 @@ def _majority(votes: Iterable[T]) -> tuple[T | None, bool]:
     (('a', True), (None, True), (None, False))
     """
     most = Counter(votes).most_common(2)
-    if not most:
-        return None, False
-    if len(most) == 1:
-        return most[0][0], False
-    return (most[0][0] if most[0][1] > most[1][1] else None), True
+    tied = len(most) > 1 and most[0][1] == most[1][1]
+    return (most[0][0] if most and not tied else None), len(most) > 1
 
 
 def _person(review: Review) -> str:

@@ -11,13 +11,7 @@ _MEGABYTE = 10**6
 
 
 class ServeConfig(Section):
-    """How to serve: see docs/serve.md for what each key means.
-
-    `runtime` is what runs the model; `auto` is ONNX Runtime where that can, else PyTorch. `batch_size` is 16 for
-    PyTorch, 8 for ONNX Runtime. `workers` are threads that run the model; `auto` takes one for each core that torch
-    would use. A worker waits `gather_milliseconds` for images that are being read, up to `batch_size` of them.
-    `examples` is how many unseen cases of the run the page offers, `review` the file that reviews are kept in.
-    """
+    """How to serve; docs/serve.md says more."""
 
     risk: Risk | None = None
     """Abstain so that about this share of the prediction sets at most leaves out the truth."""

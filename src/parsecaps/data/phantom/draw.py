@@ -1,7 +1,7 @@
 """The whole picture: skin, lesion, the structures that its concepts name, hair, and the light of the dermatoscope."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -109,18 +109,12 @@ def _scenes(
     def record(concept: str, chosen: Integers, pixels: Flags) -> None:
         concept_masks[chosen, CONCEPTS.index(concept)] = pixels
 
-    for concept, structure in _BROWN_STRUCTURES.items():
+    for concept, structure in _STRUCTURES.items():
         chosen, own, part = having(concept)
         if len(chosen):
-            pigment, pixels = structure(canvas, own, part)
-            structures[chosen] += pigment
-            record(concept, chosen, pixels)
-    for concept, bodies in _GLOBULES.items():
-        chosen, own, part = having(concept)
-        if len(chosen):
-            more_brown, more_blue, pixels = bodies(canvas, own, part)
-            structures[chosen] += more_brown
-            blue[chosen] += more_blue
+            *pigments, pixels = structure(canvas, own, part)
+            for there, pigment in zip((structures, blue), pigments, strict=False):
+                there[chosen] += pigment
             record(concept, chosen, pixels)
     structures = np.maximum(structures, -brown)
     brown += skin_relief(canvas, random)
@@ -166,14 +160,12 @@ def _some(on: Lesion, chosen: Integers) -> Lesion:
     return Lesion(type(outline)(*(values[chosen] for values in outline)), **{k: v[chosen] for k, v in fields.items()})
 
 
-_Structure = Callable[[Canvas, Randomness, Lesion], tuple[Floats, Flags]]
-_BROWN_STRUCTURES: dict[str, _Structure] = {
+# Each gives the brown pigment to add, some blue as well, and the pixels of the structure.
+_STRUCTURES: dict[str, Callable[[Canvas, Randomness, Lesion], tuple[npt.NDArray[Any], ...]]] = {
     "typical pigment network": typical_network,
     "atypical pigment network": atypical_network,
     "regular streaks": regular_streaks,
     "irregular streaks": irregular_streaks,
-}
-_GLOBULES: dict[str, Callable[[Canvas, Randomness, Lesion], tuple[Floats, Floats, Flags]]] = {
     "regular dots and globules": regular_globules,
     "irregular dots and globules": irregular_globules,
 }

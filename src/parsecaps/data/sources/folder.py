@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from parsecaps.data.cases import EXTENSIONS, SPLIT_WORDS, Case, DataSet, Problem, Source, Split
-from parsecaps.data.tables import settle_spelling
+from parsecaps.data.tables import wrong_spelling
 
 _JUNK = {"thumbs.db", "desktop.ini", "__macosx"}  # and whatever begins with a point
 
@@ -43,14 +43,15 @@ def read(path: str) -> DataSet:
             inner, files = entries(folder)
             classes += [(child, split) for child in inner]
             problems += [_stray(file) for file in files]
-    spelling = settle_spelling([folder.name for folder, _ in classes])
+    misspelt = wrong_spelling([folder.name for folder, _ in classes])
     listed = []
     for folder, split in classes:
-        if folder.name in spelling.wrong:
-            problems.append(Problem(str(folder), None, f"class {spelling.wrong[folder.name]}"))
+        if folder.name in misspelt:
+            problems.append(Problem(str(folder), None, f"class {misspelt[folder.name]}"))
             continue
         inner, files = entries(folder)
-        problems += [_inside(child) for child in inner]
+        within = "a folder inside the folder of a class is not read; move its images up"
+        problems += [Problem(str(child), None, within) for child in inner]
         images = [file for file in files if is_image(file)]
         problems += [_stray(file) for file in files if not is_image(file)]
         if not images:
@@ -92,10 +93,6 @@ def _split(folder: Path) -> Split | None:
 def _stray(file: Path) -> Problem:
     what = "the image is in no folder of a class" if is_image(file) else "the file is not an image"
     return Problem(str(file), None, f"{what}; move or remove it")
-
-
-def _inside(folder: Path) -> Problem:
-    return Problem(str(folder), None, "a folder inside the folder of a class is not read; move its images up")
 
 
 def recognise_unlabelled(path: Path) -> bool:
