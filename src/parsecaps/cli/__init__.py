@@ -71,20 +71,12 @@ app = typer.Typer(
 )
 
 
-def print_version(wanted: bool) -> None:
-    """Print the version and end, if asked to."""
-    if wanted:
+@app.callback(invoke_without_command=True)
+def main(version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
+    """ParseCaps: a capsule network for images whose routing is a parse tree one can read."""
+    if version:
         print(f"parsecaps {__version__}")
         raise typer.Exit
-
-
-@app.callback()
-def main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and end.")
-    ] = False,
-) -> None:
-    """ParseCaps: a capsule network for images whose routing is a parse tree one can read."""
 
 
 for panel, commands in COMMANDS.items():

@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -60,20 +61,17 @@ def _clear(yes: bool) -> None:
         display(f"the cache is empty: {folder}")
         return
     what = f"{there.sets:,} prepared data sets ({size(there.bytes)}) in {folder}"
-    if not yes and not _agreed(f"Remove {what}?"):
+    try:
+        agreed = yes or typer.confirm(f"Remove {what}?")
+    except typer.Abort:  # nobody is there, or Ctrl-C
+        print()
+        raise ValueError("the question has no answer; run parsecaps doctor --clear-cache --yes") from None
+    if not agreed:
         display("nothing is removed")
         return
     gone = remove_prepared(folder)
     kept = f"; {there.sets - gone.sets:,} are in use and stay" if gone.sets < there.sets else ""
     display(f"removed {size(gone.bytes)} from {folder}{kept}")
-
-
-def _agreed(question: str) -> bool:
-    try:
-        return typer.confirm(question)
-    except typer.Abort:  # nobody is there, or Ctrl-C
-        print()
-        raise ValueError("the question has no answer; run parsecaps doctor --clear-cache --yes") from None
 
 
 def look_at_machine() -> dict[str, Any]:
@@ -91,8 +89,12 @@ def look_at_machine() -> dict[str, Any]:
     from parsecaps.system.threads import allowed_cores, choose_threads
 
     threads, version = choose_threads(), torch.version
-    prepared, hub = cache_folder(), _hub_folder()
+    place = os.environ  # the hub's folder is found as `huggingface_hub` finds it, which may not be installed
+    home = place.get("HF_HOME") or Path(place.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    prepared, hub = cache_folder(), Path(place.get("HF_HUB_CACHE") or Path(home, "hub")).expanduser()
     there = cache_size(prepared)
+    folders = {place: (place, *place.absolute().parents) for place in dict.fromkeys((Path.cwd(), prepared))}
+    disks = {place: next(path for path in above if path.exists()) for place, above in folders.items()}
     return {
         "parsecaps": __version__,
         "python": platform.python_version(),
@@ -108,7 +110,7 @@ def look_at_machine() -> dict[str, Any]:
         "decoders": available_decoders(),
         "missing": {extra: missing_of(extra) for extra in EXTRAS},
         "browser": find_browser(),
-        "free_bytes": {str(folder): _free(folder) for folder in dict.fromkeys((Path.cwd(), prepared))},
+        "free_bytes": {str(folder): shutil.disk_usage(disk).free for folder, disk in disks.items()},
         "prepared_images": {"folder": str(prepared), "bytes": there.bytes, "parts": there.sets},
         "hub_models": {"folder": str(hub), "bytes": _size(hub), "parts": len(list(hub.glob("models--*")))},
         "weights": _weights(),
@@ -149,14 +151,6 @@ def find_browser() -> str | None:
     return next(filter(None, map(shutil.which, _BROWSERS)), None)
 
 
-def _hub_folder() -> Path:
-    """Where the Hugging Face hub keeps what was fetched, as `huggingface_hub` finds it."""
-    if chosen := os.environ.get("HF_HUB_CACHE"):
-        return Path(chosen)
-    above = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.environ.get("HF_HOME") or Path(above, "huggingface"), "hub").expanduser()
-
-
 def _weights() -> dict[str, dict[str, Any]]:
     """The weights to start from that are known by a name and are here."""
     shipped = Path(str(files("parsecaps") / "weights"))
@@ -172,17 +166,9 @@ def _size(folder: Path) -> int:
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
-            try:
+            with suppress(OSError):  # gone since
                 total += os.lstat(os.path.join(place, name)).st_size
-            except OSError:  # gone since
-                continue
     return total
-
-
-def _free(folder: Path) -> int:
-    """The free bytes of the disk that a folder is on, or would be on."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(there).free
 
 
 def size(number: int) -> str:
