@@ -136,24 +136,6 @@ class DataSet:
         return replace(self, cases=[self.cases[row] for row in rows], draw=drawn, concept_masks=masked)
 
 
-@dataclass(frozen=True)
-class Source:
-    """A layout of data: how it is recognised, and how its cases are listed.
-
-    `layout` says in a few words which files it looks for. `recognise` looks at names only; a source that is chosen by
-    its name alone recognises nothing. `read` takes the path, or what stands after `name:`; a source that draws its
-    images may do without (`needs_path=False`). `licence` is that of a published set, where it is one.
-    """
-
-    name: str
-    summary: str
-    layout: str
-    recognise: Callable[[Path], bool]
-    read: Callable[[str], DataSet]
-    needs_path: bool = True
-    licence: str = ""
-
-
 def read_options(source: str, text: str, defaults: Mapping[str, float]) -> dict[str, float]:
     """The options behind the name of a source, as in `n=200,size=64`, each of the kind that its default has."""
     options = dict(defaults)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from parsecaps.data.cases import Case, DataSet, Source, read_options
+from parsecaps.data.cases import Case, DataSet, read_options
 from parsecaps.data.phantom.checklist import CLASSES, CONCEPTS, Cases, case_table, diagnose, score
 from parsecaps.data.phantom.draw import PhantomBatch, draw
 
-__all__ = ["CLASSES", "CONCEPTS", "SOURCE", "Cases", "PhantomBatch", "case_table", "diagnose", "draw", "score"]
+__all__ = ["CLASSES", "CONCEPTS", "Cases", "PhantomBatch", "case_table", "diagnose", "draw", "score"]
 
 MOST_IMAGES, LARGEST = 10**6, 2048
 DEFAULTS: dict[str, float] = {"n": 2000, "size": 64, "seed": 0, "label_noise": 0.0, "concept_noise": 0.0}
@@ -45,13 +45,3 @@ def _options(text: str) -> dict[str, float]:
         if options[name] > most:
             raise ValueError(f"phantom:{name}={options[name]} is more than can be drawn; give at most {most}")
     return options
-
-
-SOURCE = Source(
-    name="phantom",
-    summary="drawn skin lesions with seven known concepts: phantom, or phantom:n=2000,size=64,seed=0",
-    layout="the word phantom",
-    recognise=lambda path: False,
-    read=read,
-    needs_path=False,
-)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parsecaps.data.cases import Case, DataSet, Problem, Source, Split, read_options
+from parsecaps.data.cases import Case, DataSet, Problem, Split, read_options
 from parsecaps.data.raw_image import EIGHT_BIT, DefectError, Format, RawImage, Version, check_bytes, pick_frame, version
 from parsecaps.data.reader_pool import RefusedError, call
 from parsecaps.data.sources.mnist import CLASSES, image_file, read_idx, read_labels
@@ -246,18 +246,4 @@ FORMAT = Format(
     read=_read_image,
     count=lambda path: len(_images(version(path))),  # the format gives it only with the pixels
     size=lambda path: _images(version(path)).shape[1:],
-)
-SOURCE = Source(
-    name="affnist",
-    summary="affNIST digits, original MATLAB files",
-    layout="a .mat file with affNISTdata, or a folder of them such as test_batches",
-    recognise=recognise,
-    read=read,
-)
-LIKE = Source(
-    name="affnist-like",
-    summary="MNIST on a canvas: training digits as they are, test digits under affine changes like affNIST's",
-    layout="affnist-like:PATH_TO_MNIST",
-    recognise=lambda path: False,
-    read=read_like,
 )

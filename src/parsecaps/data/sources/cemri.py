@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parsecaps.data.cases import Case, DataSet, Problem, Source
+from parsecaps.data.cases import Case, DataSet, Problem
 from parsecaps.data.raw_image import DefectError, Format, RawImage, check_size, pick_frame
 from parsecaps.data.reader_pool import RefusedError, call, call_or_name
 
@@ -164,12 +164,4 @@ FORMAT = Format(
     size=_size,
     patient=_patient,
     read_mask=lambda path: _plane(path, "tumorMask"),
-)
-SOURCE = Source(
-    name="cemri",
-    summary="CE-MRI brain tumours (figshare 1512427)",
-    layout=f"a folder with 1.mat, 2.mat, ... and {FOLD_FILE}",
-    recognise=recognise,
-    read=read,
-    licence="CC BY 4.0",
 )

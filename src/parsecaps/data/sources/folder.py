@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from parsecaps.data.cases import EXTENSIONS, SPLIT_WORDS, Case, DataSet, Problem, Source, Split
+from parsecaps.data.cases import EXTENSIONS, SPLIT_WORDS, Case, DataSet, Problem, Split
 from parsecaps.data.tables import wrong_spelling
 
 _JUNK = {"thumbs.db", "desktop.ini", "__macosx"}  # and whatever begins with a point
@@ -112,19 +112,3 @@ def read_unlabelled(path: str) -> DataSet:
     if not cases:
         raise ValueError(f"{root} has no images directly in it; give a folder that has")
     return DataSet("unlabelled", root, (), (), cases)
-
-
-SOURCE = Source(
-    name="folder",
-    summary="anyone's images, a folder per class",
-    layout="a folder per class with images in it, or such folders below train, val and test",
-    recognise=recognise,
-    read=read,
-)
-UNLABELLED = Source(
-    name="unlabelled",
-    summary="images that nobody labelled, to learn from beside others",
-    layout="a folder with images directly in it",
-    recognise=recognise_unlabelled,
-    read=read_unlabelled,
-)

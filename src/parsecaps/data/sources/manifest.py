@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from parsecaps.data.cases import SPLIT_WORDS, UNKNOWN, Case, DataSet, Source
+from parsecaps.data.cases import SPLIT_WORDS, UNKNOWN, Case, DataSet
 from parsecaps.data.tables import TABLE_SUFFIXES, CaseList, Row, read_table, wrong_spelling
 from parsecaps.files.writing import Listing
 
@@ -98,12 +98,3 @@ class _Rows:
         if value not in _VALUES:
             self._wrong.append(f"{column} is {value!r}; write 1 (present), 0 (absent) or leave it blank (unknown)")
         return _VALUES.get(value, UNKNOWN)
-
-
-SOURCE = Source(
-    name="manifest",
-    summary="anyone's images, a CSV table",
-    layout="a .csv file with the columns image and label, or a folder with such a manifest.csv",
-    recognise=recognise,
-    read=read,
-)

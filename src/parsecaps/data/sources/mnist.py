@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from parsecaps.data.cases import Case, DataSet, Source
+from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.raw_image import (
     EIGHT_BIT,
     DefectError,
@@ -146,12 +146,4 @@ FORMAT = Format(
     count=_count,
     size=lambda path: image_shape(path)[1:],
     packed=True,
-)
-SOURCE = Source(
-    name="mnist",
-    summary="MNIST digits",
-    layout="a folder with train-images-idx3-ubyte.gz, t10k-images-idx3-ubyte.gz and their labels",
-    recognise=recognise,
-    read=read,
-    licence="CC BY-SA 3.0",
 )

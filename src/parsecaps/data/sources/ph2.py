@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, Source, skin_concept_values
+from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, skin_concept_values
 from parsecaps.data.reader_pool import call_or_name
 from parsecaps.data.sources import derm7pt
 from parsecaps.data.tables import CaseList
@@ -178,19 +178,3 @@ def _find_both(path: str) -> tuple[Path | None, Path | None]:
     first = next((folder for folder in folders if recognise(folder)), None)
     second = next((folder for folder in folders if derm7pt.recognise(folder)), None)
     return first, second
-
-
-SOURCE = Source(
-    name="ph2",
-    summary="PH2 dermoscopy: nevus against melanoma, seven concepts, lesion masks",
-    layout=f"a folder with PH2_dataset.xlsx or PH2_dataset.txt and {IMAGES!r}",
-    recognise=recognise,
-    read=read,
-)
-PH2D7 = Source(
-    name="ph2d7",
-    summary="PH2 and Derm7pt together",
-    layout="a folder that holds PH2 and Derm7pt, or ph2d7:PATH_TO_PH2,PATH_TO_DERM7PT",
-    recognise=recognise_both,
-    read=read_both,
-)

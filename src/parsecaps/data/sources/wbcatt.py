@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from parsecaps.data.cases import SPLITS, Case, DataSet, Problem, Source
+from parsecaps.data.cases import SPLITS, Case, DataSet, Problem
 from parsecaps.data.tables import CaseList, read_table
 from parsecaps.files.writing import Listing
 
@@ -75,13 +75,3 @@ def read(path: str) -> DataSet:
 
 def _table(root: Path, split: str) -> Path:
     return root / f"pbc_attr_v1_{split}.csv"
-
-
-SOURCE = Source(
-    name="wbcatt",
-    summary="WBCAtt white blood cells with eleven attributes",
-    layout="a folder with pbc_attr_v1_{train,val,test}.csv and PBC_dataset_normal_DIB",
-    recognise=recognise,
-    read=read,
-    licence="labels MIT, images CC BY 4.0",
-)
