@@ -113,7 +113,7 @@ def commands_page() -> str:
     lines: list[str] = []
     for panel, commands in COMMANDS.items():
         lines += [f"## {panel}", ""]
-        names = [function.__name__ for function, _ in commands]
+        names = [function.__name__ for function in commands]
         for name in [*names, *(["data"] if panel == "Data" else [])]:
             command = group.commands[name]
             below = getattr(command, "commands", {"": command})

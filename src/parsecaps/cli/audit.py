@@ -25,18 +25,18 @@ def audit(
     resamples: Annotated[int, typer.Option(help="Resamples of the patients behind the intervals.")] = 1000,
     device: DeviceName = None,
 ) -> dict[str, Any]:
-    """Measure a model's explanations: do maps point at the right place, do decisions rest on what they show?
+    """Measure how far the explanations of a model can be trusted.
 
-    Maps along the routes stand beside gradient maps in one table: localisation against masks, deletion and insertion of
-    image regions, random weights. Then what is still found with lesions and concepts painted over, what cutting the
-    shown routes does, what other couplings cost, whether concepts are right and are the reasons, and how alike capsules
-    are. Each number comes with n and a 95 % interval over patients.
+    Do maps point at the right place, do decisions rest on what they show? Maps along the routes stand beside gradient
+    maps in one table: localisation against masks, deletion and insertion of image regions, random weights. Then what is
+    still found with lesions and concepts painted over, what cutting the shown routes does, what other couplings cost,
+    whether concepts are right and are the reasons, and how alike capsules are. Each number comes with n and a 95 %
+    interval over patients.
 
     **Examples**
 
-    `parsecaps audit runs/cases-1`
-
-    `parsecaps audit runs/cases-1 phantom:n=500,seed=7 --limit 100 --out audits`
+    - `parsecaps audit runs/cases-1`
+    - `parsecaps audit runs/cases-1 phantom:n=500,seed=7 --limit 100 --out audits`
     """
     from parsecaps.audit.measure import audit_model
     from parsecaps.files.hub_download import is_hub_name, parse_hub_name

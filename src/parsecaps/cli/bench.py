@@ -20,9 +20,8 @@ def bench(context: typer.Context) -> None:
 
     **Examples**
 
-    `parsecaps bench speed --quick`
-
-    `parsecaps bench routes --out runs/parts`
+    - `parsecaps bench speed --quick`
+    - `parsecaps bench routes --out runs/parts`
     """
     if not (_CHECKOUT / "benchmarks" / "__main__.py").is_file():
         raise FileNotFoundError(

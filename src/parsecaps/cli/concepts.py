@@ -23,16 +23,15 @@ def concepts(
         Path | None, typer.Option(metavar="YAML", help="Phrases and synonyms; those of dermoscopy if left out.")
     ] = None,
 ) -> dict[str, Any]:
-    """Read concepts out of free text: what it asserts is 1, what it denies 0, what it leaves open stays blank.
+    """Read concept labels out of free text.
 
-    Writes the table with `concept:<name>` columns, ready to train on, and beside it the words behind each label, so
-    that a person can check them.
+    What a text asserts is 1, what it denies 0, what it leaves open stays blank. Writes the table with `concept:<name>`
+    columns, ready to train on, and beside it the words behind each label, so that a person can check them.
 
     **Examples**
 
-    `parsecaps concepts reports.csv --column text --out cases.csv`
-
-    `parsecaps concepts reports.csv --column findings --lexicon chest.yaml --out cases.csv`
+    - `parsecaps concepts reports.csv --column text --out cases.csv`
+    - `parsecaps concepts reports.csv --column findings --lexicon chest.yaml --out cases.csv`
     """
     from parsecaps.report.draw import highlight
     from parsecaps.text import Lexicon, annotate_table

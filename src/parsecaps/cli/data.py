@@ -37,11 +37,9 @@ def check(
 
     **Examples**
 
-    `parsecaps data check phantom --page phantom.html`
-
-    `parsecaps data check cases.csv --split split.csv --fix-split split-mended.csv`
-
-    `parsecaps data check data/cemri --test-fold 3 --page cemri.html --json cemri.json`
+    - `parsecaps data check phantom --page phantom.html`
+    - `parsecaps data check cases.csv --split split.csv --fix-split split-mended.csv`
+    - `parsecaps data check data/cemri --test-fold 3 --page cemri.html --json cemri.json`
     """
     for path in (page, fix_split):
         check_writable(path)
@@ -97,11 +95,9 @@ def split(
 
     **Examples**
 
-    `parsecaps data split cases.csv --out split.csv --test 0.2 --val 0.15`
-
-    `parsecaps data split data/cemri --out fold3.csv --test-fold 3`
-
-    `parsecaps data split cases.csv --folds 5 --out split.csv` (split-1.csv to split-5.csv)
+    - `parsecaps data split cases.csv --out split.csv --test 0.2 --val 0.15`
+    - `parsecaps data split data/cemri --out fold3.csv --test-fold 3`
+    - `parsecaps data split cases.csv --folds 5 --out split.csv` (split-1.csv to split-5.csv)
     """
     from parsecaps.data.sources import open_data
     from parsecaps.data.splits import Divided, describe_parts, divide, k_folds, split_hash, write_split

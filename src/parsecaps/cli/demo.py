@@ -33,20 +33,19 @@ def demo(
     ] = False,
     device: DeviceName = None,
 ) -> dict[str, Any]:
-    """Draw skin lesions, train on them, score the network on patients it never saw, and a page to open.
+    """See all of it on drawn images, in minutes: training, scores, explanations.
 
-    The page has the scores, and unseen cases with their maps, parse trees and the most similar training cases.
+    Draws skin lesions, trains on them, and scores the network on patients it never saw. A page to open has the scores,
+    and unseen cases with their maps, parse trees and the most similar training cases.
 
     Takes three to four minutes on two cores, with `--quick` half a minute. The lesions, their seven concepts and the
     diagnosis are drawn by rule (docs/phantom.md), so nothing has to be downloaded and everything about them is known.
 
     **Examples**
 
-    `parsecaps demo`
-
-    `parsecaps demo --quick`
-
-    `parsecaps demo --set training.epochs=1 --out short`
+    - `parsecaps demo`
+    - `parsecaps demo --quick`
+    - `parsecaps demo --set training.epochs=1 --out short`
     """
     from parsecaps.files.writing import make_first_free, remove_empty
     from parsecaps.system.threads import using_threads

@@ -22,7 +22,7 @@ def discover(
     ] = None,
     device: DeviceName = None,
 ) -> dict[str, Any]:
-    """Show the concepts that a run found without labels, and make a sheet on which a clinician names them.
+    """Show the concepts that a run found without labels, on a sheet to name them.
 
     For each concept: the training images that show it most and where it was seen, how one-sided they are by class, how
     far its maps lie inside masks where the data have some, whether it varies at all or says the same as another, and,
@@ -33,9 +33,8 @@ def discover(
 
     **Examples**
 
-    `parsecaps discover runs/cases-1 --out sheet.html`
-
-    `parsecaps discover runs/cases-1 runs/cases-2 runs/cases-3 --out sheet.html --json concepts.json`
+    - `parsecaps discover runs/cases-1 --out sheet.html`
+    - `parsecaps discover runs/cases-1 runs/cases-2 runs/cases-3 --out sheet.html --json concepts.json`
     """
     sheet = run / "concepts.html" if out is None else out
     check_writable(out)
@@ -63,14 +62,15 @@ def name(
     model: ModelFolder,
     names: Annotated[Path, typer.Argument(metavar="NAMES.csv", help="The table that the naming sheet gave.")],
 ) -> None:
-    """Give the concepts of a model the names of a sheet; they then show wherever the model is used.
+    """Give these concepts the names that a clinician chose.
 
-    The table has the columns `concept` (its number, from 1), `name`, and, where the sheet wrote it, `note` and `model`.
-    A blank name leaves a concept as it is called; the same command with another table changes the names again.
+    They then show wherever the model is used. The table has the columns `concept` (its number, from 1), `name`, and,
+    where the sheet wrote it, `note` and `model`. A blank name leaves a concept as it is called; the same command with
+    another table changes the names again.
 
     **Example**
 
-    `parsecaps name runs/cases-1 concept-names.csv`
+    - `parsecaps name runs/cases-1 concept-names.csv`
     """
     from parsecaps.discovery.naming import name_run
 

@@ -27,18 +27,16 @@ def doctor(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --clear-cache: do not ask first.")] = False,
 ) -> dict[str, Any] | None:
-    """Say what this machine can do, and where caches and weights lie and how large they are.
+    """Say what this machine can do, and where caches and weights lie.
 
     In ten lines: the build of torch and the threads it would take now, GPU, which DICOM files can be read, the extras
     that are installed, Chromium, free disk, caches and weights.
 
     **Examples**
 
-    `parsecaps doctor`
-
-    `parsecaps doctor --json machine.json` (to send along with a question)
-
-    `parsecaps doctor --clear-cache --yes`
+    - `parsecaps doctor`
+    - `parsecaps doctor --json machine.json` (to send along with a question)
+    - `parsecaps doctor --clear-cache --yes`
     """
     if yes and not clear_cache:
         raise ValueError("--yes answers a question of --clear-cache; run parsecaps doctor --clear-cache --yes")

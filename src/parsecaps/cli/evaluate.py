@@ -22,25 +22,21 @@ def evaluate(
         Path | None, typer.Option(metavar="HTML", help="Where to write the page; in the first run if left out.")
     ] = None,
 ) -> dict[str, Any]:
-    """Score runs on the patients they never saw, each score with n and a 95 % interval over patients.
+    """Score runs again, on other data too, and compare them.
 
-    The temperature of the probabilities is fitted on the validation part. A run alone on its own test part gets its
-    `scores.json`, `scores.html` and model card anew; anything else goes to files of other names. With several runs,
-    each is compared with the first on the same cases: McNemar's test, and a bootstrap of the differences; and the mean
-    of all is scored, with the images that none of them names rightly. The folds of a cross-validation count as one,
-    pooled.
+    Each score has n and a 95 % interval over patients. The temperature of the probabilities is fitted on the validation
+    part. A run alone on its own test part gets its `scores.json`, `scores.html` and model card anew; anything else goes
+    to files of other names. With several runs, each is compared with the first on the same cases: McNemar's test, and a
+    bootstrap of the differences; and the mean of all is scored, with the images that none of them names rightly. The
+    folds of a cross-validation count as one, pooled.
 
     **Examples**
 
-    `parsecaps evaluate runs/cases-1`
-
-    `parsecaps evaluate runs/tree runs/cnn --page both.html`
-
-    `parsecaps evaluate runs/cases-1 --data other-hospital.csv`
-
-    `parsecaps evaluate runs/cases-1 --set risks=[0.01,0.05] --set resamples=5000`
-
-    `parsecaps evaluate runs/cases-1 --views 16`
+    - `parsecaps evaluate runs/cases-1`
+    - `parsecaps evaluate runs/tree runs/cnn --page both.html`
+    - `parsecaps evaluate runs/cases-1 --data other-hospital.csv`
+    - `parsecaps evaluate runs/cases-1 --set risks=[0.01,0.05] --set resamples=5000`
+    - `parsecaps evaluate runs/cases-1 --views 16`
     """
     check_writable(page)
     if len({run.resolve() for run in runs}) < len(runs):

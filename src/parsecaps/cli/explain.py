@@ -36,7 +36,7 @@ def explain(
         typer.Option(metavar="FOLDER", help="Write DICOM objects about each image that came from a DICOM file here."),
     ] = None,
 ) -> dict[str, Any] | None:
-    """Explain what a model says of images: concepts and where it saw them, parse trees, similar cases, and what-if.
+    """Give the reasons: concepts and where they were seen, parse trees, similar cases.
 
     Leaves a page to open, which needs nothing but itself: no network, no server. It holds the images and, where the
     model remembers its training cases (`parsecaps remember`), pictures of some of these: give it only to people who may
@@ -48,15 +48,11 @@ def explain(
 
     **Examples**
 
-    `parsecaps explain runs/cases-1` (the run's own test part, with what is known of each case)
-
-    `parsecaps explain runs/cases-1 image.png --out image.html --files why`
-
-    `parsecaps explain runs/cases-1 image.dcm --risk 0.1 --method grad-cam --json why.json`
-
-    `parsecaps explain runs/cases-1 other-hospital.csv --limit 40`
-
-    `parsecaps explain runs/cases-1 study --dicom study-explained`
+    - `parsecaps explain runs/cases-1` (the run's own test part, with what is known of each case)
+    - `parsecaps explain runs/cases-1 image.png --out image.html --files why`
+    - `parsecaps explain runs/cases-1 image.dcm --risk 0.1 --method grad-cam --json why.json`
+    - `parsecaps explain runs/cases-1 other-hospital.csv --limit 40`
+    - `parsecaps explain runs/cases-1 study --dicom study-explained`
     """
     if out is not None and not out.is_dir() and out.suffix not in {".html", ".htm"}:
         raise ValueError(f"--out is {out}; give a page, such as {out}.html, or --files {out} for a folder of pictures")
@@ -107,14 +103,14 @@ def remember(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run of parsecaps train.")],
     device: DeviceName = None,
 ) -> None:
-    """Keep training cases of a run beside its model, so that explanations can show similar ones.
+    """Keep training cases beside a model, to show similar ones.
 
     `known_cases` of the run then holds small pictures, file names and patient ids of training cases: give it only to
     people who may see these patients. The model, in `bundle`, holds none of them.
 
     **Example**
 
-    `parsecaps remember runs/cases-1`
+    - `parsecaps remember runs/cases-1`
     """
     from parsecaps.explain.case_memory import remember_run
     from parsecaps.run import Run

@@ -35,18 +35,16 @@ def export(
         bool, typer.Option("--list", help="Say what each format is for, needs and gives, and end.")
     ] = False,
 ) -> None:
-    """Export a model to a format that runs without this package.
+    """Export a model: ONNX, MONAI, a web page, the Hugging Face hub.
 
-    Each export is checked against PyTorch on the validation cases of the run, where they are there, and on drawn images
-    before it takes its name; a failed check leaves no file.
+    What is written runs without this package. Each export is checked against PyTorch on the validation cases of the
+    run, where they are there, and on drawn images before it takes its name; a failed check leaves no file.
 
     **Examples**
 
-    `parsecaps export --list`
-
-    `parsecaps export runs/cases-1 --to onnx --out cases.onnx`
-
-    `parsecaps export runs/cases-1 --to hub --push owner/cases --private`
+    - `parsecaps export --list`
+    - `parsecaps export runs/cases-1 --to onnx --out cases.onnx`
+    - `parsecaps export runs/cases-1 --to hub --push owner/cases --private`
     """
     from parsecaps.export.export import export_model, find_format, formats
 

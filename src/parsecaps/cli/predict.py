@@ -21,7 +21,7 @@ def predict(
         Path | None, typer.Option(metavar="FILE", help="A .csv file with one row for each patient, too.")
     ] = None,
 ) -> dict[str, Any] | None:
-    """Predict the class and the concepts of any number of images, one row for each.
+    """Predict the class and the concepts of image files, one row for each.
 
     Rows are written as they come; after an interruption the same command goes on where it stopped. A file that cannot
     be read becomes a row with an error; files in a folder that are not images are counted at the end. With `--risk`,
@@ -35,15 +35,11 @@ def predict(
 
     **Examples**
 
-    `parsecaps predict runs/cases-1 image.png --out answer.csv`
-
-    `parsecaps predict runs/cases-1 archive/ --out answers.jsonl --risk 0.1`
-
-    `parsecaps predict runs/cases-1 archive/ --out answers.csv --patients patients.csv`
-
-    `parsecaps predict runs/cases-1 archive/ --out answers.csv --set batch_size=128`
-
-    `torchrun --standalone --nproc-per-node 4 -m parsecaps predict runs/cases-1 archive/ --out answers.csv`
+    - `parsecaps predict runs/cases-1 image.png --out answer.csv`
+    - `parsecaps predict runs/cases-1 archive/ --out answers.jsonl --risk 0.1`
+    - `parsecaps predict runs/cases-1 archive/ --out answers.csv --patients patients.csv`
+    - `parsecaps predict runs/cases-1 archive/ --out answers.csv --set batch_size=128`
+    - `torchrun --standalone --nproc-per-node 4 -m parsecaps predict runs/cases-1 archive/ --out answers.csv`
     """
     for path in (out, patients):
         check_writable(path)

@@ -23,7 +23,7 @@ def pretrain(
     ] = None,
     device: DeviceName = None,
 ) -> None:
-    """Learn a trunk from one or more data sets, for other trainings to start from.
+    """Learn weights from several data sets, for trainings to start from.
 
     One network learns from all of them at once, each with a head for its own classes and concepts. A folder of images
     that nobody labelled helps too: two views of an image must get the same answer. Official test parts are left out.
@@ -32,13 +32,10 @@ def pretrain(
 
     **Examples**
 
-    `parsecaps pretrain isic/manifest.csv wbcatt --licence "CC0" --licence "CC BY 4.0" --out trunk`
-
-    `parsecaps train my-images --start trunk`
-
-    `parsecaps pretrain labelled unlabelled-scans --out trunk --set training.epochs=20`
-
-    `parsecaps train --resume trunk` (after Ctrl-C, kill or a power cut)
+    - `parsecaps pretrain isic/manifest.csv wbcatt --licence "CC0" --licence "CC BY 4.0" --out trunk`
+    - `parsecaps train my-images --start trunk`
+    - `parsecaps pretrain labelled unlabelled-scans --out trunk --set training.epochs=20`
+    - `parsecaps train --resume trunk` (after Ctrl-C, kill or a power cut)
     """
     check_writable(out.parent / "x" if out.parent.exists() else None)
     from parsecaps.training.fit import fit

@@ -37,7 +37,7 @@ def reproduce(
         bool, typer.Option("--list", help="What there is, what it needs, how long it takes here.")
     ] = False,
 ) -> None:
-    """Measure a table or figure of the paper again, on equal terms: our figure, the published one and the difference.
+    """Measure a table or figure of the paper again, and compare models on equal terms.
 
     All models of a table train on the same patients, as long, and are tested on the same other patients, with 95 %
     intervals and paired tests against ParseCaps. FOLDER then has NAME.json, NAME.md and NAME.png, written anew after
@@ -46,15 +46,11 @@ def reproduce(
 
     **Examples**
 
-    `parsecaps reproduce --list`
-
-    `parsecaps reproduce classification --data data/cemri --budget hour`
-
-    `parsecaps reproduce classification --data my-images --models ParseCaps --models ResNet18` (your own data)
-
-    `parsecaps reproduce leak --data data/cemri` (what a split that leaks is worth)
-
-    `parsecaps reproduce capsules` (nothing to train)
+    - `parsecaps reproduce --list`
+    - `parsecaps reproduce classification --data data/cemri --budget hour`
+    - `parsecaps reproduce classification --data my-images --models ParseCaps --models ResNet18` (your own data)
+    - `parsecaps reproduce leak --data data/cemri` (what a split that leaks is worth)
+    - `parsecaps reproduce capsules` (nothing to train)
 
     docs/reproduce.md says how to read the tables, and when not to trust them.
     """

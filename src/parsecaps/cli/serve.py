@@ -35,7 +35,7 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve a trained model over HTTP, until Ctrl-C.
+    """Serve a trained model over HTTP, for programs and people, until Ctrl-C.
 
     Persons open the address in a browser. Programs send images to `/api/predict` and `/api/explain`; `/docs` describes
     how. The answers are the same as those of `parsecaps predict` and `parsecaps explain`. No image is kept but those
@@ -43,15 +43,11 @@ def serve(
 
     **Examples**
 
-    `parsecaps serve runs/cases-1`
-
-    `parsecaps serve runs/cases-1 --risk 0.1 --port 9000`
-
-    `parsecaps serve runs/cases-1 --host 0.0.0.0 --token-file token`
-
-    `parsecaps serve runs/cases-1 --review reviews.sqlite`
-
-    `parsecaps serve` (the model of `parsecaps demo`)
+    - `parsecaps serve runs/cases-1`
+    - `parsecaps serve runs/cases-1 --risk 0.1 --port 9000`
+    - `parsecaps serve runs/cases-1 --host 0.0.0.0 --token-file token`
+    - `parsecaps serve runs/cases-1 --review reviews.sqlite`
+    - `parsecaps serve` (the model of `parsecaps demo`)
     """
     from parsecaps.serve.server import check_token, listen
     from parsecaps.serve.server import serve as run_server

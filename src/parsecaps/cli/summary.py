@@ -20,18 +20,16 @@ def summary(
     concepts: Annotated[int | None, typer.Option(help="Number of concepts; 0 leaves out the decoder too.")] = None,
     head: Annotated[str, typer.Option(help="parallel (the paper's) or bottleneck.")] = "parallel",
 ) -> dict[str, Any]:
-    """Print the layer table: name, n, d, parameters and FLOPs of each layer.
+    """Print the layers of a network: name, n, d, parameters and FLOPs of each layer.
 
     n capsules of d numbers come out of a layer. FLOPs are those of one image, two for each multiply-add of a
     convolution or matrix product.
 
     **Examples**
 
-    `parsecaps summary medical`
-
-    `parsecaps summary medical --size 512 --channels 3 --concepts 7 --head bottleneck`
-
-    `parsecaps summary digits --classes 10 --json digits.json`
+    - `parsecaps summary medical`
+    - `parsecaps summary medical --size 512 --channels 3 --concepts 7 --head bottleneck`
+    - `parsecaps summary digits --classes 10 --json digits.json`
     """
     from parsecaps.models import ParseCaps
     from parsecaps.models.summary import layer_table, summarize

@@ -28,7 +28,7 @@ def train(
     ] = None,
     device: DeviceName = None,
 ) -> Numbers:
-    """Train a model on a data set, and score it.
+    """Train a model on your images, and score it on patients it never saw.
 
     Reads and checks the data, splits by patient, chooses preset, image size, losses and length from what it finds, says
     what it chose, and trains. The epoch that is best on the validation patients is kept, and scored once on the test
@@ -38,25 +38,16 @@ def train(
 
     **Examples**
 
-    `parsecaps train phantom` (drawn images, nothing to download)
-
-    `parsecaps train my-images` (a folder per class) or `parsecaps train cases.csv --out my-run`
-
-    `parsecaps train cemri:data/cemri --set data.test_fold=[3] --set training.epochs=40`
-
-    `parsecaps train my-images --set model.image_size=128 --set augmentation.flip=false --set training.patience=0`
-
-    `parsecaps train --config my-run/config.yaml --set training.seed=1` (the same again, with another seed)
-
-    `parsecaps train data/wbcatt --config wbcatt` (settings that come with the package: docs/results.md)
-
-    `parsecaps train --resume my-run` (after Ctrl-C, kill or a power cut: the same result as without)
-
-    `parsecaps train my-images --start other-run` (takes every layer that fits; docs/training.md)
-
-    `parsecaps train my-images --folds 5` (cross-validation: every patient is tested once)
-
-    `parsecaps train my-images --devices 2`
+    - `parsecaps train phantom` (drawn images, nothing to download)
+    - `parsecaps train my-images` (a folder per class) or `parsecaps train cases.csv --out my-run`
+    - `parsecaps train cemri:data/cemri --set data.test_fold=[3] --set training.epochs=40`
+    - `parsecaps train my-images --set model.image_size=128 --set augmentation.flip=false --set training.patience=0`
+    - `parsecaps train --config my-run/config.yaml --set training.seed=1` (the same again, with another seed)
+    - `parsecaps train data/wbcatt --config wbcatt` (settings that come with the package: docs/results.md)
+    - `parsecaps train --resume my-run` (after Ctrl-C, kill or a power cut: the same result as without)
+    - `parsecaps train my-images --start other-run` (takes every layer that fits; docs/training.md)
+    - `parsecaps train my-images --folds 5` (cross-validation: every patient is tested once)
+    - `parsecaps train my-images --devices 2`
 
     Ctrl-C and SIGTERM save and stop. Every setting is in docs/settings.md, and in the `config.yaml` of any run.
     """
