@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from parsecaps.cli.command import DeviceName, ModelFolder, command
+from parsecaps.cli.command import DeviceName, ModelFolder, argument, command, option
 from parsecaps.cli.output import display, write_json
 from parsecaps.cli.progress import free_threads, showing_stages
 
@@ -13,13 +13,9 @@ from parsecaps.cli.progress import free_threads, showing_stages
 @command()
 def audit(
     model: ModelFolder,
-    data: Annotated[
-        str | None,
-        typer.Argument(metavar="DATA", help="The data to measure on; the test part of the run's own if left out."),
-    ] = None,
+    data: Annotated[str | None, argument("DATA", "What to measure on; the run's own test part if left out.")] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Where to write audit.html and audit.json; the run or MODEL if left out."),
+        Path | None, option("FOLDER", "For audit.html and audit.json; the run or MODEL if left out.")
     ] = None,
     limit: Annotated[int, typer.Option(help="How many cases, drawn at random, get maps.")] = 200,
     resamples: Annotated[int, typer.Option(help="Resamples of the patients behind the intervals.")] = 1000,

@@ -22,12 +22,21 @@ from parsecaps.system.signals import TerminatedError, sigterm_raises
 S = TypeVar("S", bound=Section)
 _INTERRUPTED, _TERMINATED = 130, 143
 
+
+def argument(metavar: str, text: str) -> Any:
+    """An argument of a command, with its help."""
+    return typer.Argument(metavar=metavar, help=text)
+
+
+def option(metavar: str, text: str) -> Any:
+    """An option of a command, called as the parameter, with its help."""
+    return typer.Option(metavar=metavar, help=text)
+
+
 DeviceName = Annotated[
     str | None, typer.Option("--device", metavar="DEVICE", help="auto (a GPU where there is one), cpu or cuda.")
 ]
-ModelFolder = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="The folder of a run or of a saved model, or hf://owner/name.")
-]
+ModelFolder = Annotated[Path, argument("MODEL", "The folder of a run or of a saved model, or hf://owner/name.")]
 _FILE = typer.Option("--config", metavar="YAML", help="Settings; what is not in it is chosen or has its default.")
 _LINES = typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
 _JSON = typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")
@@ -118,13 +127,13 @@ def _option(kind: Any, key: str) -> inspect.Parameter:
     choices = [str(word) for each in parts if get_origin(each) is Literal for word in get_args(each)]
     plain = next((each for each in parts if each in (bool, int, float, Path)), str)
     several = get_origin(field.annotation) is tuple
-    option = typer.Option(
+    shown = typer.Option(
         f"--{name.replace('_', '-')}",
         metavar="|".join(choices) or ("N" if several else None),
         help=f"{field.description} May be repeated." if several else field.description,
         show_default=str(field.default) if field.default else False,
     )
-    return _optional(name, list[plain] if several else plain, option)  # type: ignore[valid-type]
+    return _optional(name, list[plain] if several else plain, shown)  # type: ignore[valid-type]
 
 
 def _parts(annotation: Any) -> Iterator[Any]:

@@ -6,22 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from parsecaps.cli.command import command
+from parsecaps.cli.command import argument, command, option
 from parsecaps.cli.output import display
 from parsecaps.cli.progress import showing_stages
 
 
 @command()
 def concepts(
-    reports: Annotated[Path, typer.Argument(metavar="CSV", help="A table with a column of descriptions or reports.")],
+    reports: Annotated[Path, argument("CSV", "A table with a column of descriptions or reports.")],
     column: Annotated[str, typer.Option(help="The column with the texts.")],
-    out: Annotated[Path, typer.Option(metavar="CSV", help="The table to write, with a column per concept added.")],
-    evidence: Annotated[
-        Path | None, typer.Option(metavar="CSV", help="Where to write the evidence; beside OUT if left out.")
-    ] = None,
-    lexicon: Annotated[
-        Path | None, typer.Option(metavar="YAML", help="Phrases and synonyms; those of dermoscopy if left out.")
-    ] = None,
+    out: Annotated[Path, option("CSV", "The table to write, with a column per concept added.")],
+    evidence: Annotated[Path | None, option("CSV", "Where to write the evidence; beside OUT if left out.")] = None,
+    lexicon: Annotated[Path | None, option("YAML", "Phrases and synonyms; those of dermoscopy if left out.")] = None,
 ) -> dict[str, Any]:
     """Read concept labels out of free text.
 

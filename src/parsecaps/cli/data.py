@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.command import Given, Numbers, command
+from parsecaps.cli.command import Given, Numbers, argument, command, option
 from parsecaps.cli.output import check_writable, display
 from parsecaps.cli.progress import showing_stages
 from parsecaps.config import DataSection
@@ -15,7 +15,7 @@ from parsecaps.types import Grid
 
 data_app = typer.Typer(rich_markup_mode="markdown", no_args_is_help=True, help="Look at, check and split data.")
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A folder, a CSV manifest, or phantom:n=2000,size=64.")]
+Data = Annotated[str, argument("DATA", "A folder, a CSV manifest, or phantom:n=2000,size=64.")]
 _DIVIDING = ("source", "test_fold", "test_part", "val", "test", "seed")
 SHOWN = 20  # lines of a kind that the terminal shows; the page and the JSON file have all
 
@@ -26,10 +26,8 @@ def check(
     data: Data,
     given: Given[DataSection],
     size: Annotated[int, typer.Option(help="Width to which images are brought before they are compared.")] = 112,
-    page: Annotated[Path | None, typer.Option(metavar="HTML", help="Write all of it as a page with pictures.")] = None,
-    fix_split: Annotated[
-        Path | None, typer.Option(metavar="CSV", help="Write a split in which what leaks is moved to one side.")
-    ] = None,
+    page: Annotated[Path | None, option("HTML", "Write all of it as a page with pictures.")] = None,
+    fix_split: Annotated[Path | None, option("CSV", "Write a split in which what leaks is moved to one side.")] = None,
 ) -> Numbers:
     """Look at a data set before training: what it holds, what is wrong with it, and what leaks between the parts.
 
@@ -83,7 +81,7 @@ def check(
 @command(DataSection, *_DIVIDING, files=False)
 def split(
     data: Data,
-    out: Annotated[Path, typer.Option(metavar="CSV", help="The file to write; with --folds, one per fold.")],
+    out: Annotated[Path, option("CSV", "The file to write; with --folds, one per fold.")],
     given: Given[DataSection],
     folds: Annotated[int | None, typer.Option(help="Write this many splits, each testing other patients.")] = None,
 ) -> None:

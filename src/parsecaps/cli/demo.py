@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parsecaps.cli.command import DeviceName, Given, command
+from parsecaps.cli.command import DeviceName, Given, command, option
 from parsecaps.cli.output import display
 from parsecaps.cli.progress import showing_training
 from parsecaps.cli.train import show_run
@@ -25,11 +25,9 @@ _KNOWN = 1500  # training cases to compare with: a quarter of them, for time
 @command(Config)
 def demo(
     given: Given[Config],
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where to; the next free parsecaps-demo if left out.")
-    ] = None,
+    out: Annotated[Path | None, option("FOLDER", "Where to; the next free parsecaps-demo if left out.")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer and smaller lesions: half a minute, and worse scores.")
+        bool, typer.Option("--quick", help="Fewer and smaller lesions: half a minute, worse scores.")
     ] = False,
     device: DeviceName = None,
 ) -> dict[str, Any]:

@@ -3,23 +3,16 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from parsecaps.cli.command import DeviceName, ModelFolder, command
+from parsecaps.cli.command import DeviceName, ModelFolder, argument, command, option
 from parsecaps.cli.output import check_writable, display
 from parsecaps.cli.progress import free_threads, showing_stages
 
 
 @command()
 def discover(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run on data without concept labels.")],
-    others: Annotated[
-        list[Path] | None, typer.Argument(metavar="OTHER_RUNS", help="Runs of other seeds on the same data.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="HTML", help="Where to write the naming sheet; RUN/concepts.html if left out."),
-    ] = None,
+    run: Annotated[Path, argument("RUN", "The folder of a run on data without concept labels.")],
+    others: Annotated[list[Path] | None, argument("OTHER_RUNS", "Runs of other seeds on the same data.")] = None,
+    out: Annotated[Path | None, option("HTML", "Where to write the sheet; RUN/concepts.html if left out.")] = None,
     device: DeviceName = None,
 ) -> dict[str, Any]:
     """Show the concepts that a run found without labels, on a sheet to name them.
@@ -60,7 +53,7 @@ def discover(
 @command()
 def name(
     model: ModelFolder,
-    names: Annotated[Path, typer.Argument(metavar="NAMES.csv", help="The table that the naming sheet gave.")],
+    names: Annotated[Path, argument("NAMES.csv", "The table that the naming sheet gave.")],
 ) -> None:
     """Give these concepts the names that a clinician chose.
 

@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from parsecaps.cli.command import Given, command
+from parsecaps.cli.command import Given, argument, command, option
 from parsecaps.cli.output import check_writable, console, display, write_json
 from parsecaps.cli.progress import free_threads, showing_stages
 from parsecaps.config import EvaluateConfig
@@ -13,14 +11,9 @@ from parsecaps.config import EvaluateConfig
 
 @command(EvaluateConfig, "part", "data", "resamples", "views", "device")
 def evaluate(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="One run or several, or cross-validations, of parsecaps train."),
-    ],
+    runs: Annotated[list[Path], argument("RUN...", "One run or several, or cross-validations, of parsecaps train.")],
     given: Given[EvaluateConfig],
-    page: Annotated[
-        Path | None, typer.Option(metavar="HTML", help="Where to write the page; in the first run if left out.")
-    ] = None,
+    page: Annotated[Path | None, option("HTML", "Where to write the page; in the first run if left out.")] = None,
 ) -> dict[str, Any]:
     """Score runs again, on other data too, and compare them.
 

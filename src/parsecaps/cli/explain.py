@@ -5,9 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from parsecaps.cli.command import DeviceName, Given, ModelFolder, command
+from parsecaps.cli.command import DeviceName, Given, ModelFolder, argument, command, option
 from parsecaps.cli.output import check_writable, display, model_name, next_free
 from parsecaps.cli.progress import free_threads, showing_stages
 from parsecaps.config import ExplainConfig
@@ -20,21 +18,11 @@ def explain(
     model: ModelFolder,
     given: Given[ExplainConfig],
     inputs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="IMAGES", help="Images, folders, or data sets; the run's test part if left out."),
+        list[str] | None, argument("IMAGES", "Images, folders, or data sets; the run's test part if left out.")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="PAGE.html", help=f"Where to write the page; the next free {PAGE} if left out."),
-    ] = None,
-    files: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Write overlays, trees and numbers of each image here, too."),
-    ] = None,
-    dicom: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Write DICOM objects about each image that came from a DICOM file here."),
-    ] = None,
+    out: Annotated[Path | None, option("PAGE.html", f"The page to write; the next free {PAGE} if left out.")] = None,
+    files: Annotated[Path | None, option("FOLDER", "Write overlays, trees and numbers of each image here.")] = None,
+    dicom: Annotated[Path | None, option("FOLDER", "Write DICOM objects about DICOM images here.")] = None,
 ) -> dict[str, Any] | None:
     """Give the reasons: concepts and where they were seen, parse trees, similar cases.
 
@@ -100,7 +88,7 @@ def explain(
 
 @command()
 def remember(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run of parsecaps train.")],
+    run: Annotated[Path, argument("RUN", "The folder of a finished run of parsecaps train.")],
     device: DeviceName = None,
 ) -> None:
     """Keep training cases beside a model, to show similar ones.

@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from parsecaps.cli.command import Given, ModelFolder, command
+from parsecaps.cli.command import Given, ModelFolder, argument, command, option
 from parsecaps.cli.output import check_writable, display
 from parsecaps.cli.progress import free_threads, showing_stages
 from parsecaps.config import PredictConfig
@@ -14,12 +12,10 @@ from parsecaps.config import PredictConfig
 @command(PredictConfig, "risk", "device")
 def predict(
     model: ModelFolder,
-    inputs: Annotated[list[str], typer.Argument(metavar="FILES", help="Images, DICOM files, folders, or manifests.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="A .csv or .jsonl file; what it has already is kept.")],
+    inputs: Annotated[list[str], argument("FILES", "Images, DICOM files, folders, or manifests.")],
+    out: Annotated[Path, option("FILE", "A .csv or .jsonl file; what it has already is kept.")],
     given: Given[PredictConfig],
-    patients: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A .csv file with one row for each patient, too.")
-    ] = None,
+    patients: Annotated[Path | None, option("FILE", "A .csv file with one row for each patient, too.")] = None,
 ) -> dict[str, Any] | None:
     """Predict the class and the concepts of image files, one row for each.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.command import DeviceName, Given, command
+from parsecaps.cli.command import DeviceName, Given, argument, command, option
 from parsecaps.cli.output import check_writable, display
 from parsecaps.cli.progress import showing_training
 from parsecaps.config import Config
@@ -15,8 +15,8 @@ from parsecaps.config import Config
 @command(Config, "model.start", "training.devices")
 def pretrain(
     given: Given[Config],
-    data: Annotated[list[str], typer.Argument(metavar="DATA...", help="Data sets, as `parsecaps train` takes them.")],
-    out: Annotated[Path, typer.Option(metavar="WEIGHTS", help="The folder to make.")],
+    data: Annotated[list[str], argument("DATA...", "Data sets, as `parsecaps train` takes them.")],
+    out: Annotated[Path, option("WEIGHTS", "The folder to make.")],
     licences: Annotated[
         list[str] | None,
         typer.Option("--licence", metavar="TEXT", help="The licence of each data set, in their order; for the card."),

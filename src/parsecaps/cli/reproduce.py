@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parsecaps.cli.command import command
+from parsecaps.cli.command import argument, command, option
 from parsecaps.cli.output import display
 from parsecaps.cli.progress import showing_training
 from parsecaps.types import Grid
@@ -16,26 +16,16 @@ if TYPE_CHECKING:
 
 @command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A table or figure; --list names them.")] = None,
-    budget: Annotated[str, typer.Option(metavar="BUDGET", help="quick (minutes), hour, or full.")] = "quick",
-    data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="The data; may be repeated. Below PARSECAPS_DATA if left out."),
-    ] = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to; the same folder goes on.")] = Path(
-        "reproduced"
-    ),
-    models: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODEL", help="Only this one; may be repeated, any model of the package."),
-    ] = None,
+    name: Annotated[str | None, argument("[NAME]", "A table or figure; --list names them.")] = None,
+    budget: Annotated[str, option("BUDGET", "quick (minutes), hour, or full.")] = "quick",
+    data: Annotated[list[str] | None, option("PATH", "The data; may be repeated. PARSECAPS_DATA if left out.")] = None,
+    out: Annotated[Path, option("FOLDER", "Where to; the same folder goes on.")] = Path("reproduced"),
+    models: Annotated[list[str] | None, option("MODEL", "Only this model; may be repeated.")] = None,
     seed: Annotated[int, typer.Option(help="Of the trainings; the split stays.", min=0)] = 0,
     epochs: Annotated[
-        int | None, typer.Option(help="For all models; those of the budget if left out.", min=1, max=10_000)
+        int | None, typer.Option(help="For all models; the budget's if left out.", min=1, max=10_000)
     ] = None,
-    listing: Annotated[
-        bool, typer.Option("--list", help="What there is, what it needs, how long it takes here.")
-    ] = False,
+    listing: Annotated[bool, typer.Option("--list", help="What there is, what it needs, how long it takes.")] = False,
 ) -> None:
     """Measure a table or figure of the paper again, and compare models on equal terms.
 
@@ -84,7 +74,7 @@ def reproduce(
 
 
 def _list(name: str | None, request: "Request") -> None:
-    """Print what there is, what it needs, and how long it takes here."""
+    """Print what there is, what it needs, and how long it takes."""
     from parsecaps.paper.pace import machine
     from parsecaps.paper.tables import list_tables
 

@@ -3,16 +3,14 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from parsecaps.cli.command import command
+from parsecaps.cli.command import argument, command, option
 from parsecaps.cli.output import display
 
 
 @command()
 def review(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of parsecaps serve --review.")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The new folder to write to.")],
+    file: Annotated[Path, argument("FILE", "The file of parsecaps serve --review.")],
+    out: Annotated[Path, option("FOLDER", "The new folder to write to.")],
 ) -> None:
     """Turn reviews of the server into data that `parsecaps train` reads.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.command import Given, command
+from parsecaps.cli.command import Given, argument, command, option
 from parsecaps.cli.demo import FOLDER, RUN
 from parsecaps.cli.output import display
 from parsecaps.serve.settings import ServeConfig
@@ -17,17 +17,12 @@ _TOKEN = "PARSECAPS_TOKEN"
 @command(ServeConfig, "risk", "review", "device")
 def serve(
     given: Given[ServeConfig],
-    model: Annotated[
-        Path | None,
-        typer.Argument(metavar="[MODEL]", help="The folder of a run, or of a saved model; the demo's if left out."),
-    ] = None,
+    model: Annotated[Path | None, argument("[MODEL]", "A run or a saved model; the demo's if left out.")] = None,
     host: Annotated[str, typer.Option(help="The address to listen at; others than this machine's need a token.")] = (
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8000,
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Ask every client for the token in this file.")
-    ] = None,
+    token_file: Annotated[Path | None, option("FILE", "Ask every client for the token in this file.")] = None,
     token: Annotated[
         str | None,
         typer.Option(

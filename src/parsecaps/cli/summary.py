@@ -12,9 +12,7 @@ from parsecaps.cli.output import display
 @command()
 def summary(
     preset: Annotated[str, typer.Argument(help="A named size: medical, digits, tiny ...")],
-    size: Annotated[
-        int | None, typer.Option(help="Width of the square image in pixels; the preset's own if left out.")
-    ] = None,
+    size: Annotated[int | None, typer.Option(help="Width of the square image; the preset's own if left out.")] = None,
     channels: Annotated[int, typer.Option(help="1 for grey, 3 for colour.")] = 1,
     classes: Annotated[int, typer.Option(help="Number of classes.")] = 3,
     concepts: Annotated[int | None, typer.Option(help="Number of concepts; 0 leaves out the decoder too.")] = None,

@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from parsecaps.cli.command import DeviceName, Given, Numbers, command
+from parsecaps.cli.command import DeviceName, Given, Numbers, argument, command, option
 from parsecaps.cli.output import display
 from parsecaps.cli.progress import showing_training
 from parsecaps.config import Config
@@ -17,15 +15,9 @@ if TYPE_CHECKING:
 @command(Config, "model.start", "data.folds", "training.devices", "data.skip_bad", "data.allow_leaks")
 def train(
     given: Given[Config],
-    data: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="A folder, a CSV manifest, or phantom:n=2000,size=64.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="The folder to make; the next free one below runs if left out.")
-    ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped or killed.")
-    ] = None,
+    data: Annotated[str | None, argument("[DATA]", "A folder, a CSV manifest, or phantom:n=2000,size=64.")] = None,
+    out: Annotated[Path | None, option("RUN", "The folder to make; the next free one below runs if left out.")] = None,
+    resume: Annotated[Path | None, option("RUN", "Go on with a run that was stopped or killed.")] = None,
     device: DeviceName = None,
 ) -> Numbers:
     """Train a model on your images, and score it on patients it never saw.
