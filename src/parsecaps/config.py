@@ -344,7 +344,7 @@ def load_settings(
     lines += [_parsed(line) for line in overrides]
     lines += [(key, value, f"{key}={value}") for key, value in _flat(values or {})]
     for given, value, place in lines:
-        key = _renamed(given)
+        key = _FORMER.get(given) or re.sub(r"^training\.(\w+)_weight$", rf"{_LOSSES}.\1", given)  # as in version 0.2
         _check_known(kind, key, place)
         _put(content, key.split("."), value, place)
         given_by[".".join(key.split(".")[:3])] = place
@@ -375,11 +375,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no settings; write a line `key: value` for each, in its section if it has one")
     return content
-
-
-def _renamed(key: str) -> str:
-    """The name that a setting of version 0.2 has now."""
-    return _FORMER.get(key) or re.sub(r"^training\.(\w+)_weight$", rf"{_LOSSES}.\1", key)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

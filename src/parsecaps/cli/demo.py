@@ -1,5 +1,6 @@
 """`parsecaps demo`: the whole way from nothing to a trained network and a page about it."""
 
+from collections import Counter
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -100,8 +101,7 @@ def _write_images(data: "DataSet", folder: Path) -> None:
         return
     folder.mkdir(exist_ok=True)
     pixels = data.draw(range(len(data))).transpose(0, 2, 3, 1)  # (n, H, W, 3)
-    numbers = dict.fromkeys(data.classes, 0)
+    numbers = Counter[str]()
     for case, image in zip(data.cases, pixels, strict=True):
-        name = data.classes[case.label]
-        numbers[name] += 1
+        numbers[name := data.classes[case.label]] += 1
         Image.fromarray(image).save(folder / f"{name}-{numbers[name]}.png")

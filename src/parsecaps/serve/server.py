@@ -35,12 +35,6 @@ def listen(host: str, port: int) -> socket.socket:
         raise OSError(f"{host}:{port} cannot be listened at ({reason}); give another --host or --port") from None
 
 
-def address_of(listening: socket.socket) -> str:
-    """What to type into a browser."""
-    host, port = listening.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-
 class Server(uvicorn.Server):
     """A server that says it is not ready as soon as it is asked to stop, finishes what it has begun, and ends."""
 
@@ -78,7 +72,8 @@ def serve(
     LOG.propagate = False
     logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # broken forms are the sender's business
     try:
-        say(address_of(listening))
+        name, port = listening.getsockname()[:2]
+        say(f"http://{f'[{name}]' if ':' in name else name}:{port}")
         server = Server(service, host=host, token=token)
         server.run(sockets=[listening])
         if not server.started:

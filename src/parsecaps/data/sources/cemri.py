@@ -86,11 +86,6 @@ def read_annotation(path: Path) -> tuple[int, str]:
     return label - 1, patient
 
 
-def _read_slice(path: Path, frame: int | None) -> RawImage:
-    pick_frame(frame, 1)
-    return RawImage(_plane(path, "image"), None)
-
-
 def _size(path: Path) -> tuple[int, int]:
     with _open(path) as file:
         width, height = _picture(file, "image").shape
@@ -106,7 +101,8 @@ def _patient_id(file: "h5py.File") -> str:
     return "".join(map(chr, _values(file, "cjdata/PID", _LONGEST_ID).ravel()))
 
 
-def _plane(path: Path, name: str) -> NDArray[Any]:
+def _plane(path: Path, name: str, frame: int | None = None) -> NDArray[Any]:
+    pick_frame(frame, 1)
     with _open(path) as file:
         return np.asarray(_picture(file, name)).T  # stored transposed
 
@@ -159,7 +155,7 @@ FORMAT = Format(
     name="CE-MRI .mat",
     suffixes=(".mat",),
     recognise=lambda head: _HDF5 in (head[:8], head[512:520]),  # MATLAB writes 512 bytes of its own first
-    read=_read_slice,
+    read=lambda path, frame: RawImage(_plane(path, "image", frame), None),
     count=lambda path: 1,
     size=_size,
     patient=_patient,
