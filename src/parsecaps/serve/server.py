@@ -35,6 +35,12 @@ def listen(host: str, port: int) -> socket.socket:
         raise OSError(f"{host}:{port} cannot be listened at ({reason}); give another --host or --port") from None
 
 
+def address_of(listening: socket.socket) -> str:
+    """What to type into a browser."""
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 class Server(uvicorn.Server):
     """A server that says it is not ready as soon as it is asked to stop, finishes what it has begun, and ends."""
 
@@ -72,8 +78,7 @@ def serve(
     LOG.propagate = False
     logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # broken forms are the sender's business
     try:
-        name, port = listening.getsockname()[:2]
-        say(f"http://{f'[{name}]' if ':' in name else name}:{port}")
+        say(address_of(listening))
         server = Server(service, host=host, token=token)
         server.run(sockets=[listening])
         if not server.started:
