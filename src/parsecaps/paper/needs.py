@@ -140,8 +140,8 @@ def share_cases(
     name = name or data_name(data)
     if division is None:
         folds = {case.fold for case in data.cases}
-        tested = (CEMRI_FOLD,) if CEMRI_FOLD in folds and len(folds) > 1 else ()
-        divided = divide(data, DataSection(val=0.15, test=0.2, seed=0, test_fold=tested)).division
+        tested_fold = (CEMRI_FOLD,) if CEMRI_FOLD in folds and len(folds) > 1 else ()
+        divided = divide(data, DataSection(val=0.15, test=0.2, seed=0, test_fold=tested_fold)).division
         division = thin(data, divided, {"train": scale.train, "test": scale.test, "val": scale.test})
     make_private_folder(folder)
     file = (folder / f"split-{name}.csv").resolve()
