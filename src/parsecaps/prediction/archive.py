@@ -179,13 +179,9 @@ def write_row(file: IO[str], path: Path, found: Prediction, names: list[str]) ->
     """The answer to one image, as the file at a path has it."""
     place = {"image": found.image, "frame": found.frame, "patient": found.patient, "error": found.error}
     if path.suffix == ".jsonl":
-        answer: dict[str, Any] = {
-            "class": found.label,
-            "probabilities": found.probabilities,
-            "concepts": found.concepts,
-        }
-        answer |= {"set": found.possible, "abstain": found.abstain}
-        file.write(json.dumps(place if found.error else {**place, **answer}) + "\n")
+        answer: dict[str, Any] = {**place, "class": found.label, "probabilities": found.probabilities}
+        answer |= {"concepts": found.concepts, "set": found.possible, "abstain": found.abstain}
+        file.write(json.dumps(place if found.error else answer) + "\n")
         return
     texts = {**place, "class": found.label, "set": " | ".join(found.possible or ())}
     cells: dict[str, Any] = {
