@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parsecaps.audit.ablation import MEAN, OTHER, TESTIMONY, UNIFORM
+from parsecaps.audit.ablation import MEAN, OTHER, UNIFORM
 from parsecaps.config import Config, load_settings
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.sources import open_data
 from parsecaps.evaluation import evaluate
+from parsecaps.explain.context import TESTIMONY
 from parsecaps.run import Run
 from studies.routes import TWIN, measure_run, strongest_of
 from studies.routings import PLACE

@@ -37,7 +37,7 @@ export function look(theCase, onChoose) {
     const target = targets[radios.findIndex((radio) => radio.checked)];
     overlay.hidden = target.map === null;
     if (target.map !== null) paint(overlay, target.map);
-    caption.textContent = captionOf(target);
+    caption.textContent = captionOf(target, theCase.choice);
     onChoose(target);
   };
   const fields = element(
@@ -69,13 +69,14 @@ export function look(theCase, onChoose) {
   return { left, fields: mapped || theCase.concepts.length ? fields : null, frame, choose };
 }
 
-/** @param {Target} target */
-function captionOf({ name, map, concept }) {
+/** @param {Target} target @param {string | null} choice */
+function captionOf({ name, map, concept }, choice) {
   if (map === null) return "";
   const said = `Map: ${name}.`;
   if (isEmpty(map)) return `${said} Nothing in the image speaks for it.`;
   const part = `${said} It shows what speaks for it, not what speaks against it.`;
-  return concept === null || concept.seen ? part : `${part} It does not count as seen.`;
+  const seen = concept === null || concept.seen ? part : `${part} It does not count as seen.`;
+  return choice === null ? seen : `${seen} ${choice}`;
 }
 
 /** @param {Case} theCase @param {Target} target @param {HTMLInputElement} radio */

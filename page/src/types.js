@@ -81,6 +81,7 @@
  * @property {string | null} method of the maps; null where there are none
  * @property {PlaceMap | null} class_map
  * @property {number | null} residual the largest part of a target's change that its shares miss
+ * @property {string | null} choice how a context chose the evidence; null without one
  * @property {Concept[]} concepts
  * @property {Tree[]} trees
  * @property {KnownNeighbour[]} similar

@@ -58,6 +58,7 @@ export function caseOf(about, name, levels, shape, outputs) {
     trees: treesOf(about, best, presence, shape, outputs),
     similar: [],
     residual: outputs.residual ? outputs.residual.data[0] : null,
+    choice: null,
     reasons: reasoning && reasonsOf(reasoning, presence),
     reasoning: own,
     strict: null,

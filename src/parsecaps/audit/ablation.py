@@ -29,6 +29,7 @@ from parsecaps.audit.audit_cases import About, AuditCases, Average, Values, join
 from parsecaps.data.case_set import CaseSet
 from parsecaps.explain.attribution import Target
 from parsecaps.explain.attribution_path import AttributionPath, has_routes, has_tree, trace
+from parsecaps.explain.context import TESTIMONY, evidence_of
 from parsecaps.explain.strict_tree import Paired, StrictCost, strict_network
 from parsecaps.metrics import Comparison, Score, compare, paired_differences, score
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
@@ -46,7 +47,6 @@ SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 RANDOM_CUTS = 3
 _FORWARD = 64  # images in one forward pass
 UNIFORM, OTHER, MEAN = "uniform", "of another image", "mean over images"
-TESTIMONY = "its own, evidence of the mean image"
 _COUPLED = 16  # images whose couplings are kept at a time
 _CHUNK = 256  # images read at a time
 
@@ -269,10 +269,8 @@ def compare_couplings(
     found[OTHER] = concatenate(parts)
     with replace_couplings(network, given({module: each / count for module, each in total.items()})):
         found[MEAN] = predict(cases)
-    if (evidence := network.evidence) is not None:
-        with torch.inference_mode():
-            same = evidence(network.standardise(_mean_image(cases).to(model.device)))
-        with hooked([evidence], lambda module, inputs, maps: same.expand_as(maps)):
+    if network.evidence is not None:
+        with evidence_of(network, _mean_image(cases).to(model.device)):
             found[TESTIMONY] = predict(cases)
     progress(4 * count, 4 * count)
     return {name: compare(ordinary, each, resamples=resamples, seed=seed) for name, each in found.items()}

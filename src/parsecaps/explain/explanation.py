@@ -12,6 +12,7 @@ from parsecaps.data.reading import prepare_image
 from parsecaps.explain.attribution import MAP_METHODS, ROUTES
 from parsecaps.explain.attribution_path import AttributionPath, Target, describe_routes, has_routes, has_tree, trace
 from parsecaps.explain.case_memory import Prototype, SimilarCase, similar
+from parsecaps.explain.context import describe_choice
 from parsecaps.explain.counterfactual import Counterfactual, counterfactual
 from parsecaps.explain.intervention import ConceptReasoning
 from parsecaps.explain.parse_tree import ParseTree, tree_of_path
@@ -87,7 +88,8 @@ class Explanation:
     cannot be given, and why. `truth` is the known class, None where it is not known. `strict` is there where all of
     this is of the strict network, except for similar cases. `traversals` are pictures of the decoder. `source` is the
     file that the image was read from, None where there is none. `residual` is what the shares of the worst target and
-    layer miss of that target's change (`AttributionPath.residual`), None without a path.
+    layer miss of that target's change (`AttributionPath.residual`), None without a path. `choice` says how a context
+    chose the evidence, None without one.
 
     Shapes:
         - image: (channels, size, size) in [0, 1], as the model saw it
@@ -114,6 +116,7 @@ class Explanation:
     traversals: tuple[TraversalStrip, ...] = ()
     source: ImageFile | None = None
     residual: float | None = None
+    choice: str | None = None
 
     @property
     def probability(self) -> float:
@@ -136,6 +139,7 @@ class Explanation:
         lines += [f"  {tree.name}: {tree.share:.0%} of the evidence in the tree shown" for tree in self.trees]
         if self.residual is not None:
             lines.append(f"  shares add up to within {self.residual:.1%}")
+        lines += [f"  {self.choice}"] if self.choice else []
         if self.reasons is not None:
             lines.append(f"  {self.reasons.sentence()}")
         lines += [f"  {line}" for line in self.strict_lines]
@@ -235,6 +239,7 @@ def explain(model: Model, image: Tensor, settings: ExplainConfig, subject: Subje
         strict=_strictness(model, ordinary) if strict else None,
         source=subject.source,
         residual=max(missed, default=None),
+        choice=describe_choice(model),
     )
 
 

@@ -191,8 +191,8 @@ class ParseCaps(PretrainedModel):
         return {**get_type_hints(RoutingConfig), **super().settings()}
 
     @property
-    def evidence(self) -> nn.Module | None:
-        return None if self.context is None else self.initial
+    def evidence(self) -> TrunkBlock | None:
+        return self.initial if self.context is not None and isinstance(self.initial, TrunkBlock) else None
 
     def start(self, labels: Tensor, concepts: Tensor) -> None:
         self.load_trunk()

@@ -25,6 +25,7 @@ from parsecaps.nn.capsules import CapsuleGrid
 from parsecaps.nn.heads import ConceptDecision, LinearReasoning
 from parsecaps.nn.routes import RouteForm, RouteLayer, RouteTree
 from parsecaps.nn.routing import Way
+from parsecaps.nn.trunk import TrunkBlock
 from parsecaps.types import Output
 
 
@@ -178,7 +179,7 @@ class PretrainedModel(nn.Module, ABC):
         return None if self.route_form is None else RouteLayer.record(self, image, self.class_children)
 
     @property
-    def evidence(self) -> nn.Module | None:
+    def evidence(self) -> TrunkBlock | None:
         """The part whose output is all that a decision is made of, where another part chooses among it; else None."""
         return None
 

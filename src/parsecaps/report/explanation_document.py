@@ -165,7 +165,8 @@ class CasePart(_Part):
     `picture` is the prepared image, None where it was left out, and `size` the pixels of its side, in which regions of
     trees are given. `possible` and `abstain` are None without a risk, `truth` where it is not known, `method` and maps
     where there are no maps. `residual` is the largest part of a target's change that its shares miss, None where there
-    are no shares. `reasoning` is there where it is of this image alone, and comes before the model's.
+    are no shares. `choice` says how a context chose the evidence, None without one. `reasoning` is there where it is of
+    this image alone, and comes before the model's.
     """
 
     name: str
@@ -179,6 +180,7 @@ class CasePart(_Part):
     method: str | None
     class_map: PlaceMap | None
     residual: float | None
+    choice: str | None
     concepts: list[SeenConceptPart]
     trees: list[ParseTree]
     similar: list[KnownNeighbour]
