@@ -157,9 +157,9 @@ def ece_noise(cases: Weighted) -> np.ndarray:
 
 def _excess(cases: Weighted) -> np.ndarray:
     """By how much confidence exceeds accuracy in each bin, as shares of all cases: (15, R)."""
-    confidence, right = cases.cases.probabilities.max(1), cases.cases.named == cases.cases.label
+    confidence = cases.cases.probabilities.max(1)
     in_bin = bin_of(confidence)[:, None] == np.arange(NUM_BINS)
-    return divide(cases.sum(in_bin * (confidence - right)[:, None]), cases.weights.sum(0))
+    return divide(cases.sum(in_bin * (confidence - cases.cases.right)[:, None]), cases.weights.sum(0))
 
 
 def brier(cases: Weighted) -> np.ndarray:
