@@ -25,6 +25,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from parsecaps.data.case_set import CaseSet
@@ -190,9 +192,6 @@ def class_logits(features: np.ndarray, train: Predictions, others: np.ndarray) -
 
     The features are standardised, the squared weights of all classes count half.
     """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.preprocessing import StandardScaler
-
     seen = np.unique(train.label)
     logits = np.full((len(others), len(train.classes)), np.log(_UNSEEN))
     if len(seen) == 1:

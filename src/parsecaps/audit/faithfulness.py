@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.ndimage import gaussian_filter
+from scipy.stats import rankdata
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -289,8 +291,6 @@ def randomise(module: nn.Module, generator: torch.Generator) -> None:
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Spearman's correlation over the pixels: (P, H, W) twice -> (P,); NaN where the first is blank, 0 the second."""
-    from scipy.stats import rankdata
-
     ranks = [rankdata(maps.reshape(len(maps), -1), axis=1) for maps in (first, second)]
     a, b = (each - each.mean(1, keepdims=True) for each in ranks)
     scale = np.sqrt((a**2).sum(1) * (b**2).sum(1))
@@ -314,8 +314,6 @@ def structural_similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 def _smooth(maps: np.ndarray) -> np.ndarray:
     """The weighted mean around each pixel: (P, H, W)."""
-    from scipy.ndimage import gaussian_filter
-
     return np.asarray(gaussian_filter(maps, 1.5, radius=5, axes=(1, 2), mode="mirror"))
 
 

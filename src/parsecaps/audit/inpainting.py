@@ -14,6 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.ndimage import binary_dilation
+from scipy.sparse import csc_matrix
+from scipy.sparse.linalg import splu
 
 from parsecaps.audit.audit_cases import About, AuditCases, CaseMasks
 from parsecaps.metrics import THRESHOLD, Score
@@ -118,8 +121,6 @@ def summarise_inpainted(measured: InpaintedMeasures, cases: AuditCases, about: A
 
 def widened(mask: np.ndarray) -> np.ndarray:
     """The mask (H, W) and a margin around it; an empty one stays empty."""
-    from scipy.ndimage import binary_dilation
-
     return np.asarray(binary_dilation(mask, iterations=max(1, round(_MARGIN * mask.shape[-1]))))
 
 
@@ -136,9 +137,6 @@ def paint_over(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
         raise ValueError("the mask covers the whole image, so nothing is left to fill it from; give a smaller one")
     if not mask.any():
         return image.copy()
-    from scipy.sparse import csc_matrix
-    from scipy.sparse.linalg import splu
-
     number = np.full(mask.shape, -1)
     number[mask] = np.arange(mask.sum())
     rows, columns, values = [], [], []

@@ -41,8 +41,6 @@ def dicom_folder(folder: Path) -> Iterator[None]:
 
     In the end it is removed again if nothing was written to it.
     """
-    import highdicom  # noqa: F401 (it may not be installed)
-
     made = make_private_folder(folder)
     try:
         yield

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pydicom import Dataset
+from pydicom.uid import SecondaryCaptureImageStorage
+
 from parsecaps import __version__
 from parsecaps.data.kept import read_dicom_header
 from parsecaps.model import Model
@@ -72,8 +75,6 @@ class DicomSource:
     @classmethod
     def read(cls, image: ImageFile) -> "DicomSource | None":
         """The image in a file; None where it is not a DICOM, ValueError where its header lacks what is needed."""
-        from pydicom import Dataset
-
         text = read_dicom_header(image.path, image.frame)
         if text is None:
             return None
@@ -106,9 +107,6 @@ class DicomSource:
         It would refuse frames of some classes, classes that it does not know, and names and dates that are only
         unusual. `complete` then says the truth.
         """
-        from pydicom import Dataset
-        from pydicom.uid import SecondaryCaptureImageStorage
-
         plain = Dataset()
         for keyword in ("PatientID", *_MAY_BE_BLANK):
             setattr(plain, keyword, None)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from parsecaps import __version__
 from parsecaps.explain.explanation import Explanation
 from parsecaps.files.writing import write_text
@@ -58,8 +60,6 @@ def web_page(
     `about` is what the script must know of the model (`About` in `page/src/web/case.js`), `facts` are shown. `network`
     (ONNX) and `runtime` (WebAssembly) are gzip; `licence` is that of the runtime.
     """
-    from markupsafe import Markup
-
     return render(
         "web.html",
         title=about["title"],
@@ -80,8 +80,6 @@ _PLACE = "the document goes here"  # as `page/src/app/report.js` knows it
 
 def report_shell() -> str:
     """The page of explained cases with a place for their document, which `page/src/app/report.js` fills in."""
-    from markupsafe import Markup
-
     return render("cases.html", title="Report", **{**_page_parts(), "explanation": Markup(json.dumps(_PLACE))})
 
 
@@ -122,15 +120,11 @@ def policy(script: str, *, runs_wasm: bool = False) -> str:
 
 def _content(document: ExplanationDocument) -> dict[str, Any]:
     """What view_base.html and view.html need."""
-    from markupsafe import Markup
-
     return {**_page_parts(), "explanation": Markup(script_text(document))}
 
 
 def _page_parts() -> dict[str, Any]:
     """All of it but the document."""
-    from markupsafe import Markup
-
     script = view_script()
     return {
         "policy": policy(script),

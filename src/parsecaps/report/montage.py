@@ -1,16 +1,12 @@
 """An explanation as one picture that says by itself what it shows: the image, its maps, and captions."""
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+
+from PIL import Image, ImageDraw, ImageFont
 
 from parsecaps.explain.explanation import Explanation
 from parsecaps.files.writing import visible
 from parsecaps.report.pictures import overlay_picture
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-    from PIL.ImageDraw import ImageDraw
-    from PIL.ImageFont import FreeTypeFont
 
 _PANEL, _GAP, _COLUMNS = 320, 12, 4  # pixels of a picture, between two of them, and how many stand beside each other
 _TITLE, _TEXT = 22, 16  # pixels of a letter
@@ -19,13 +15,11 @@ _INK, _FAINT, _ALERT, _PAPER = (240, 240, 240), (170, 170, 170), (255, 200, 60),
 _SCALE = "Maps go from blue (a little) to yellow (most), each scaled to its own highest value."
 
 
-def draw_montage(explanation: Explanation, footer: str, which: str = "") -> "Image":
+def draw_montage(explanation: Explanation, footer: str, which: str = "") -> Image.Image:
     """The image, the map of the diagnosis and that of each concept seen, each over its name; the footer stands out.
 
     `which` says which image it is.
     """
-    from PIL import Image, ImageDraw
-
     panels = [(["image as the model saw it", which], overlay_picture(explanation.image, None))]
     panels.append(
         (
@@ -100,17 +94,16 @@ def _height(lines: list[tuple[str, int, tuple[int, int, int]]]) -> int:
     return sum(round(size * _LINE) for _, size, _ in lines) + _GAP
 
 
-def _write(pen: "ImageDraw", lines: list[tuple[str, int, tuple[int, int, int]]], top: int) -> None:
+def _write(pen: ImageDraw.ImageDraw, lines: list[tuple[str, int, tuple[int, int, int]]], top: int) -> None:
     for line, size, colour in lines:
         pen.text((_GAP, top), line, fill=colour, font=_font(size))
         top += round(size * _LINE)
 
 
 @lru_cache(maxsize=4)
-def _font(size: int) -> "FreeTypeFont":
+def _font(size: int) -> ImageFont.FreeTypeFont:
     """DejaVu Sans, which matplotlib brings: it has the letters of most languages of Europe."""
     from matplotlib import get_data_path
-    from PIL import ImageFont
 
     file = f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf"
     return ImageFont.truetype(file, size, layout_engine=ImageFont.Layout.BASIC)  # the other one fails on some texts
