@@ -14,6 +14,7 @@ vanishes or saturates by that.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -305,16 +306,12 @@ def structural_similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     thirty times as fast.
     """
     a, b = _scaled(first), _scaled(second)
-    mean_a, mean_b, aa, bb, ab = (_smooth(each) for each in (a, b, a * a, b * b, a * b))
+    smooth = partial(gaussian_filter, sigma=1.5, radius=5, axes=(1, 2), mode="mirror")
+    mean_a, mean_b, aa, bb, ab = map(smooth, (a, b, a * a, b * b, a * b))
     light = (2 * mean_a * mean_b + _C1) / (mean_a**2 + mean_b**2 + _C1)
     spread = np.maximum(aa - mean_a**2, 0) + np.maximum(bb - mean_b**2, 0)
     alike = (light * (2 * (ab - mean_a * mean_b) + _C2) / (spread + _C2)).mean((1, 2))
     return np.where(_blank(first), np.nan, np.where(_blank(second), 0, alike))
-
-
-def _smooth(maps: np.ndarray) -> np.ndarray:
-    """The weighted mean around each pixel: (P, H, W)."""
-    return np.asarray(gaussian_filter(maps, 1.5, radius=5, axes=(1, 2), mode="mirror"))
 
 
 def _array(maps: Tensor) -> np.ndarray:

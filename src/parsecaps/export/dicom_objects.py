@@ -189,6 +189,9 @@ def make_map(
 
     Each has an object of its own, because viewers expect one quantity in an object. `place` has its UIDs and numbers.
     """
+    shape = int(source.header.Rows), int(source.header.Columns)
+    values = preparation.to_original(torch.from_numpy(np.ascontiguousarray(found, dtype=np.float32)), shape)
+    values = torch.nan_to_num(values).clamp(min=0)
     mapping = RealWorldValueMapping(
         lut_label=shortened(name, _LABEL),
         lut_explanation=shortened(f"Evidence for {name}, 1 at its highest"),
@@ -200,7 +203,7 @@ def make_map(
     )
     made = ParametricMap(
         source_images=[source.stand_in],
-        pixel_array=_on_source(found, preparation, (int(source.header.Rows), int(source.header.Columns))),
+        pixel_array=(values / (values.max() if values.max() > 0 else 1)).numpy(),
         real_world_value_mappings=[mapping],
         voi_lut_transformations=[VOILUTTransformation(window_center=0.5, window_width=1.0)],
         contains_recognizable_visual_features=False,
@@ -218,14 +221,6 @@ def make_map(
         for derivation in group.DerivationImageSequence:
             source.name_frame(derivation.SourceImageSequence[0])
     return made
-
-
-def _on_source(found: np.ndarray, preparation: Preparation, shape: tuple[int, int]) -> np.ndarray:
-    """A map (size, size) on the pixels (H, W) of the source, between 0 and 1."""
-    values = preparation.to_original(torch.from_numpy(np.ascontiguousarray(found, dtype=np.float32)), shape)
-    values = torch.nan_to_num(values).clamp(min=0)
-    highest = float(values.max())
-    return np.asarray((values / highest if highest > 0 else values).numpy())
 
 
 def code_value(letter: str, name: str) -> str:

@@ -29,7 +29,9 @@ def map_png(found: np.ndarray) -> bytes:
     It is meant to be enlarged over the image. The colours are scaled to its own highest value.
     """
     level = (_small(found, SHOWN_SIDE) * (_LEVELS - 1)).round().astype(np.uint8)
-    colours, opacity = _colours()
+    value = np.linspace(0, 1, _LEVELS)[:, None]
+    colours = (_LOW + (_HIGH - _LOW) * value).round().astype(np.uint8)
+    opacity = (255 * np.sqrt(value)).round().astype(np.uint8)  # weak evidence shows more than its share
     picture = Image.fromarray(level, mode="P")
     picture.putpalette(colours.tobytes())
     return png_file(picture, transparency=opacity.tobytes())
@@ -147,13 +149,6 @@ def _resized(found: np.ndarray, largest: int) -> np.ndarray:
     picture = Image.fromarray(found.astype(np.float32))
     side = min(largest, picture.width)
     return np.asarray(picture.resize((side, side), Image.Resampling.BILINEAR))
-
-
-def _colours() -> tuple[np.ndarray, np.ndarray]:
-    """The colour (32, 3) and the opacity (32,) of each level; weak evidence shows more than its share."""
-    value = np.linspace(0, 1, _LEVELS)[:, None]
-    colours = (_LOW + (_HIGH - _LOW) * value).round().astype(np.uint8)
-    return colours, (255 * np.sqrt(value[:, 0])).round().astype(np.uint8)
 
 
 def contact_sheet(images: np.ndarray, captions: Sequence[str] | None = None, *, columns: int = 8) -> np.ndarray:

@@ -181,20 +181,14 @@ def draw_panels(
                 image = torch.from_numpy(np.array(panel.image)).float() / 255
                 axes.imshow(np.asarray(overlay_picture(image, panel.heat)), extent=(0, 1, 1, 0))
                 if panel.mask is not None and panel.mask.any() and not panel.mask.all():
-                    _outline(axes, panel.mask)
+                    y, x = ((np.arange(side) + 0.5) / side for side in panel.mask.shape)
+                    axes.contour(x, y, panel.mask.astype(float), levels=[0.5], colors=[_OUTLINE], linewidths=0.9)
                 if panel.caption:
                     axes.set_xlabel(panel.caption, fontsize=7, labelpad=2)
                 if i == 0 and j < len(heads):
                     axes.set_title("\n".join(wrap(heads[j], _LETTERS)), fontsize=8)
                 if j == 0 and i < len(sides):
                     axes.set_ylabel(sides[i], fontsize=8, rotation=0, ha="right", va="center")
-
-
-def _outline(axes: "Axes", mask: np.ndarray) -> None:
-    """Where a mask ends."""
-    height, width = mask.shape
-    x, y = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
-    axes.contour(x, y, mask.astype(float), levels=[0.5], colors=[_OUTLINE], linewidths=0.9)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from parsecaps.models.pretrained import Presets
 from parsecaps.nn.capsules import Axes, CapsuleLayer
 from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.routing import Messages, Way
-from parsecaps.rivals.class_capsules import ClassCapsuleModel
+from parsecaps.rivals.class_capsules import ClassCapsuleModel, channels_last
 
 _MOST_LAYERS = 3
 _DROPOUT = 0.5
@@ -69,8 +69,7 @@ class ARCapsNet(ClassCapsuleModel):
         stem: list[nn.Module] = []
         for channels in (self.in_channels, features):
             stem += [nn.Conv2d(channels, features, 3, padding=1), nn.BatchNorm2d(features), nn.ReLU(inplace=True)]
-        self.stem = nn.Sequential(*stem)
-        self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.stem = channels_last(*stem)
         self.primary = AttentionPrimaryCaps(in_channels=features, size=self.image_size, types=types, dim=primary_dim)
         width, last = self.primary.width, primary_dim
         capsule_layers = []

@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Self
 
 import torch
@@ -80,6 +81,18 @@ class ClassCapsuleModel(PretrainedModel):
         return self.decoder(class_capsules, index)  # type: ignore[no-any-return]
 
 
+def channels_last(*layers: nn.Module) -> nn.Sequential:
+    """Layers in a row, whose weights lie in memory as the images that they see."""
+    return nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def pixel_layers(features: int, sizes: Sequence[int], shape: Sequence[int]) -> list[nn.Module]:
+    """Fully connected layers of these sizes with ReLU between them, and a sigmoid for the pixels of a shape."""
+    widths = (features, *sizes)
+    hidden = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU(inplace=True))]
+    return [*hidden, nn.Linear(widths[-1], math.prod(shape)), nn.Sigmoid()]
+
+
 class ClassDecoder(nn.Module):
     """Fully connected layers with ReLU, and a sigmoid for the pixels (Sabour, Frosst and Hinton 2017).
 
@@ -95,12 +108,7 @@ class ClassDecoder(nn.Module):
     ) -> None:
         super().__init__()
         self.shape = shape
-        layers: list[nn.Module] = []
-        features = num_classes * dim
-        for size in sizes:
-            layers += [nn.Linear(features, size), nn.ReLU(inplace=True)]
-            features = size
-        self.layers = nn.Sequential(*layers, nn.Linear(features, math.prod(shape)), nn.Sigmoid())
+        self.layers = nn.Sequential(*pixel_layers(num_classes * dim, sizes, shape))
 
     def forward(self, class_capsules: Tensor, index: Tensor) -> Tensor:
         chosen = F.one_hot(index, class_capsules.shape[1]).to(class_capsules.dtype)

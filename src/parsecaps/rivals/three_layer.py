@@ -17,7 +17,7 @@ from parsecaps.nn.capsules import Axes, CapsuleLayer, ConvPrimaryCaps
 from parsecaps.nn.couplings import Coupling, OneHead
 from parsecaps.nn.routing import Messages, Way
 from parsecaps.rivals.ar_capsnet import AttentionClassCaps
-from parsecaps.rivals.class_capsules import ClassCapsuleModel, ClassCapsules, ClassRoutingConfig
+from parsecaps.rivals.class_capsules import ClassCapsuleModel, ClassCapsules, ClassRoutingConfig, channels_last
 
 _KERNEL = 9  # of the primary capsules
 _VALUES = ("value", "axial_value")
@@ -83,16 +83,11 @@ class SAAClassCaps(CapsuleLayer):
         asked = q @ (self.key / math.sqrt(q.shape[2]))  # (B, K, in_dim): q (W u) = (q W) u
         c = self.coupling(asked @ u.mT)  # (B, K, n)
         sparse = self.way(_by_class(c @ u, self.value), ChosenChildren(u, c, self.value))
-        c_axial = self._axial_couplings(q, collected)
-        axial = self.axial_way(_by_class(collected, self.axial_value) @ c_axial.mT, CollectedChildren(self, u, c_axial))
-        return squash(torch.stack([sparse, axial]), self.squash_form).sum(0)
-
-    def _axial_couplings(self, q: Tensor, collected: Tensor) -> Tensor:
-        """(B, d, d): which instantiation parameters each one is made of."""
         prior = self.axial_prior.expand(q.shape[0], -1, -1)
         logits = torch.baddbmm(prior, q.mT, self.axial_key(collected), alpha=1 / math.sqrt(q.shape[1]))
-        c: Tensor = self.axial_coupling(logits)
-        return c
+        c_axial = self.axial_coupling(logits)  # (B, d, d): which instantiation parameters each one is made of
+        axial = self.axial_way(_by_class(collected, self.axial_value) @ c_axial.mT, CollectedChildren(self, u, c_axial))
+        return squash(torch.stack([sparse, axial]), self.squash_form).sum(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,8 +201,7 @@ class ThreeLayerCaps(ClassCapsuleModel):
     ) -> None:
         if routing not in ROUTINGS_COMPARED:
             raise ValueError(f"routing is {routing!r}; choose one of {', '.join(ROUTINGS_COMPARED)}")
-        self.stem = nn.Sequential(nn.Conv2d(self.in_channels, features, 3, 2, padding=1), nn.ReLU(inplace=True))
-        self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.stem = channels_last(nn.Conv2d(self.in_channels, features, 3, 2, padding=1), nn.ReLU(inplace=True))
         size = -(-self.image_size // 2)
         self.primary = ConvPrimaryCaps(
             in_channels=features, size=size, types=types, dim=primary_dim, kernel=_KERNEL, stride=1
