@@ -15,8 +15,8 @@ from parsecaps.rivals.class_capsules import (
     ClassDecoder,
     ClassRouting,
     ClassRoutingConfig,
-    CoupledVotes,
     UnroutedCapsules,
+    coupled_votes,
 )
 
 CONFIG = ClassRoutingConfig(capsules=6, classes=3, dim=4)
@@ -111,7 +111,7 @@ class Loudest(ClassRouting):
 
     def forward(self, u_hat: Tensor) -> Tensor:
         c = torch.nn.functional.one_hot(u_hat.norm(dim=-1).argmax(-1), u_hat.shape[2]).to(u_hat)
-        return self.way((c.unsqueeze(2) @ u_hat).squeeze(2), CoupledVotes(u_hat, c))
+        return self.way((c.unsqueeze(2) @ u_hat).squeeze(2), coupled_votes(u_hat, c))
 
 
 def test_a_routing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
@@ -111,8 +111,7 @@ def concept_completeness(train: Predictions, test: Predictions) -> Completeness:
     if not len(train) or not len(test):
         raise ValueError(f"{len(train)} cases to fit and {len(test)} to compare on; give some of both")
     wanted, given = (each.logits - each.logits.mean(1, keepdims=True) for each in (train, test))
-    solved, *_ = np.linalg.lstsq(_with_one(train.presence), wanted, rcond=None)
-    fitted = _with_one(test.presence) @ solved
+    fitted = LinearRegression().fit(train.presence, wanted).predict(test.presence)
     spread = ((given - given.mean(0)) ** 2).sum()
     by_concepts, named, known = fitted.argmax(1), test.logits.argmax(1), test.label >= 0
     return Completeness(
@@ -123,10 +122,6 @@ def concept_completeness(train: Predictions, test: Predictions) -> Completeness:
         model_accuracy=float((named == test.label)[known].mean()) if known.any() else None,
         n=len(test),
     )
-
-
-def _with_one(presence: np.ndarray) -> np.ndarray:
-    return np.column_stack([presence, np.ones(len(presence))])
 
 
 _UNSEEN = 1e-6  # the probability of a class that no training case has

@@ -52,7 +52,7 @@ def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> Checked:
     session = open_session(model.SerializeToString())
     want, worst = answer_graph(source.model).function, 0.0
     for images in chain(source.validation(), [source.drawn()]):
-        for batch in [images] if graph.any_batch else images.split(1):
+        for batch in [images] if graph.any_batch else torch.split(images, 1):
             worst = max(worst, compare_answers(arrays(want(batch)), run(session, batch)))
     lines = [f"checked on {source.checked_on}: every class is the same, probabilities to {worst:.0e}"]
     if some:
@@ -62,8 +62,8 @@ def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> Checked:
 
 def _check_explanations(path: Path, graph: ModelGraph, source: ExportSource) -> list[str]:
     session, worst, count = open_session(path), 0.0, 0
-    cases = (image for batch in source.validation() for image in batch.split(1))
-    for image in chain(islice(cases, EXPLAINED), source.drawn().split(1)):
+    cases = (image for batch in source.validation() for image in torch.split(batch, 1))
+    for image in chain(islice(cases, EXPLAINED), torch.split(source.drawn(), 1)):
         want, got = arrays(graph.function(image)), run(session, image)
         worst = max(worst, compare_maps(want, got, partial(_by_rounding, graph, image)))
         if "tree_top" in want:

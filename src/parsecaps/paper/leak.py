@@ -131,26 +131,20 @@ def _way(cases: Cases) -> str:
 
 def divisions(data: DataSet, rows: Sequence[int], seed: int) -> list[tuple[str, tuple[int, ...], Division]]:
     """The three ways: their names, the rows that are tested, and who trains (`train`) or is tested only (`test`)."""
-
-    def division(trained: Sequence[int], tested: Sequence[int]) -> Division:
-        parts: Division = [None] * len(data)
-        for row in tested:
-            parts[row] = "test"
-        for row in trained:  # last: who is in both trains
-            parts[row] = "train"
-        return parts
-
-    first, draws = independent_draws(len(rows), SHARE, seed)
-    trained = [rows[i] for i, part in zip(first, draws, strict=True) if part == "train"]
-    tested = [rows[i] for i, part in zip(first, draws, strict=True) if part == "test"]
-    ways = [(TWICE, tuple(tested), division(trained, tested))]
-    for name, parts in (
-        (BY_SLICE, random_slices(len(rows), SHARE, seed)),
-        (BY_PATIENT, hold_out(data.subset(rows), val=0, test=SHARE, seed=seed)),
-    ):
-        own = {part: [row for row, p in zip(rows, parts, strict=True) if p == part] for part in ("train", "test")}
-        ways.append((name, tuple(own["test"]), division(own["train"], own["test"])))
-    return ways
+    ways: dict[str, tuple[Sequence[int], Division]] = {
+        TWICE: independent_draws(len(rows), SHARE, seed),
+        BY_SLICE: (range(len(rows)), random_slices(len(rows), SHARE, seed)),
+        BY_PATIENT: (range(len(rows)), hold_out(data.subset(rows), val=0, test=SHARE, seed=seed)),
+    }
+    found = []
+    for name, (places, parts) in ways.items():
+        division: Division = [None] * len(data)
+        pairs = [(part, rows[i]) for i, part in zip(places, parts, strict=True)]
+        for own in ("test", "train"):  # last: who is in both trains
+            for row in (row for part, row in pairs if part == own):
+                division[row] = own
+        found.append((name, tuple(row for part, row in pairs if part == "test"), division))
+    return found
 
 
 def independent_draws(count: int, share: float, seed: int) -> tuple[list[int], Division]:

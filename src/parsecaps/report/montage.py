@@ -20,32 +20,27 @@ def draw_montage(explanation: Explanation, footer: str, which: str = "") -> Imag
 
     `which` says which image it is.
     """
-    panels = [(["image as the model saw it", which], overlay_picture(explanation.image, None))]
-    panels.append(
-        (
-            [f"diagnosis: {explanation.diagnosis}", f"probability {explanation.probability:.1%}"],
-            overlay_picture(explanation.image, explanation.class_map),
-        )
-    )
-    panels += [
-        ([each.name, f"presence {each.presence:.2f}"], overlay_picture(explanation.image, each.map))
-        for each in sorted(explanation.concepts, key=lambda each: -each.presence)
-        if each.seen
+    seen = sorted((each for each in explanation.concepts if each.seen), key=lambda each: -each.presence)
+    panels = [
+        (["image as the model saw it", which], None),
+        ([f"diagnosis: {explanation.diagnosis}", f"probability {explanation.probability:.1%}"], explanation.class_map),
+        *(([each.name, f"presence {each.presence:.2f}"], each.map) for each in seen),
     ]
     columns = min(_COLUMNS, max(3, len(panels)))
     width = columns * (_PANEL + _GAP) + _GAP
     caption, rows = 2 * round(_TEXT * _LINE) + 6, -(-len(panels) // columns)
-    heading = [(line, _TITLE, _INK) for line in _wrapped(_headline(explanation), _TITLE, width - 2 * _GAP)]
-    heading += [(line, _TEXT, _FAINT) for line in _wrapped(_unseen(explanation), _TEXT, width - 2 * _GAP)]
-    ending = [(line, _TEXT, _FAINT) for line in _wrapped(_SCALE, _TEXT, width - 2 * _GAP)]
-    ending += [(line, _TEXT, _ALERT) for line in _wrapped(footer, _TEXT, width - 2 * _GAP)]
+    texts = [(_headline(explanation), _TITLE, _INK), (_unseen(explanation), _TEXT, _FAINT)]
+    texts += [(_SCALE, _TEXT, _FAINT), (footer, _TEXT, _ALERT)]
+    wrapped = [[(line, size, ink) for line in _wrapped(text, size, width - 2 * _GAP)] for text, size, ink in texts]
+    heading, ending = wrapped[0] + wrapped[1], wrapped[2] + wrapped[3]
     top = _GAP + _height(heading)
     picture = Image.new("RGB", (width, top + rows * (_PANEL + caption + _GAP) + _height(ending) + _GAP), _PAPER)
     pen = ImageDraw.Draw(picture)
     _write(pen, heading, _GAP)
-    for i, (lines, panel) in enumerate(panels):
+    for i, (lines, found) in enumerate(panels):
         x, y = _GAP + i % columns * (_PANEL + _GAP), top + i // columns * (_PANEL + caption + _GAP)
-        picture.paste(panel.resize((_PANEL, _PANEL), Image.Resampling.LANCZOS), (x, y))
+        panel = overlay_picture(explanation.image, found).resize((_PANEL, _PANEL), Image.Resampling.LANCZOS)
+        picture.paste(panel, (x, y))
         for j, line in enumerate(lines):
             size = round(_TEXT * _LINE)
             pen.text((x, y + _PANEL + 4 + j * size), _cut(line, _TEXT, _PANEL), fill=_INK, font=_font(_TEXT))

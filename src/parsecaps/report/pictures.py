@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from einops import rearrange
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
@@ -169,16 +170,13 @@ def contact_sheet(images: np.ndarray, captions: Sequence[str] | None = None, *, 
         raise ValueError(f"{len(captions)} captions for {len(images)} images; give one for each")
     n, _, height, width = images.shape
     columns = min(columns, n)
-    cell_height = height + _GAP + (_TEXT_HEIGHT if captions is not None else 0)
-    cell_width = width + _GAP
-    rows = -(-n // columns)
-    sheet = np.full((3, rows * cell_height + _GAP, columns * cell_width + _GAP), _PAPER, np.uint8)
-    for i in range(n):
-        top, left = _GAP + i // columns * cell_height, _GAP + i % columns * cell_width
-        sheet[:, top : top + height, left : left + width] = images[i]
-        if captions is not None:
-            sheet[:, top + height : top + height + _TEXT_HEIGHT, left : left + width] = _text(captions[i], width)
-    return sheet
+    tiles = np.broadcast_to(images, (n, 3, height, width))
+    if captions is not None:
+        lines = np.stack([_text(line, width) for line in captions])[:, None].repeat(3, 1)
+        tiles = np.concatenate([tiles, lines], axis=2)
+    tiles = np.pad(tiles, ((0, -n % columns), (0, 0), (_GAP, 0), (_GAP, 0)), constant_values=_PAPER)
+    sheet = rearrange(tiles, "(r c) k h w -> k (r h) (c w)", c=columns)
+    return np.pad(sheet, ((0, 0), (0, _GAP), (0, _GAP)), constant_values=_PAPER)
 
 
 def _text(line: str, width: int) -> np.ndarray:

@@ -43,7 +43,7 @@ def draw_intervals(
     """
     panels = [(section, measure) for section in sections for measure in measures]
     rows = max(len(section.rows) for section in sections)
-    legend = {"ncols": 2, "loc": "outside upper left", "handletextpad": 0.3}
+    legend: dict[str, Any] = {"ncols": 2, "loc": "outside upper left", "handletextpad": 0.3}
     with _panels(path, len(panels), 2.1 + 2.3 * len(panels), 1.1 + 0.27 * rows, **legend) as all_axes:
         for i, (axes, (section, measure)) in enumerate(zip(all_axes, panels, strict=True)):
             _dots(axes, section, measures[0], measure, reference)
@@ -138,8 +138,8 @@ def draw_speeds(path: Path, panels: Mapping[str, Mapping[str, Mapping[tuple[str,
     Forward passes are dots and training steps squares; hollow ones are of the smallest batch.
     """
     rows = max(len(names) for names in panels.values())
-    size = 0.9 + 3.0 * len(panels), 1.2 + 0.33 * rows
-    with _panels(path, len(panels), *size, sharey=True, ncols=4, handletextpad=0.2) as all_axes:
+    width, height = 0.9 + 3.0 * len(panels), 1.2 + 0.33 * rows
+    with _panels(path, len(panels), width, height, sharey=True, ncols=4, handletextpad=0.2) as all_axes:
         for axes, (title, names) in zip(all_axes, panels.items(), strict=True):
             for y, values in enumerate(reversed(list(names.values()))):
                 smallest = min(size for _, size in values)

@@ -7,7 +7,7 @@ own needs no more than an entry in `CLASS_ROUTINGS`.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Self
@@ -137,22 +137,28 @@ class ClassRoutingConfig:
 
 
 @dataclass(frozen=True, eq=False)
-class CoupledVotes(Messages):
-    """The messages `c u_hat` of children to classes, kept as (B, 1, K, n).
+class ClassMessages(Messages):
+    """The messages of children to classes, as functions, since nobody may ask; kept as (B, 1, K, n).
 
     Shapes:
-        - u_hat: (B, K, n, d); c: (B, K, n)
+        - taken: how much of each child: nothing -> (B, K, n)
+        - said: what it says along a direction: (B, K, d) -> (B, K, n)
     """
 
-    u_hat: Tensor
-    c: Tensor
+    taken: Callable[[], Tensor]
+    said: Callable[[Tensor], Tensor]
 
     @property
     def coupling(self) -> Tensor:
-        return self.c.unsqueeze(1)
+        return self.taken().unsqueeze(1)
 
     def along(self, direction: Tensor) -> Tensor:
-        return (self.c * (self.u_hat @ direction.unsqueeze(-1)).squeeze(-1)).unsqueeze(1)
+        return self.coupling * self.said(direction).unsqueeze(1)
+
+
+def coupled_votes(u_hat: Tensor, c: Tensor) -> ClassMessages:
+    """The messages `c u_hat` of votes (B, K, n, d) and couplings (B, K, n)."""
+    return ClassMessages(lambda: c, lambda direction: (u_hat @ direction.unsqueeze(-1)).squeeze(-1))
 
 
 class ClassRouting(CapsuleLayer, ABC):
@@ -205,7 +211,7 @@ class DynamicClassRouting(ClassRouting):
             v = self._squash(self._sum(b.softmax(1), u_hat))
             b = b + self._agreement(u_hat, v)
         c = self.coupling(b.unsqueeze(1)).squeeze(1)  # (B, K, n)
-        return self._squash(self.way(self._sum(c, u_hat), CoupledVotes(u_hat, c)))
+        return self._squash(self.way(self._sum(c, u_hat), coupled_votes(u_hat, c)))
 
     def _squash(self, s: Tensor) -> Tensor:
         return squash(s if self.bias is None else s + self.bias, self.squash_form)
@@ -243,7 +249,7 @@ class SelfAttentionClassRouting(ClassRouting):
         a = (u_hat @ total).squeeze(-1) / math.sqrt(u_hat.shape[-1])  # (B, K, n)
         c = self.coupling(a.unsqueeze(1)).squeeze(1) + self.bias
         s = (c.unsqueeze(2) @ u_hat).squeeze(2)
-        return squash(self.way(s, CoupledVotes(u_hat, c)), self.squash_form)
+        return squash(self.way(s, coupled_votes(u_hat, c)), self.squash_form)
 
 
 CLASS_ROUTINGS: dict[str, type[ClassRouting]] = {
@@ -271,26 +277,6 @@ class ClassCapsules(nn.Module):
         return self.routing(self.votes(u))  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, eq=False)
-class SharedMessages(Messages):
-    """The messages `W_j u_i / n` of children that all count alike, kept as (B, 1, K, n).
-
-    Shapes:
-        - u: (B, n, in_dim); weight: (K, in_dim, d)
-    """
-
-    u: Tensor
-    weight: Tensor
-
-    @property
-    def coupling(self) -> Tensor:
-        return self.u.new_full((len(self.u), 1, len(self.weight), self.u.shape[1]), 1 / self.u.shape[1])
-
-    def along(self, direction: Tensor) -> Tensor:
-        wanted = einsum(self.weight, direction, "k i d, b k d -> b k i")
-        return (wanted @ self.u.mT).unsqueeze(1) / self.u.shape[1]
-
-
 class UnroutedCapsules(CapsuleLayer):
     """Class capsules of Aff-CapsNet (Gu and Tresp 2020): no routing, and one matrix for each class.
 
@@ -301,15 +287,18 @@ class UnroutedCapsules(CapsuleLayer):
         - output: class capsules (B, K, dim)
     """
 
-    def __init__(self, *, in_dim: int, classes: int, dim: int, squash_form: SquashForm = "quadratic") -> None:
+    def __init__(self, *, in_dim: int, classes: int, dim: int) -> None:
         super().__init__()
         self.votes = SharedVotes(in_dim=in_dim, parents=classes, out_dim=dim)
-        self.squash_form = check_form(squash_form)
         self.way = Way("mean", chooses=False)
 
     def forward(self, u: Tensor) -> Tensor:
         total = self.votes(u.mean(1, keepdim=True)).squeeze(2)  # the same as the mean of all votes
-        return squash(self.way(total, SharedMessages(u, self.votes.weight)), self.squash_form)
+        messages = ClassMessages(
+            lambda: u.new_full((len(u), total.shape[1], u.shape[1]), 1 / u.shape[1]),
+            lambda direction: einsum(self.votes.weight, direction, "k i d, b k d -> b k i") @ u.mT,
+        )
+        return squash(self.way(total, messages), "quadratic")
 
 
 class Margin(Term):

@@ -17,9 +17,9 @@ from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.heads import ConceptReadout, length
 from parsecaps.rivals.class_capsules import (
     ClassRoutingConfig,
-    CoupledVotes,
     DynamicClassRouting,
     channels_last,
+    coupled_votes,
     pixel_layers,
 )
 from parsecaps.training.losses import Loss, Term, TermContext, known_concepts, nothing
@@ -62,7 +62,7 @@ class SigmoidClassRouting(DynamicClassRouting):
             v = squash(self._sum(b.sigmoid(), fixed), self.squash_form)
             b = b + self._agreement(fixed, v)
         c = self.coupling(b.unsqueeze(1)).squeeze(1)  # (B, m, n)
-        return squash(self.way(self._sum(c, u_hat), CoupledVotes(u_hat, c)), self.squash_form)
+        return squash(self.way(self._sum(c, u_hat), coupled_votes(u_hat, c)), self.squash_form)
 
 
 class AttributeCapsules(nn.Module):

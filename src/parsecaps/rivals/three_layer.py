@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,15 +10,21 @@ from einops import einsum, rearrange
 from torch import Tensor, nn
 
 from parsecaps.functional import squash
-from parsecaps.functional.squash import SquashForm, check_form
 from parsecaps.models.pretrained import Presets, PretrainedModel
 from parsecaps.nn.capsules import Axes, CapsuleLayer, ConvPrimaryCaps
 from parsecaps.nn.couplings import Coupling, OneHead
-from parsecaps.nn.routing import Messages, Way
+from parsecaps.nn.routing import Way
 from parsecaps.rivals.ar_capsnet import AttentionClassCaps
-from parsecaps.rivals.class_capsules import ClassCapsuleModel, ClassCapsules, ClassRoutingConfig, channels_last
+from parsecaps.rivals.class_capsules import (
+    ClassCapsuleModel,
+    ClassCapsules,
+    ClassMessages,
+    ClassRoutingConfig,
+    channels_last,
+)
 
 _KERNEL = 9  # of the primary capsules
+_ALPHA = 1.5  # of entmax
 _VALUES = ("value", "axial_value")
 
 
@@ -47,20 +52,9 @@ class SAAClassCaps(CapsuleLayer):
 
     AXES: ClassVar[Axes] = {"depthwise": ("outputs", ""), **dict.fromkeys(_VALUES, ("outputs", "", ""))}
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        types: int,
-        in_dim: int,
-        classes: int,
-        dim: int,
-        alpha: float = 1.5,
-        squash_form: SquashForm = "quadratic",
-    ) -> None:
+    def __init__(self, *, width: int, types: int, in_dim: int, classes: int, dim: int) -> None:
         super().__init__()
         places, channels = self.map_shape = (width**2, types * in_dim)
-        self.squash_form = check_form(squash_form)
         self.depthwise = nn.Parameter(torch.randn(classes, places) / math.sqrt(places))
         self.norm = nn.LayerNorm(channels)
         self.pointwise = nn.Linear(channels, dim)
@@ -69,8 +63,8 @@ class SAAClassCaps(CapsuleLayer):
         self.axial_key = nn.Linear(channels, dim, bias=False)
         self.axial_value = nn.Parameter(torch.randn(classes, channels, dim) / math.sqrt(channels))
         # just below 1 / (alpha - 1), where entmax gives all to one and the prior would have no gradient
-        self.axial_prior = nn.Parameter(min(2.0, 0.95 / max(alpha - 1, 1e-9)) * torch.eye(dim))
-        kept: dict[str, Any] = {"dim": -1, "alpha": alpha, "layout": OneHead()}
+        self.axial_prior = nn.Parameter(0.95 / (_ALPHA - 1) * torch.eye(dim))
+        kept: dict[str, Any] = {"dim": -1, "alpha": _ALPHA, "layout": OneHead()}
         self.axial_coupling = Coupling(branch="axial", between="parameters", **kept)
         self.axial_way = Way("axial", chooses=False)
         self.coupling = Coupling(branch="sparse", **kept)
@@ -82,59 +76,26 @@ class SAAClassCaps(CapsuleLayer):
         q = self.pointwise(self.norm(collected))
         asked = q @ (self.key / math.sqrt(q.shape[2]))  # (B, K, in_dim): q (W u) = (q W) u
         c = self.coupling(asked @ u.mT)  # (B, K, n)
-        sparse = self.way(_by_class(c @ u, self.value), ChosenChildren(u, c, self.value))
+        chosen = ClassMessages(lambda: c, lambda direction: _by_class(direction, self.value.mT) @ u.mT)
+        sparse = self.way(_by_class(c @ u, self.value), chosen)
         prior = self.axial_prior.expand(q.shape[0], -1, -1)
         logits = torch.baddbmm(prior, q.mT, self.axial_key(collected), alpha=1 / math.sqrt(q.shape[1]))
         c_axial = self.axial_coupling(logits)  # (B, d, d): which instantiation parameters each one is made of
-        axial = self.axial_way(_by_class(collected, self.axial_value) @ c_axial.mT, CollectedChildren(self, u, c_axial))
-        return squash(torch.stack([sparse, axial]), self.squash_form).sum(0)
+        weighed = ClassMessages(partial(self._weights_of_places, u), partial(self._said_from_places, u, c_axial))
+        axial = self.axial_way(_by_class(collected, self.axial_value) @ c_axial.mT, weighed)
+        return squash(torch.stack([sparse, axial]), "quadratic").sum(0)
 
+    def _weights_of_places(self, u: Tensor) -> Tensor:
+        """Of each child's place for each class: learned, the same for all images, and perhaps negative: (B, K, n)."""
+        types = u.shape[1] // self.map_shape[0]
+        return self.depthwise.repeat_interleave(types, 1).expand(len(u), -1, -1)
 
-@dataclass(frozen=True, eq=False)
-class ChosenChildren(Messages):
-    """The messages `c_ji V_j u_i` of sparse attention, kept as (B, 1, K, n).
-
-    Shapes:
-        - u: (B, n, in_dim); c: (B, K, n); value: (K, in_dim, d)
-    """
-
-    u: Tensor
-    c: Tensor
-    value: Tensor
-
-    @property
-    def coupling(self) -> Tensor:
-        return self.c.unsqueeze(1)
-
-    def along(self, direction: Tensor) -> Tensor:
-        return (self.c * (_by_class(direction, self.value.mT) @ self.u.mT)).unsqueeze(1)
-
-
-@dataclass(frozen=True, eq=False)
-class CollectedChildren(Messages):
-    """The messages of axial attention: a child's values, mixed, times the weight of its place for the class.
-
-    Kept as (B, 1, K, n). The weights are learned and the same for all images, and may be negative.
-
-    Shapes:
-        - u: (B, n, in_dim); c: (B, d, d)
-    """
-
-    routing: SAAClassCaps
-    u: Tensor
-    c: Tensor
-
-    @property
-    def coupling(self) -> Tensor:
-        types = self.u.shape[1] // self.routing.map_shape[0]
-        return self.routing.depthwise.repeat_interleave(types, 1).expand(self.u.shape[0], 1, -1, -1)
-
-    def along(self, direction: Tensor) -> Tensor:
-        asked = _by_class(direction @ self.c, self.routing.axial_value.mT)  # (B, K, types * in_dim)
-        asked = rearrange(asked, "b k (t i) -> b k t i", i=self.u.shape[2])
-        places = rearrange(self.u, "b (p t) i -> b p t i", p=self.routing.map_shape[0])
-        said = einsum(asked, places, "b k t i, b p t i -> b k p t").flatten(2)
-        return self.coupling * said.unsqueeze(1)
+    def _said_from_places(self, u: Tensor, c: Tensor, direction: Tensor) -> Tensor:
+        """A child's values, mixed by c (B, d, d), along a direction (B, K, d): (B, K, n)."""
+        asked = _by_class(direction @ c, self.axial_value.mT)  # (B, K, types * in_dim)
+        asked = rearrange(asked, "b k (t i) -> b k t i", i=u.shape[2])
+        places = rearrange(u, "b (p t) i -> b p t i", p=self.map_shape[0])
+        return einsum(asked, places, "b k t i, b p t i -> b k p t").flatten(2)
 
 
 def _by_class(x: Tensor, weight: Tensor) -> Tensor:

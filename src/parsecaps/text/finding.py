@@ -227,13 +227,8 @@ def _count(summary: TableSummary, text: str, findings: Findings, preview: int) -
     if summary.rows <= preview:
         summary.first.append((text, findings))
     for name, value in findings.values.items():
-        counts = summary.counts[name]
-        if math.isnan(value):
-            counts.unknown += 1
-        elif value:
-            counts.present += 1
-        else:
-            counts.absent += 1
+        counts, kind = summary.counts[name], _KINDS.get(value, "unknown")
+        setattr(counts, kind, getattr(counts, kind) + 1)
 
 
 def _cell(value: float) -> str:
