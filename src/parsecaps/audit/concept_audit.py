@@ -157,19 +157,14 @@ def leakage(train: Predictions, test: Predictions, *, resamples: int = 1000, see
             raise ValueError(f"none of the {what} cases has a label; leakage cannot be measured")
     assert train.presence is not None
     assert test.presence is not None
-    hard, soft = (
-        replace(
-            test, logits=class_logits(view(train.presence, train.presence), train, view(test.presence, train.presence))
-        )
-        for view in (_hard, _soft)
+    known, others = (_soft(each, train.presence) for each in (train.presence, test.presence))
+    hard, soft = (  # the first half of the features is hard
+        replace(test, logits=class_logits(known[:, :count], train, others[:, :count]))
+        for count in (train.presence.shape[1], known.shape[1])
     )
     difference = compare(hard, soft, resamples=resamples, seed=seed).differences["accuracy"]
     hard_nll, soft_nll = (float(nll(Weighted(Classification.of(each)))[0]) for each in (hard, soft))
     return Leakage(difference, hard_nll, soft_nll, len(test))
-
-
-def _hard(presence: np.ndarray, known: np.ndarray) -> np.ndarray:
-    return (presence > THRESHOLD).astype(np.float64)
 
 
 def _soft(presence: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -17,31 +17,11 @@ from parsecaps.rivals.protocaps import Attribute, ImageReconstruction, ProtoCaps
 from parsecaps.rivals.three_layer import ThreeLayerCaps
 from parsecaps.training.losses import TERMS
 
-MODELS.update(
-    (kind.__name__, kind)
-    for kind in (
-        ResNet18,
-        EfficientNetLite0,
-        ResNet34,
-        CBM,
-        CEM,
-        CCNN,
-        CoherentCNN,
-        DenseNet121,
-        EfficientNetB0,
-        GoogLeNet,
-        VGG19,
-        SqueezeNet,
-        ConvVGG16,
-        ProtoCaps,
-        CapsNet,
-        DeepCaps,
-        OrthCaps,
-        EfficientCapsNet,
-        ARCapsNet,
-        ThreeLayerCaps,
-    )
-)
+for kinds in (
+    (ResNet18, EfficientNetLite0, ResNet34, CBM, CEM, CCNN, CoherentCNN, DenseNet121, EfficientNetB0, GoogLeNet, VGG19),
+    (SqueezeNet, ConvVGG16, ProtoCaps, CapsNet, DeepCaps, OrthCaps, EfficientCapsNet, ARCapsNet, ThreeLayerCaps),
+):
+    MODELS.update((kind.__name__, kind) for kind in kinds)
 TERMS += [IntervenedClassification, ConceptCrossEntropy, Semantic, Counter, Uniqueness, Coherence]
 TERMS += [Margin, ClassReconstruction, Attribute, ImageReconstruction, Prototype]
 
