@@ -8,12 +8,12 @@ from torch import Tensor
 
 from parsecaps.functional import squash
 from parsecaps.nn import CapsuleGrid, SharedVotes, Votes, Way, record_couplings
+from parsecaps.nn.capsules import CapsuleLayer
 from parsecaps.nn.recorder import record_ways
 from parsecaps.rivals.class_capsules import (
     CLASS_ROUTINGS,
     ClassCapsules,
     ClassDecoder,
-    ClassRouting,
     ClassRoutingConfig,
     UnroutedCapsules,
     coupled_votes,
@@ -102,11 +102,11 @@ def test_votes_of_a_shared_matrix_are_those_of_equal_ones() -> None:
     torch.testing.assert_close(own(u), shared(u))
 
 
-class Loudest(ClassRouting):
+class Loudest(CapsuleLayer):
     """Each class listens to the child with the longest vote alone."""
 
     def __init__(self, config: ClassRoutingConfig) -> None:
-        super().__init__(config)
+        super().__init__()
         self.way = Way("loudest", chooses=True)
 
     def forward(self, u_hat: Tensor) -> Tensor:

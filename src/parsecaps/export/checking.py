@@ -1,7 +1,6 @@
 """Does an exported file give what PyTorch gives? Asked before the file takes its name, on images it has not seen."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -25,17 +24,10 @@ _ELSEWHERE = 1e-2  # the share of all evidence that may take other routes
 Arrays = Mapping[str, np.ndarray]
 
 
-@dataclass(frozen=True)
-class Checked:
-    """What a check found: the names of the outputs, the number of nodes, and lines to print."""
-
-    outputs: tuple[str, ...]
-    nodes: int
-    lines: tuple[str, ...]
-
-
-def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> Checked:
+def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> tuple[str, list[str]]:
     """Run the file on every validation case and on drawn images; one that gives other answers is refused.
+
+    It gives a line about what the file holds, and lines about the check.
 
     Where maps make an image take long, every case is answered by the part of the file that answers, and the maps of
     some are compared.
@@ -44,10 +36,10 @@ def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> Checked:
     from onnx.utils import Extractor
 
     model = onnx.load(path)
-    outputs = tuple(each.name for each in model.graph.output)
+    outputs = [each.name for each in model.graph.output]
     answers = [name for name in outputs if name in ("logits", "probabilities", "presence", "concept_weights")]
-    nodes, some = len(model.graph.node), len(answers) < len(outputs)
-    if some:
+    holds = f"{len(model.graph.node):,} nodes; gives {', '.join(outputs)}"
+    if answers != outputs:
         model = Extractor(model).extract_model(["image"], answers)
     session = open_session(model.SerializeToString())
     want, worst = answer_graph(source.model).function, 0.0
@@ -55,9 +47,9 @@ def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> Checked:
         for batch in [images] if graph.any_batch else torch.split(images, 1):
             worst = max(worst, compare_answers(arrays(want(batch)), run(session, batch)))
     lines = [f"checked on {source.checked_on}: every class is the same, probabilities to {worst:.0e}"]
-    if some:
+    if answers != outputs:
         lines += _check_explanations(path, graph, source)
-    return Checked(outputs, nodes, tuple(lines))
+    return holds, lines
 
 
 def _check_explanations(path: Path, graph: ModelGraph, source: ExportSource) -> list[str]:

@@ -137,7 +137,10 @@ class DicomSource:
                 setattr(made, keyword, None)
         if made.Modality != "SR":
             made.Laterality = self.header.get("Laterality") or self.header.get("ImageLaterality")
-        self._name_class(made)
+        for element in made.iterall():
+            for item in element.value if element.VR == "SQ" else ():
+                if item.get("ReferencedSOPInstanceUID") == self.header.SOPInstanceUID:
+                    item.ReferencedSOPClassUID = self.header.SOPClassUID
         made.SpecificCharacterSet = "ISO_IR 192"
         if all(str(each.value).isascii() for each in made.iterall() if each.VR in _TEXTS):
             del made.SpecificCharacterSet
@@ -146,10 +149,3 @@ class DicomSource:
         """Let a reference to the source name the frame, where the source has several."""
         if self.frame is not None:
             reference.ReferencedFrameNumber = self.frame + 1
-
-    def _name_class(self, made: Any) -> None:
-        for element in made:
-            for item in element.value if element.VR == "SQ" else ():
-                if item.get("ReferencedSOPInstanceUID") == self.header.SOPInstanceUID:
-                    item.ReferencedSOPClassUID = self.header.SOPClassUID
-                self._name_class(item)

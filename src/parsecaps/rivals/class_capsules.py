@@ -1,12 +1,11 @@
 """Networks that end in a capsule for each class: the model, the routings that make these capsules, decoder and losses.
 
-A routing of class capsules is a `ClassRouting`: votes (B, K, n, d) in, capsules (B, K, d) out. Its sum goes through a
-`Way`, with the messages that it is made of, as in `nn.routing`: then maps show what each child contributed. One of your
-own needs no more than an entry in `CLASS_ROUTINGS`.
+A routing of class capsules is a layer, made from a `ClassRoutingConfig`: votes (B, K, n, d) in, capsules (B, K, d) out.
+Its sum goes through a `Way`, with the messages that it is made of, as in `nn.routing`: then maps show what each child
+contributed. One of your own needs no more than an entry in `CLASS_ROUTINGS`.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -161,24 +160,7 @@ def coupled_votes(u_hat: Tensor, c: Tensor) -> ClassMessages:
     return ClassMessages(lambda: c, lambda direction: (u_hat @ direction.unsqueeze(-1)).squeeze(-1))
 
 
-class ClassRouting(CapsuleLayer, ABC):
-    """Class capsules out of nothing but the votes, summed in one `Way`.
-
-    Shapes:
-        - input: votes (B, K, n, d)
-        - output: class capsules (B, K, d)
-    """
-
-    @abstractmethod
-    def __init__(self, config: ClassRoutingConfig) -> None:
-        super().__init__()
-
-    @abstractmethod
-    def forward(self, u_hat: Tensor) -> Tensor:
-        """The class capsules that the votes lead to."""
-
-
-class DynamicClassRouting(ClassRouting):
+class DynamicClassRouting(CapsuleLayer):
     """Routing by agreement (Sabour, Frosst and Hinton 2017): `c = softmax(b)` over the classes, `v = squash(c u_hat)`.
 
     The logits b of an image start at 0 and grow by the agreement `u_hat . v` after each of the `iterations` but the
@@ -194,7 +176,7 @@ class DynamicClassRouting(ClassRouting):
     AXES: ClassVar[Axes] = {"bias": ("outputs", "")}
 
     def __init__(self, config: ClassRoutingConfig) -> None:
-        super().__init__(config)
+        super().__init__()
         self.iterations, self.squash_form, self.classes = config.iterations, config.squash_form, config.classes
         self.coupling = Coupling(branch="agreement", dim=-2, alpha=1.0)
         self.way = Way("agreement", chooses=True)
@@ -223,7 +205,7 @@ class DynamicClassRouting(ClassRouting):
         return (u_hat @ v.unsqueeze(-1)).squeeze(-1)
 
 
-class SelfAttentionClassRouting(ClassRouting):
+class SelfAttentionClassRouting(CapsuleLayer):
     """Self-attention (Mazzia, Salvetti and Chiaberge 2021): a vote counts as much as it agrees with all other votes.
 
     For each class `a_i = u_i . (sum of u_k) / sqrt(d)`, `c = softmax(a)` over the classes, and then a learned number is
@@ -238,7 +220,7 @@ class SelfAttentionClassRouting(ClassRouting):
     AXES: ClassVar[Axes] = {"bias": ("outputs", "")}
 
     def __init__(self, config: ClassRoutingConfig) -> None:
-        super().__init__(config)
+        super().__init__()
         self.squash_form = config.squash_form
         self.bias = nn.Parameter(torch.zeros(config.classes, config.capsules))
         self.coupling = Coupling(branch="self-attention", dim=-2, alpha=1.0)
@@ -252,7 +234,7 @@ class SelfAttentionClassRouting(ClassRouting):
         return squash(self.way(s, coupled_votes(u_hat, c)), self.squash_form)
 
 
-CLASS_ROUTINGS: dict[str, type[ClassRouting]] = {
+CLASS_ROUTINGS: dict[str, Callable[[ClassRoutingConfig], CapsuleLayer]] = {
     "dynamic": DynamicClassRouting,
     "self-attention": SelfAttentionClassRouting,
 }
