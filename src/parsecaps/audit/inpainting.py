@@ -66,11 +66,7 @@ class Inpainted:
 
 
 def measure_inpainted(
-    cases: AuditCases,
-    about: About,
-    masks: CaseMasks,
-    label: np.ndarray,
-    progress: ProgressCallback = silent,
+    cases: AuditCases, about: About, masks: CaseMasks, label: np.ndarray, progress: ProgressCallback = silent
 ) -> InpaintedMeasures | None:
     """Paint over what each case has a mask of, and look again; None where there are no masks.
 

@@ -185,19 +185,8 @@ def _batch_norm(
 
 
 @handles("convolution")
-def _convolution(
-    b: GraphBuilder,
-    o: Operation,
-    x: Value,
-    weight: Value,
-    bias: Value | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Value:
+def _convolution(b: GraphBuilder, o: Operation, x: Value, weight: Value, bias: Value | None, *window: Any) -> Value:
+    stride, padding, dilation, transposed, output_padding, groups = window
     settings: dict[str, Any] = {
         "strides": tuple(stride),
         "pads": (*padding, *padding),

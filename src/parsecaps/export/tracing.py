@@ -27,18 +27,9 @@ Shape = tuple[int, ...]
 aten = torch.ops.aten
 
 _BY_PYTORCH = (
-    aten.addcmul,
-    aten.gelu_backward,
-    aten.native_layer_norm,
-    aten.native_layer_norm_backward,
-    aten._softmax_backward_data,
-    aten.threshold_backward,
-    aten.sigmoid_backward,
-    aten.tanh_backward,
-    aten.linalg_vector_norm,
-    aten.rsub,
-    aten.hardtanh,
-    aten.silu,
+    *(aten.addcmul, aten.hardtanh, aten.linalg_vector_norm, aten.native_layer_norm, aten.rsub, aten.silu),
+    *(aten.gelu_backward, aten.native_layer_norm_backward, aten.sigmoid_backward, aten.tanh_backward),
+    *(aten.threshold_backward, aten._softmax_backward_data),
 )
 _BATCHES = (2, 3)
 _NEVER_FOLDED = ("aten.expand.default", "aten.repeat.default")  # a constant made larger, and nothing more
@@ -237,18 +228,9 @@ def _batch_norm_backward(
 
 
 def _convolution_backward(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias_sizes: Any,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    mask: Sequence[bool],
+    grad: Tensor, x: Tensor, weight: Tensor, bias_sizes: Any, *settings: Any
 ) -> tuple[Tensor, None, None]:
+    stride, padding, dilation, transposed, _, groups, mask = settings
     _require(
         not transposed and list(mask) == [True, False, False],
         "it takes a gradient of weights, or of a transposed convolution",

@@ -18,13 +18,7 @@ from parsecaps.metrics.classification import (
     recall,
     specificity,
 )
-from parsecaps.metrics.concepts import (
-    Attributes,
-    Concepts,
-    attribute_accuracy,
-    attribute_f1,
-    over_attributes,
-)
+from parsecaps.metrics.concepts import Attributes, Concepts, attribute_accuracy, attribute_f1, over_attributes
 from parsecaps.metrics.conformal import LabelledSets
 from parsecaps.metrics.metric import UNDEFINED, Metric, Part, mean_of
 from parsecaps.metrics.patients import OtherViews, PatientAnswers

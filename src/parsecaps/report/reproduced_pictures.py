@@ -113,11 +113,7 @@ def draw_layers(
 
 
 def draw_curves_of(
-    path: Path,
-    panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]],
-    *,
-    below: str,
-    beside: str,
+    path: Path, panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]], *, below: str, beside: str
 ) -> None:
     """Curves by name in a panel for each title; a name has the same colour and dashes in all of them."""
     names = list(dict.fromkeys(name for curves in panels.values() for name in curves))

@@ -165,11 +165,7 @@ class PhraseTerm(MapTerm):
         model = cls.model_of(context)
         if "phrases" not in context.shared:
             context.shared["phrases"] = PhraseEmbedding(
-                num_concepts=model.num_concepts,
-                concept_dim=GRID**2,
-                joint_dim=_JOINT,
-                phrase_dim=_PHRASE,
-                bias=False,
+                num_concepts=model.num_concepts, concept_dim=GRID**2, joint_dim=_JOINT, phrase_dim=_PHRASE, bias=False
             )
         phrases = cast(PhraseEmbedding, context.shared["phrases"])
         return cls(phrases=phrases, **context.arguments(cls.name))

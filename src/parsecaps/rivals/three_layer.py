@@ -152,13 +152,7 @@ class ThreeLayerCaps(ClassCapsuleModel):
     primary: ConvPrimaryCaps
 
     def build_layers(
-        self,
-        *,
-        features: int = 256,
-        types: int = 32,
-        primary_dim: int = 8,
-        class_dim: int = 16,
-        routing: str = "saa",
+        self, *, features: int = 256, types: int = 32, primary_dim: int = 8, class_dim: int = 16, routing: str = "saa"
     ) -> None:
         if routing not in ROUTINGS_COMPARED:
             raise ValueError(f"routing is {routing!r}; choose one of {', '.join(ROUTINGS_COMPARED)}")
