@@ -32,7 +32,9 @@ class Column(NamedTuple):
     def score(self, audit: MapAudit) -> Score | None:
         """That of a method; of one after each stage, the last."""
         found: Score | list[Score] | None = getattr(getattr(audit, self.part), self.name, None)
-        return found if isinstance(found, Score) or not found else found[-1]
+        if isinstance(found, list):
+            return found[-1] if found else None
+        return found
 
     def cell(self, score: Score, *, bold: bool = False) -> Cell:
         """The score with its 95 % interval, which is blank where there is none."""
