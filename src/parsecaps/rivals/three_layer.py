@@ -1,7 +1,7 @@
 """The three-layer network of the paper's comparison of routings (Sec. 4.3.3, Tab. 7), and SAA routing to classes."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from parsecaps.rivals.class_capsules import (
     channels_last,
 )
 
+ROUTINGS_COMPARED = ("dynamic", "attention", "self-attention", "saa")
 _KERNEL = 9  # of the primary capsules
 _ALPHA = 1.5  # of entmax
 _VALUES = ("value", "axial_value")
@@ -103,26 +104,6 @@ def _by_class(x: Tensor, weight: Tensor) -> Tensor:
     return (x.transpose(0, 1) @ weight).transpose(0, 1)
 
 
-def _voted(routing: str, primary: ConvPrimaryCaps, classes: int, dim: int) -> nn.Module:
-    config = ClassRoutingConfig(capsules=primary.capsules, classes=classes, dim=dim)
-    return ClassCapsules(in_dim=primary.dim, routing=routing, config=config)
-
-
-def _on_the_grid(
-    kind: Callable[..., nn.Module], primary: ConvPrimaryCaps, classes: int, dim: int, **settings: float
-) -> nn.Module:
-    place = {"width": primary.width, "types": primary.types, "in_dim": primary.dim}
-    return kind(**place, classes=classes, dim=dim, **settings)
-
-
-ROUTINGS_COMPARED: dict[str, Callable[[ConvPrimaryCaps, int, int], nn.Module]] = {
-    "dynamic": partial(_voted, "dynamic"),
-    "attention": partial(_on_the_grid, AttentionClassCaps, dropout=0.0),
-    "self-attention": partial(_voted, "self-attention"),
-    "saa": partial(_on_the_grid, SAAClassCaps),
-}
-
-
 class ThreeLayerCaps(ClassCapsuleModel):
     """A 3 x 3 convolution of stride 2, primary capsules, and class capsules by one of four routings.
 
@@ -161,7 +142,15 @@ class ThreeLayerCaps(ClassCapsuleModel):
         self.primary = ConvPrimaryCaps(
             in_channels=features, size=size, types=types, dim=primary_dim, kernel=_KERNEL, stride=1
         )
-        self.classes = ROUTINGS_COMPARED[routing](self.primary, self.num_classes, class_dim)
+        parents = {"classes": self.num_classes, "dim": class_dim}
+        grid = {"width": self.primary.width, "types": types, "in_dim": primary_dim}
+        if routing == "saa":
+            self.classes = SAAClassCaps(**grid, **parents)
+        elif routing == "attention":
+            self.classes = AttentionClassCaps(**grid, **parents, dropout=0.0)
+        else:
+            config = ClassRoutingConfig(capsules=self.primary.capsules, **parents)
+            self.classes = ClassCapsules(in_dim=primary_dim, routing=routing, config=config)
 
     def scores(self, capsules: Tensor) -> Tensor:
         scores = super().scores(capsules)
