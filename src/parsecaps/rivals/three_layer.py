@@ -142,7 +142,7 @@ class ThreeLayerCaps(ClassCapsuleModel):
         self.primary = ConvPrimaryCaps(
             in_channels=features, size=size, types=types, dim=primary_dim, kernel=_KERNEL, stride=1
         )
-        parents = {"classes": self.num_classes, "dim": class_dim}
+        parents: dict[str, Any] = {"classes": self.num_classes, "dim": class_dim}
         grid = {"width": self.primary.width, "types": types, "in_dim": primary_dim}
         if routing == "saa":
             self.classes = SAAClassCaps(**grid, **parents)
