@@ -156,14 +156,17 @@ class Recorder:
         self.frames: list[str] = []
 
     def __call__(self, frame: Any, event: str, argument: Any) -> None:
+        if event != "call" or self.frames:
+            return
         file = self._file(frame)
-        if event != "call" or self.frames or not file or frame.f_code.co_name == "<module>":
+        if not file or frame.f_code.co_name == "<module>":
             return
         if (file, frame.f_code.co_qualname) == self.until:
             while frame is not None:
                 if self._file(frame) and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # a function
                     self.frames.append(frame.f_code.co_qualname)
                 frame = frame.f_back
+            sys.setprofile(None)
             return
         self.files.add(file)
 
@@ -190,6 +193,8 @@ def _run(words: Sequence[str]) -> None:
 
 
 def _walk_here(source: str, words: Sequence[str]) -> None:
+    import torch  # noqa: F401 - loaded before the recorder, which would slow it
+
     way = Recorder(source, _CELL).record(lambda: _run(words))
     Path("way.json").write_text(json.dumps({"files": way.files, "frames": way.frames}), encoding="utf-8")
     if words[0] == "train":

@@ -45,6 +45,8 @@ _STRONG: dict[str, Any] = {
     "augmentation.brightness": 0.1,
 }
 _IMAGENET: dict[str, Any] = {"model.kind": "EfficientNetLite0", "model.start": "imagenet"}
+_TRUNK: dict[str, Any] = {"model.preset": "trunk"}
+_BOTTLENECK: dict[str, Any] = {"model.head": "bottleneck"}
 # Each is what is changed of what is chosen by itself; `before` is what version 0.1 chose.
 CANDIDATES: dict[str, dict[str, Any]] = {
     "auto": {},
@@ -55,6 +57,11 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "dropout": {"model.settings.dropout": 0.3},
     "long": {"training.epochs": 80},
     "imagenet": _IMAGENET,
+    "trunk": _TRUNK,
+    "bottleneck": _TRUNK | _BOTTLENECK,
+    "bottleneck-block": _TRUNK | _BOTTLENECK | {"model.settings.context_cells": 2},
+    "bottleneck-all": _TRUNK | _BOTTLENECK | {"model.settings.context_cells": 7},
+    "bottleneck-tiles": _TRUNK | _BOTTLENECK | {"model.settings.context": False},
     "imagenet-adamw": _IMAGENET
     | {"training.optimizer": "adamw", "training.learning_rate": 5e-4, "training.epochs": 15, "model.image_size": 160},
 }

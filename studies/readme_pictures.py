@@ -51,6 +51,7 @@ CURSOR = """
 }
 """
 WIDTH, HEIGHT = 880, 680
+EFFORT = 6  # of the encoder of the animation, at most 6
 
 
 @contextmanager
@@ -162,7 +163,7 @@ class Film:
     def save(self, out: Path) -> None:
         """Write the animation."""
         first, *others = self.frames
-        first.save(out, save_all=True, append_images=others, duration=self.durations, loop=0, quality=56, method=6)
+        first.save(out, save_all=True, append_images=others, duration=self.durations, loop=0, quality=56, method=EFFORT)
 
 
 def animation(page: Path, out: Path, case_name: str = DOUBTFUL) -> None:

@@ -16,6 +16,7 @@ from parsecaps.metrics import Comparison, compare
 from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.model import Model
+from parsecaps.models import find_model
 from parsecaps.nn.couplings import strongest
 from parsecaps.nn.recorder import replace_couplings
 from parsecaps.prediction.predict import predict_cases
@@ -132,8 +133,16 @@ def train_with_twin(
 
 
 def without_content(config: Config) -> Config:
-    """The same configuration of a network whose couplings follow from place alone."""
-    return config.change("model", settings={**config.model.settings, **PLACE})
+    """The same configuration of a network whose couplings follow from place alone, so without a context."""
+    settings = config.model.settings
+    return config.change(
+        "model", settings={**settings, **PLACE, **({"context": False} if _has_context(config) else {})}
+    )
+
+
+def _has_context(config: Config) -> bool:
+    preset = find_model(config.model.kind).presets.get(config.model.preset, {})
+    return bool(config.model.settings.get("context", preset.get("context", False)))
 
 
 def measure_run(

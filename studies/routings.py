@@ -21,6 +21,8 @@ class PlaceRouting(SAARouting):
         - output: U_{l+1} (B, n', out_dim)
     """
 
+    takes_context = False
+
     def __init__(self, *, width: int, in_dim: int, out_dim: int, stride: int, config: RoutingConfig) -> None:
         super().__init__(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config)
         self.asked = ((-(-width // stride)) ** 2, out_dim)

@@ -11,13 +11,13 @@ import torch
 from typer.testing import CliRunner
 
 import parsecaps
-from parsecaps.audit import audit_model, measure
+from parsecaps.audit import audit_model, faithfulness, measure
 from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig, load_settings
 from parsecaps.data.preparation import Preparation
 from parsecaps.discovery.discover import discover_run
 from parsecaps.evaluation import calibrate_run, evaluate_run
-from parsecaps.explain import remember_run
+from parsecaps.explain import attribution, remember_run
 from parsecaps.explain.attribution import MAP_METHODS
 from parsecaps.model import Model, find_device
 from parsecaps.models import find_model
@@ -36,6 +36,7 @@ IMAGE = GOLDEN / "images" / "nevus.png"
 @pytest.fixture(autouse=True)
 def _other_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("parsecaps.model.find_device", lambda name: DEVICE if name == "cuda" else find_device(name))
+    monkeypatch.setattr(attribution, "IG_STEPS", 2)  # each operation is slow there
 
 
 @pytest.fixture(params=["bottleneck", "parallel"])
@@ -60,10 +61,12 @@ def numbers(found: Any) -> Any:
 
 
 def test_a_model_explains_where_it_is(run: Path) -> None:
+    whole = {"traversals": 2, "strict": True}
     for method in MAP_METHODS:
+        more = whole if method == "routes" else {"trees": 0}
         here, there = both(
-            lambda device, method=method: parsecaps.load(run, device=device).explain(
-                IMAGE, method=method, traversals=2, strict=method == "routes"
+            lambda device, method=method, more=more: parsecaps.load(run, device=device).explain(
+                IMAGE, method=method, **more
             )
         )
         np.testing.assert_allclose(there.class_map, here.class_map, rtol=1e-3, atol=1e-6)
@@ -76,13 +79,15 @@ def test_a_model_explains_where_it_is(run: Path) -> None:
 
 def test_an_audit_is_the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SANITY_CASES", "ROUTE_CASES", "INPAINTED_CASES", "REDUNDANCY_CASES"):
-        monkeypatch.setattr(measure, name, 2)
+        monkeypatch.setattr(measure, name, 1)
+    every_stage = faithfulness.stages_from_top
+    monkeypatch.setattr(faithfulness, "stages_from_top", lambda model: list(every_stage(model))[:1])
     here, there = both(lambda device: audit_model(GOLDEN / "bottleneck", limit=1, resamples=5, device=device).as_dict())
     assert there == numbers(here)
 
 
 def test_training_cases_are_remembered_where_the_model_is(run: Path) -> None:
-    here, there = both(lambda device: remember_run(run, limit=8, device=device))
+    here, there = both(lambda device: remember_run(run, limit=3, device=device))
     np.testing.assert_allclose(there.presence, here.presence, rtol=1e-4)
     np.testing.assert_allclose(there.capsules, here.capsules, atol=1e-3)
     with other_device():

@@ -93,7 +93,9 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel: Path) -> No
 def test_the_demonstration_runs_from_the_wheel(environment: Path, tmp_path: Path) -> None:
     where = run(environment / "python", "-c", "import parsecaps; print(parsecaps.__file__)", cwd=tmp_path)
     assert Path(where.stdout.strip()).is_relative_to(environment.parent), where.stderr
-    done = run(environment / "parsecaps", "demo", "--quick", cwd=tmp_path, PARSECAPS_CACHE=str(tmp_path / "cache"))
+    short = ("--set", "data.path=phantom:n=240,size=32", "--set", "training.epochs=1")
+    cache = str(tmp_path / "cache")
+    done = run(environment / "parsecaps", "demo", "--quick", *short, cwd=tmp_path, PARSECAPS_CACHE=cache)
     assert done.returncode == 0, done.stderr
     assert "open this first: parsecaps-demo/index.html" in done.stdout.replace("\\", "/")
     page = (tmp_path / "parsecaps-demo" / "index.html").read_text(encoding="utf-8")

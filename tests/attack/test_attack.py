@@ -62,16 +62,16 @@ def report(tmp_path: Path) -> Report:
 
 def test_quick_attack_with_files(place: Place, report: Report) -> None:
     chosen = [each for each in (*crafted_files(), *crafted_dicom(), *crafted_double()) if is_quick(each)]
-    FileAttack(place, report).together(chosen, mutated=150)
+    FileAttack(place, report).together(chosen, mutated=50)
     assert report.clean, "\n".join(report.lines())
 
 
 def test_quick_attack_on_a_server(place: Place, report: Report) -> None:
     chosen = [each for each in (*crafted_files(), *crafted_dicom(), *crafted_double()) if is_quick(each)]
     with ServedAttack(place, report) as served:
-        served.together(chosen[::4], mutated=60)
+        served.together(chosen[::4], mutated=20)
     assert report.clean, "\n".join(report.lines())
-    assert report.tallies["together, served"].tried > 70
+    assert report.tallies["together, served"].tried > 40
 
 
 def test_quick_attack_with_a_model(place: Place, report: Report) -> None:
@@ -225,7 +225,7 @@ def test_verdict_on_a_kill(number: signal.Signals, code: int, started: bool, pro
 def test_a_command_is_watched(place: Place) -> None:
     done = place.run("--version", seconds=30)
     assert (done.code, done.problems, done.stderr) == (0, [], "")
-    assert 5e6 < done.memory.main <= done.memory.tree
+    assert min(done.memory.main, done.memory.tree) > 5e6
     assert done.command.endswith("&& parsecaps --version")
     slow = place.run("--version", seconds=0)
     assert slow.problems == ["does not end within 0 s"]

@@ -22,6 +22,7 @@ from parsecaps.data import reader_pool, reader_process
 from parsecaps.data.raw_image import DefectError, RawImage
 from parsecaps.data.reader_pool import RefusedError, call
 from parsecaps.data.reading import look_into, prepare_image, read_image
+from tests.attack.crafted import zlib_bomb
 from tests.data.image_files import grey, write_cemri, write_dicom, write_idx
 
 
@@ -182,17 +183,14 @@ def test_a_file_that_inflates_is_refused(tmp_path: Path) -> None:
     data.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
     data.save_as(path)
     data = dcmread(path)
-    packer = zlib.compressobj(9, wbits=-15)
     with open(path, "rb") as file:
         raw = file.read()
     start = 132 + 12 + data.file_meta.FileMetaInformationGroupLength
     inflated = zlib.decompress(raw[start:], wbits=-15)
     with open(path, "wb") as file:
-        file.write(raw[:start] + packer.compress(inflated[: inflated.index(b"\xe0\x7f\x10\x00")]))
-        file.write(packer.compress(b"\xe0\x7f\x10\x00OB\0\0" + struct.pack("<I", 2**31)))
-        for _ in range(60):
-            file.write(packer.compress(bytes(2**24)))
-        file.write(packer.flush())
+        header = inflated[: inflated.index(b"\xe0\x7f\x10\x00")]
+        bomb = zlib_bomb(header + b"\xe0\x7f\x10\x00OB\0\0" + struct.pack("<I", 2**31), 60 * 2**24)
+        file.write(raw[:start] + bomb[2:-4])  # without the header and checksum of zlib
     with pytest.raises(ValueError, match="needs more than 891 MB of memory to be read"):
         look_into(path)
 

@@ -68,8 +68,8 @@ def test_edges_by_loops_and_finite_differences(kind: str, way: int) -> None:
     parent = 2
 
     def last_cell(part: float) -> RecordedStage:
-        with record_stages(whole.tower) as cells:
-            whole.tower(start + part * (whole.layers[0] - start))
+        with record_stages(cell.module for cell in whole.cells) as cells:
+            whole.run_cells(start + part * (whole.layers[0] - start))
         return cells[-1]
 
     cells = [last_cell(part) for part in (0.0, 0.5, 1.0)]
@@ -162,7 +162,7 @@ def test_the_gradient_at_the_leaves_is_that_of_the_model(kind: str) -> None:
     path = path_of(model, random_image(model), panels=1)
     for target in (Target("concepts", 2), Target("classes", 1)):
         leaves = path.leaves.detach().requires_grad_()
-        value = path.trace.read_out(path.trace.tower(leaves))[target.about][:, target.index]
+        value = path.trace.read_out(path.trace.run_cells(leaves))[target.about][:, target.index]
         torch.testing.assert_close(path.gradients(target)[0], torch.autograd.grad(value.sum(), leaves)[0])
 
 

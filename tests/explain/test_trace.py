@@ -56,7 +56,7 @@ def test_the_couplings_are_those_of_the_model() -> None:
 def test_the_last_cells_are_read_out_as_the_model_does(kind: str) -> None:
     model = small_model(**KINDS[kind])
     traced = trace(model, random_image(model))
-    values = traced.read_out(traced.tower(traced.layers[0]))
+    values = traced.read_out(traced.run_cells(traced.layers[0]))
     torch.testing.assert_close(values["concepts"], traced.output.presence)
     torch.testing.assert_close(values["classes"], traced.output.logits)
     assert traced.leaves(traced.image).shape == traced.layers[0].shape

@@ -38,6 +38,7 @@ from parsecaps.models.pretrained import PretrainedModel, weights_digest
 from parsecaps.nn.capsules import InitialBlock, PrimaryCaps
 from parsecaps.nn.couplings import Coupling, Rule, given, uniform
 from parsecaps.nn.recorder import couplings_of, hooked, record_couplings, replace_couplings
+from parsecaps.nn.trunk import TrunkBlock
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.types import ProgressCallback, silent
 
@@ -45,7 +46,9 @@ SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 RANDOM_CUTS = 3
 _FORWARD = 64  # images in one forward pass
 UNIFORM, OTHER, MEAN = "uniform", "of another image", "mean over images"
+TESTIMONY = "its own, evidence of the mean image"
 _COUPLED = 16  # images whose couplings are kept at a time
+_CHUNK = 256  # images read at a time
 
 # as `explain.attribution.route_relevance`: for each target and each cell (B, heads, parents, children)
 RouteRelevance = Callable[[PretrainedModel, Tensor, Sequence[Target]], list[list[Tensor]]]
@@ -124,11 +127,10 @@ class RouteCuts:
     def __init__(self, model: nn.Module, values: Values, image: Tensor, *, shares: Sequence[float] = SHARES) -> None:
         self.model, self.values, self.image, self.shares = model, values, image, shares
         self.modules = [each for each in couplings_of(model) if each.between == "capsules"]
-        primary: list[Tensor] = []
-        capsules = [each for each in model.modules() if isinstance(each, PrimaryCaps)]
-        with record_couplings(model) as recorded, hooked(capsules, lambda module, inputs, u: primary.append(u)):
+        before = [each for each in model.modules() if isinstance(each, InitialBlock | TrunkBlock | PrimaryCaps)]
+        self.before: dict[nn.Module, Tensor] = {}  # what comes before the couplings
+        with record_couplings(model) as recorded, hooked(before, lambda each, _, x: self.before.update({each: x})):
             self.whole = values(image)  # (B, K)
-        self.primary = primary[0] if primary else None
         self.couplings = [each.coupling for each in recorded if each.between == "capsules"]
         self.strongest = self._curves(list(range(len(image))), self._ranks(list(range(len(image))), self.couplings))
 
@@ -196,25 +198,20 @@ class RouteCuts:
                 module: rank[image] >= torch.ceil(share * n[image]).view(-1, *[1] * (rank.dim() - 1))
                 for module, rank, n in zip(self.modules, ranks, count, strict=True)
             }
-            with replace_couplings(self.model, _only(kept)), self._same_primary(which[image]):
+            with replace_couplings(self.model, _only(kept)), self._same_capsules(which[image]):
                 parts.append(self.values(self.image[which[image]]))
         cut = torch.cat(parts).view(len(which), len(shares), -1)
         return torch.cat([self.whole[which].unsqueeze(1), cut], 1)
 
     @contextmanager
-    def _same_primary(self, which: Tensor) -> Iterator[None]:
-        """Let the model take the primary capsules that it had, and not compute them."""
-        if self.primary is None:
-            yield
-            return
-        primary = self.primary[which]
-        skipped = [each for each in self.model.modules() if isinstance(each, InitialBlock | PrimaryCaps)]
+    def _same_capsules(self, which: Tensor) -> Iterator[None]:
+        """Let the model take the primary capsules and the context that it had, and not compute them."""
         try:
-            for module in skipped:
-                module.forward = lambda *_: primary  # type: ignore[method-assign]
+            for module, kept in self.before.items():
+                module.forward = lambda *_, kept=kept: kept[which]
             yield
         finally:
-            for module in skipped:
+            for module in self.before:
                 del module.forward
 
 
@@ -243,7 +240,8 @@ def compare_couplings(
     """Compare the `ordinary` predictions of these cases with those by other couplings.
 
     Images are put into a random cycle, whatever their order and labels, and each gets the couplings that the network as
-    it is has for the next one. The mean is taken over all of these images.
+    it is has for the next one. The mean is taken over all of these images. Where a context chooses, the evidence of the
+    mean image takes the place of each image's own: what is still right is what choices alone say.
     """
     if len(cases) < 2:
         raise ValueError(f"couplings of another image need 2 images, and there are {len(cases)}; give more")
@@ -271,8 +269,20 @@ def compare_couplings(
     found[OTHER] = concatenate(parts)
     with replace_couplings(network, given({module: each / count for module, each in total.items()})):
         found[MEAN] = predict(cases)
+    if (evidence := network.evidence) is not None:
+        with torch.inference_mode():
+            same = evidence(network.standardise(_mean_image(cases).to(model.device)))
+        with hooked([evidence], lambda module, inputs, maps: same.expand_as(maps)):
+            found[TESTIMONY] = predict(cases)
     progress(4 * count, 4 * count)
     return {name: compare(ordinary, each, resamples=resamples, seed=seed) for name, each in found.items()}
+
+
+def _mean_image(cases: CaseSet) -> Tensor:
+    """The mean of the images in [0, 1]: (1, channels, size, size)."""
+    chunks = (cases.subset(range(i, min(i + _CHUNK, len(cases)))).images for i in range(0, len(cases), _CHUNK))
+    total = np.sum([chunk.sum(0, dtype=np.int64) for chunk in chunks], axis=0)
+    return torch.from_numpy(total / (255 * len(cases))).float().unsqueeze(0)
 
 
 def strict_cost(

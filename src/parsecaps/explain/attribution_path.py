@@ -1,7 +1,8 @@
 """Attribution along a path: from a picture with nothing in it to this one, every route credited with what it brought.
 
 The primary capsules move from those of a neutral image to those of the image, and every cell chooses anew at each point
-of the path. When the message of a child to a parent changes, the presence changes by the gradient times that change.
+of the path, but where a context chooses: its choices are those of the image all along. When the message of a child to
+a parent changes, the presence changes by the gradient times that change.
 Integrated over the path, this gives in each cell the whole difference between the two presences. Each child is credited
 both for being chosen and for what it then said. With couplings kept as they were, choices would count for nothing, and
 concepts that differ only by them would not be found.
@@ -140,8 +141,8 @@ class AttributionPath:
             self.parts = place_panels(self.scan, panels)  # (points, B)
             leaves = self._at(self.parts)
         self.leaves = leaves.requires_grad_()
-        with torch.enable_grad(), record_stages(trace.tower) as cells:
-            self.values = trace.read_out(trace.tower(self.leaves))
+        with torch.enable_grad(), record_stages(cell.module for cell in trace.cells) as cells:
+            self.values = trace.read_out(trace.run_cells(self.leaves))
         self.cells = tuple(cells)
         self._gradients: dict[Target, tuple[Tensor, ...]] = {}
         self._residuals: dict[Target, Tensor] = {}
@@ -271,7 +272,7 @@ class AttributionPath:
     def _scan(self) -> Tensor:
         """All presences and logits at evenly spaced points, as multiples of what may be missed: (points, B, values)."""
         even = torch.linspace(0, 1, _SCAN, dtype=self.start.dtype, device=self.start.device)
-        found = self.trace.read_out(self.trace.tower(self._at(even.unsqueeze(1))))
+        found = self.trace.read_out(self.trace.run_cells(self._at(even.unsqueeze(1))))
         values = rearrange(torch.cat(list(found.values()), 1), "(s b) v -> s b v", s=_SCAN)
         return values / (TOLERANCE * (values[-1] - values[0]).abs().clamp_min(_SMALL_CHANGE))
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import torch
 from einops import rearrange
-from torch import Tensor, nn
+from torch import Tensor
 
 from parsecaps.explain.attribution_path import AttributionPath, Target, neutral_image, target_values
 from parsecaps.functional.squash import is_exporting
-from parsecaps.nn.capsules import CapsuleGrid, InitialBlock, grid_places
+from parsecaps.nn.capsules import CapsuleGrid, InitialBlock
 from parsecaps.nn.routes import RouteLayer, RouteTree
+from parsecaps.nn.trunk import TrunkBlock
 
 _POINTS = (0.25, 0.75)  # of the way from the neutral image, where gradients of the pixels are taken
 
@@ -37,15 +38,14 @@ class PrimaryGrid:
     size: int
 
     @classmethod
-    def of(cls, initial: InitialBlock, size: int) -> "PrimaryGrid":
+    def of(cls, initial: InitialBlock | TrunkBlock, size: int) -> "PrimaryGrid":
         """The grid that an initial block gives to an image of `size` pixels.
 
         >>> block = InitialBlock(in_channels=1, channels=(4, 4, 4, 4), image_size=64, grid_width=16)
         >>> PrimaryGrid.of(block, 64)
         PrimaryGrid(first=0.5, step=4, width=16, size=64)
         """
-        first, step = grid_places(initial.layers)
-        return cls(first, step, initial.width, size)
+        return cls(*initial.places, initial.width, size)
 
     def interpolation(self) -> Tensor:
         """(width, size): how much each pixel belongs to each capsule, along one side; linear between the centres."""
@@ -114,7 +114,7 @@ def pixel_contributions(trace: RouteTree, directions: Sequence[Tensor]) -> list[
     """What each pixel, by differing from the neutral picture, adds to the primary capsules along each direction.
 
     Gradient times difference through the initial block and the primary capsules, as the mean of two points on the way
-    from the neutral picture to the image. What comes before the first ReLU is linear, so there the mean of both
+    from the neutral picture to the image. The beginning of the initial block is linear, so there the mean of both
     gradients goes down at once.
 
     Shapes:
@@ -123,14 +123,13 @@ def pixel_contributions(trace: RouteTree, directions: Sequence[Tensor]) -> list[
     """
     start = neutral_image(trace.image)
     difference = trace.image - start
-    layers = trace.initial.layers
-    first_relu = next(i for i, layer in enumerate(layers) if isinstance(layer, nn.ReLU))
+    initial = trace.initial
     with torch.enable_grad():
-        image = trace.image.contiguous(memory_format=torch.channels_last).detach().requires_grad_()
-        features = layers[:first_relu](image)
+        image = trace.image.detach().clone().requires_grad_()
+        features = initial.begin(image)
         points = torch.cat([start + part * difference for part in _POINTS])
-        middle = layers[:first_relu](points.contiguous(memory_format=torch.channels_last)).detach().requires_grad_()
-        leaves = trace.primary_caps(layers[first_relu:](middle.clone()))  # ReLU works in place
+        middle = initial.begin(points).detach().requires_grad_()
+        leaves = trace.primary_caps(initial.finish(middle.clone()))  # ReLU works in place
 
     def at_pixels(direction: Tensor) -> Tensor:
         (gradient,) = torch.autograd.grad(leaves, middle, direction.repeat(len(_POINTS), 1, 1), retain_graph=True)

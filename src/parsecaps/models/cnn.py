@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from parsecaps.models.pretrained import Head, Presets, PretrainedModel, check_head
 from parsecaps.nn.capsules import Axes, InitialBlock
 from parsecaps.nn.heads import Bottleneck, LinearConcepts
+from parsecaps.nn.trunk import TRUNKS, TrunkSource
 from parsecaps.types import Output
 
 SMALL_IMAGE = 64  # pixels a side; up to this, five halvings would leave 2 x 2 positions, and networks halve less often
@@ -74,6 +75,10 @@ class FeatureModel(PretrainedModel):
         """The last feature map: (B, in_channels, image_size, image_size) -> (B, map_channels, h, w)."""
         return self.layers(image)  # type: ignore[no-any-return]
 
+    def trunk_layers(self) -> list[nn.Module]:
+        """The layers up to the last map, each fed by the one before: for `nn.trunk`."""
+        return list(self.layers.children())
+
     def features(self, image: Tensor) -> Tensor:
         """Its mean over the positions: (B, in_channels, image_size, image_size) -> (B, num_features)."""
         return self.dropout(self.last_map(image).mean((2, 3)))  # type: ignore[no-any-return]
@@ -127,8 +132,23 @@ class PlainCNN(FeatureModel):
         self.layers = nn.Sequential(*layers)
         self.add_heads(last, head)
 
+    def trunk_layers(self) -> list[nn.Module]:
+        return [*self.initial.layers, *self.layers.children()]
+
     def last_map(self, image: Tensor) -> Tensor:
         return self.layers(self.initial(image))  # type: ignore[no-any-return]
+
+
+def as_trunk(kind: type[FeatureModel]) -> TrunkSource:
+    """A convolutional network as a trunk without weights, in the size for large images."""
+
+    def layers(in_channels: int, size: int) -> list[nn.Module]:
+        return kind.from_preset("medical", num_classes=1, in_channels=in_channels, image_size=224).trunk_layers()
+
+    return TrunkSource(layers=layers)
+
+
+TRUNKS["PlainCNN"] = as_trunk(PlainCNN)
 
 
 def check_width(width: float) -> None:

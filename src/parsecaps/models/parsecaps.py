@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from importlib import import_module
 from typing import Any, ClassVar, get_type_hints
 
 from torch import Tensor, nn
@@ -11,8 +12,10 @@ from parsecaps.models.pretrained import Head, Presets, PretrainedModel, check_he
 from parsecaps.nn.capsules import InitialBlock, PrimaryCaps, capsule_norm
 from parsecaps.nn.cell import capsule_block
 from parsecaps.nn.heads import Bottleneck, ConceptLayer, Decoder, FullyCaps
+from parsecaps.nn.recorder import hooked
 from parsecaps.nn.routes import RouteTree, record_chain
-from parsecaps.nn.routing import RoutingConfig
+from parsecaps.nn.routing import Context, RoutingConfig
+from parsecaps.nn.trunk import NO_TRUNK, TRUNKS, TrunkBlock
 from parsecaps.types import Output
 
 # the cell as the paper prints it: one head, no sense of place, raw queries and keys
@@ -52,6 +55,18 @@ PRESETS: Presets = {
         "num_concepts": 3,
     },
 }
+# maps of 16 x 16 primary capsules; evidence from tiles of 32 px, chosen by what sees the whole image
+PRESETS["trunk"] = {
+    "trunk": "lite0",
+    "context": True,
+    "tile": 32,
+    "dims": (16, 36, 64),
+    "cells": (2, 5),
+    "heads": (6, 8),
+    "radius": (2, 2),
+    "whole_values": True,
+    "image_size": 128,
+}
 PRESETS["medical-paper"] = PRESETS["medical"] | _PAPER_CELL
 PRESETS["digits-paper"] = PRESETS["digits"] | _PAPER_CELL
 # without the tree: the same primary grid and as many cells, and the constant dimension with as many parameters
@@ -73,6 +88,10 @@ class ParseCaps(PretrainedModel):
     `widths` of the grid follow from `image_size` and `grid_width`; `dims` are the capsule dimensions of the primary
     layer and the blocks. `heads` and `radius` are given per block; a `radius` of -1 means no window. The `settings`
     are the other fields of `RoutingConfig`, by name: `routing="dynamic"`, `alpha=1.3`, `whole_values=True` and so on.
+
+    A `trunk` takes the place of the initial block: its maps of the whole image, or of each `tile` of so many pixels
+    alone, with a `margin`. With a `context`, a second copy of it sees the whole image, and chooses in the first
+    `context_cells` cells which children parents take. Evidence is local then, and the choice global.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
@@ -101,6 +120,11 @@ class ParseCaps(PretrainedModel):
         cells: Sequence[int] = (1, 2, 5),
         heads: Sequence[int] = (4, 6, 8),
         radius: Sequence[int] = (2, 2, 2),
+        trunk: str = NO_TRUNK,
+        tile: int = 0,
+        margin: int = 0,
+        context: bool = False,
+        context_cells: int = 1,
         class_dim: int = 16,
         concept_dim: int = 16,
         class_scale: float = 10.0,
@@ -117,10 +141,19 @@ class ParseCaps(PretrainedModel):
         if min(cells, default=0) < 1 or sum(cells) > _MOST_CELLS:
             raise ValueError(f"cells is {shown(cells)}; give at least 1 cell per block, and at most {_MOST_CELLS}")
         check_head(head, self.num_concepts)
-        self.initial = InitialBlock(
-            in_channels=self.in_channels, channels=stem_channels, image_size=self.image_size, grid_width=grid_width
-        )
-        self.primary = PrimaryCaps(in_channels=stem_channels[-1], dim=dims[0], squash_form=routing.squash_form)
+        image: dict[str, int] = {"in_channels": self.in_channels, "image_size": self.image_size}
+        self.initial: InitialBlock | TrunkBlock
+        self.context: TrunkBlock | None = None
+        if trunk == NO_TRUNK:
+            _refuse_without_trunk(tile=tile, margin=margin, context=context)
+            self.initial = InitialBlock(**image, channels=stem_channels, grid_width=grid_width)
+        else:
+            if trunk not in TRUNKS:
+                import_module("parsecaps.rivals")  # which enter theirs
+            self.initial = TrunkBlock(trunk=trunk, **image, tile=tile, margin=margin)
+            self.context = TrunkBlock(trunk=trunk, **image) if context else None
+        maps = None if self.context is None else Context(self.context.channels, self.context.width)
+        self.primary = PrimaryCaps(in_channels=self.initial.channels, dim=dims[0], squash_form=routing.squash_form)
         blocks = []
         self.widths = [self.initial.width]
         for i, num_cells in enumerate(cells):
@@ -133,6 +166,8 @@ class ParseCaps(PretrainedModel):
                 mlp_ratio=mlp_ratio,
                 dropout=dropout,
                 config=replace(routing, heads=heads[i], radius=None if radius[i] < 0 else radius[i]),
+                context=maps,
+                by_context=context_cells - sum(cells[:i]),
             )
             blocks.append(block)
             self.widths.append(-(-self.widths[-1] // self.stride))
@@ -155,12 +190,33 @@ class ParseCaps(PretrainedModel):
     def settings(cls) -> dict[str, Any]:
         return {**get_type_hints(RoutingConfig), **super().settings()}
 
+    @property
+    def evidence(self) -> nn.Module | None:
+        return None if self.context is None else self.initial
+
+    def start(self, labels: Tensor, concepts: Tensor) -> None:
+        self.load_trunk()
+
+    def load_trunk(self) -> None:
+        """Take the weights of the trunk that come with the package, for both streams."""
+        for part in (self.initial, self.context):
+            if isinstance(part, TrunkBlock):
+                part.load_weights()
+
+    @property
+    def cells(self) -> list[nn.Module]:
+        """The capsule cells of all blocks, from the leaves up."""
+        return [cell for block in self.blocks for cell in block.children()]
+
     def routes(self, image: Tensor) -> RouteTree:
-        cells = [cell for block in self.blocks for cell in block.children()]
-        output, (initial, _, *recorded, _) = record_chain(self, image, [self.initial, self.primary, *cells, self.norm])
+        chain, maps = [self.initial, self.primary, *self.cells, self.norm], list[Tensor]()
+        streams = [] if self.context is None else [self.context]
+        with hooked(streams, lambda module, inputs, outcome: maps.append(outcome)):
+            output, (initial, _, *recorded, _) = record_chain(self, image, chain)
         return RouteTree(
             output=output,
             image=initial.given,
+            context=maps[0] if maps else None,
             initial=self.initial,
             primary_caps=self.primary,
             cells=tuple(recorded),
@@ -171,7 +227,11 @@ class ParseCaps(PretrainedModel):
         )
 
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
-        u = self.dropout(self.norm(self.blocks(self.primary(self.initial(image)))))
+        context = [] if self.context is None else [self.context(image)]
+        u = self.primary(self.initial(image))
+        for cell in self.cells:
+            u = cell(u, *context)
+        u = self.dropout(self.norm(u))
         concept_capsules = presence = global_capsule = reconstruction = None
         if self.concepts is not None:
             concept_capsules, presence, global_capsule = self.concepts(u)
@@ -179,6 +239,12 @@ class ParseCaps(PretrainedModel):
         if reconstruct and self.decoder is not None:
             reconstruction = self.decoder(global_capsule)
         return Output(logits, class_capsules, concept_capsules, presence, global_capsule, reconstruction)
+
+
+def _refuse_without_trunk(**given: int) -> None:
+    for name, value in given.items():
+        if value:
+            raise ValueError(f"{name} is {value}, but there is no trunk to have it; set trunk=lite0, or leave it out")
 
 
 class FlatCaps(ParseCaps):

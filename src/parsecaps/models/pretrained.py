@@ -177,6 +177,11 @@ class PretrainedModel(nn.Module, ABC):
         """Run on images (B, in_channels, image_size, image_size) and keep the routes; None where there are none."""
         return None if self.route_form is None else RouteLayer.record(self, image, self.class_children)
 
+    @property
+    def evidence(self) -> nn.Module | None:
+        """The part whose output is all that a decision is made of, where another part chooses among it; else None."""
+        return None
+
     def reasoning(self, output: Output | None = None) -> LinearReasoning | None:
         """How the logits of an output follow from its concepts alone; None where something else takes part.
 

@@ -17,6 +17,7 @@ TOTAL, TOTAL_WITHOUT_DECODER = "total", "total without decoder"
 
 _NAMES = {
     "initial": "initial block",
+    "context": "context",
     "primary": "primary capsules",
     "norm": "top normalisation",
     "concepts": "concept layer",

@@ -115,7 +115,7 @@ class InitialBlock(nn.Module):
             raise ValueError(f"the initial block has {len(channels)} channel numbers; give {NUM_CONVOLUTIONS}")
         halvings = num_halvings(image_size, grid_width)
         factor = 2 ** max(0, halvings - NUM_CONVOLUTIONS)
-        self.width = image_size
+        self.width, self.channels = image_size, channels[-1]
         layers: list[nn.Module] = []
         if factor > 1:
             layers.append(nn.AvgPool2d(factor, ceil_mode=True))
@@ -133,8 +133,29 @@ class InitialBlock(nn.Module):
         self.layers = nn.Sequential(*layers)
         self.layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
+        self.linear = next(i for i, layer in enumerate(layers) if isinstance(layer, nn.ReLU))
+
+    @property
+    def places(self) -> tuple[float, int]:
+        """Where the first place is centred in the image, and how far places are apart, in pixels."""
+        return grid_places(self.layers)
+
+    @property
+    def receptive_field(self) -> int:
+        """The side of the square of pixels that a place of the output sees."""
+        return round(2 * _reach(self.layers))
+
     def forward(self, image: Tensor) -> Tensor:
-        features: Tensor = self.layers(image.contiguous(memory_format=torch.channels_last))
+        return self.finish(self.begin(image))
+
+    def begin(self, image: Tensor) -> Tensor:
+        """The layers before the first ReLU, which are linear in the image."""
+        features: Tensor = self.layers[: self.linear](image.contiguous(memory_format=torch.channels_last))
+        return features
+
+    def finish(self, features: Tensor) -> Tensor:
+        """The layers from the first ReLU on."""
+        features = self.layers[self.linear :](features)
         return features
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from parsecaps.nn.capsules import CapsuleLayer, capsule_norm
 from parsecaps.nn.dynamic import DynamicRouting
-from parsecaps.nn.routing import OwnCapsule, Routing, RoutingConfig, Way
+from parsecaps.nn.routing import Context, OwnCapsule, Routing, RoutingConfig, Way
 from parsecaps.nn.saa import SAARouting
 
 ROUTINGS: dict[str, type[Routing]] = {"saa": SAARouting, "dynamic": DynamicRouting}
@@ -20,10 +20,10 @@ class CapsuleCell(CapsuleLayer):
 
     A cell of stride 2 makes fewer, longer parents, out of nothing but its couplings. A cell of stride 1 adds what it
     routes to what was there, so a capsule is its own first child; the paper says nothing of residual paths
-    (deviation, `docs/paper.md`). The MLP never mixes capsules.
+    (deviation, `docs/paper.md`). The MLP never mixes capsules. A cell built with a `context` lets its maps choose.
 
     Shapes:
-        - input: U_l (B, w * w, in_dim)
+        - input: U_l (B, w * w, in_dim), and the maps of the context (B, channels, W, W) where there is one
         - output: U_{l+1} (B, w' * w', out_dim), w' = ceil(w / stride)
     """
 
@@ -37,6 +37,7 @@ class CapsuleCell(CapsuleLayer):
         mlp_ratio: int,
         dropout: float,
         config: RoutingConfig,
+        context: Context | None = None,
     ) -> None:
         super().__init__()
         if stride == 1 and in_dim != out_dim:
@@ -48,7 +49,11 @@ class CapsuleCell(CapsuleLayer):
         kind = ROUTINGS[config.routing]
         config.check_settings(_OF_EVERY_CELL | kind.uses)
         self.residual = stride == 1
-        self.routing = kind(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config)
+        if context is not None and not kind.takes_context:
+            raise ValueError(f"the routing {config.routing!r} cannot choose by a context; set context=none")
+        self.by_context = context is not None
+        more = {"context": context} if self.by_context else {}
+        self.routing = kind(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config, **more)
         self.stay = Way("residual", chooses=False) if self.residual else None
         self.norm = capsule_norm(config.normalisation, out_dim)
         self.mlp = nn.Sequential(
@@ -58,17 +63,30 @@ class CapsuleCell(CapsuleLayer):
             nn.Dropout(dropout),
         )
 
-    def forward(self, u: Tensor) -> Tensor:
-        parents: Tensor = self.routing(u)
+    def forward(self, u: Tensor, context: Tensor | None = None) -> Tensor:
+        parents: Tensor = self.routing(u, context) if self.by_context else self.routing(u)
         if self.stay is not None:
             parents = parents + self.stay(u, OwnCapsule(u))
         parents = self.norm(parents)
         return parents + self.mlp(parents)  # type: ignore[no-any-return]
 
 
-def capsule_block(*, cells: int, width: int, in_dim: int, out_dim: int, stride: int, **cell: Any) -> nn.Sequential:
-    """A block: with a stride of 2 the first cell halves the grid and lengthens the capsules; the others keep both."""
-    first = CapsuleCell(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, **cell)
-    width = -(-width // stride)
-    rest = [CapsuleCell(width=width, in_dim=out_dim, out_dim=out_dim, stride=1, **cell) for _ in range(cells - 1)]
-    return nn.Sequential(first, *rest)
+def capsule_block(
+    *,
+    cells: int,
+    width: int,
+    in_dim: int,
+    out_dim: int,
+    stride: int,
+    context: Context | None = None,
+    by_context: int = 0,
+    **cell: Any,
+) -> nn.Sequential:
+    """A block: with a stride of 2 the first cell halves the grid and lengthens the capsules; the others keep both.
+
+    In the first `by_context` cells the context chooses.
+    """
+    contexts = [context if i < by_context else None for i in range(cells)]
+    first = CapsuleCell(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, context=contexts[0], **cell)
+    same: dict[str, Any] = {"width": -(-width // stride), "in_dim": out_dim, "out_dim": out_dim, "stride": 1}
+    return nn.Sequential(first, *(CapsuleCell(**same, context=each, **cell) for each in contexts[1:]))

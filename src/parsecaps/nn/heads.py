@@ -21,6 +21,7 @@ from parsecaps.types import Output
 Scale = Literal["presence", "logit", "activation"]  # of the numbers that a bottleneck adds up
 MARGINS = (0.1, 0.9)  # the presence of an absent and of a present concept that training aims at (Sec. 3.3.1)
 RATE = math.atanh(0.5) / math.atanh(0.7)
+_PRESENCE_RATE = 10.0  # of the learning rate: presences are below 1, so a sure diagnosis needs weights of about 10
 
 
 class ConceptReadout(nn.Module):
@@ -150,10 +151,10 @@ class LinearReasoning(NamedTuple):
 class ConceptDecision(nn.Module, ABC):
     """A head that decides by the concepts alone, linear in them for each image.
 
-    Weights of presences `learn_fast`: at the rate of other layers, some hundred images would never make them sure.
+    Weights of presences learn fast: at the rate of other layers, some hundred images would never make them sure.
     """
 
-    learns_fast: bool = False
+    learning_rate_factor: float = 1.0
 
     @abstractmethod
     def reasoning(self, output: Output | None) -> LinearReasoning:
@@ -183,7 +184,7 @@ class Bottleneck(ConceptDecision):
         if scale not in get_args(Scale):
             raise ValueError(f"scale is {scale!r}; choose one of {', '.join(get_args(Scale))}")
         self.scale = scale
-        self.learns_fast = scale == "presence"
+        self.learning_rate_factor = _PRESENCE_RATE if scale == "presence" else 1.0
         self.weight = nn.Parameter(torch.randn(num_classes, num_concepts) / math.sqrt(num_concepts))
         self.bias = nn.Parameter(torch.zeros(num_classes)) if bias else None
 

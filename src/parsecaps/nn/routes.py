@@ -6,7 +6,6 @@ A model gives them in `routes(image)` (`models.pretrained`). Maps and parse tree
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from parsecaps.nn.capsules import CapsuleGrid, InitialBlock, PrimaryCaps
 from parsecaps.nn.heads import ConceptLayer, LinearReasoning
 from parsecaps.nn.recorder import RecordedStage, RecordedWay, record_stages, record_ways
+from parsecaps.nn.trunk import TrunkBlock
 from parsecaps.types import Output
 
 About = Literal["concepts", "classes"]
@@ -34,11 +34,13 @@ class RouteTree:
 
     Shapes:
         - image: (B, channels, size, size), as the initial block gets it: standardised
+        - context: the maps by which cells choose (B, context channels, W, W), None without a second stream
     """
 
     output: Output
     image: Tensor
-    initial: InitialBlock
+    context: Tensor | None
+    initial: InitialBlock | TrunkBlock
     primary_caps: PrimaryCaps
     cells: tuple[RecordedStage, ...]
     norm: nn.Module
@@ -61,10 +63,16 @@ class RouteTree:
         leaves: Tensor = self.primary_caps(self.initial(image))
         return leaves
 
-    @cached_property
-    def tower(self) -> nn.Sequential:
-        """The cells alone, from primary capsules (B, n_1, d_1) to those of the last cell (B, n_L, d_L)."""
-        return nn.Sequential(*(cell.module for cell in self.cells))
+    def run_cells(self, leaves: Tensor) -> Tensor:
+        """Run the cells alone, from primary capsules (S * B, n_1, d_1) to those of the last cell (S * B, n_L, d_L).
+
+        The context is that of the image. Leaves may be of several points on a path, one batch after the other.
+        """
+        context = [] if self.context is None else [self.context.repeat(len(leaves) // len(self.context), 1, 1, 1)]
+        u = leaves
+        for cell in self.cells:
+            u = cell.module(u, *context)
+        return u
 
     def read_out(self, last: Tensor) -> dict[About, Tensor]:
         """The presences (B, m), where there are concepts, and the logits (B, K), from the last cell's capsules."""

@@ -10,7 +10,7 @@ more than `ROUTINGS["mine"] = MyRouting` before the model is built with `routing
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -110,11 +110,19 @@ class Way(nn.Module):
         return total
 
 
+class Context(NamedTuple):
+    """The size of the maps (B, channels, width, width) by which parents choose their children."""
+
+    channels: int
+    width: int
+
+
 class Routing(nn.Module, ABC):
     """Parents from children, out of nothing but the messages that it sends through its ways.
 
     Capsules lie on square grids: `width` is that of the children, and `ceil(width / stride)` that of the parents.
-    `uses` names the settings of `RoutingConfig` that it reads, beside those that every cell has.
+    `uses` names the settings of `RoutingConfig` that it reads, beside those that every cell has. One that
+    `takes_context` can let the maps of another network choose: it is built with `context`, and called with the maps.
 
     Shapes:
         - input: U_l (B, n, in_dim)
@@ -122,6 +130,7 @@ class Routing(nn.Module, ABC):
     """
 
     uses: ClassVar[frozenset[str]] = frozenset()
+    takes_context: ClassVar[bool] = False
 
     @abstractmethod
     def __init__(self, *, width: int, in_dim: int, out_dim: int, stride: int, config: RoutingConfig) -> None:

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parsecaps.functional import squash
+from parsecaps.functional.squash import SquashForm
 from parsecaps.nn.capsules import CapsuleBatchNorm, CapsuleScale, Normalisation, capsule_norm
 from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.locality import LocalityPrior, Neighbourhood
-from parsecaps.nn.routing import Messages, Routing, RoutingConfig, Way
+from parsecaps.nn.routing import Context, Messages, Routing, RoutingConfig, Way
 
 
 class PConvCaps(nn.Module):
@@ -57,7 +58,8 @@ class SparseAttention(nn.Module):
     the locality prior, and, unless `paper_logits`, a learned temperature and normalised keys (`docs/paper.md`).
 
     Shapes:
-        - input: children U_l (B, n, in_dim), query U_hat (B, n', out_dim)
+        - input: children U_l (B, n, in_dim), query U_hat (B, n', out_dim), and what keys are made of, if not the
+          children: (B, n, in_dim)
         - output: U_s (B, n', out_dim)
         - couplings: (B, heads, n', n), kept as (B, n', heads, window) where the neighbourhood is windowed
     """
@@ -109,8 +111,9 @@ class SparseAttention(nn.Module):
         )
         self.way = Way("sparse", chooses=True)
 
-    def forward(self, u: Tensor, q: Tensor) -> Tensor:
-        messages, s = (self._windowed if self.neighbourhood.windowed else self._dense)(u, q)
+    def forward(self, u: Tensor, q: Tensor, g: Tensor | None = None) -> Tensor:
+        g = u if g is None else g
+        messages, s = (self._windowed if self.neighbourhood.windowed else self._dense)(u, q, g)
         return squash(self.way(s, messages), self.squash_form)
 
     @property
@@ -120,9 +123,9 @@ class SparseAttention(nn.Module):
             return rearrange(self.value.weight, "d (h i) -> h i d", h=self.heads)
         return _in_groups(self.value.weight, self.heads)
 
-    def _dense(self, u: Tensor, q: Tensor) -> tuple["CoupledValues", Tensor]:
+    def _dense(self, u: Tensor, q: Tensor, g: Tensor) -> tuple["CoupledValues", Tensor]:
         """The messages, and their sum (B, parents, out_dim)."""
-        k = self.key(u)
+        k = self.key(g)
         if isinstance(self.key_norm, CapsuleScale):
             q = q * self.key_norm(k)
         else:
@@ -136,7 +139,7 @@ class SparseAttention(nn.Module):
         s = c @ rearrange(self.value(u), "b n (h d) -> b h n d", h=self.heads)
         return messages, rearrange(s, "b h n d -> b n (h d)")
 
-    def _windowed(self, u: Tensor, q: Tensor) -> tuple["CoupledValues", Tensor]:
+    def _windowed(self, u: Tensor, q: Tensor, g: Tensor) -> tuple["CoupledValues", Tensor]:
         """The same by small matrix products per parent, with the children as they are.
 
         Keys and values are linear in the children, so the query is brought to the children instead of each child of
@@ -144,12 +147,13 @@ class SparseAttention(nn.Module):
         """
         children = self.neighbourhood.gather(u)  # (B, parents, window, in_dim)
         parents = children.shape[1]
-        scale = self.key_norm(self.key(u)) if isinstance(self.key_norm, CapsuleScale) else 1.0
+        asking = children if g is u else self.neighbourhood.gather(g)
+        scale = self.key_norm(self.key(g)) if isinstance(self.key_norm, CapsuleScale) else 1.0
         asked = rearrange(q * (self._sharpness() * scale), "b n (h d) -> h (b n) d", h=self.heads)
         asked = asked @ rearrange(self.key.weight, "(h d) i -> h d i", h=self.heads)
         asked = rearrange(asked, "h (b n) i -> b n h i", n=parents)
         prior = self.prior(u.shape[0]).expand(u.shape[0], parents, self.heads, -1)
-        c: Tensor = self.coupling(asked @ children.mT + prior)  # (B, parents, heads, window)
+        c: Tensor = self.coupling(asked @ asking.mT + prior)  # (B, parents, heads, window)
         return CoupledValues(self, children, c), self._values_of(c @ children)
 
     def _values_of(self, collected: Tensor) -> Tensor:
@@ -293,20 +297,57 @@ class MeanChildren(Messages):
         return (kept.unsqueeze(1) * (self.parent == parents.unsqueeze(1))).unsqueeze(1)
 
 
+class ContextCaps(nn.Module):
+    """The children as the context sees them: its maps on the children's grid, as capsules of their dimension.
+
+    Shapes:
+        - input: the maps of the context (B, channels, W, W)
+        - output: (B, width * width, dim), row by row
+    """
+
+    def __init__(self, *, context: Context, width: int, dim: int, squash_form: SquashForm) -> None:
+        super().__init__()
+        self.squash_form = squash_form
+        self.halving = -(-context.width // width)
+        self.project = nn.Conv2d(context.channels, dim, 1, bias=False)
+        self.norm = nn.BatchNorm2d(dim)
+        nn.init.constant_(self.norm.weight, 0.5)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        if self.halving > 1:
+            maps = F.avg_pool2d(maps, self.halving, ceil_mode=True)
+        return squash(rearrange(self.norm(self.project(maps)), "b d h w -> b (h w) d"), self.squash_form)
+
+
 class SAARouting(Routing):
     """`U_{l+1} = U_s + U_a`, both asked by the prediction of PConvCaps, both made of nothing but coupled children.
 
     The branches do not depend on each other. `paper_logits` computes the logits as printed, from raw queries and keys.
+    With a `context`, its capsules take the children's place in queries and keys: it chooses among the children, and
+    adds nothing to the parents (deviation, `docs/paper.md`).
 
     Shapes:
-        - input: U_l (B, n, in_dim)
+        - input: U_l (B, n, in_dim), and the maps of the context (B, channels, W, W) where there is one
         - output: U_{l+1} (B, n', out_dim)
     """
 
     uses = frozenset({"whole_values", "alpha", "learn_alpha", "over", "locality", "jitter", "paper_logits"})
+    takes_context = True
 
-    def __init__(self, *, width: int, in_dim: int, out_dim: int, stride: int, config: RoutingConfig) -> None:
+    def __init__(
+        self,
+        *,
+        width: int,
+        in_dim: int,
+        out_dim: int,
+        stride: int,
+        config: RoutingConfig,
+        context: Context | None = None,
+    ) -> None:
         super().__init__(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config)
+        self.context: ContextCaps | None = None
+        if context is not None:
+            self.context = ContextCaps(context=context, width=width, dim=in_dim, squash_form=config.squash_form)
         self.predict = PConvCaps(
             width=width,
             in_dim=in_dim,
@@ -319,9 +360,10 @@ class SAARouting(Routing):
         self.sparse = SparseAttention(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config)
         self.axial = AxialAttention(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config)
 
-    def forward(self, u: Tensor) -> Tensor:
-        q = self.query_norm(self.predict(u))
-        parents: Tensor = self.sparse(u, q) + self.axial(u, q)
+    def forward(self, u: Tensor, context: Tensor | None = None) -> Tensor:
+        g = u if self.context is None else self.context(context)
+        q = self.query_norm(self.predict(g))
+        parents: Tensor = self.sparse(u, q, g) + self.axial(u, q)
         return parents
 
 

@@ -13,6 +13,7 @@ from parsecaps.data.splits import describe_unused
 from parsecaps.metrics import Scores, find_metric
 from parsecaps.model import Model, is_unnamed
 from parsecaps.models.summary import count_parameters
+from parsecaps.nn.trunk import NO_TRUNK, TRUNKS, describe_trunk
 from parsecaps.report.pages import render
 
 _PARTS = {"train": "training", "val": "validation", "test": "test", "unused": "unused"}
@@ -49,6 +50,7 @@ def model_card(
         config=config,
         about=about,
         origin=describe_start(about),
+        trunk=describe_trunk(trunk) if (trunk := model.network.config.get("trunk", NO_TRUNK)) in TRUNKS else "",
         data=data,
         name=data_name(config, data),
         parts={part: title for part, title in _PARTS.items() if data["patients_by_part"][part]},

@@ -3,6 +3,8 @@ and their losses into `training.losses.TERMS`.
 """
 
 from parsecaps.models import MODELS
+from parsecaps.models.cnn import as_trunk
+from parsecaps.nn.trunk import TRUNKS
 from parsecaps.rivals.ar_capsnet import ARCapsNet
 from parsecaps.rivals.capsnet import CapsNet
 from parsecaps.rivals.ccnn import CCNN, Coherence, CoherentCNN, Counter, Semantic, Uniqueness
@@ -22,6 +24,8 @@ for kinds in (
     (SqueezeNet, ConvVGG16, ProtoCaps, CapsNet, DeepCaps, OrthCaps, EfficientCapsNet, ARCapsNet, ThreeLayerCaps),
 ):
     MODELS.update((kind.__name__, kind) for kind in kinds)
+_CNNS = (ResNet18, ResNet34, DenseNet121, EfficientNetB0, GoogLeNet, VGG19, ConvVGG16)
+TRUNKS.update((kind.__name__, as_trunk(kind)) for kind in _CNNS)
 TERMS += [IntervenedClassification, ConceptCrossEntropy, Semantic, Counter, Uniqueness, Coherence]
 TERMS += [Margin, ClassReconstruction, Attribute, ImageReconstruction, Prototype]
 

@@ -5,19 +5,10 @@ from torch import Tensor, nn
 
 from parsecaps.models.cnn import NARROW_PRESETS, SIZE_PRESETS, SMALL_IMAGE, FeatureModel, check_width
 from parsecaps.models.pretrained import Head
+from parsecaps.nn.lite0 import EPSILON, STAGES, STEM, ConvNorm, mbconv_blocks
 from parsecaps.system.extras import require
 
-_STEM, _FEATURES = 32, 1280
-_STAGES = (  # of B0 and Lite0 alike: expansion, channels, blocks, stride of the first block, kernel
-    (1, 16, 1, 1, 3),
-    (6, 24, 2, 2, 3),
-    (6, 40, 2, 2, 5),
-    (6, 80, 3, 2, 3),
-    (6, 112, 3, 1, 5),
-    (6, 192, 4, 2, 5),
-    (6, 320, 1, 1, 3),
-)
-_EPSILON = 1e-3  # of the normalisations, as in the original
+_FEATURES = 1280
 
 # Of ImageNet's pixels, in [0, 1].
 MEAN = (0.485, 0.456, 0.406)
@@ -32,67 +23,6 @@ _BLOCK_LAYERS = {
     "_project_conv": "project.conv",
     "_bn2": "project.norm",
 }
-
-
-class ConvNorm(nn.Module):
-    """A convolution, its batch normalisation and, unless `linear`, ReLU6.
-
-    The output has `ceil(size / stride)` positions along a side. As in TensorFlow, where the padding for that is odd,
-    the right and the lower side get one more.
-
-    Shapes:
-        - input: (B, in_channels, size, size)
-        - output: (B, out_channels, out_size, out_size)
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        *,
-        size: int,
-        kernel: int = 1,
-        stride: int = 1,
-        groups: int = 1,
-        linear: bool = False,
-    ) -> None:
-        super().__init__()
-        self.out_size = -(-size // stride)
-        padding = max((self.out_size - 1) * stride + kernel - size, 0)
-        self.pad = nn.ZeroPad2d((0, 1, 0, 1)) if padding % 2 else nn.Identity()
-        self.conv = nn.Conv2d(in_channels, out_channels, kernel, stride, padding // 2, groups=groups, bias=False)
-        self.norm = nn.BatchNorm2d(out_channels, eps=_EPSILON)
-        self.activation = nn.Identity() if linear else nn.ReLU6()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.activation(self.norm(self.conv(self.pad(x))))  # type: ignore[no-any-return]
-
-
-class MBConv(nn.Module):
-    """An inverted residual block: more channels, a convolution of each on its own, fewer channels without activation.
-
-    The input is added where the output has its shape. There is no squeeze and excitation, which is what "Lite" leaves
-    out.
-
-    Shapes:
-        - input: (B, in_channels, size, size)
-        - output: (B, out_channels, out_size, out_size)
-    """
-
-    def __init__(
-        self, in_channels: int, out_channels: int, *, expansion: int, size: int, kernel: int, stride: int
-    ) -> None:
-        super().__init__()
-        wide = expansion * in_channels
-        self.expand = ConvNorm(in_channels, wide, size=size) if expansion > 1 else nn.Identity()
-        self.depthwise = ConvNorm(wide, wide, size=size, kernel=kernel, stride=stride, groups=wide)
-        self.out_size = self.depthwise.out_size
-        self.project = ConvNorm(wide, out_channels, size=self.out_size, linear=True)
-        self.residual = stride == 1 and in_channels == out_channels
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.project(self.depthwise(self.expand(x)))
-        return x + y if self.residual else y
 
 
 def imagenet_weights() -> dict[str, Tensor]:
@@ -141,17 +71,10 @@ class EfficientNetLite0(FeatureModel):
 
     def build_layers(self, *, head: Head = "parallel", dropout: float = 0.2) -> None:
         stride = 1 if self.image_size <= SMALL_IMAGE else 2
-        self.stem = ConvNorm(self.in_channels, _STEM, size=self.image_size, kernel=3, stride=stride)
-        blocks: list[MBConv] = []
-        last, size = _STEM, self.stem.out_size
-        for expansion, channels, count, first_stride, kernel in _STAGES:
-            for i in range(count):
-                stride = first_stride if i == 0 else 1
-                block = MBConv(last, channels, expansion=expansion, size=size, kernel=kernel, stride=stride)
-                blocks.append(block)
-                last, size = channels, block.out_size
+        self.stem = ConvNorm(self.in_channels, STEM, size=self.image_size, kernel=3, stride=stride)
+        blocks = list(mbconv_blocks(self.stem.out_size))
         self.blocks = nn.Sequential(*blocks)
-        self.top = ConvNorm(last, _FEATURES, size=size)
+        self.top = ConvNorm(STAGES[-1][1], _FEATURES, size=blocks[-1].out_size)
         self.add_heads(_FEATURES, head, dropout)
 
     def last_map(self, image: Tensor) -> Tensor:
@@ -178,10 +101,10 @@ class EfficientNetB0(FeatureModel):
         require("monai")  # which takes seconds to import
         from monai.networks.nets.efficientnet import EfficientNet
 
-        ends = [_STEM, *(channels for _, channels, *_ in _STAGES)]
+        ends = [STEM, *(channels for _, channels, *_ in STAGES)]
         blocks = [
             f"r{count}_k{kernel}_s{stride}{stride}_e{expansion}_i{last}_o{channels}_se0.25"
-            for last, (expansion, channels, count, stride, kernel) in zip(ends, _STAGES, strict=False)
+            for last, (expansion, channels, count, stride, kernel) in zip(ends, STAGES, strict=False)
         ]
         small = self.image_size <= SMALL_IMAGE
         net = EfficientNet(
@@ -190,7 +113,7 @@ class EfficientNetB0(FeatureModel):
             num_classes=self.num_classes,
             width_coefficient=width,
             image_size=2 * self.image_size if small else self.image_size,  # such that the blocks know the size they get
-            norm=("batch", {"eps": _EPSILON}),
+            norm=("batch", {"eps": EPSILON}),
             drop_connect_rate=drop_connect,
         )
         net.set_swish(memory_efficient=False)  # which could not be exported
@@ -201,6 +124,9 @@ class EfficientNetB0(FeatureModel):
         self.stages = net._blocks
         self.top = nn.Sequential(net._conv_head, net._bn1, nn.SiLU())
         self.add_heads(net._fc.in_features, head, dropout)
+
+    def trunk_layers(self) -> list[nn.Module]:
+        return [self.stem, *self.stages]
 
     def last_map(self, image: Tensor) -> Tensor:
         return self.top(self.stages(self.stem(image)))  # type: ignore[no-any-return]

@@ -13,9 +13,11 @@ from parsecaps.data.cases import DataSet, Division
 from parsecaps.data.reading import read_image
 from parsecaps.data.splits import rows_of
 from parsecaps.models import PretrainedModel, find_model
+from parsecaps.nn.trunk import NO_TRUNK, TRUNKS, describe_trunk
 from parsecaps.training.losses import find_terms, given_weight, loss_arguments, loss_weight
 
 IMAGE_SIZES = (64, 96, 112, 128, 224)  # of `medical`; the grid of capsules is about the same for all
+TRUNK = "trunk"  # the preset with one, and its setting
 FEW_IMAGES = 5000  # training images up to which the recipe for few is chosen
 LARGEST_OF_FEW = 112  # pixels
 LARGEST_DIGIT = 40  # images up to this size are for `digits`
@@ -162,9 +164,15 @@ def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int)
     wide = f"images are {used} px wide" + (", what is used of them" if used < whole else "")
     side = used if model.image_size == "auto" else model.image_size
     reason = wide if side == used else f"images are {side} px wide"
-    preset = choosing.pick("model.preset", "digits" if side <= LARGEST_DIGIT else "medical", reason)
+    preset = "digits" if side <= LARGEST_DIGIT else "medical"
+    if model.settings.get(TRUNK, NO_TRUNK) != NO_TRUNK:
+        preset, reason = TRUNK, "the layers for a trunk"
+    preset = choosing.pick("model.preset", preset, reason)
     if preset not in presets:
         raise ValueError(f"model.preset is {preset!r}; choose one of {', '.join(presets)}")
+    trunk = {**presets[preset], **choosing.config.model.settings}.get(TRUNK, NO_TRUNK)
+    if trunk in TRUNKS:
+        choosing.choices.append(Choice(TRUNK, describe_trunk(trunk), "fine-tuned at 0.3 of the learning rate"))
     if preset.startswith("digits"):
         size, why = min(max(28, side), 64), wide
     elif preset.startswith("medical"):
@@ -205,8 +213,8 @@ def _choose_concepts(choosing: _Choosing, data: DataSet) -> None:
 
 
 def _is_few(config: Config, images: int) -> bool:
-    """Whether the recipe for few images is meant for a training: studies/few_images.py measured it on `medical`."""
-    return images <= FEW_IMAGES and config.model.preset == "medical"
+    """Whether the recipe for few images is meant for a training: studies/few_images.py measured it on these."""
+    return images <= FEW_IMAGES and config.model.preset in ("medical", TRUNK)
 
 
 def _choose_recipe(choosing: _Choosing, data: DataSet, look: Look, images: int) -> None:

@@ -14,7 +14,6 @@ _MOMENTUM = 0.95
 _SGD_MOMENTUM, _RMSPROP_DECAY = 0.9, 0.9  # the usual ones, the second as in Keras, with which it was mostly used
 _AS_LARGE_AS_ADAM = 0.2  # the root mean square of a step of AdamW, so that both share one learning rate
 _UNDECAYED = {"bias", "scale", "prior", "axial_prior", "spot", "prototypes"}  # also all with fewer than two dimensions
-_PRESENCE_RATE = 10.0  # for weights of presences: these are below 1, so a sure diagnosis needs weights of about 10
 _SMALLEST = 8  # a map with fewer rows or columns has no directions worth balancing
 _TO_ONE = (3.4445, -4.7750, 2.0315)  # of the polynomial that drives singular values of (0, 1] to about 1 in five turns
 
@@ -27,8 +26,8 @@ class Schedule:
 
     With `schedule="steps"` the rate is multiplied by `decay` every `decay_epochs`, counted from the first step and not
     always whole, until it is `lowest_rate`. AdamW and Muon decay weights beside the step, the others in the gradient.
-    Layers that were taken from other weights learn at `start_rate` times that rate, the `factor` of their groups, and
-    a bottleneck at ten times that rate: at the rate of the rest, some hundred images would never make it sure.
+    Layers that were taken from other weights learn at `start_rate` times that rate, the `factor` of their groups. A
+    part of the model with a `learning_rate_factor` learns so many times as fast: a bottleneck ten, a trunk 0.3 times.
     """
 
     epochs: int
@@ -77,9 +76,10 @@ class Schedule:
         if taken and self.start_rate < 1:
             slow = {id(parameter) for name, parameter in module.named_parameters() if name in taken}
             groups = [part for group in groups for part in _in_two(group, slow, self.start_rate)]
-        heads = [part for part in module.modules() if getattr(part, "learns_fast", False)]
-        fast = {id(parameter) for head in heads for parameter in head.parameters()}
-        groups = [part for group in groups for part in _in_two(group, fast, _PRESENCE_RATE)]
+        for part in module.modules():
+            if (factor := getattr(part, "learning_rate_factor", 1.0)) != 1:
+                own = {id(parameter) for parameter in part.parameters()}
+                groups = [each for group in groups for each in _in_two(group, own, factor)]
         return self._optimizer(groups, orthogonal=bool(maps))
 
     def _optimizer(self, groups: list[dict[str, Any]], orthogonal: bool) -> torch.optim.Optimizer:

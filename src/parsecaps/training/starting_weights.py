@@ -16,6 +16,7 @@ from parsecaps.model import BUNDLE_FILE, Model, find_model_folder
 from parsecaps.models import PretrainedModel, all_models, find_model, load_model
 from parsecaps.models.pretrained import CONFIG_FILE, tensors_digest
 from parsecaps.models.transfer import Transfer, transfer, trunk_settings
+from parsecaps.nn.trunk import NO_TRUNK
 from parsecaps.run import Origin
 
 IMAGENET = "imagenet"
@@ -51,6 +52,11 @@ class StartingWeights:
         """The name without its place: that of the run around a model, or of the folder."""
         path = Path(self.name)
         return path.parent.name if path.name == "bundle" and path.parent.name else path.name
+
+    @property
+    def known(self) -> bool:
+        """Whether all of the images are known; ImageNet is known to hold no medical ones."""
+        return self.whole or (self.name == IMAGENET and not len(self.fingerprints))
 
     @property
     def digest(self) -> str:
@@ -91,6 +97,12 @@ def take_weights(
     model: PretrainedModel, weights: StartingWeights, classes: Sequence[str], concepts: Sequence[str]
 ) -> Origin:
     """Give a model all that it can use of the weights; refused where none of its layers fits."""
+    trunk, own = (config.get("trunk", NO_TRUNK) for config in (weights.settings, model.config))
+    if trunk != own and weights.kind == "ParseCaps":
+        raise ValueError(
+            f"{weights.name} has the trunk {trunk}, but this network has {own}; set model.settings.trunk={trunk}, or "
+            "leave out model.preset and model.settings"
+        )
     there = {"classes": weights.classes, "concepts": weights.concepts}
     moved = transfer(model, weights.tensors, there, {"classes": classes, "concepts": concepts})
     parameters = {name: parameter.numel() for name, parameter in model.named_parameters()}
@@ -158,5 +170,6 @@ def _read_imagenet(name: str, kind: str) -> StartingWeights:
     if read is None:
         made_for = next(each for each, model in all_models().items() if model.imagenet_weights is not None)
         reason = f"{name} has weights for {made_for}, but model.kind is {kind}"
-        raise ValueError(f"{reason}; add --set model.kind={made_for}")
+        trunk = " or, for ParseCaps on a trunk that learned from it, model.settings.trunk=lite0 in place of --start"
+        raise ValueError(f"{reason}; add --set model.kind={made_for}{trunk if kind == 'ParseCaps' else ''}")
     return StartingWeights(name, kind, read(), {})
