@@ -87,7 +87,7 @@ def test_an_audit_is_the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_training_cases_are_remembered_where_the_model_is(run: Path) -> None:
-    here, there = both(lambda device: remember_run(run, limit=8, device=device))
+    here, there = both(lambda device: remember_run(run, limit=3, device=device))
     np.testing.assert_allclose(there.presence, here.presence, rtol=1e-4)
     np.testing.assert_allclose(there.capsules, here.capsules, atol=1e-3)
     with other_device():

@@ -11,12 +11,24 @@ from nbformat import NotebookNode
 from examples.make_outputs import EXAMPLES, MOST_BYTES, NOTEBOOKS, digest, execute, read
 from parsecaps.config import load_config
 
+COMMAND = """
+from typer.testing import CliRunner
+from parsecaps.cli import app
+
+def command(line):
+    done = CliRunner().invoke(app, line.split(), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done
+"""
 SHORTER = {
-    "own_data_and_concepts": "images, epochs = 100, 1",
+    "own_data_and_concepts": "images, epochs = 100, 1\n" + COMMAND,
     "read_and_audit_explanations": 'settings, limit = "short.yaml", 2',
     "compare_models": 'data, epochs = "phantom:n=100,size=32", 1',
 }
-REPLACED = {"quickstart": (("n=1500", "n=100"), ("epochs=10", "epochs=1"))}  # it has no cell with parameters
+REPLACED = {  # patterns: quickstart has no cell with parameters, and each process takes seconds
+    "quickstart": (("n=1500", "n=100"), ("epochs=10", "epochs=1")),
+    "own_data_and_concepts": ((r"(?m)^!parsecaps (.*)$", r'print(command("\1").output)'),),
+}
 LEFT = {
     "quickstart": "quickstart-run/scores.html",
     "own_data_and_concepts": "check.html",
@@ -48,9 +60,11 @@ def test_every_notebook_is_listed() -> None:
 @pytest.mark.filterwarnings("default")  # those of the kernel's own transport are not ours
 def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
     notebook = read(name)
-    for cell in notebook.cells[:3]:
-        for old, new in REPLACED.get(name, ()):
-            cell.source = cell.source.replace(old, new)
+    for pattern, new in REPLACED.get(name, ()):
+        replaced = [re.subn(pattern, new, cell.source) for cell in notebook.cells]
+        assert sum(count for _, count in replaced) > 0
+        for cell, (source, _) in zip(notebook.cells, replaced, strict=True):
+            cell.source = source
     write_short_settings(tmp_path / "short.yaml")
     notebook = execute(notebook, tmp_path, shorter=SHORTER.get(name, ""))
     assert pictures(notebook) >= 2

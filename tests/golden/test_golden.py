@@ -2,8 +2,6 @@
 
 import json
 import math
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +11,10 @@ import torch
 from tests.golden.make_golden import HERE, MODELS, measure, measure_training
 
 
-@pytest.fixture(scope="module")
-def measured() -> dict[str, Any]:
-    """What both models say, each in a process of its own: half the time."""
-    with ProcessPoolExecutor(2, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        return dict(zip(MODELS, pool.map(measure, [HERE / name for name in MODELS]), strict=True))
-
-
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_saved_before_says_the_same(measured: dict[str, Any], name: str) -> None:
-    assert first_difference(measured[name], _stored(name), 1e-5) is None
+def test_a_model_saved_before_says_the_same(name: str) -> None:
+    torch.set_num_threads(1)
+    assert first_difference(measure(HERE / name), _stored(name), 1e-5) is None
 
 
 def test_training_goes_the_same_way(tmp_path: Path) -> None:

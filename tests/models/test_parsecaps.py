@@ -26,9 +26,15 @@ def tiny(**changes: Any) -> ParseCaps:
     return ParseCaps.from_preset("tiny", **{"num_classes": 4, **changes})
 
 
+TWO_CELLS = {"dims": (4, 8), "cells": (2,), "heads": (2,), "radius": (1,)}
+
+
 class TestParallel(SparseContract, CompileContract, ExportContract):
     def build(self) -> ParseCaps:
         return tiny()
+
+    def build_to_compile(self) -> ParseCaps:
+        return tiny(**TWO_CELLS)
 
 
 class TestOneBlock(SparseContract):
@@ -106,6 +112,9 @@ class TestDynamic(RoutingContract, CompileContract, ExportContract):
 
     def build(self) -> ParseCaps:
         return tiny(routing="dynamic")
+
+    def build_to_compile(self) -> ParseCaps:
+        return tiny(routing="dynamic", **TWO_CELLS)
 
 
 class TestDynamicBottleneck(RoutingContract):
