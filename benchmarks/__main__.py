@@ -2,20 +2,13 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import (
-    ConfigFile,
-    JsonFile,
-    Settings,
-    check_writable,
-    console,
-    display,
-    one_line_errors,
-    write_json,
-)
+from parsecaps.cli.command import Given, command
+from parsecaps.cli.output import console, display
+from parsecaps.config import Config
 
 app = typer.Typer(
     help="What parsecaps costs, and whether its routes matter, measured on the machine at hand.",
@@ -26,15 +19,14 @@ app = typer.Typer(
 
 
 @app.command()
-@one_line_errors
+@command()
 def speed(
     preset: Annotated[list[str] | None, typer.Option(help="Only this preset; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few turns, not compiled: a minute or so, and noisy.")] = False,
     no_compile: Annotated[
         bool, typer.Option("--no-compile", help="Leave out torch.compile, which takes minutes.")
     ] = False,
-    json_file: JsonFile = None,
-) -> None:
+) -> dict[str, Any]:
     """Measure the speed and memory of the layers on this machine.
 
     Prints entmax against its peers, images per second of each preset beside a plain CNN of equal FLOPs, both as a share
@@ -47,7 +39,6 @@ def speed(
 
     `parsecaps bench speed --preset medical --json speed.json`
     """
-    check_writable(json_file)
     from benchmarks.speed import PRESETS, SpeedBench
     from benchmarks.tables import entmax_table, memory_table, throughput_table
 
@@ -70,15 +61,14 @@ def speed(
     out.print(memory_table(memory, f"peak memory of a training step, {bench.presets[0]}"))
     for line in bench.remarks:
         out.print(line, highlight=False)
-    write_json(json_file, bench.as_dict(entmax, rows, memory))
+    return bench.as_dict(entmax, rows, memory)
 
 
 @app.command()
-@one_line_errors
+@command()
 def reading(
     quick: Annotated[bool, typer.Option("--quick", help="Few turns: some seconds, and noisy.")] = False,
-    json_file: JsonFile = None,
-) -> None:
+) -> dict[str, Any]:
     """Measure what it costs to read files in processes of their own.
 
     Prints images per second, read and prepared, one after another in one process beside those of the readers, which
@@ -88,7 +78,6 @@ def reading(
 
     `parsecaps bench reading --json reading.json`
     """
-    check_writable(json_file)
     from benchmarks.reading import time_reading
     from benchmarks.timing import QUICK, Effort
 
@@ -100,18 +89,17 @@ def reading(
             f"{row.ratio:.2f} x",
             highlight=False,
         )
-    write_json(json_file, {row.kind: {**asdict(row), "ratio": row.ratio} for row in rows})
+    return {row.kind: {**asdict(row), "ratio": row.ratio} for row in rows}
 
 
 @app.command()
-@one_line_errors
+@command()
 def data(
     preset: Annotated[str, typer.Option(help="The network that is fed.")] = "medical",
     images: Annotated[
         int, typer.Option(help="Phantom images to prepare and go through for the memory; 0 for none.")
     ] = 5000,
-    json_file: JsonFile = None,
-) -> None:
+) -> dict[str, Any]:
     """Measure whether training waits for data, and how much memory many images need.
 
     Prints images per second of the loader, with augmentation, beside those of a training step; and the peak memory of
@@ -121,7 +109,6 @@ def data(
 
     `parsecaps bench data --images 50000 --json loading.json`
     """
-    check_writable(json_file)
     from benchmarks.data import measure_loading_memory, time_loading
     from benchmarks.timing import Effort
 
@@ -143,18 +130,16 @@ def data(
             highlight=False,
         )
         result["memory"] = asdict(memory)
-    write_json(json_file, result)
+    return result
 
 
 @app.command()
-@one_line_errors
+@command(Config)
 def training(
+    given: Given[Config],
     data: Annotated[str, typer.Argument(metavar="DATA", help="What to train on, as for parsecaps train.")],
     epochs: Annotated[int, typer.Option(help="Epochs to train; between them, bare steps are measured.")] = 4,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    json_file: JsonFile = None,
-) -> None:
+) -> dict[str, Any]:
     """Measure what training costs beside the model: steps of a real run against bare steps, in turns.
 
     A bare step is model, losses, gradients and the optimizer on a batch that lies ready. The run adds the loader with
@@ -164,41 +149,35 @@ def training(
 
     `parsecaps bench training data/cemri --epochs 4 --json training.json`
     """
-    check_writable(json_file)
     from benchmarks.training import time_training
-    from parsecaps.config import load_config
 
     with console(stderr=True).status("training") as status:
-        speed = time_training(
-            load_config(config, settings or []).change("data", path=data), epochs=epochs, log=status.update
-        )
+        speed = time_training(given.load({"data.path": data}), epochs=epochs, log=status.update)
     console().print(
         f"{speed.preset}, {speed.image_size} px, batch {speed.batch_size}: a step takes {1000 * speed.in_run:.0f} ms "
         f"in the run ({speed.steps_in_run:,} steps) and {1000 * speed.bare:.0f} ms bare ({speed.bare_steps:,}): "
         f"{speed.share:.0%} of the bare throughput",
         highlight=False,
     )
-    write_json(json_file, {**asdict(speed), "share": speed.share})
+    return {**asdict(speed), "share": speed.share}
 
 
 @app.command()
-@one_line_errors
+@command(Config)
 def routes(
+    given: Given[Config],
     data: Annotated[
         str | None, typer.Argument(metavar="[DATA]", help="As for parsecaps train; synthetic images if left out.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where to train: the run and its twin are made in it.")
     ] = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
     no_twin: Annotated[bool, typer.Option("--no-twin", help="Leave out the twin: half the time.")] = False,
     run: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Train nothing; test this run, on its own test part.")
     ] = None,
     twin: Annotated[Path | None, typer.Option(metavar="RUN", help="The twin of that run.")] = None,
-    json_file: JsonFile = None,
-) -> None:
+) -> dict[str, Any]:
     """Test what a network loses with other couplings than its own.
 
     Trains a run, and its twin whose couplings follow from place alone (no content), with the same data, order, schedule
@@ -215,10 +194,9 @@ def routes(
 
     `parsecaps bench routes --run runs/mnist/run --twin runs/mnist/twin` (the second one may be left out)
     """
-    check_writable(json_file)
     if twin is not None and run is None:
         raise ValueError("--twin stands beside --run; give the run that it is the twin of")
-    if run is not None and (data is not None or out is not None or config or settings or no_twin):
+    if run is not None and (data is not None or out is not None or given.file or given.lines or no_twin):
         raise ValueError("--run tests a run on its own data; give nothing beside it but --twin and --json")
     if run is None and out is None:
         raise ValueError("there is no folder to train in; give --out, or a trained run with --run")
@@ -230,7 +208,7 @@ def routes(
     synthetic = run is None and data is None
     if run is None:
         assert out is not None
-        chosen = routes_config(data, out, config=config, settings=settings or [])
+        chosen = routes_config(data, out, config=given.file, settings=given.lines)
         with showing_training() as callbacks:
             trained, other = train_with_twin(chosen, out, twin=not no_twin, callbacks=callbacks)
         run, twin = trained.folder, None if other is None else other.folder
@@ -239,16 +217,15 @@ def routes(
     display(couplings_table(result.run, result.compared))
     for line in [*result.notes, *criteria_lines(result), *([PARTS_REMARK] if synthetic else [])]:
         console().print(line, highlight=False)
-    write_json(json_file, {**asdict(result), "criteria": [asdict(criterion) for criterion in result.criteria]})
+    return {**asdict(result), "criteria": [asdict(criterion) for criterion in result.criteria]}
 
 
 @app.command()
-@one_line_errors
+@command()
 def routing(
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Images at a time; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few turns, no memory: a minute or so, and noisy.")] = False,
-    json_file: JsonFile = None,
-) -> None:
+) -> dict[str, Any]:
     """Measure SAA routing beside attention, self-attention and dynamic routing in the paper's three-layer network.
 
     Prints images per second of the routing alone and of the network, forward and training, multiply-adds of one image
@@ -261,7 +238,6 @@ def routing(
 
     `parsecaps bench routing --batch 1 --batch 128 --json routing.json`
     """
-    check_writable(json_file)
     from benchmarks.routing import cost_table, lines, time_table
     from benchmarks.timing import QUICK, Effort
     from parsecaps.paper.routing_speed import BATCH_SIZES, SCOPES, measure_routings
@@ -279,45 +255,41 @@ def routing(
         out.print(time_table(speed, scope))
     for line in lines(speed):
         out.print(line, highlight=False)
-    write_json(json_file, speed.as_dict())
+    return speed.as_dict()
 
 
 @app.command()
-@one_line_errors
+@command()
 def explanation(
     head: Annotated[str, typer.Option(help="parallel or bottleneck.")] = "parallel",
     turns: Annotated[int, typer.Option(help="The best of so many counts.")] = 12,
-    json_file: JsonFile = None,
-) -> None:
+) -> dict[str, Any]:
     """Measure how long the explanation of one image takes: eight maps and three parse trees, at 224 pixels.
 
     **Example**
 
     `parsecaps bench explanation --head bottleneck`
     """
-    check_writable(json_file)
     from benchmarks.explanation import best_turn
 
     wall, processor = best_turn(head, turns)
     console().print(f"{head} head: {wall:.3f} s, {processor:.3f} s of the processor", highlight=False)
-    write_json(json_file, {"head": head, "seconds": wall, "processor_seconds": processor})
+    return {"head": head, "seconds": wall, "processor_seconds": processor}
 
 
 @app.command()
-@one_line_errors
+@command()
 def exported(
     size: Annotated[list[int] | None, typer.Option(help="Pixels along a side; may be repeated.")] = None,
     maps: Annotated[bool, typer.Option("--maps", help="Explain the image, too.")] = False,
     turns: Annotated[int, typer.Option(help="The median of so many counts.")] = 60,
-    json_file: JsonFile = None,
-) -> None:
+) -> dict[str, Any]:
     """Measure how fast ONNX Runtime answers one image, beside PyTorch, on one thread each.
 
     **Example**
 
     `parsecaps bench exported --size 112 --size 224`
     """
-    check_writable(json_file)
     from benchmarks.exported import time_exported
 
     found = []
@@ -331,20 +303,21 @@ def exported(
             highlight=False,
         )
         found.append({**asdict(speed), "ratio": speed.ratio})
-    write_json(json_file, {"sizes": found})
+    return {"sizes": found}
 
 
 @app.command()
-@one_line_errors
+@command()
 def serving(
     model: Annotated[
         Path | None, typer.Argument(metavar="[MODEL]", help="A run or a saved model; a new one if left out.")
     ] = None,
     clients: Annotated[int, typer.Option(min=1, max=1000, help="How many ask at a time.")] = 32,
     seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long they ask.")] = 30.0,
-    settings: Settings = None,
-    json_file: JsonFile = None,
-) -> None:
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated.")
+    ] = None,
+) -> dict[str, Any]:
     """Measure `parsecaps serve` under load on this machine, beside the bare model in the same run.
 
     Prints images per second, their share of the bare model's at its best batch size, errors, how long answers take, and
@@ -357,7 +330,6 @@ def serving(
 
     `parsecaps bench serving runs/cases-1 --clients 32 --seconds 300 --json serving.json`
     """
-    check_writable(json_file)
     from benchmarks.serving import measure_serving
     from benchmarks.tables import serving_table
 
@@ -369,22 +341,20 @@ def serving(
     out.print(serving_table([found.one, found.many]))
     for name, value, bar, met in found.bars():
         out.print(f"{'met' if met else 'MISSED'}: {value} {name} ({bar})", highlight=False)
-    write_json(json_file, found.as_dict())
+    return found.as_dict()
 
 
 @app.command()
-@one_line_errors
+@command()
 def house(
     root: Annotated[Path, typer.Argument(help="The folder of a checkout.")] = Path(__file__).parents[1],
-    json_file: JsonFile = None,
-) -> None:
+) -> dict[str, Any]:
     """Print how large the code is and how much of it a command runs, each number beside its bar.
 
     **Example**
 
     `parsecaps bench house --json house.json`
     """
-    check_writable(json_file)
     from benchmarks.house import measure_house
     from benchmarks.tables import bars_table
 
@@ -396,7 +366,7 @@ def house(
         out.print(f"equal lines: {place}", highlight=False)
     for file, lines in measured.largest.items():
         out.print(f"{lines:4} lines: {file}", highlight=False)
-    write_json(json_file, asdict(measured))
+    return asdict(measured)
 
 
 if __name__ == "__main__":

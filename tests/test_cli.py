@@ -32,7 +32,7 @@ assert "torch" not in sys.modules
 
 def test_the_help_has_first_what_people_need_first() -> None:
     """The five verbs in order under their own heading, then all the others; and how to get completion."""
-    names = [command.__name__ for command, _ in COMMANDS[FIRST]]
+    names = [command.__name__ for command in COMMANDS[FIRST]]
     assert names == ["demo", "train", "evaluate", "predict", "explain"]
     done = subprocess.run(
         [sys.executable, "-m", "parsecaps"],

@@ -113,7 +113,7 @@ def commands_page() -> str:
     lines: list[str] = []
     for panel, commands in COMMANDS.items():
         lines += [f"## {panel}", ""]
-        names = [function.__name__ for function, _ in commands]
+        names = [function.__name__ for function in commands]
         for name in [*names, *(["data"] if panel == "Data" else [])]:
             command = group.commands[name]
             below = getattr(command, "commands", {"": command})
@@ -148,11 +148,11 @@ def _value(option: Any) -> str:
         return ""
     if choices := getattr(option.type_descriptor, "choices", None):
         return " " + ", ".join(f"`{choice}`" for choice in choices)
-    return f" `{option.metavar}`" if option.metavar else ""
+    return f" `{_cell(option.metavar)}`" if option.metavar else ""
 
 
 def _option_default(option: Any) -> str:
-    value = option.default
+    value = option.show_default if isinstance(option.show_default, str) else option.default
     plain = isinstance(value, int | float | str) and not isinstance(value, bool)
     return f"`{value}`" if plain and value != "" else ""
 

@@ -59,7 +59,7 @@ class DataSection(Section):
     test_part: Literal["val", "test"] | None = None
     """With `val`, test on the official validation part; a share `val` of the official training part chooses."""
     folds: int = Field(default=0, ge=0, le=1000)
-    """Cross-validation with this many folds, each a run, so that every patient is tested once; `--folds 5` sets it."""
+    """Cross-validation with this many folds by patient, each a run, so that every patient is tested once."""
     fold: PositiveInt | None = None
     """Of a cross-validation, train only this fold."""
     val: float = Field(default=0.15, ge=0, lt=1)
@@ -204,7 +204,7 @@ class TrainingSection(Section):
     compile: bool = False
     """Use `torch.compile`: some minutes at first, then faster."""
     devices: int = Field(default=1, ge=1, le=64)
-    """Processes on this machine; `--devices` sets it."""
+    """Processes on this machine, each with a GPU where there are some."""
     seed: Seed = 0
     """Of the weights, the order, augmentation and dropout."""
     checkpoint_seconds: float = Field(default=60.0, ge=0)
@@ -237,9 +237,9 @@ class EvaluateConfig(Section):
     """How to score runs: on a part of their own data, or on other data."""
 
     part: Literal["auto", "test", "val", "train"] = "auto"
-    """Auto is test, or validation without one."""
+    """The part to score. Auto is test, or validation without one."""
     data: str | None = None
-    """Score all cases of other data."""
+    """Score all cases of other data, which must have the classes."""
     resamples: NonNegativeInt = 1000
     """Bootstrap resamples of the patients, behind the intervals."""
     risks: tuple[Risk, ...] = (0.05, 0.1, 0.2)
@@ -248,7 +248,7 @@ class EvaluateConfig(Section):
     """Average over the image and random changes of it, as in training; for comparison, never a run's own scores. Also
     says how many changed views get the same answer as the image itself."""
     device: Device = "auto"
-    """Auto is a GPU where there is one; `--device` sets it too."""
+    """Auto is a GPU where there is one."""
 
 
 class PredictConfig(Section):
@@ -259,7 +259,7 @@ class PredictConfig(Section):
     batch_size: PositiveInt = 32
     """Images that the model sees at a time."""
     device: Device = "auto"
-    """Auto is a GPU where there is one; `--device` sets it too."""
+    """Auto is a GPU where there is one."""
 
 
 class ExplainConfig(Section):
@@ -278,7 +278,7 @@ class ExplainConfig(Section):
     limit: PositiveInt = 100
     """Images at most; of a data set, spread over all of it."""
     device: Device = "auto"
-    """Auto is a GPU where there is one; `--device` sets it too."""
+    """Auto is a GPU where there is one."""
 
 
 S = TypeVar("S", bound="Section")
@@ -344,7 +344,7 @@ def load_settings(
     lines += [_parsed(line) for line in overrides]
     lines += [(key, value, f"{key}={value}") for key, value in _flat(values or {})]
     for given, value, place in lines:
-        key = _renamed(given)
+        key = _FORMER.get(given) or re.sub(r"^training\.(\w+)_weight$", rf"{_LOSSES}.\1", given)  # as in version 0.2
         _check_known(kind, key, place)
         _put(content, key.split("."), value, place)
         given_by[".".join(key.split(".")[:3])] = place
@@ -375,11 +375,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no settings; write a line `key: value` for each, in its section if it has one")
     return content
-
-
-def _renamed(key: str) -> str:
-    """The name that a setting of version 0.2 has now."""
-    return _FORMER.get(key) or re.sub(r"^training\.(\w+)_weight$", rf"{_LOSSES}.\1", key)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

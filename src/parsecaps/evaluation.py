@@ -13,7 +13,7 @@ from parsecaps.config import EvaluateConfig, load_settings
 from parsecaps.data.batches import Augmentation
 from parsecaps.data.cache import prepare_all
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.cases import SPLITS, Division, Split
+from parsecaps.data.cases import SPLITS, Split
 from parsecaps.data.sources import open_data
 from parsecaps.metrics import Comparison, Ensemble, FoldScores, Scores, Sets, find_metric, score, score_sets
 from parsecaps.metrics import compare as compare_predictions
@@ -113,7 +113,8 @@ def write_card(run: Run, scores: Scores | None) -> None:
 
 def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: ProgressCallback) -> Evaluation:
     model, division = run.model, run.division
-    part = _part(settings, division)
+    part: Split = "val" if "val" in division and "test" not in division else "test"
+    part = part if settings.part == "auto" else settings.part
     if settings.data is None and not run.rows(part):
         there = [f"--part {each}" for each in SPLITS if each in division]
         raise ValueError(f"{run.folder} has no {part} part to score; give {', '.join(there)} or --data DATA")
@@ -128,7 +129,9 @@ def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: ProgressCallback)
         others = prepare_all(other, model.preparation, skip_bad=run.config.data.skip_bad, progress=run.reading)
         scored = CaseSet(other, others)
         learned = {run.prepared.digests[row] for row in run.rows("train")}
-        cases, flattering = f"all of {settings.data}", _trained_on(sum(each in learned for each in others.digests))
+        known = sum(each in learned for each in others.digests)
+        warning = f"{known:,} of the images are among those that the model was trained on: expect less on new patients"
+        cases, flattering = f"all of {settings.data}", warning if known else None
     predictions = predict_cases(model, scored, changes=changes, views=settings.views, progress=scoring)
     calibration, judges_itself = _calibration(run, changes, settings.views), settings.data is None and part == "val"
     sets, notes = dict[float, Sets](), [calibration.note] if calibration.note else []
@@ -192,12 +195,6 @@ def _join_notes(names: Sequence[str], notes: Sequence[list[str]]) -> list[str]:
     return [f"{', '.join(folds)}: {note}" for note, folds in about.items()]
 
 
-def _part(settings: EvaluateConfig, division: Division) -> Split:
-    if settings.part != "auto":
-        return settings.part
-    return "val" if "val" in division and "test" not in division else "test"
-
-
 def _calibration(run: Run, changes: Augmentation | None, views: int) -> Calibration:
     """The one that is stored; with several views, answers are less sure, so they get one of their own."""
     if not run.rows("val") or (views == 1 and run.model.calibration.quantiles is not None):
@@ -209,12 +206,6 @@ def _set(predictions: Predictions, calibration: Calibration, risk: float) -> Set
     threshold = calibration.threshold(risk)
     inside = prediction_sets(predictions.probabilities(calibration.temperature), threshold.probability)
     return Sets(inside, [threshold.note] if threshold.note else [])
-
-
-def _trained_on(images: int) -> str | None:
-    if not images:
-        return None
-    return f"{images:,} of the images are among those that the model was trained on: expect less on new patients"
 
 
 def _changes(run: Run, views: int) -> Augmentation | None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from parsecaps.config import DataSection
 from parsecaps.data.cases import UNKNOWN, Case, DataSet, Problem, join
 from parsecaps.data.sources import open_all, open_data, set_names
-from parsecaps.data.splits import divide_data
+from parsecaps.data.splits import divide
 from tests.data.make import folder_of_pictures, table
 
 SKIN = DataSet(
@@ -90,14 +90,14 @@ def test_each_set_is_divided_on_its_own() -> None:
     dealt = table([(f"p{i}", i % 2, 1) for i in range(40)], ("c", "d"))
     plain = replace(table([(f"p{i}", -1, 1) for i in range(20)], ()), source="unlabelled")
     data = join(["official", "dealt", "plain"], [official, dealt, plain])
-    divided = divide_data(DataSection(val=0.1, test=0.2), data)
+    divided = divide(data, DataSection(val=0.1, test=0.2))
     assert divided.division[:8] == ["train"] * 4 + ["test"] * 2 + ["val"] * 2
     for section, count in ((divided.division[8:48], 40), (divided.division[48:], 20)):
         counts = [section.count(part) for part in ("train", "val", "test")]  # type: ignore[arg-type]
         assert counts == [round(0.7 * count), round(0.1 * count), round(0.2 * count)]
     labels = [case.label for case, part in zip(data.cases, divided.division, strict=True) if part == "val"]
     assert {2, 3} <= set(labels)  # both classes of the second set
-    learning = divide_data(DataSection(val=0.1, test=0.0), data)
+    learning = divide(data, DataSection(val=0.1, test=0.0))
     assert learning.division[4:6] == ["test", "test"]  # what a set calls test is left for others
     assert "test" not in learning.division[8:]
 
@@ -106,7 +106,7 @@ def test_notes_of_the_split_name_their_set() -> None:
     part = table([("p", 0, 1), ("q", 1, 1), ("r", 0, 1), ("s", 1, 1)])
     tests = [replace(case, split="test" if case.patient == "p" else None) for case in part.cases]
     data = join(["one", "two"], [part, replace(part, cases=tests)])
-    notes = divide_data(DataSection(val=0.0, test=0.0), data).notes
+    notes = divide(data, DataSection(val=0.0, test=0.0)).notes
     assert [note.partition(":")[0] for note in notes] == ["two"]
     assert "3 cases without an official part were taken to train on" in notes[0]
 
@@ -116,7 +116,7 @@ def test_notes_of_the_split_name_their_set() -> None:
 )
 def test_other_ways_to_divide_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"data\.also takes the parts of each set"):
-        divide_data(DataSection(**settings), join(NAMES, [SKIN, SCANS, FILMS]))  # type: ignore[arg-type]
+        divide(join(NAMES, [SKIN, SCANS, FILMS]), DataSection(**settings))  # type: ignore[arg-type]
 
 
 def test_drawn_sets_are_joined_with_drawn_ones_only() -> None:

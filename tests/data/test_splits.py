@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parsecaps.config import DataSection
 from parsecaps.data.cases import SPLITS, Case, DataSet, Split
 from parsecaps.data.sources import open_data
 from parsecaps.data.splits import (
@@ -149,18 +150,18 @@ def test_the_official_val_can_be_tested() -> None:
     parts: tuple[Split, ...] = ("train", "train", "train", "val", "test")
     cases = [replace(case, split=parts[hash_of(case.patient) % 5]) for case in data.cases]
     data = replace(data, cases=cases)
-    division = divide(data, test_part="val", val=0.2).division
+    division = divide(data, DataSection(test_part="val", val=0.2)).division
     for case, part in zip(cases, division, strict=True):
         wanted = {"train": ("train", "val"), "val": ("test",), "test": (None,)}
         assert part in wanted[case.split or "test"]
     share = division.count("val") / sum(case.split == "train" for case in cases)
     assert 0.15 < share < 0.25
-    assert divide(data, test_part="test") == divide(data)
+    assert divide(data, DataSection(test_part="test")) == divide(data)
     without = replace(data, cases=[case for case in cases if case.split != "val"])
     with pytest.raises(ValueError, match="names no val part of its own to test on"):
-        divide(without, test_part="val")
+        divide(without, DataSection(test_part="val"))
     with pytest.raises(ValueError, match="give one of them"):
-        divide(data, test_part="val", test_fold=[1])
+        divide(data, DataSection(test_part="val", test_fold=[1]))
 
 
 def test_a_split_file_is_readable_and_comes_back(tmp_path: Path) -> None:

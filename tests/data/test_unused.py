@@ -58,7 +58,7 @@ def test_what_has_no_official_part_is_dealt_in_the_proportions_of_the_rest() -> 
     melanomas = Counter(part for case, part in zip(data.cases[160:200], divided.division[160:200], strict=True))
     assert melanomas == {"train": 17, "val": 8, "test": 15}
     assert divide(data) == divided
-    assert divide(data, seed=1).division != divided.division
+    assert divide(data, DataSection(seed=1)).division != divided.division
 
 
 def test_without_an_official_val_a_share_of_all_that_train_chooses() -> None:
@@ -75,7 +75,7 @@ def test_the_official_test_part_that_is_kept_from_view_is_counted() -> None:
     data = placed(120, ("train", "train", "train", "val", "test", None))
     own = replace(data.cases[-1], patient="p004")  # of a patient of the test part, without one itself
     data = replace(data, cases=[*data.cases[:-1], own])
-    divided = divide(data, test_part="val")
+    divided = divide(data, DataSection(test_part="val"))
     assert divided.unused() == {"the official test part": 41}
     assert divided.division[-1] is None
     rest = of_rest(data, divided.division)
@@ -128,7 +128,7 @@ def test_authors_folds_take_in_what_has_none() -> None:
     folds = [None if int(case.patient[1:]) % 4 == 0 else 1 + int(case.patient[1:]) % 3 for case in data.cases]
     folds[2] = 3  # beside fold 2 of its patient
     data = replace(data, cases=[replace(case, fold=fold) for case, fold in zip(data.cases, folds, strict=True)])
-    divided = divide(data, test_fold=[3], val=0)
+    divided = divide(data, DataSection(test_fold=[3], val=0))
     assert divided.unused() == {"of a tested patient, outside of the tested folds": 1}
     assert divided.notes[0].startswith("60 cases without an author's fold were dealt by patient over the folds")
     divisions, whose = fold_divisions(DataSection(folds=3), data)
@@ -144,7 +144,7 @@ def test_authors_folds_take_in_what_has_none() -> None:
 def test_blank_rows_of_a_split_file_are_counted(tmp_path: Path) -> None:
     data = placed(6, ("train", "test"))
     write_split(tmp_path / "mine.csv", data, ["train"] * 4 + ["test"] * 5 + [None] * 3)
-    divided = divide(data, file=tmp_path / "mine.csv")
+    divided = divide(data, DataSection(split=str(tmp_path / "mine.csv")))
     assert (divided.unused(), divided.problems, divided.notes) == ({"no part in mine.csv": 3}, [], ())
     readable = [i for i in range(len(data)) if i not in (0, 11)]
     assert divided.unused(readable) == {"no part in mine.csv": 2, "cannot be read": 2}
@@ -170,7 +170,7 @@ def test_where_all_or_none_have_a_part_the_split_is_what_it_was(
     number = [int(case.patient[1:]) for case in data.cases]
     cases = [replace(case, split=parts[i % len(parts)], fold=i % 5) for case, i in zip(data.cases, number, strict=True)]
     data = replace(data, cases=cases)
-    found = [split_hash(data, divide(data, seed=seed, **how).division) for seed in (0, 1)]  # type: ignore[arg-type]
+    found = [split_hash(data, divide(data, DataSection(seed=seed, **how)).division) for seed in (0, 1)]  # type: ignore[arg-type]
     assert tuple(found) == hashes
 
 
@@ -201,9 +201,9 @@ def test_no_patient_crosses_and_every_case_is_in_a_part_or_counted(
     ]
     data = DataSet("manifest", Path("/data"), ("a", "b", "c"), (), cases)
     divisions = {
-        "official": lambda: [divide(data, val=val, seed=seed)],
-        "val": lambda: [divide(data, test_part="val", val=val, seed=seed)],
-        "fold": lambda: [divide(data, test_fold=[2], val=val, seed=seed)],
+        "official": lambda: [divide(data, DataSection(val=val, seed=seed))],
+        "val": lambda: [divide(data, DataSection(test_part="val", val=val, seed=seed))],
+        "fold": lambda: [divide(data, DataSection(test_fold=[2], val=val, seed=seed))],
         "folds": lambda: fold_divisions(DataSection(folds=3, val=val, seed=seed), data)[0],
     }[how]()
     for divided in divisions:

@@ -26,41 +26,16 @@ from parsecaps.cli.serve import serve
 from parsecaps.cli.summary import summary
 from parsecaps.cli.train import train
 
-# Headings of the help, in its order, with a line for each command. Those that people need first come first, in the
-# order in which they need them.
+# Headings of the help, in its order. Those that people need first come first, in the order in which they need them.
 FIRST = "Start here, in this order"
 DATA = "Data"
-REASONS = "Explanations and concepts"
-ELSEWHERE = "Use a model elsewhere"
 MEASURE = "Networks, measurements and this machine"
 COMMANDS = {
-    FIRST: (
-        (demo, "See all of it on drawn images, in minutes: training, scores, explanations."),
-        (train, "Train a model on your images, and score it on patients it never saw."),
-        (evaluate, "Score runs again, on other data too, and compare them."),
-        (predict, "Predict the class and the concepts of image files, one row for each."),
-        (explain, "Give the reasons: concepts and where they were seen, parse trees, similar cases."),
-    ),
-    DATA: (
-        (concepts, "Read concept labels out of free text."),
-        (review, "Turn reviews of the server into training data."),
-    ),
-    REASONS: (
-        (audit, "Measure how far the explanations of a model can be trusted."),
-        (remember, "Keep training cases beside a model, to show similar ones."),
-        (discover, "Show the concepts that a run found without labels."),
-        (name, "Give these concepts the names that a clinician chose."),
-    ),
-    ELSEWHERE: (
-        (serve, "Serve a model over HTTP, for programs and persons."),
-        (export, "Export a model: ONNX, MONAI, a web page, the Hugging Face hub."),
-    ),
-    MEASURE: (
-        (reproduce, "Compare models on equal terms: the tables and figures of the paper, measured again."),
-        (pretrain, "Learn weights from several data sets, for trainings to start from."),
-        (summary, "Print the layers of a network."),
-        (doctor, "Say what this machine can do, and where caches and weights lie."),
-    ),
+    FIRST: (demo, train, evaluate, predict, explain),
+    DATA: (concepts, review),
+    "Explanations and concepts": (audit, remember, discover, name),
+    "Use a model elsewhere": (serve, export),
+    MEASURE: (reproduce, pretrain, summary, doctor),
 }
 
 app = typer.Typer(
@@ -71,25 +46,17 @@ app = typer.Typer(
 )
 
 
-def print_version(wanted: bool) -> None:
-    """Print the version and end, if asked to."""
-    if wanted:
+@app.callback(invoke_without_command=True)
+def main(version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
+    """ParseCaps: a capsule network for images whose routing is a parse tree one can read."""
+    if version:
         print(f"parsecaps {__version__}")
         raise typer.Exit
 
 
-@app.callback()
-def main(
-    version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and end.")
-    ] = False,
-) -> None:
-    """ParseCaps: a capsule network for images whose routing is a parse tree one can read."""
-
-
 for panel, commands in COMMANDS.items():
-    for command, about in commands:
-        app.command(short_help=about, rich_help_panel=panel)(command)
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
 app.add_typer(data_app, name="data", rich_help_panel=DATA)
 app.command(
     short_help="Measure speed, memory and routes (in a checkout of the source).",

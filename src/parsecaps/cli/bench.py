@@ -7,12 +7,12 @@ from pathlib import Path
 import typer
 
 import parsecaps
-from parsecaps.cli.output import one_line_errors
+from parsecaps.cli.command import command
 
 _CHECKOUT = Path(parsecaps.__file__).parents[2]
 
 
-@one_line_errors
+@command()
 def bench(context: typer.Context) -> None:
     """Measure speed, memory and routes on this machine; `parsecaps bench` lists what there is.
 
@@ -20,9 +20,8 @@ def bench(context: typer.Context) -> None:
 
     **Examples**
 
-    `parsecaps bench speed --quick`
-
-    `parsecaps bench routes --out runs/parts`
+    - `parsecaps bench speed --quick`
+    - `parsecaps bench routes --out runs/parts`
     """
     if not (_CHECKOUT / "benchmarks" / "__main__.py").is_file():
         raise FileNotFoundError(

@@ -2,39 +2,33 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import JsonFile, check_writable, display, one_line_errors, write_json
+from parsecaps.cli.command import argument, command, option
+from parsecaps.cli.output import display
 from parsecaps.cli.progress import showing_stages
 
 
-@one_line_errors
+@command()
 def concepts(
-    reports: Annotated[Path, typer.Argument(metavar="CSV", help="A table with a column of descriptions or reports.")],
+    reports: Annotated[Path, argument("CSV", "A table with a column of descriptions or reports.")],
     column: Annotated[str, typer.Option(help="The column with the texts.")],
-    out: Annotated[Path, typer.Option(metavar="CSV", help="The table to write, with a column per concept added.")],
-    evidence: Annotated[
-        Path | None, typer.Option(metavar="CSV", help="Where to write the evidence; beside OUT if left out.")
-    ] = None,
-    lexicon: Annotated[
-        Path | None, typer.Option(metavar="YAML", help="Phrases and synonyms; those of dermoscopy if left out.")
-    ] = None,
-    json_file: JsonFile = None,
-) -> None:
-    """Read concepts out of free text: what it asserts is 1, what it denies 0, what it leaves open stays blank.
+    out: Annotated[Path, option("CSV", "The table to write, with a column per concept added.")],
+    evidence: Annotated[Path | None, option("CSV", "Where to write the evidence; beside OUT if left out.")] = None,
+    lexicon: Annotated[Path | None, option("YAML", "Phrases and synonyms; those of dermoscopy if left out.")] = None,
+) -> dict[str, Any]:
+    """Read concept labels out of free text.
 
-    Writes the table with `concept:<name>` columns, ready to train on, and beside it the words behind each label, so
-    that a person can check them.
+    What a text asserts is 1, what it denies 0, what it leaves open stays blank. Writes the table with `concept:<name>`
+    columns, ready to train on, and beside it the words behind each label, so that a person can check them.
 
     **Examples**
 
-    `parsecaps concepts reports.csv --column text --out cases.csv`
-
-    `parsecaps concepts reports.csv --column findings --lexicon chest.yaml --out cases.csv`
+    - `parsecaps concepts reports.csv --column text --out cases.csv`
+    - `parsecaps concepts reports.csv --column findings --lexicon chest.yaml --out cases.csv`
     """
-    check_writable(json_file)
     from parsecaps.report.draw import highlight
     from parsecaps.text import Lexicon, annotate_table
 
@@ -46,5 +40,4 @@ def concepts(
         )
     first = [highlight(text, findings.spans(), findings.named()) for text, findings in summary.first]
     display(*first, summary.table(), f"table: {out}", f"evidence, to be checked: {evidence}")
-    counted = {name: asdict(counts) for name, counts in summary.counts.items()}
-    write_json(json_file, {"rows": summary.rows, "concepts": counted})
+    return {"rows": summary.rows, "concepts": {name: asdict(counts) for name, counts in summary.counts.items()}}

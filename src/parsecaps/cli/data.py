@@ -3,68 +3,43 @@
 from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import JsonFile, check_writable, display, one_line_errors, write_json
+from parsecaps.cli.command import Given, Numbers, argument, command, option
+from parsecaps.cli.output import check_writable, display
 from parsecaps.cli.progress import showing_stages
+from parsecaps.config import DataSection
 from parsecaps.types import Grid
 
 data_app = typer.Typer(rich_markup_mode="markdown", no_args_is_help=True, help="Look at, check and split data.")
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A folder, a CSV manifest, or phantom:n=2000,size=64.")]
-Source = Annotated[
-    str | None, typer.Option(help="What DATA is, if it is not recognised: see `parsecaps data sources`.")
-]
-Val = Annotated[float, typer.Option(help="Share of the patients that choose.")]
-Test = Annotated[float, typer.Option(help="Share of the patients to test on.")]
-Seed = Annotated[int, typer.Option(help="Seed of the split.")]
-TestFold = Annotated[
-    list[int] | None, typer.Option(help="Test on this fold of the data set's author; may be repeated.")
-]
-TestPart = Annotated[
-    Literal["val", "test"] | None,
-    typer.Option(help="Test on this official part; with val, a share of the official train part chooses."),
-]
+Data = Annotated[str, argument("DATA", "A folder, a CSV manifest, or phantom:n=2000,size=64.")]
+_DIVIDING = ("source", "test_fold", "test_part", "val", "test", "seed")
 SHOWN = 20  # lines of a kind that the terminal shows; the page and the JSON file have all
 
 
 @data_app.command()
-@one_line_errors
+@command(DataSection, "split", *_DIVIDING, "skip_bad", "allow_leaks", files=False)
 def check(
     data: Data,
-    source: Source = None,
-    split: Annotated[Path | None, typer.Option(metavar="CSV", help="Check this split instead of a new one.")] = None,
-    test_fold: TestFold = None,
-    test_part: TestPart = None,
-    val: Val = 0.15,
-    test: Test = 0.2,
-    seed: Seed = 0,
+    given: Given[DataSection],
     size: Annotated[int, typer.Option(help="Width to which images are brought before they are compared.")] = 112,
-    page: Annotated[Path | None, typer.Option(metavar="HTML", help="Write all of it as a page with pictures.")] = None,
-    fix_split: Annotated[
-        Path | None, typer.Option(metavar="CSV", help="Write a split in which what leaks is moved to one side.")
-    ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad files and rows out, and say so.")] = False,
-    allow_leaks: Annotated[
-        bool, typer.Option("--allow-leaks", help="Do not call leaks unsafe; the warning stays in the result.")
-    ] = False,
-    json_file: JsonFile = None,
-) -> None:
+    page: Annotated[Path | None, option("HTML", "Write all of it as a page with pictures.")] = None,
+    fix_split: Annotated[Path | None, option("CSV", "Write a split in which what leaks is moved to one side.")] = None,
+) -> Numbers:
     """Look at a data set before training: what it holds, what is wrong with it, and what leaks between the parts.
 
     Reads every image once (they stay in the cache for training). Exits with 1 when training would be unsafe.
 
     **Examples**
 
-    `parsecaps data check phantom --page phantom.html`
-
-    `parsecaps data check cases.csv --split split.csv --fix-split split-mended.csv`
-
-    `parsecaps data check data/cemri --test-fold 3 --page cemri.html --json cemri.json`
+    - `parsecaps data check phantom --page phantom.html`
+    - `parsecaps data check cases.csv --split split.csv --fix-split split-mended.csv`
+    - `parsecaps data check data/cemri --test-fold 3 --page cemri.html --json cemri.json`
     """
-    for path in (page, fix_split, json_file):
+    for path in (page, fix_split):
         check_writable(path)
     from parsecaps.data.cache import prepare_all
     from parsecaps.data.check import check_data
@@ -74,17 +49,18 @@ def check(
     from parsecaps.data.splits import divide, write_split
     from parsecaps.files.writing import write_text
 
-    opened = open_data(data, source)
+    section = given.load()
+    opened = open_data(data, section.source)
     if not len(opened):
         listed = "".join(f"; {problem}" for problem in opened.problems[:SHOWN])
         raise ValueError(
             f"{data} has no case that could be used{listed}; parsecaps data sources lists what can be read"
         )
-    divided = divide(opened, file=split, test_fold=test_fold or (), test_part=test_part, val=val, test=test, seed=seed)
+    divided = divide(opened, section)
     with showing_stages() as show:
         reading = partial(show, "reading images")
         prepared = prepare_all(opened, Preparation(size=size, channels=3), skip_bad=True, progress=reading)
-    result = check_data(opened, prepared, divided, skip_bad=skip_bad, allow_leaks=allow_leaks)
+    result = check_data(opened, prepared, divided, skip_bad=section.skip_bad, allow_leaks=section.allow_leaks)
     display(*result.tables(), *result.lines(SHOWN))
     if fix_split is not None:
         division = divided.division
@@ -98,23 +74,16 @@ def check(
 
         write_text(page, data_page(result, opened, prepared))
         display(f"page: {page}")
-    write_json(json_file, result.as_dict())
-    if not result.safe:
-        raise typer.Exit(1)
+    return Numbers(result.as_dict(), failed=not result.safe)
 
 
 @data_app.command()
-@one_line_errors
+@command(DataSection, *_DIVIDING, files=False)
 def split(
     data: Data,
-    out: Annotated[Path, typer.Option(metavar="CSV", help="The file to write; with --folds, one per fold.")],
-    source: Source = None,
+    out: Annotated[Path, option("CSV", "The file to write; with --folds, one per fold.")],
+    given: Given[DataSection],
     folds: Annotated[int | None, typer.Option(help="Write this many splits, each testing other patients.")] = None,
-    test_fold: TestFold = None,
-    test_part: TestPart = None,
-    val: Val = 0.15,
-    test: Test = 0.2,
-    seed: Seed = 0,
 ) -> None:
     """Split a data set by patient, with the classes shared out as evenly as patients allow.
 
@@ -124,23 +93,22 @@ def split(
 
     **Examples**
 
-    `parsecaps data split cases.csv --out split.csv --test 0.2 --val 0.15`
-
-    `parsecaps data split data/cemri --out fold3.csv --test-fold 3`
-
-    `parsecaps data split cases.csv --folds 5 --out split.csv` (split-1.csv to split-5.csv)
+    - `parsecaps data split cases.csv --out split.csv --test 0.2 --val 0.15`
+    - `parsecaps data split data/cemri --out fold3.csv --test-fold 3`
+    - `parsecaps data split cases.csv --folds 5 --out split.csv` (split-1.csv to split-5.csv)
     """
     from parsecaps.data.sources import open_data
     from parsecaps.data.splits import Divided, describe_parts, divide, k_folds, split_hash, write_split
 
     check_writable(out)
-    opened = open_data(data, source)
+    section = given.load()
+    opened = open_data(data, section.source)
     if folds is None:
-        made = {out: divide(opened, test_fold=test_fold or (), test_part=test_part, val=val, test=test, seed=seed)}
-    elif test_fold or test_part:
+        made = {out: divide(opened, section)}
+    elif section.test_fold or section.test_part:
         raise ValueError("--folds makes folds of its own; leave out --test-fold and --test-part")
     else:
-        each = k_folds(opened, folds, val=val, seed=seed)
+        each = k_folds(opened, folds, val=section.val, seed=section.seed)
         made = {out.with_stem(f"{out.stem}-{i}"): Divided(division) for i, division in enumerate(each, 1)}
     for path, divided in made.items():
         write_split(path, opened, divided.division)
@@ -151,7 +119,7 @@ def split(
 
 
 @data_app.command()
-@one_line_errors
+@command()
 def sources() -> None:
     """List what can be read."""
     from parsecaps.data.sources import SOURCES

@@ -1,23 +1,17 @@
 """`parsecaps demo`: the whole way from nothing to a trained network and a page about it."""
 
+from collections import Counter
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import (
-    ConfigFile,
-    DeviceName,
-    JsonFile,
-    Settings,
-    check_writable,
-    display,
-    one_line_errors,
-    write_json,
-)
+from parsecaps.cli.command import DeviceName, Given, command, option
+from parsecaps.cli.output import display
 from parsecaps.cli.progress import showing_training
 from parsecaps.cli.train import show_run
+from parsecaps.config import Config, ExplainConfig
 
 if TYPE_CHECKING:
     from parsecaps.data.cases import DataSet
@@ -29,43 +23,36 @@ _SHOWN = 12
 _KNOWN = 1500  # training cases to compare with: a quarter of them, for time
 
 
-@one_line_errors
+@command(Config)
 def demo(
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where to; the next free parsecaps-demo if left out.")
-    ] = None,
+    given: Given[Config],
+    out: Annotated[Path | None, option("FOLDER", "Where to; the next free parsecaps-demo if left out.")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer and smaller lesions: half a minute, and worse scores.")
+        bool, typer.Option("--quick", help="Fewer and smaller lesions: half a minute, worse scores.")
     ] = False,
     device: DeviceName = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    json_file: JsonFile = None,
-) -> None:
-    """Draw skin lesions, train on them, score the network on patients it never saw, and a page to open.
+) -> dict[str, Any]:
+    """See all of it on drawn images, in minutes: training, scores, explanations.
 
-    The page has the scores, and unseen cases with their maps, parse trees and the most similar training cases.
+    Draws skin lesions, trains on them, and scores the network on patients it never saw. A page to open has the scores,
+    and unseen cases with their maps, parse trees and the most similar training cases.
 
     Takes three to four minutes on two cores, with `--quick` half a minute. The lesions, their seven concepts and the
     diagnosis are drawn by rule (docs/phantom.md), so nothing has to be downloaded and everything about them is known.
 
     **Examples**
 
-    `parsecaps demo`
-
-    `parsecaps demo --quick`
-
-    `parsecaps demo --set training.epochs=1 --out short`
+    - `parsecaps demo`
+    - `parsecaps demo --quick`
+    - `parsecaps demo --set training.epochs=1 --out short`
     """
-    check_writable(json_file)
-    from parsecaps.config import load_config
     from parsecaps.files.writing import make_first_free, remove_empty
     from parsecaps.system.threads import using_threads
     from parsecaps.training.fit import fit
 
-    if quick and config is not None:
-        raise ValueError(f"--quick and --config {config} both name settings; give one of them")
-    chosen = load_config(config or ("demo-quick" if quick else "demo"), settings or [])
+    if quick and given.file is not None:
+        raise ValueError(f"--quick and --config {given.file} both name settings; give one of them")
+    chosen = given.load(default="demo-quick" if quick else "demo")
     made = [] if out else make_first_free(Path(f"{FOLDER}-{i}" if i > 1 else FOLDER) for i in count(1))
     folder, place = out or made[-1], device or "auto"
     page, images = folder / PAGE, folder / IMAGES
@@ -81,15 +68,15 @@ def demo(
                 raise type(stopped)(words) from None
     finally:
         remove_empty(made)  # where a wrong setting has left it so
-    write_json(json_file, show_run(run))
+    numbers = show_run(run)
     display(f"open this first: {page}")
     if images.is_dir():
         display(f"images to try it on: parsecaps explain {run.folder} {images}")
+    return numbers
 
 
 def _write_page(run: "Run", page: Path, device: str) -> None:
     """Explain some cases of the test part beside the training cases, and write the page."""
-    from parsecaps.config import ExplainConfig
     from parsecaps.data.cases import first_of_patients
     from parsecaps.explain.case_memory import remember_run
     from parsecaps.explain.explain_cases import explain_series
@@ -114,8 +101,7 @@ def _write_images(data: "DataSet", folder: Path) -> None:
         return
     folder.mkdir(exist_ok=True)
     pixels = data.draw(range(len(data))).transpose(0, 2, 3, 1)  # (n, H, W, 3)
-    numbers = dict.fromkeys(data.classes, 0)
+    numbers = Counter[str]()
     for case, image in zip(data.cases, pixels, strict=True):
-        name = data.classes[case.label]
-        numbers[name] += 1
+        numbers[name := data.classes[case.label]] += 1
         Image.fromarray(image).save(folder / f"{name}-{numbers[name]}.png")

@@ -1,28 +1,21 @@
 """`parsecaps discover`: the concepts that a run found without labels; `parsecaps name`: what a clinician calls them."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
-
-from parsecaps.cli.output import DeviceName, JsonFile, ModelFolder, check_writable, display, one_line_errors, write_json
+from parsecaps.cli.command import DeviceName, ModelFolder, argument, command, option
+from parsecaps.cli.output import check_writable, display
 from parsecaps.cli.progress import free_threads, showing_stages
 
 
-@one_line_errors
+@command()
 def discover(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run on data without concept labels.")],
-    others: Annotated[
-        list[Path] | None, typer.Argument(metavar="OTHER_RUNS", help="Runs of other seeds on the same data.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="HTML", help="Where to write the naming sheet; RUN/concepts.html if left out."),
-    ] = None,
+    run: Annotated[Path, argument("RUN", "The folder of a run on data without concept labels.")],
+    others: Annotated[list[Path] | None, argument("OTHER_RUNS", "Runs of other seeds on the same data.")] = None,
+    out: Annotated[Path | None, option("HTML", "Where to write the sheet; RUN/concepts.html if left out.")] = None,
     device: DeviceName = None,
-    json_file: JsonFile = None,
-) -> None:
-    """Show the concepts that a run found without labels, and make a sheet on which a clinician names them.
+) -> dict[str, Any]:
+    """Show the concepts that a run found without labels, on a sheet to name them.
 
     For each concept: the training images that show it most and where it was seen, how one-sided they are by class, how
     far its maps lie inside masks where the data have some, whether it varies at all or says the same as another, and,
@@ -33,14 +26,11 @@ def discover(
 
     **Examples**
 
-    `parsecaps discover runs/cases-1 --out sheet.html`
-
-    `parsecaps discover runs/cases-1 runs/cases-2 runs/cases-3 --out sheet.html --json concepts.json`
+    - `parsecaps discover runs/cases-1 --out sheet.html`
+    - `parsecaps discover runs/cases-1 runs/cases-2 runs/cases-3 --out sheet.html --json concepts.json`
     """
     sheet = run / "concepts.html" if out is None else out
-    check_writable(json_file)
-    if out is not None:
-        check_writable(out)
+    check_writable(out)
     from parsecaps.discovery.discover import discover_run
     from parsecaps.discovery.naming import naming_sheet
     from parsecaps.files.writing import write_text
@@ -50,7 +40,6 @@ def discover(
         progress("naming sheet", 0, 1)
         write_text(sheet, naming_sheet(found))
         progress("naming sheet", 1, 1)
-    write_json(json_file, found.as_dict())
     lines = found.lines()
     if found.remembered:
         lines.append(f"{len(found.memory):,} training cases are now kept beside the model, as by parsecaps remember")
@@ -58,21 +47,23 @@ def discover(
         f"sheet: {sheet}, with pictures of training cases; names come back with parsecaps name {run} NAMES.csv"
     )
     display(found.table(), *lines)
+    return found.as_dict()
 
 
-@one_line_errors
+@command()
 def name(
     model: ModelFolder,
-    names: Annotated[Path, typer.Argument(metavar="NAMES.csv", help="The table that the naming sheet gave.")],
+    names: Annotated[Path, argument("NAMES.csv", "The table that the naming sheet gave.")],
 ) -> None:
-    """Give the concepts of a model the names of a sheet; they then show wherever the model is used.
+    """Give these concepts the names that a clinician chose.
 
-    The table has the columns `concept` (its number, from 1), `name`, and, where the sheet wrote it, `note` and `model`.
-    A blank name leaves a concept as it is called; the same command with another table changes the names again.
+    They then show wherever the model is used. The table has the columns `concept` (its number, from 1), `name`, and,
+    where the sheet wrote it, `note` and `model`. A blank name leaves a concept as it is called; the same command with
+    another table changes the names again.
 
     **Example**
 
-    `parsecaps name runs/cases-1 concept-names.csv`
+    - `parsecaps name runs/cases-1 concept-names.csv`
     """
     from parsecaps.discovery.naming import name_run
 

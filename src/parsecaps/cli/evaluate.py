@@ -1,90 +1,45 @@
 """`parsecaps evaluate`: the scores of trained runs, and how they compare."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
-import typer
-
-from parsecaps.cli.output import (
-    ConfigFile,
-    DeviceName,
-    JsonFile,
-    Settings,
-    check_writable,
-    choose,
-    console,
-    display,
-    one_line_errors,
-    write_json,
-)
+from parsecaps.cli.command import Given, argument, command, option
+from parsecaps.cli.output import check_writable, console, display, write_json
 from parsecaps.cli.progress import free_threads, showing_stages
-
-if TYPE_CHECKING:
-    from parsecaps.config import EvaluateConfig
+from parsecaps.config import EvaluateConfig
 
 
-@one_line_errors
+@command(EvaluateConfig, "part", "data", "resamples", "views", "device")
 def evaluate(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="One run or several, or cross-validations, of parsecaps train."),
-    ],
-    part: Annotated[
-        str | None, typer.Option(help="Score this part of the run's data: test, val or train; test if left out.")
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(metavar="DATA", help="Score on all cases of other data, which must have the classes.")
-    ] = None,
-    page: Annotated[
-        Path | None, typer.Option(metavar="HTML", help="Where to write the page; in the first run if left out.")
-    ] = None,
-    resamples: Annotated[
-        int | None, typer.Option(help="Resamples of the patients behind the intervals; 1000 if left out.")
-    ] = None,
-    views: Annotated[
-        int | None,
-        typer.Option(help="Average over this many views of each image, itself and random changes as in training."),
-    ] = None,
-    device: DeviceName = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    json_file: JsonFile = None,
-) -> None:
-    """Score runs on the patients they never saw, each score with n and a 95 % interval over patients.
+    runs: Annotated[list[Path], argument("RUN...", "One run or several, or cross-validations, of parsecaps train.")],
+    given: Given[EvaluateConfig],
+    page: Annotated[Path | None, option("HTML", "Where to write the page; in the first run if left out.")] = None,
+) -> dict[str, Any]:
+    """Score runs again, on other data too, and compare them.
 
-    The temperature of the probabilities is fitted on the validation part. A run alone on its own test part gets its
-    `scores.json`, `scores.html` and model card anew; anything else goes to files of other names. With several runs,
-    each is compared with the first on the same cases: McNemar's test, and a bootstrap of the differences; and the mean
-    of all is scored, with the images that none of them names rightly. The folds of a cross-validation count as one,
-    pooled.
+    Each score has n and a 95 % interval over patients. The temperature of the probabilities is fitted on the validation
+    part. A run alone on its own test part gets its `scores.json`, `scores.html` and model card anew; anything else goes
+    to files of other names. With several runs, each is compared with the first on the same cases: McNemar's test, and a
+    bootstrap of the differences; and the mean of all is scored, with the images that none of them names rightly. The
+    folds of a cross-validation count as one, pooled.
 
     **Examples**
 
-    `parsecaps evaluate runs/cases-1`
-
-    `parsecaps evaluate runs/tree runs/cnn --page both.html`
-
-    `parsecaps evaluate runs/cases-1 --data other-hospital.csv`
-
-    `parsecaps evaluate runs/cases-1 --set risks=[0.01,0.05] --set resamples=5000`
-
-    `parsecaps evaluate runs/cases-1 --views 16`
-
-    A YAML file and `--set` have the keys `part`, `data`, `resamples`, `risks` (of prediction sets), `views` and
-    `device`.
+    - `parsecaps evaluate runs/cases-1`
+    - `parsecaps evaluate runs/tree runs/cnn --page both.html`
+    - `parsecaps evaluate runs/cases-1 --data other-hospital.csv`
+    - `parsecaps evaluate runs/cases-1 --set risks=[0.01,0.05] --set resamples=5000`
+    - `parsecaps evaluate runs/cases-1 --views 16`
     """
-    for path in (page, json_file):
-        check_writable(path)
+    check_writable(page)
     if len({run.resolve() for run in runs}) < len(runs):
         raise ValueError("the same run is given twice; give each once")
-    from parsecaps.config import EvaluateConfig
     from parsecaps.evaluation import compare_runs, write_results
     from parsecaps.files.writing import refuse_links, write_text
     from parsecaps.run import Run
 
     refuse_links(runs[0])  # where the scores are written
-    given = {"part": part, "data": data, "resamples": resamples, "views": views, "device": device}
-    chosen = choose(EvaluateConfig, config, settings, **given)
+    chosen = given.load()
     with free_threads(), showing_stages() as show:
         compared = compare_runs({str(run): run for run in runs}, chosen, show=show)
     stored, first = compared.as_dict(), str(runs[0])
@@ -99,7 +54,6 @@ def evaluate(
     if page is not None or written != own.page_file:
         written = written if page is None else page
         write_text(written, compared.page(title=f"Scores: {', '.join(compared.scores)}"))
-    write_json(json_file, stored)
     for name, each in compared.scores.items():
         if len(runs) > 1:
             console().rule(name)
@@ -107,9 +61,10 @@ def evaluate(
     for (one, other), comparison in compared.comparisons.items():
         display(comparison.table(one, other), comparison.line(one, other))
     display(*(compared.ensemble.tables() if compared.ensemble else ()), f"scores: {numbers}", f"page: {written}")
+    return stored
 
 
-def _stem(settings: "EvaluateConfig", runs: int) -> str:
+def _stem(settings: EvaluateConfig, runs: int) -> str:
     """What to call the files of scores that are not a run's own."""
     from parsecaps.files.writing import plain_name
 

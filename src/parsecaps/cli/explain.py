@@ -3,68 +3,28 @@
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
-
-from parsecaps.cli.output import (
-    ConfigFile,
-    DeviceName,
-    JsonFile,
-    ModelFolder,
-    Risk,
-    Settings,
-    check_writable,
-    choose,
-    display,
-    model_name,
-    next_free,
-    one_line_errors,
-    write_json,
-)
+from parsecaps.cli.command import DeviceName, Given, ModelFolder, argument, command, option
+from parsecaps.cli.output import check_writable, display, model_name, next_free
 from parsecaps.cli.progress import free_threads, showing_stages
+from parsecaps.config import ExplainConfig
 
 PAGE = "explanation.html"
 
 
-@one_line_errors
+@command(ExplainConfig, "limit", "method", "risk", "strict", "traversals", "device")
 def explain(
     model: ModelFolder,
+    given: Given[ExplainConfig],
     inputs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="IMAGES", help="Images, folders, or data sets; the run's test part if left out."),
+        list[str] | None, argument("IMAGES", "Images, folders, or data sets; the run's test part if left out.")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="PAGE.html", help=f"Where to write the page; the next free {PAGE} if left out."),
-    ] = None,
-    files: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Write overlays, trees and numbers of each image here, too."),
-    ] = None,
-    dicom: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Write DICOM objects about each image that came from a DICOM file here."),
-    ] = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many images; 100 if left out.")] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(help="How maps are made: routes (if left out), grad-cam, integrated-gradients or occlusion."),
-    ] = None,
-    risk: Risk = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Explain the strict network, in which each capsule has a single parent.")
-    ] = False,
-    traversals: Annotated[
-        int | None,
-        typer.Option(help="Draw what the decoder makes of so many numbers of the global capsule as they move."),
-    ] = None,
-    device: DeviceName = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    json_file: JsonFile = None,
-) -> None:
-    """Explain what a model says of images: concepts and where it saw them, parse trees, similar cases, and what-if.
+    out: Annotated[Path | None, option("PAGE.html", f"The page to write; the next free {PAGE} if left out.")] = None,
+    files: Annotated[Path | None, option("FOLDER", "Write overlays, trees and numbers of each image here.")] = None,
+    dicom: Annotated[Path | None, option("FOLDER", "Write DICOM objects about DICOM images here.")] = None,
+) -> dict[str, Any] | None:
+    """Give the reasons: concepts and where they were seen, parse trees, similar cases.
 
     Leaves a page to open, which needs nothing but itself: no network, no server. It holds the images and, where the
     model remembers its training cases (`parsecaps remember`), pictures of some of these: give it only to people who may
@@ -76,34 +36,23 @@ def explain(
 
     **Examples**
 
-    `parsecaps explain runs/cases-1` (the run's own test part, with what is known of each case)
-
-    `parsecaps explain runs/cases-1 image.png --out image.html --files why`
-
-    `parsecaps explain runs/cases-1 image.dcm --risk 0.1 --method grad-cam --json why.json`
-
-    `parsecaps explain runs/cases-1 other-hospital.csv --limit 40`
-
-    `parsecaps explain runs/cases-1 study --dicom study-explained`
-
-    A YAML file and `--set` have the keys `risk`, `method`, `strict`, `traversals`, `trees` (how many parse trees an
-    image gets), `limit` and `device`.
+    - `parsecaps explain runs/cases-1` (the run's own test part, with what is known of each case)
+    - `parsecaps explain runs/cases-1 image.png --out image.html --files why`
+    - `parsecaps explain runs/cases-1 image.dcm --risk 0.1 --method grad-cam --json why.json`
+    - `parsecaps explain runs/cases-1 other-hospital.csv --limit 40`
+    - `parsecaps explain runs/cases-1 study --dicom study-explained`
     """
     if out is not None and not out.is_dir() and out.suffix not in {".html", ".htm"}:
         raise ValueError(f"--out is {out}; give a page, such as {out}.html, or --files {out} for a folder of pictures")
     page = next_free(Path(PAGE)) if out is None else out
     check_writable(page)
-    check_writable(json_file)
-    from parsecaps.config import ExplainConfig
     from parsecaps.explain.explain_cases import explain_series
     from parsecaps.model import Model
 
     if dicom is not None:
         from parsecaps.export.dicom import dicom_folder, write_dicom
 
-    given = {"method": method, "risk": risk, "strict": strict or None, "traversals": traversals}
-    given |= {"limit": limit, "device": device}
-    chosen = choose(ExplainConfig, config, settings, **given)
+    chosen = given.load()
     if files is not None:
         files.mkdir(parents=True, exist_ok=True)
     with nullcontext() if dicom is None else dicom_folder(dicom):
@@ -124,8 +73,6 @@ def explain(
     if explained.limited:
         display(f"there are more than {chosen.limit:,} images; --limit explains more of them", stderr=True)
     title = f"{model_name(model)}: {cases[0].name if len(cases) == 1 else f'{len(cases):,} cases'}"
-    if json_file is not None:
-        write_json(json_file, explanation_document(cases, title=title, errors=explained.errors).to_dict())
     if files is not None:
         for number, each in enumerate(cases, 1):
             write_explanation(each, files / f"{number:03d}-{plain_name(each.name)}")
@@ -134,21 +81,24 @@ def explain(
         display(f"DICOM: {objects} in {dicom}")
     write_text(page, case_page(cases, title=title, errors=explained.errors))
     display(f"open this page ({page.stat().st_size / 1e6:.1f} MB): {page}")
+    if given.json_file is None:
+        return None
+    return explanation_document(cases, title=title, errors=explained.errors).to_dict()
 
 
-@one_line_errors
+@command()
 def remember(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run of parsecaps train.")],
+    run: Annotated[Path, argument("RUN", "The folder of a finished run of parsecaps train.")],
     device: DeviceName = None,
 ) -> None:
-    """Keep training cases of a run beside its model, so that explanations can show similar ones.
+    """Keep training cases beside a model, to show similar ones.
 
     `known_cases` of the run then holds small pictures, file names and patient ids of training cases: give it only to
     people who may see these patients. The model, in `bundle`, holds none of them.
 
     **Example**
 
-    `parsecaps remember runs/cases-1`
+    - `parsecaps remember runs/cases-1`
     """
     from parsecaps.explain.case_memory import remember_run
     from parsecaps.run import Run

@@ -5,47 +5,33 @@ from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import console, display, model_name, next_free, one_line_errors
+from parsecaps.cli.command import argument, command, option
+from parsecaps.cli.output import console, display, model_name, next_free
 
 
-@one_line_errors
+@command()
 def export(
-    model: Annotated[
-        Path | None,
-        typer.Argument(metavar="MODEL", help="The folder of a run or of a saved model, or hf://owner/name."),
-    ] = None,
-    to: Annotated[str | None, typer.Option(metavar="FORMAT", help="The format; --list has them.")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Where to write; a name like that of the model, here, if left out."),
-    ] = None,
+    model: Annotated[Path | None, argument("MODEL", "A run or a saved model, or hf://owner/name.")] = None,
+    to: Annotated[str | None, option("FORMAT", "The format; --list has them.")] = None,
+    out: Annotated[Path | None, option("PATH", "Where to write; a name like the model's, here, if left out.")] = None,
     maps: Annotated[
         bool | None,
         typer.Option("--maps/--no-maps", help="With maps of where concepts were seen, where the format can have them."),
     ] = None,
-    push: Annotated[
-        str | None,
-        typer.Option(metavar="OWNER/NAME", help="With --to hub: upload it to this repository of the Hugging Face hub."),
-    ] = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="With --push: nobody else may see the repository.")
-    ] = False,
-    list_formats: Annotated[
-        bool, typer.Option("--list", help="Say what each format is for, needs and gives, and end.")
-    ] = False,
+    push: Annotated[str | None, option("OWNER/NAME", "With --to hub: upload it to this repository of the hub.")] = None,
+    private: Annotated[bool, typer.Option("--private", help="With --push: nobody else sees the repository.")] = False,
+    list_formats: Annotated[bool, typer.Option("--list", help="Say what each format is for, needs and gives.")] = False,
 ) -> None:
-    """Export a model to a format that runs without this package.
+    """Export a model: ONNX, MONAI, a web page, the Hugging Face hub.
 
-    Each export is checked against PyTorch on the validation cases of the run, where they are there, and on drawn images
-    before it takes its name; a failed check leaves no file.
+    What is written runs without this package. Each export is checked against PyTorch on the validation cases of the
+    run, where they are there, and on drawn images before it takes its name; a failed check leaves no file.
 
     **Examples**
 
-    `parsecaps export --list`
-
-    `parsecaps export runs/cases-1 --to onnx --out cases.onnx`
-
-    `parsecaps export runs/cases-1 --to hub --push owner/cases --private`
+    - `parsecaps export --list`
+    - `parsecaps export runs/cases-1 --to onnx --out cases.onnx`
+    - `parsecaps export runs/cases-1 --to hub --push owner/cases --private`
     """
     from parsecaps.export.export import export_model, find_format, formats
 

@@ -3,39 +3,21 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from parsecaps.cli.output import (
-    ConfigFile,
-    DeviceName,
-    JsonFile,
-    ModelFolder,
-    Risk,
-    Settings,
-    check_writable,
-    choose,
-    display,
-    one_line_errors,
-    write_json,
-)
+from parsecaps.cli.command import Given, ModelFolder, argument, command, option
+from parsecaps.cli.output import check_writable, display
 from parsecaps.cli.progress import free_threads, showing_stages
+from parsecaps.config import PredictConfig
 
 
-@one_line_errors
+@command(PredictConfig, "risk", "device")
 def predict(
     model: ModelFolder,
-    inputs: Annotated[list[str], typer.Argument(metavar="FILES", help="Images, DICOM files, folders, or manifests.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="A .csv or .jsonl file; what it has already is kept.")],
-    risk: Risk = None,
-    patients: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A .csv file with one row for each patient, too.")
-    ] = None,
-    device: DeviceName = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    json_file: JsonFile = None,
-) -> None:
-    """Predict the class and the concepts of any number of images, one row for each.
+    inputs: Annotated[list[str], argument("FILES", "Images, DICOM files, folders, or manifests.")],
+    out: Annotated[Path, option("FILE", "A .csv or .jsonl file; what it has already is kept.")],
+    given: Given[PredictConfig],
+    patients: Annotated[Path | None, option("FILE", "A .csv file with one row for each patient, too.")] = None,
+) -> dict[str, Any] | None:
+    """Predict the class and the concepts of image files, one row for each.
 
     Rows are written as they come; after an interruption the same command goes on where it stopped. A file that cannot
     be read becomes a row with an error; files in a folder that are not images are counted at the end. With `--risk`,
@@ -49,29 +31,22 @@ def predict(
 
     **Examples**
 
-    `parsecaps predict runs/cases-1 image.png --out answer.csv`
-
-    `parsecaps predict runs/cases-1 archive/ --out answers.jsonl --risk 0.1`
-
-    `parsecaps predict runs/cases-1 archive/ --out answers.csv --patients patients.csv`
-
-    `parsecaps predict runs/cases-1 archive/ --out answers.csv --set batch_size=128`
-
-    `torchrun --standalone --nproc-per-node 4 -m parsecaps predict runs/cases-1 archive/ --out answers.csv`
-
-    A YAML file and `--set` have the keys `risk`, `batch_size` and `device`.
+    - `parsecaps predict runs/cases-1 image.png --out answer.csv`
+    - `parsecaps predict runs/cases-1 archive/ --out answers.jsonl --risk 0.1`
+    - `parsecaps predict runs/cases-1 archive/ --out answers.csv --patients patients.csv`
+    - `parsecaps predict runs/cases-1 archive/ --out answers.csv --set batch_size=128`
+    - `torchrun --standalone --nproc-per-node 4 -m parsecaps predict runs/cases-1 archive/ --out answers.csv`
     """
-    for path in (out, patients, json_file):
+    for path in (out, patients):
         check_writable(path)
     if patients is not None and (patients.suffix != ".csv" or patients == out):
         raise ValueError(f"--patients is {patients}; give a .csv file of its own")
-    from parsecaps.config import PredictConfig
     from parsecaps.model import Model, use_gpu
     from parsecaps.prediction.archive import lock_file, write_patients, write_rows
     from parsecaps.prediction.files import LeftOut, Shard, find_files
     from parsecaps.system.processes import find_processes, meet
 
-    chosen = choose(PredictConfig, config, settings, risk=risk, device=device)
+    chosen = given.load()
     processes = find_processes(1)
     use_gpu(processes.rank_here)
     loaded = Model.load(model, chosen.device)
@@ -79,7 +54,7 @@ def predict(
     notes = [calibration.note] if calibration.note else []
     if chosen.risk is not None and (note := calibration.threshold(chosen.risk).note):
         notes.append(note)
-    own = [path for path in (out, lock_file(out), patients, json_file) if path is not None]
+    own = [path for path in (out, lock_file(out), patients, given.json_file) if path is not None]
     left_out = LeftOut(own)
     # several processes share this machine's cores, and the first one speaks for all
     with free_threads(processes.here), showing_stages(visible=processes.is_main) as progress:
@@ -95,7 +70,7 @@ def predict(
                 shard = Shard(processes.rank, processes.count)
                 merged = write_part(out, loaded, inputs, shard, own=own, meet=meet, **how)
                 if merged is None:  # another process is still at work, and will say what was done
-                    return
+                    return None
                 done, failed, left_out = merged.rows, merged.errors, merged.left_out
             else:
                 done, failed = write_rows(out, loaded, find_files(inputs, left_out), **how)
@@ -108,4 +83,4 @@ def predict(
     if patients is not None:
         display(f"{patients}: {write_patients(patients, out):,} patients")
     counts = {"rows": done, "errors": failed, "left_out": {"count": left_out.count, "names": left_out.names}}
-    write_json(json_file, {**counts, "temperature": calibration.temperature, "notes": notes})
+    return {**counts, "temperature": calibration.temperature, "notes": notes}

@@ -1,33 +1,29 @@
 """`parsecaps pretrain`: weights for other trainings to start from."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from parsecaps.cli.output import ConfigFile, DeviceName, Settings, check_writable, display, one_line_errors
+from parsecaps.cli.command import DeviceName, Given, argument, command, option
+from parsecaps.cli.output import check_writable, display
 from parsecaps.cli.progress import showing_training
+from parsecaps.config import Config
 
 
-@one_line_errors
+@command(Config, "model.start", "training.devices")
 def pretrain(
-    data: Annotated[list[str], typer.Argument(metavar="DATA...", help="Data sets, as `parsecaps train` takes them.")],
-    out: Annotated[Path, typer.Option(metavar="WEIGHTS", help="The folder to make.")],
+    given: Given[Config],
+    data: Annotated[list[str], argument("DATA...", "Data sets, as `parsecaps train` takes them.")],
+    out: Annotated[Path, option("WEIGHTS", "The folder to make.")],
     licences: Annotated[
         list[str] | None,
         typer.Option("--licence", metavar="TEXT", help="The licence of each data set, in their order; for the card."),
     ] = None,
-    start: Annotated[
-        str | None, typer.Option(metavar="WEIGHTS", help="Start from a run, a model folder, or weights known by name.")
-    ] = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    devices: Annotated[
-        int | None, typer.Option(help="Processes on this machine, each with a GPU where there are some.")
-    ] = None,
     device: DeviceName = None,
 ) -> None:
-    """Learn a trunk from one or more data sets, for other trainings to start from.
+    """Learn weights from several data sets, for trainings to start from.
 
     One network learns from all of them at once, each with a head for its own classes and concepts. A folder of images
     that nobody labelled helps too: two views of an image must get the same answer. Official test parts are left out.
@@ -36,24 +32,17 @@ def pretrain(
 
     **Examples**
 
-    `parsecaps pretrain isic/manifest.csv wbcatt --licence "CC0" --licence "CC BY 4.0" --out trunk`
-
-    `parsecaps train my-images --start trunk`
-
-    `parsecaps pretrain labelled unlabelled-scans --out trunk --set training.epochs=20`
-
-    `parsecaps train --resume trunk` (after Ctrl-C, kill or a power cut)
+    - `parsecaps pretrain isic/manifest.csv wbcatt --licence "CC0" --licence "CC BY 4.0" --out trunk`
+    - `parsecaps train my-images --start trunk`
+    - `parsecaps pretrain labelled unlabelled-scans --out trunk --set training.epochs=20`
+    - `parsecaps train --resume trunk` (after Ctrl-C, kill or a power cut)
     """
     check_writable(out.parent / "x" if out.parent.exists() else None)
-    from parsecaps.config import load_config
     from parsecaps.training.fit import fit
     from parsecaps.training.pretrain import DEFAULTS, pretraining_config
 
-    own = [f"{key}={value}" for key, value in DEFAULTS.items()] if config is None else []
-    more = [] if devices is None else [f"training.devices={devices}"]
-    base = load_config(config, [*own, *(settings or []), *more])
-    chosen = pretraining_config(data, licences=licences or (), base=base)
-    chosen = chosen if start is None else chosen.change("model", start=start)
+    own = [f"{key}={value}" for key, value in DEFAULTS.items()] if given.file is None else []
+    chosen = pretraining_config(data, licences=licences or (), base=replace(given, lines=[*own, *given.lines]).load())
     with showing_training() as callbacks:
         run = fit(chosen, run_folder=out, callbacks=callbacks, device=device or "auto")
     if run.is_main:

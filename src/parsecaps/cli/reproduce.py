@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parsecaps.cli.output import display, one_line_errors
+from parsecaps.cli.command import argument, command, option
+from parsecaps.cli.output import display
 from parsecaps.cli.progress import showing_training
 from parsecaps.types import Grid
 
@@ -13,30 +14,20 @@ if TYPE_CHECKING:
     from parsecaps.paper.cells import Request
 
 
-@one_line_errors
+@command()
 def reproduce(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A table or figure; --list names them.")] = None,
-    budget: Annotated[str, typer.Option(metavar="BUDGET", help="quick (minutes), hour, or full.")] = "quick",
-    data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="The data; may be repeated. Below PARSECAPS_DATA if left out."),
-    ] = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where to; the same folder goes on.")] = Path(
-        "reproduced"
-    ),
-    models: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODEL", help="Only this one; may be repeated, any model of the package."),
-    ] = None,
+    name: Annotated[str | None, argument("[NAME]", "A table or figure; --list names them.")] = None,
+    budget: Annotated[str, option("BUDGET", "quick (minutes), hour, or full.")] = "quick",
+    data: Annotated[list[str] | None, option("PATH", "The data; may be repeated. PARSECAPS_DATA if left out.")] = None,
+    out: Annotated[Path, option("FOLDER", "Where to; the same folder goes on.")] = Path("reproduced"),
+    models: Annotated[list[str] | None, option("MODEL", "Only this model; may be repeated.")] = None,
     seed: Annotated[int, typer.Option(help="Of the trainings; the split stays.", min=0)] = 0,
     epochs: Annotated[
-        int | None, typer.Option(help="For all models; those of the budget if left out.", min=1, max=10_000)
+        int | None, typer.Option(help="For all models; the budget's if left out.", min=1, max=10_000)
     ] = None,
-    listing: Annotated[
-        bool, typer.Option("--list", help="What there is, what it needs, how long it takes here.")
-    ] = False,
+    listing: Annotated[bool, typer.Option("--list", help="What there is, what it needs, how long it takes.")] = False,
 ) -> None:
-    """Measure a table or figure of the paper again, on equal terms: our figure, the published one and the difference.
+    """Measure a table or figure of the paper again, and compare models on equal terms.
 
     All models of a table train on the same patients, as long, and are tested on the same other patients, with 95 %
     intervals and paired tests against ParseCaps. FOLDER then has NAME.json, NAME.md and NAME.png, written anew after
@@ -45,15 +36,11 @@ def reproduce(
 
     **Examples**
 
-    `parsecaps reproduce --list`
-
-    `parsecaps reproduce classification --data data/cemri --budget hour`
-
-    `parsecaps reproduce classification --data my-images --models ParseCaps --models ResNet18` (your own data)
-
-    `parsecaps reproduce leak --data data/cemri` (what a split that leaks is worth)
-
-    `parsecaps reproduce capsules` (nothing to train)
+    - `parsecaps reproduce --list`
+    - `parsecaps reproduce classification --data data/cemri --budget hour`
+    - `parsecaps reproduce classification --data my-images --models ParseCaps --models ResNet18` (your own data)
+    - `parsecaps reproduce leak --data data/cemri` (what a split that leaks is worth)
+    - `parsecaps reproduce capsules` (nothing to train)
 
     docs/reproduce.md says how to read the tables, and when not to trust them.
     """
@@ -87,7 +74,7 @@ def reproduce(
 
 
 def _list(name: str | None, request: "Request") -> None:
-    """Print what there is, what it needs, and how long it takes here."""
+    """Print what there is, what it needs, and how long it takes."""
     from parsecaps.paper.pace import machine
     from parsecaps.paper.tables import list_tables
 

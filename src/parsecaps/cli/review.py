@@ -3,17 +3,16 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from parsecaps.cli.command import argument, command, option
+from parsecaps.cli.output import display
 
-from parsecaps.cli.output import display, one_line_errors
 
-
-@one_line_errors
+@command()
 def review(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of parsecaps serve --review.")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="The new folder to write to.")],
+    file: Annotated[Path, argument("FILE", "The file of parsecaps serve --review.")],
+    out: Annotated[Path, option("FOLDER", "The new folder to write to.")],
 ) -> None:
-    """Write what persons said of images as data that `parsecaps train` reads.
+    """Turn reviews of the server into data that `parsecaps train` reads.
 
     The folder gets `manifest.csv`, the images, and `reviews.json` with every review. Of each reviewer the last review
     of an image counts; what most reviewers say is taken, and where they are split the cell stays blank. A patient is a
@@ -21,9 +20,8 @@ def review(
 
     **Examples**
 
-    `parsecaps review reviews.sqlite --out reviewed`
-
-    `parsecaps train reviewed`
+    - `parsecaps review reviews.sqlite --out reviewed`
+    - `parsecaps train reviewed`
     """
     from parsecaps.serve.review_store import ReviewStore, write_reviews
 

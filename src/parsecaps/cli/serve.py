@@ -6,43 +6,31 @@ from typing import Annotated
 
 import typer
 
+from parsecaps.cli.command import Given, argument, command, option
 from parsecaps.cli.demo import FOLDER, RUN
-from parsecaps.cli.output import ConfigFile, DeviceName, Risk, Settings, choose, display, one_line_errors
+from parsecaps.cli.output import display
+from parsecaps.serve.settings import ServeConfig
 
 _TOKEN = "PARSECAPS_TOKEN"
 
 
-@one_line_errors
+@command(ServeConfig, "risk", "review", "device")
 def serve(
-    model: Annotated[
-        Path | None,
-        typer.Argument(metavar="[MODEL]", help="The folder of a run, or of a saved model; the demo's if left out."),
-    ] = None,
+    given: Given[ServeConfig],
+    model: Annotated[Path | None, argument("[MODEL]", "A run or a saved model; the demo's if left out.")] = None,
     host: Annotated[str, typer.Option(help="The address to listen at; others than this machine's need a token.")] = (
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8000,
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Ask every client for the token in this file.")
-    ] = None,
+    token_file: Annotated[Path | None, option("FILE", "Ask every client for the token in this file.")] = None,
     token: Annotated[
         str | None,
         typer.Option(
             help=f"The token itself, which other users of the machine may see; or {_TOKEN} in the environment."
         ),
     ] = None,
-    risk: Risk = None,
-    review: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Let persons review images, and keep reviews and images in this SQLite file."
-        ),
-    ] = None,
-    device: DeviceName = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
 ) -> None:
-    """Serve a trained model over HTTP, until Ctrl-C.
+    """Serve a trained model over HTTP, for programs and people, until Ctrl-C.
 
     Persons open the address in a browser. Programs send images to `/api/predict` and `/api/explain`; `/docs` describes
     how. The answers are the same as those of `parsecaps predict` and `parsecaps explain`. No image is kept but those
@@ -50,26 +38,17 @@ def serve(
 
     **Examples**
 
-    `parsecaps serve runs/cases-1`
-
-    `parsecaps serve runs/cases-1 --risk 0.1 --port 9000`
-
-    `parsecaps serve runs/cases-1 --host 0.0.0.0 --token-file token`
-
-    `parsecaps serve runs/cases-1 --review reviews.sqlite`
-
-    `parsecaps serve` (the model of `parsecaps demo`)
-
-    A YAML file and `--set` have the keys `risk`, `device`, `runtime`, `workers`, `batch_size`, `gather_milliseconds`,
-    `hosts`, `examples`, `review`, `review_bytes`, and the limits `requests`, `files`, `images`, `explained`,
-    `file_bytes`, `request_bytes`, `stored_bytes` and `seconds`. docs/serve.md says what they mean.
+    - `parsecaps serve runs/cases-1`
+    - `parsecaps serve runs/cases-1 --risk 0.1 --port 9000`
+    - `parsecaps serve runs/cases-1 --host 0.0.0.0 --token-file token`
+    - `parsecaps serve runs/cases-1 --review reviews.sqlite`
+    - `parsecaps serve` (the model of `parsecaps demo`)
     """
     from parsecaps.serve.server import check_token, listen
     from parsecaps.serve.server import serve as run_server
     from parsecaps.serve.service import Service
-    from parsecaps.serve.settings import ServeConfig
 
-    chosen = choose(ServeConfig, config, settings, risk=risk, device=device, review=review)
+    chosen = given.load()
     secret = _secret(token, token_file)
     check_token(host, secret)
     folder = _demo_model() if model is None else model

@@ -5,35 +5,30 @@ from typing import Annotated, Any
 
 import typer
 
-from parsecaps.cli.output import JsonFile, check_writable, display, one_line_errors, write_json
+from parsecaps.cli.command import command
+from parsecaps.cli.output import display
 
 
-@one_line_errors
+@command()
 def summary(
     preset: Annotated[str, typer.Argument(help="A named size: medical, digits, tiny ...")],
-    size: Annotated[
-        int | None, typer.Option(help="Width of the square image in pixels; the preset's own if left out.")
-    ] = None,
+    size: Annotated[int | None, typer.Option(help="Width of the square image; the preset's own if left out.")] = None,
     channels: Annotated[int, typer.Option(help="1 for grey, 3 for colour.")] = 1,
     classes: Annotated[int, typer.Option(help="Number of classes.")] = 3,
     concepts: Annotated[int | None, typer.Option(help="Number of concepts; 0 leaves out the decoder too.")] = None,
     head: Annotated[str, typer.Option(help="parallel (the paper's) or bottleneck.")] = "parallel",
-    json_file: JsonFile = None,
-) -> None:
-    """Print the layer table: name, n, d, parameters and FLOPs of each layer.
+) -> dict[str, Any]:
+    """Print the layers of a network: name, n, d, parameters and FLOPs of each layer.
 
     n capsules of d numbers come out of a layer. FLOPs are those of one image, two for each multiply-add of a
     convolution or matrix product.
 
     **Examples**
 
-    `parsecaps summary medical`
-
-    `parsecaps summary medical --size 512 --channels 3 --concepts 7 --head bottleneck`
-
-    `parsecaps summary digits --classes 10 --json digits.json`
+    - `parsecaps summary medical`
+    - `parsecaps summary medical --size 512 --channels 3 --concepts 7 --head bottleneck`
+    - `parsecaps summary digits --classes 10 --json digits.json`
     """
-    check_writable(json_file)
     from parsecaps.models import ParseCaps
     from parsecaps.models.summary import layer_table, summarize
 
@@ -42,5 +37,4 @@ def summary(
     model = ParseCaps.from_preset(preset, num_classes=classes, in_channels=channels, head=head, **changes)
     rows = summarize(model)
     display(layer_table(rows, f"{preset}, {channels} x {model.image_size} x {model.image_size}"))
-    layers = [asdict(row) for row in rows]
-    write_json(json_file, {"preset": preset, "config": model.config, "layers": layers})
+    return {"preset": preset, "config": model.config, "layers": [asdict(row) for row in rows]}

@@ -3,55 +3,24 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from parsecaps.cli.output import (
-    ConfigFile,
-    DeviceName,
-    JsonFile,
-    Settings,
-    check_writable,
-    display,
-    one_line_errors,
-    write_json,
-)
+from parsecaps.cli.command import DeviceName, Given, Numbers, argument, command, option
+from parsecaps.cli.output import display
 from parsecaps.cli.progress import showing_training
+from parsecaps.config import Config
 
 if TYPE_CHECKING:
     from parsecaps.run import Run
 
 
-@one_line_errors
+@command(Config, "model.start", "data.folds", "training.devices", "data.skip_bad", "data.allow_leaks")
 def train(
-    data: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="A folder, a CSV manifest, or phantom:n=2000,size=64.")
-    ] = None,
-    config: ConfigFile = None,
-    settings: Settings = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="The folder to make; the next free one below runs if left out.")
-    ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with a run that was stopped or killed.")
-    ] = None,
-    start: Annotated[
-        str | None,
-        typer.Option(metavar="WEIGHTS", help="Start from a run, a model folder, or weights known by name: imagenet."),
-    ] = None,
-    folds: Annotated[
-        int | None, typer.Option(metavar="K", help="Cross-validate: K runs by patient, their scores pooled.")
-    ] = None,
-    devices: Annotated[
-        int | None, typer.Option(help="Processes on this machine, each with a GPU where there are some.")
-    ] = None,
+    given: Given[Config],
+    data: Annotated[str | None, argument("[DATA]", "A folder, a CSV manifest, or phantom:n=2000,size=64.")] = None,
+    out: Annotated[Path | None, option("RUN", "The folder to make; the next free one below runs if left out.")] = None,
+    resume: Annotated[Path | None, option("RUN", "Go on with a run that was stopped or killed.")] = None,
     device: DeviceName = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad files and rows out, and say so.")] = False,
-    allow_leaks: Annotated[
-        bool, typer.Option("--allow-leaks", help="Train although parts leak; the warning stays in the run.")
-    ] = False,
-    json_file: JsonFile = None,
-) -> None:
-    """Train a model on a data set, and score it.
+) -> Numbers:
+    """Train a model on your images, and score it on patients it never saw.
 
     Reads and checks the data, splits by patient, chooses preset, image size, losses and length from what it finds, says
     what it chose, and trains. The epoch that is best on the validation patients is kept, and scored once on the test
@@ -61,46 +30,29 @@ def train(
 
     **Examples**
 
-    `parsecaps train phantom` (drawn images, nothing to download)
-
-    `parsecaps train my-images` (a folder per class) or `parsecaps train cases.csv --out my-run`
-
-    `parsecaps train cemri:data/cemri --set data.test_fold=[3] --set training.epochs=40`
-
-    `parsecaps train my-images --set model.image_size=128 --set augmentation.flip=false --set training.patience=0`
-
-    `parsecaps train --config my-run/config.yaml --set training.seed=1` (the same again, with another seed)
-
-    `parsecaps train data/wbcatt --config wbcatt` (settings that come with the package: docs/results.md)
-
-    `parsecaps train --resume my-run` (after Ctrl-C, kill or a power cut: the same result as without)
-
-    `parsecaps train my-images --start other-run` (takes every layer that fits; docs/training.md)
-
-    `parsecaps train my-images --folds 5` (cross-validation: every patient is tested once)
-
-    `parsecaps train my-images --devices 2`
+    - `parsecaps train phantom` (drawn images, nothing to download)
+    - `parsecaps train my-images` (a folder per class) or `parsecaps train cases.csv --out my-run`
+    - `parsecaps train cemri:data/cemri --set data.test_fold=[3] --set training.epochs=40`
+    - `parsecaps train my-images --set model.image_size=128 --set augmentation.flip=false --set training.patience=0`
+    - `parsecaps train --config my-run/config.yaml --set training.seed=1` (the same again, with another seed)
+    - `parsecaps train data/wbcatt --config wbcatt` (settings that come with the package: docs/results.md)
+    - `parsecaps train --resume my-run` (after Ctrl-C, kill or a power cut: the same result as without)
+    - `parsecaps train my-images --start other-run` (takes every layer that fits; docs/training.md)
+    - `parsecaps train my-images --folds 5` (cross-validation: every patient is tested once)
+    - `parsecaps train my-images --devices 2`
 
     Ctrl-C and SIGTERM save and stop. Every setting is in docs/settings.md, and in the `config.yaml` of any run.
     """
-    check_writable(json_file)
-    from parsecaps.config import load_config
-
-    if resume is not None:
-        others = (data, config, settings, out, start, folds, devices, skip_bad or None, allow_leaks or None)
-        if any(each is not None for each in others):
-            raise ValueError(
-                "--resume goes on with a run as it was started; give --device and --json at most: "
-                f"parsecaps train --resume {resume}"
-            )
-        chosen = None
-    else:
-        given = {"data.path": data, "data.folds": folds, "model.start": start, "training.devices": devices}
-        given |= {"data.skip_bad": skip_bad or None, "data.allow_leaks": allow_leaks or None}
-        values = {key: value for key, value in given.items() if value is not None}
-        chosen = load_config(config, settings or [], values=values)
+    chosen = None
+    if resume is None:
+        chosen = given.load({} if data is None else {"data.path": data})
         if not chosen.data.path:
             raise ValueError("there is nothing to train on; give DATA, as in parsecaps train phantom")
+    elif data is not None or out is not None or given.file is not None or given.lines or given.values:
+        raise ValueError(
+            "--resume goes on with a run as it was started; give --device and --json at most: "
+            f"parsecaps train --resume {resume}"
+        )
     from parsecaps.run import Run
     from parsecaps.training.cross_validate import cross_validate  # torch and Lightning, some seconds
     from parsecaps.training.fit import fit
@@ -113,11 +65,8 @@ def train(
         else:
             run = fit(chosen, run_folder=out, resume=resume, callbacks=callbacks, device=place)
     if several:
-        write_json(json_file, _show_folds(run))
-    elif run.is_main:
-        write_json(json_file, show_run(run))
-        if run.failure:
-            raise typer.Exit(1)
+        return Numbers(_show_folds(run))
+    return Numbers(show_run(run), failed=bool(run.failure)) if run.is_main else Numbers(None)
 
 
 def show_run(run: "Run") -> dict[str, Any]:

@@ -26,11 +26,7 @@ Resampling = Literal["bilinear", "bicubic"]
 class Augmentation:
     """Random flip, crop, small affine change and small change of intensity, drawn for each image on its own.
 
-    Angles are in degrees; `shift` is a share of the image's width; an image is padded by `padding` pixels before a crop
-    of its own size is taken; `gamma`, `contrast` and `brightness` change an image in [0, 1]; `colour` scales each
-    channel on its own, as another lamp, stain or camera would. All changes of place are one resampling: "bilinear"
-    blurs, so that a model trains on images that are softer than those it is asked about; "bicubic" keeps them nearly
-    as sharp.
+    The settings are those of `config.AugmentationSection`. All changes of place are one resampling.
 
     Shapes:
         - input and output: (B, C, H, W)

@@ -17,10 +17,11 @@ import shutil
 import stat
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -46,6 +47,7 @@ _DIGESTS = r"digests-[0-9]+-[0-9a-f]{16}\.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _MOVE = "PARSECAPS_CACHE=FOLDER keeps the prepared images in another folder"
+_blake = partial(hashlib.blake2b, digest_size=16)
 _log = logging.getLogger(__name__)  # which shows warnings on stderr, unless a program has other plans
 
 
@@ -253,17 +255,14 @@ def _one_line_errors(folder: Path, needed: int) -> Iterator[None]:
 _Prepared = tuple[np.ndarray | None, tuple[int, int], Problem | None]
 
 
-def _prepare(data: DataSet, rows: range, preparation: Preparation, pool: ThreadPoolExecutor) -> Iterator[_Prepared]:
-    if data.draw is not None:
-        for pixels in data.draw(list(rows)):
-            raw = RawImage(np.moveaxis(pixels, 0, -1), (0.0, 255.0))
-            yield preparation.levels(raw).numpy(), raw.pixels.shape[:2], None
-        return
-
+def _prepare(data: DataSet, rows: range, preparation: Preparation, pool: ThreadPoolExecutor) -> Iterable[_Prepared]:
     def small(raw: RawImage) -> _Prepared:
         return preparation.levels(raw).numpy(), raw.pixels.shape[:2], None
 
-    yield from in_shares(pool, lambda case: _read(case, small), [data.cases[row] for row in rows])
+    if data.draw is not None:
+        drawn = np.moveaxis(data.draw(list(rows)), 1, -1)
+        return (small(RawImage(pixels, (0.0, 255.0))) for pixels in drawn)
+    return in_shares(pool, lambda case: _read(case, small), [data.cases[row] for row in rows])
 
 
 def _read(case: Case, prepare: Callable[[RawImage], _Prepared]) -> _Prepared:
@@ -277,32 +276,30 @@ def _digests(data: DataSet, folder: Path) -> list[str]:
     """What each file holds, in short. A file of the same size and time as before is not read again."""
     if data.draw is not None:
         sample = data.draw(list(range(min(8, len(data)))))
-        drawn = hashlib.blake2b(np.ascontiguousarray(sample).tobytes(), digest_size=16).hexdigest()
+        drawn = _blake(np.ascontiguousarray(sample).tobytes()).hexdigest()
         return [f"{drawn}#{case.name}" for case in data.cases]
     memory = folder / f"digests-{_FORMAT}-{hashlib.sha256(os.fsencode(data.root.resolve())).hexdigest()[:16]}.json"
     try:
         content = read_document(memory, "its files are read again") if memory.is_file() else {}
-        known = checked(dict[str, str], content, memory, "its files are read again")
+        stored = checked(dict[str, str], content, memory, "its files are read again")
     except ValueError as error:
         _log.warning("the cache is damaged: %s", error)
-        known = {}
-    found = {}
+        stored = {}
+    found, known = {}, dict(stored)
     for path in sorted({case.image for case in data.cases}):
         try:
             status = path.stat()
             stamp = f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
-            found[path] = stamp, known.get(stamp) or _digest(path)
+            if stamp not in known:
+                with open(path, "rb") as file:
+                    known[stamp] = hashlib.file_digest(file, _blake).hexdigest()
+            found[path] = stamp, known[stamp]
         except OSError:
             found[path] = str(path), f"unreadable {path}"
     fresh = dict(found.values())
-    if fresh != known:
+    if fresh != stored:
         write_text(memory, json.dumps(fresh), private=True)
     return [found[c.image][1] if c.frame is None else f"{found[c.image][1]}#{c.frame}" for c in data.cases]
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def _key(data: DataSet, preparation: Preparation, digests: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -19,27 +20,17 @@ SPLITS: tuple[Split, ...] = ("train", "val", "test")
 Division = list[Split | None]  # the part of each case of a data set
 EXTENSIONS = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".dcm", ".dicom", ".nii", ".nii.gz")  # of images
 SPLIT_WORDS: dict[str, Split] = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "dev": "val",
-    "test": "test",
-    "testing": "test",
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
 }
 UNKNOWN = float("nan")
 
 # What the sources of skin images share: the classes of the task and the concepts, in one order.
 SKIN_CLASSES = ("nevus", "melanoma")
 SKIN_CONCEPTS = (
-    "typical pigment network",
-    "atypical pigment network",
-    "blue-whitish veil",
-    "regular streaks",
-    "irregular streaks",
-    "regular dots and globules",
-    "irregular dots and globules",
+    *("typical pigment network", "atypical pigment network", "blue-whitish veil"),
+    *("regular streaks", "irregular streaks", "regular dots and globules", "irregular dots and globules"),
 )
 
 
@@ -145,22 +136,19 @@ class DataSet:
         return replace(self, cases=[self.cases[row] for row in rows], draw=drawn, concept_masks=masked)
 
 
-@dataclass(frozen=True)
-class Source:
-    """A layout of data: how it is recognised, and how its cases are listed.
-
-    `layout` says in a few words which files it looks for. `recognise` looks at names only; a source that is chosen by
-    its name alone recognises nothing. `read` takes the path, or what stands after `name:`; a source that draws its
-    images may do without (`needs_path=False`). `licence` is that of a published set, where it is one.
-    """
-
-    name: str
-    summary: str
-    layout: str
-    recognise: Callable[[Path], bool]
-    read: Callable[[str], DataSet]
-    needs_path: bool = True
-    licence: str = ""
+def read_options(source: str, text: str, defaults: Mapping[str, float]) -> dict[str, float]:
+    """The options behind the name of a source, as in `n=200,size=64`, each of the kind that its default has."""
+    options = dict(defaults)
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        if name not in defaults:
+            known = ", ".join(f"{name}={value}" for name, value in defaults.items())
+            raise ValueError(f"{source} has no option {name!r}; write {known}")
+        try:
+            options[name] = type(defaults[name])(value)
+        except ValueError:
+            raise ValueError(f"{part} of {source} is not a number; write {name}={defaults[name]}, say") from None
+    return options
 
 
 def skin_concept_values(present: Mapping[str, float]) -> tuple[float, ...]:
@@ -205,29 +193,24 @@ def join(names: Sequence[str], sets: Sequence[DataSet]) -> DataSet:
         cases=cases,
         problems=[problem for each in sets for problem in each.problems],
         notes=[f"{name}: {note}" for name, each in zip(names, sets, strict=True) for note in each.notes],
-        draw=None if sets[0].draw is None else _DrawAll(sets),
+        draw=None if sets[0].draw is None else partial(_draw_all, sets),
         look_alikes=any(each.look_alikes for each in sets),
         members=tuple(zip(names, sets, strict=True)),
     )
 
 
-class _DrawAll:
-    """Draws the cases of all sets, by their places in the joint one."""
-
-    def __init__(self, sets: Sequence[DataSet]) -> None:
-        self.sets = sets
-        self.firsts = np.cumsum([0, *map(len, sets)])
-
-    def __call__(self, rows: Sequence[int]) -> np.ndarray:
-        pictures = []
-        for row in rows:
-            number = int(np.searchsorted(self.firsts, row, side="right")) - 1
-            draw = self.sets[number].draw
-            assert draw is not None
-            pictures.append(draw([row - int(self.firsts[number])])[0])
-        if len({each.shape for each in pictures}) > 1:
-            raise ValueError("drawn sets of several sizes cannot be joined; draw them in one size")
-        return np.stack(pictures)
+def _draw_all(sets: Sequence[DataSet], rows: Sequence[int]) -> np.ndarray:
+    """Draw cases of several sets, by their places in the joint one."""
+    firsts = np.cumsum([0, *map(len, sets)])
+    pictures = []
+    for row in rows:
+        number = int(np.searchsorted(firsts, row, side="right")) - 1
+        draw = sets[number].draw
+        assert draw is not None
+        pictures.append(draw([row - int(firsts[number])])[0])
+    if len({each.shape for each in pictures}) > 1:
+        raise ValueError("drawn sets of several sizes cannot be joined; draw them in one size")
+    return np.stack(pictures)
 
 
 def _prefixed(names: Sequence[str], listed: Sequence[Sequence[str]]) -> tuple[str, ...]:

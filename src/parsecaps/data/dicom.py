@@ -42,7 +42,10 @@ def read(path: Path, frame: int | None) -> RawImage:
     if stored.ndim == 3:
         return RawImage(stored, (0.0, 2.0 ** int(data.BitsStored) - 1))
     if data.PhotometricInterpretation == "PALETTE COLOR":
-        return _coloured(data, stored)
+        from pydicom.pixels.processing import apply_color_lut
+
+        bits = int(data.RedPaletteColorLookupTableDescriptor[2])
+        return RawImage(apply_color_lut(stored, data)[:, :, :3], (0.0, 2.0**bits - 1))
     headers = list(_headers(data, index))
     values = _rescaled(data, headers, stored)
     values, full_range = _windowed(data, headers, values)
@@ -60,16 +63,6 @@ def count_frames(path: Path) -> int:
     if frames > 1:
         _check_frames(version(path), frames)
     return frames
-
-
-def image_size(path: Path) -> tuple[int, int]:
-    """Height and width, from the header."""
-    return _size(open_dicom(path, stop_before_pixels=True))
-
-
-def patient_id(path: Path) -> str:
-    """The id of the patient, from the header; blank where it says none."""
-    return str(open_dicom(path, stop_before_pixels=True).get("PatientID") or "").strip()
 
 
 def open_dicom(path: Path, **options: Any) -> Any:
@@ -134,6 +127,7 @@ def _pixels(data: Any) -> bytes | None:
 
 def _decode(path: Path, data: Any, index: int) -> NDArray[Any]:
     """The stored values of one frame: (H, W), or (H, W, 3) in RGB."""
+    from pydicom.encaps import get_frame
     from pydicom.pixels.decoders.base import get_decoder
     from pydicom.pixels.utils import pixel_array
 
@@ -147,19 +141,13 @@ def _decode(path: Path, data: Any, index: int) -> NDArray[Any]:
         raise DefectError(f"is compressed as {syntax.name}, which needs a plugin; run {install_command('pylibjpeg')}")
     pixels = _pixels(data)
     if pixels is not None and syntax.is_encapsulated:
-        _check_same(data, compressed_size(_compressed(data, pixels, index)))
+        tables = (data.get("ExtendedOffsetTable"), data.get("ExtendedOffsetTableLengths"))
+        offsets = (tables[0], tables[1]) if all(tables) else None
+        frame = get_frame(pixels, index, extended_offsets=offsets, number_of_frames=num_frames(data))
+        _check_same(data, compressed_size(frame))
     stored: NDArray[Any] = pixel_array(path if pixels is None else data, index=index, decoding_plugin=plugin)
     _check_same(data, stored.shape[:2])
     return stored
-
-
-def _compressed(data: Any, pixels: bytes, index: int) -> bytes:
-    """A frame as it is stored."""
-    from pydicom.encaps import get_frame
-
-    tables = (data.get("ExtendedOffsetTable"), data.get("ExtendedOffsetTableLengths"))
-    found = (tables[0], tables[1]) if tables[0] and tables[1] else None
-    return get_frame(pixels, index, extended_offsets=found, number_of_frames=num_frames(data))
 
 
 def _check_same(data: Any, size: tuple[int, ...] | None) -> None:
@@ -285,19 +273,20 @@ def _looked_up(data: Any, table: Any, values: NDArray[Any]) -> tuple[NDArray[Any
     return entries[place], (0.0, 2.0**bits - 1)
 
 
-def _coloured(data: Any, stored: NDArray[Any]) -> RawImage:
-    from pydicom.pixels.processing import apply_color_lut
-
-    bits = int(data.RedPaletteColorLookupTableDescriptor[2])
-    return RawImage(apply_color_lut(stored, data)[:, :, :3], (0.0, 2.0**bits - 1))
-
-
 def _recognise(head: bytes) -> bool:
     """The mark after the preamble; a file without a preamble begins with a tag of group 2 or 8."""
     return head[128:132] == b"DICM" or (head[:2] in (b"\x02\0", b"\x08\0") and head[3:4] == b"\0")
 
 
-FORMAT = Format("DICOM", (".dcm", ".dicom"), _recognise, read, count_frames, image_size, patient_id)
+FORMAT = Format(
+    name="DICOM",
+    suffixes=(".dcm", ".dicom"),
+    recognise=_recognise,
+    read=read,
+    count=count_frames,
+    size=lambda path: _size(open_dicom(path, stop_before_pixels=True)),
+    patient=lambda path: str(open_dicom(path, stop_before_pixels=True).get("PatientID") or "").strip(),
+)
 
 
 def available_decoders() -> dict[str, bool]:

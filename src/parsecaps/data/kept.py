@@ -27,29 +27,14 @@ from parsecaps.data.reading import ask, look_into, read_image, recognise
 
 _PICTURES = (*raster.FORMATS, nifti.FORMAT)
 _VALUES = ("RescaleSlope", "RescaleIntercept", "RescaleType", "WindowCenter", "WindowWidth", "VOILUTFunction")
+_COLOURS = ("Red", "Green", "Blue")
 _PIXELS = (
-    "SOPClassUID",
-    "Modality",
-    "SamplesPerPixel",
-    "PhotometricInterpretation",
-    "PlanarConfiguration",
-    "NumberOfFrames",
-    "Rows",
-    "Columns",
-    "PixelAspectRatio",
-    "BitsAllocated",
-    "BitsStored",
-    "HighBit",
-    "PixelRepresentation",
-    *(
-        f"{colour}PaletteColorLookupTable{part}"
-        for colour in ("Red", "Green", "Blue")
-        for part in ("Descriptor", "Data")
-    ),
-    *(f"Segmented{colour}PaletteColorLookupTableData" for colour in ("Red", "Green", "Blue")),
-    "ExtendedOffsetTable",
-    "ExtendedOffsetTableLengths",
-    *dicom.PIXEL_DATA,
+    *("SOPClassUID", "Modality", "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration"),
+    *("NumberOfFrames", "Rows", "Columns", "PixelAspectRatio"),
+    *("BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation"),
+    *(f"{each}PaletteColorLookupTable{part}" for each in _COLOURS for part in ("Descriptor", "Data")),
+    *(f"Segmented{each}PaletteColorLookupTableData" for each in _COLOURS),
+    *("ExtendedOffsetTable", "ExtendedOffsetTableLengths", *dicom.PIXEL_DATA),
 )
 _TABLE = dict.fromkeys(("LUTDescriptor", "LUTData"))
 _GROUP = dict.fromkeys(("PixelValueTransformationSequence", "FrameVOILUTSequence"), dict.fromkeys(_VALUES))
@@ -64,14 +49,8 @@ _IDENTIFIERS = (*_NEEDED, "PatientName", "IssuerOfPatientID", "AccessionNumber",
 _DESCRIPTIONS = (
     *("PatientBirthDate", "PatientSex", "PatientAge", "PatientSize", "PatientWeight"),
     *("StudyDate", "StudyTime", "StudyDescription", "ReferringPhysicianName"),
-    *("SeriesNumber", "InstanceNumber", "Manufacturer"),
-    *(
-        "PositionReferenceIndicator",
-        "Laterality",
-        "ImageLaterality",
-        "BurnedInAnnotation",
-        "RecognizableVisualFeatures",
-    ),
+    *("SeriesNumber", "InstanceNumber", "Manufacturer", "PositionReferenceIndicator"),
+    *("Laterality", "ImageLaterality", "BurnedInAnnotation", "RecognizableVisualFeatures"),
     *("LossyImageCompression", "LossyImageCompressionRatio", "LossyImageCompressionMethod"),
 )
 _CHOICES = {

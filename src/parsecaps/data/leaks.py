@@ -70,7 +70,8 @@ def fingerprint(image: Tensor) -> Fingerprints:
         - input: (N, C, H, W) in [0, 1]
     """
     grey = F.interpolate(image.mean(1, keepdim=True), (_SIDE, _SIDE), mode="bilinear", antialias=True)[:, 0]
-    waves = _cosines(_SIDE, _LOW)
+    place = (torch.arange(_SIDE) + 0.5) * torch.pi / _SIDE
+    waves = torch.cos(torch.arange(_LOW).unsqueeze(1) * place)  # (16, 64): the slowest of the cosine transform
     spectrum = (waves @ grey @ waves.T).flatten(1)[:, 1:]  # without the mean brightness
     bits = (spectrum > spectrum.median(1, keepdim=True).values).numpy()
     small = F.interpolate(grey.unsqueeze(1), (16, 16), mode="area").flatten(1)
@@ -134,20 +135,13 @@ def find_leaks(data: DataSet, division: Division, digests: Sequence[str], prints
     A patient is named once for each two parts it is in. Pictures of the same file or the same patient are not named
     again, and none where different cases can look the same.
     """
-    leaks = []
     first_in: dict[str, dict[str, int]] = defaultdict(dict)
     for i, (case, part) in enumerate(zip(data.cases, division, strict=True)):
         if part is not None:
             first_in[case.patient].setdefault(part, i)
-    for parts in first_in.values():
-        firsts = list(parts.values())
-        leaks += [Leak("patient", firsts[0], other) for other in firsts[1:]]
+    leaks = [Leak("patient", first, i) for first, *others in map(dict.values, first_in.values()) for i in others]
     seen: dict[str, int] = {}
-    for i, digest in enumerate(digests):
-        if digest in seen:
-            leaks.append(Leak("file", seen[digest], i))
-        else:
-            seen[digest] = i
+    leaks += [Leak("file", first, i) for i, each in enumerate(digests) if (first := seen.setdefault(each, i)) != i]
     for i, j in () if data.look_alikes else _alike_across(division, prints):
         if data.cases[i].patient != data.cases[j].patient and digests[i] != digests[j]:
             leaks.append(Leak("picture", i, j))
@@ -156,11 +150,8 @@ def find_leaks(data: DataSet, division: Division, digests: Sequence[str], prints
 
 def unsafe(leaks: Sequence[Leak], division: Division) -> list[Leak]:
     """The leaks that cross the division: the same file twice within one part is odd, but leaks nothing."""
-    return [
-        leak
-        for leak in leaks
-        if None not in (division[leak.first], division[leak.second]) and division[leak.first] != division[leak.second]
-    ]
+    sides = [(leak, division[leak.first], division[leak.second]) for leak in leaks]
+    return [leak for leak, one, other in sides if None not in (one, other) and one != other]
 
 
 def move_to_one_side(data: DataSet, division: Division, leaks: Sequence[Leak]) -> Division:
@@ -205,9 +196,3 @@ def _alike_across(division: Division, prints: Fingerprints) -> Iterator[tuple[in
                 a, b = int(rows[i]), int(there[j])
                 if float(pixels[a] @ pixels[b]) >= LEAST_LIKENESS:
                     yield a, b
-
-
-def _cosines(size: int, count: int) -> Tensor:
-    """(count, size): the slowest cosine waves of the discrete cosine transform."""
-    place = (torch.arange(size) + 0.5) * torch.pi / size
-    return torch.cos(torch.arange(count).unsqueeze(1) * place)

@@ -46,10 +46,8 @@ class _Box(NamedTuple):
 class Preparation:
     """How an image becomes a square of `size` pixels with values in [0, 1].
 
-    `centre` is the part of each side, around the middle, that is used: 1.0 is the whole image. `square`: "pad" what is
-    used with black, "crop" it, or "stretch" it. `scaling`: "range" makes the file's black and white 0
-    and 1 (a DICOM's window; by content where the file does not say), "percentile" the image's own minimum and 99.5th
-    percentile. Grey becomes colour by repetition, colour grey by ITU-R 601 luma. Resampling is bilinear with
+    The settings are those of `config.PreparationSection`; where the file does not say what black and white are, the
+    "range" is by content. Grey becomes colour by repetition, colour grey by ITU-R 601 luma. Resampling is bilinear with
     antialiasing.
     """
 

@@ -112,10 +112,12 @@ class _Pool:
                 try:
                     kind, value = reader.ask(function, path, arguments, expect)
                 except _GoneError:
-                    reason = _why_gone(reader.process.returncode)
+                    code = reader.process.returncode
+                    reason = _why_gone(code)
                     if used and reason is None:
                         continue
-                    raise RefusedError(reason or f"ends its decoder ({_ending(reader)}); replace the file") from None
+                    ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+                    raise RefusedError(reason or f"ends its decoder ({ending}); replace the file") from None
                 finally:
                     self._give(reader)
                 if kind == "done":
@@ -202,11 +204,6 @@ def _why_gone(code: int | None) -> str | None:
     if os.name == "posix" and code == -signal.SIGALRM:
         return f"takes more than {_WALL_SECONDS:g} seconds to read; replace the file, or try again"
     return None
-
-
-def _ending(reader: _Reader) -> str:
-    code = reader.process.returncode
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
 def _start_anew() -> None:

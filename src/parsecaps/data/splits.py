@@ -24,6 +24,7 @@ Key = tuple[str, int | None]  # how a split file names a case: the image, and th
 COLUMNS = ("image", "frame", "patient", "class", "split")
 UNREADABLE = "cannot be read"
 _NUMBER = re.compile("[0-9]{1,9}")
+_DEFAULTS = DataSection()
 Place = TypeVar("Place")
 
 
@@ -139,26 +140,37 @@ def official(data: DataSet, *, test_part: Split = "test", val: float = 0.15, see
     return division
 
 
-def divide(
-    data: DataSet,
-    *,
-    file: str | Path | None = None,
-    test_fold: Sequence[int] = (),
-    test_part: Split | None = None,
-    val: float = 0.15,
-    test: float = 0.2,
-    seed: int = 0,
-) -> Divided:
-    """The division that was asked for: a file, the author's folds, the official one, or a new hold-out."""
-    if (file is not None) + bool(test_fold) + (test_part is not None) > 1:
+def divide(data: DataSet, section: DataSection = _DEFAULTS) -> Divided:
+    """The division that settings ask for: one of several folds, a file, the author's folds, the official one, or new.
+
+    Data sets that were joined are divided one by one.
+    """
+    val, test, seed = section.val, section.test, section.seed
+    given = (section.split is not None) + bool(section.test_fold) + (section.test_part is not None)
+    if data.members:
+        if section.folds or given:
+            raise ValueError("data.also takes the parts of each set; leave out folds, split, test_fold and test_part")
+        own = DataSection(val=val, test=test, seed=seed)
+        each = [divide(member, own) for _, member in data.members]
+        return Divided(
+            [part for divided in each for part in divided.division],
+            [problem for divided in each for problem in divided.problems],
+            "no part in the split of their set",
+            [f"{name}: {n}" for (name, _), divided in zip(data.members, each, strict=True) for n in divided.notes],
+        )
+    if section.folds:
+        return _one_fold(section, data)
+    if section.fold is not None:
+        raise ValueError(f"data.fold is {section.fold} without data.folds; give both, or data.test_fold")
+    if given > 1:
         raise ValueError("a split file, a test fold and a test part each name a split; give one of them")
-    if file is not None:
-        return Divided(*read_split(file, data), left_out=f"no part in {Path(file).name}")
-    if test_fold:
-        return _divide_by_fold(data, set(test_fold), val, seed)
+    if section.split is not None:
+        return Divided(*read_split(section.split, data), left_out=f"no part in {Path(section.split).name}")
+    if section.test_fold:
+        return _divide_by_fold(data, set(section.test_fold), val, seed)
     named = {case.split for case in data.cases} - {None}
-    if test_part is not None or "train" in named or _has_rest(data):
-        division = official(data, test_part=test_part or "test", val=val, seed=seed)
+    if section.test_part is not None or "train" in named or _has_rest(data):
+        division = official(data, test_part=section.test_part or "test", val=val, seed=seed)
         rest = [i for i, case in enumerate(data.cases) if case.split is None]
         how = "dealt by patient in the proportions of the others" if "train" in named else "taken to train on"
         notes = [_dealt_note(division, rest, "an official part", how)] if rest else []
@@ -167,42 +179,16 @@ def divide(
     return Divided(hold_out(data, val=val, test=test, seed=seed), notes=notes if named else [])
 
 
-def divide_data(section: DataSection, data: DataSet) -> Divided:
-    """The division of one run: that of its fold, or the one that `data.splits.divide` makes of the other settings.
-
-    Data sets that were joined are divided one by one.
-    """
-    if data.members:
-        if section.folds or section.split is not None or section.test_fold or section.test_part:
-            raise ValueError("data.also takes the parts of each set; leave out folds, split, test_fold and test_part")
-        each = [divide(member, val=section.val, test=section.test, seed=section.seed) for _, member in data.members]
-        return Divided(
-            [part for divided in each for part in divided.division],
-            [problem for divided in each for problem in divided.problems],
-            "no part in the split of their set",
-            [f"{name}: {n}" for (name, _), divided in zip(data.members, each, strict=True) for n in divided.notes],
+def _one_fold(section: DataSection, data: DataSet) -> Divided:
+    if section.fold is None:
+        raise ValueError(
+            f"data.folds is {section.folds}, which takes several runs; use --folds or cross_validate, "
+            "or choose one of them with data.fold"
         )
-    if section.folds:
-        if section.fold is None:
-            raise ValueError(
-                f"data.folds is {section.folds}, which takes several runs; use --folds or cross_validate, "
-                "or choose one of them with data.fold"
-            )
-        divisions, _ = fold_divisions(section, data)
-        if section.fold > len(divisions):
-            raise ValueError(f"data.fold is {section.fold}, but there are {len(divisions)} folds; give 1 or more")
-        return divisions[section.fold - 1]
-    if section.fold is not None:
-        raise ValueError(f"data.fold is {section.fold} without data.folds; give both, or data.test_fold")
-    return divide(
-        data,
-        file=section.split,
-        test_fold=section.test_fold,
-        test_part=section.test_part,
-        val=section.val,
-        test=section.test,
-        seed=section.seed,
-    )
+    divisions, _ = fold_divisions(section, data)
+    if section.fold > len(divisions):
+        raise ValueError(f"data.fold is {section.fold}, but there are {len(divisions)} folds; give 1 or more")
+    return divisions[section.fold - 1]
 
 
 def fold_divisions(section: DataSection, data: DataSet) -> tuple[list[Divided], str]:

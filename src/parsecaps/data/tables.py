@@ -64,7 +64,7 @@ def read_table(
     problem, unless `others` says that a published table has columns nobody needs. Without all of the required columns
     no row is given.
     """
-    known = {_plain(name): name for name in (*required, *optional)}
+    known = {name.casefold(): name for name in (*required, *optional)}
     records = _records(path, known)
     filled = [(number, cells) for number, cells in enumerate(records, 1) if any(cell.strip() for cell in cells)]
     if not filled:
@@ -128,33 +128,25 @@ class CaseList:
             self.cases.append(case)
 
 
-class Spelling(NamedTuple):
-    """The spellings to use, and for each other one what is wrong with it."""
+def wrong_spelling(labels: Sequence[str]) -> dict[str, str]:
+    """What is wrong with labels that differ only in case or spaces from a more frequent or earlier one.
 
-    right: set[str]
-    wrong: dict[str, str]
-
-
-def settle_spelling(labels: Sequence[str]) -> Spelling:
-    """Of labels that differ only in case or in spaces around them, keep the most frequent, else the first.
-
-    >>> settle_spelling(["nevus", "Nevus", "nevus", "melanoma "]).wrong["Nevus"]
+    >>> wrong_spelling(["nevus", "Nevus", "nevus"])["Nevus"]
     "'Nevus' and 'nevus' differ only in case; write 'nevus'"
     """
     groups: dict[str, Counter[str]] = {}
     for label in labels:
         groups.setdefault(label.strip().casefold(), Counter())[label] += 1
-    right, wrong = set(), {}
+    wrong = {}
     for spellings in groups.values():
         clean = Counter({label: count for label, count in spellings.items() if label == label.strip()})
         best = (clean or spellings).most_common(1)[0][0].strip()
-        right.add(best)
         for label in spellings.keys() - {best}:
             if label.strip() == best:
                 wrong[label] = f"{label!r} has spaces around it; write {best!r}"
             else:
                 wrong[label] = f"{label!r} and {best!r} differ only in case; write {best!r}"
-    return Spelling(right, wrong)
+    return wrong
 
 
 def _columns(
@@ -172,12 +164,12 @@ def _columns(
     names = [_tidy(cell) for cell in header]
     columns_named: dict[str, list[int]] = {}
     for place, name in enumerate(names):
-        columns_named.setdefault(_plain(name), []).append(place)
+        columns_named.setdefault(name.casefold(), []).append(place)
     missing = [name for name in known if name not in columns_named]
     for place, name in enumerate(names):
-        letter, same = _letter(place), columns_named[_plain(name)]
+        letter, same = _letter(place), columns_named[name.casefold()]
         prefixed = bool(prefix and re.match(rf"{re.escape(prefix)}\S", name))
-        match = name if prefixed else known.get(_plain(name))
+        match = name if prefixed else known.get(name.casefold())
         if match is not None and len(same) == 1:
             columns[place] = match
         elif match is not None:
@@ -206,8 +198,8 @@ def _unknown(name: str, letter: str, known: dict[str, str], missing: list[str], 
     if prefix and (meant := re.fullmatch(rf"{re.escape(stem)}s?\s*[:.;_ -]\s*(.*)", name, re.IGNORECASE)):
         rest = meant.group(1) or "<name>"
         return f"column {letter} {name!r} is not known; did you mean {prefix + rest!r}?"
-    near = difflib.get_close_matches(_plain(name), missing, n=1, cutoff=0.5)
-    near = near or difflib.get_close_matches(_plain(name), known, n=1, cutoff=0.78)
+    near = difflib.get_close_matches(name.casefold(), missing, n=1, cutoff=0.5)
+    near = near or difflib.get_close_matches(name.casefold(), known, n=1, cutoff=0.78)
     listed = ", ".join([*known.values(), *([f"{prefix}<name>"] if prefix else [])])
     hint = f"did you mean {known[near[0]]!r}?" if near else f"known are {listed}; rename or remove it"
     return f"column {letter} {name!r} is not known; {hint}"
@@ -221,7 +213,8 @@ def _records(path: Path, known: dict[str, str]) -> list[list[str]]:
         separator, text = declared.group(1), rest
     else:
         line = next((line for line in re.split(r"[\r\n]", text) if line.strip()), "")
-        separator = max(_SEPARATORS, key=lambda separator: _header_score(line, separator, known))
+        names = {each: [_tidy(cell).casefold() for cell in line.split(each)] for each in _SEPARATORS}
+        separator = max(names, key=lambda each: (sum(map(known.__contains__, names[each])), len(names[each])))
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     records: list[list[str]] = []
     try:
@@ -249,18 +242,9 @@ def _text(path: Path) -> str:
     return text
 
 
-def _header_score(line: str, separator: str, known: dict[str, str]) -> tuple[int, int]:
-    cells = line.split(separator)
-    return sum(_plain(_tidy(cell)) in known for cell in cells), len(cells)
-
-
 def _tidy(cell: str) -> str:
     """A column's name without what surrounds it: spaces, quotes, a byte order mark."""
     return " ".join(cell.replace("\ufeff", "").split()).strip(_QUOTES + " ")
-
-
-def _plain(name: str) -> str:
-    return name.casefold()
 
 
 def _letter(place: int) -> str:

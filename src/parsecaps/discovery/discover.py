@@ -159,7 +159,7 @@ class Discovery:
             "cases": len(self.memory),
             "patients": len(np.unique(self.memory.group)),
             "effective_concepts": self.effective,
-            "stability": None if self.stability is None else _stability_dict(self.stability),
+            "stability": self.stability and self.stability.as_dict(),
             "concepts": [_concept_dict(each, self.stability) for each in self.concepts],
         }
 
@@ -175,7 +175,9 @@ def discover_concepts(
     for j, name in enumerate(memory.predictions.concept_names):
         shown = prototypes(memory, j, count)
         rows = [each.case.row for each in shown]
-        closest = _closest(between[j], j)
+        others = np.where(np.arange(len(between)) == j, -1, np.abs(between[j]))
+        nearest = int(others.argmax())
+        r = float(between[j, nearest]) if len(between) > 1 else None
         overlap = None if maps is None or masks is None else mask_overlap(maps(rows, j), masks(rows))
         found.append(
             DiscoveredConcept(
@@ -184,8 +186,8 @@ def discover_concepts(
                 mean=float(presence[:, j].mean()),
                 std=float(std[j]),
                 dead=bool(std[j] < DEAD),
-                closest=None if closest is None else (memory.predictions.concept_names[closest[0]], closest[1]),
-                duplicate=closest is not None and abs(closest[1]) > DUPLICATE,
+                closest=None if r is None else (memory.predictions.concept_names[nearest], r),
+                duplicate=r is not None and abs(r) > DUPLICATE,
                 purity=purity(memory, j),
                 overlap=overlap,
                 prototypes=shown,
@@ -247,34 +249,18 @@ def mask_overlap(maps: np.ndarray, masks: np.ndarray) -> MaskOverlap | None:
 
 def _concept_dict(concept: DiscoveredConcept, found: Stability | None) -> dict[str, Any]:
     numbers: dict[str, Any] = asdict(concept) | {
-        "purity": None if concept.purity is None else concept.purity._asdict(),
-        "overlap": None if concept.overlap is None else concept.overlap._asdict(),
+        "purity": concept.purity and concept.purity._asdict(),
+        "overlap": concept.overlap and concept.overlap._asdict(),
         "prototypes": [
             {"image": each.case.name, "label": each.case.label, "presence": each.presence}
             for each in concept.prototypes
         ],
     }
     if found is not None:
-        numbers["found_again"] = found.by_concept[concept.index]
-        numbers["chance"] = found.chances[concept.index]
-        numbers["class_chance"] = None if found.class_chances is None else found.class_chances[concept.index]
+        j, by_class = concept.index, found.class_chances
+        numbers |= {"found_again": found.by_concept[j], "chance": found.chances[j]}
+        numbers["class_chance"] = None if by_class is None else by_class[j]
     return numbers
-
-
-def _stability_dict(found: Stability) -> dict[str, Any]:
-    return {
-        "mean": found.mean,
-        "chance": found.chance,
-        "pairs_of_runs": [
-            {"runs": list(runs), "mean": match.mean, "chance": match.chance, "p_value": match.p_value}
-            for runs, match in found.matches.items()
-        ],
-    }
-
-
-def _closest(between: np.ndarray, j: int) -> tuple[int, float] | None:
-    others = np.where(np.arange(len(between)) == j, -1, np.abs(between))
-    return None if len(between) < 2 else (int(others.argmax()), float(between[others.argmax()]))
 
 
 def discover_run(
@@ -304,7 +290,9 @@ def discover_run(
             raise ValueError(f"{other} has the same model as {digests[digest]}; give runs of other seeds")
         digests[digest] = other
     memory, remembered = _memory(opened, cases, progress)
-    maps, masks = _maps(own, cases), _masks(own, cases)
+    maps, masks = _maps(own, cases), None
+    if any(case.mask is not None for case in cases):
+        masks = lambda rows: prepared_masks(cases.data, own.preparation, cases.subset(rows).rows)  # noqa: E731
     progress("prototypes", 0, 1)
     concepts = discover_concepts(memory, maps=maps, masks=masks)
     progress("prototypes", 1, 1)
@@ -368,9 +356,3 @@ def _maps(model: Model, cases: CaseSet) -> Maps:
         return np.asarray(maps[:, 0].detach().float().cpu().numpy())
 
     return lambda rows, concept: of_images(tuple(rows), concept)
-
-
-def _masks(model: Model, cases: CaseSet) -> Masks | None:
-    if all(case.mask is None for case in cases):
-        return None
-    return lambda rows: prepared_masks(cases.data, model.preparation, cases.subset(rows).rows)

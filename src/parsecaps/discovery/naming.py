@@ -7,6 +7,7 @@ The sheet (`naming_page`) is a page to look at and to write on; what it gives ba
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,7 @@ from parsecaps.data.tables import read_table
 from parsecaps.discovery.discover import DiscoveredConcept, Discovery, Maps, check_unlabelled, effective_concepts
 from parsecaps.discovery.stability import Stability
 from parsecaps.evaluation import write_card
-from parsecaps.explain.case_memory import (
-    THUMBNAILS_FILE,
-    CaseMemory,
-    read_thumbnails,
-)
+from parsecaps.explain.case_memory import THUMBNAILS_FILE, CaseMemory, read_thumbnails
 from parsecaps.files.hub_download import is_hub_name, parse_hub_name
 from parsecaps.files.writing import refuse_links, write_text
 from parsecaps.model import BUNDLE_FILE, Model, find_model_folder, is_unnamed
@@ -127,13 +124,9 @@ def naming_page(
     shown = []
     for concept in concepts:
         rows = [each.case.row for each in concept.prototypes]
-        files = pictures(rows)
-        heat = None if maps is None else maps(rows, concept.index)
-        overlays = (
-            [""] * len(rows)
-            if heat is None
-            else [data_uri(overlay_jpeg(*pair)) for pair in zip(files, heat, strict=True)]
-        )
+        files, overlays = pictures(rows), [""] * len(rows)
+        if maps is not None:
+            overlays = [data_uri(overlay_jpeg(*pair)) for pair in zip(files, maps(rows, concept.index), strict=True)]
         images = zip(concept.prototypes, map(data_uri, files), overlays, strict=True)
         shown.append(
             {
@@ -160,11 +153,10 @@ def naming_page(
 def naming_sheet(found: Discovery) -> str:
     """The page on which a clinician names the concepts; it holds pictures of training cases."""
     run = Run(found.run)
-    place = run.known_cases_folder
     return naming_page(
         found.memory,
         found.concepts,
-        lambda rows: read_thumbnails(place / THUMBNAILS_FILE, rows),
+        partial(read_thumbnails, run.known_cases_folder / THUMBNAILS_FILE),
         maps=found.maps,
         stability=found.stability,
         notes=read_notes(run),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,14 @@ class Stability:
     chances: list[float]
     class_chances: list[float] | None
 
+    def as_dict(self) -> dict[str, Any]:
+        """The numbers over all concepts, for JSON."""
+        pairs = [
+            {"runs": list(runs), "mean": match.mean, "chance": match.chance, "p_value": match.p_value}
+            for runs, match in self.matches.items()
+        ]
+        return {"mean": self.mean, "chance": self.chance, "pairs_of_runs": pairs}
+
     def cells(self) -> list[str]:
         """For each concept how well it is found again, and by chance."""
         by_class = (
@@ -74,12 +83,10 @@ def concept_stability(
         (a, b): match_concepts(presences[a], presences[b], group, label, permutations=permutations, seed=seed)
         for a, b in combinations(range(len(presences)), 2)
     }
-    found: list[list[float]] = [[] for _ in range(presences[0].shape[1])]
-    for (a, _), match in matches.items():
-        if a == 0:
-            for i, _, r in match.pairs:
-                found[i].append(r)
     own = [match for (a, _), match in matches.items() if a == 0]
+    found: list[list[float]] = [[] for _ in range(presences[0].shape[1])]
+    for i, _, r in (pair for match in own for pair in match.pairs):
+        found[i].append(r)
     in_class = [match.class_chances for match in own if match.class_chances is not None]
     return Stability(
         matches,

@@ -12,13 +12,8 @@ from typing import NamedTuple
 from parsecaps.system.extras import require
 
 BUNDLE_FILES = (
-    "config.json",
-    "model.safetensors",
-    "bundle.json",
-    "calibration.json",
-    "strict.safetensors",
-    "fingerprints.safetensors",
-    "README.md",
+    *("config.json", "model.safetensors", "bundle.json", "calibration.json"),
+    *("strict.safetensors", "fingerprints.safetensors", "README.md"),
 )
 _SCHEME = re.compile(r"hf:[/\\]{1,2}")  # a Path has one of the two slashes left
 _PART = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?"
@@ -79,6 +74,20 @@ def fetch_model(model: str | Path) -> Path:
         return Path(snapshot_download(name.repository, revision=name.revision, allow_patterns=list(BUNDLE_FILES)))
 
 
+# By the error of huggingface_hub, a more special one before its bases: what it is to us, and what to say of a name.
+_HUB_ERRORS: dict[str, tuple[type[OSError], str]] = {
+    "GatedRepoError": (PermissionError, "is only for people whom its owner let in; ask for access, then {log_in}"),
+    "RepositoryNotFoundError": (FileNotFoundError, "is not on the hub, or private; check the name, or {log_in}"),
+    "RevisionNotFoundError": (FileNotFoundError, "has no revision {revision!r}; leave the revision out for the newest"),
+    "LocalTokenNotFoundError": (PermissionError, "needs to know who you are; {log_in}"),
+    "OfflineModeIsEnabled": (OSError, "is on the hub, which HF_HUB_OFFLINE forbids to ask; unset it"),
+    "LocalEntryNotFoundError": (
+        FileNotFoundError,
+        "was not fetched before, and the hub cannot be reached; connect to the network, or give a local folder",
+    ),
+}
+
+
 @contextmanager
 def hub_errors(name: HubName) -> Iterator[None]:
     """One line for whatever goes wrong with the hub, which says what would do."""
@@ -87,28 +96,14 @@ def hub_errors(name: HubName) -> Iterator[None]:
 
     try:
         yield
-    except errors.GatedRepoError:
-        raise PermissionError(
-            f"{name} is only for people whom its owner let in; ask for access, then {_LOG_IN}"
-        ) from None
-    except errors.RepositoryNotFoundError:
-        raise FileNotFoundError(f"{name} is not on the hub, or private; check the name, or {_LOG_IN}") from None
-    except errors.RevisionNotFoundError:
-        newest = "leave the revision out for the newest"
-        raise FileNotFoundError(f"hf://{name.repository} has no revision {name.revision!r}; {newest}") from None
-    except errors.LocalTokenNotFoundError:
-        raise PermissionError(f"{name} needs to know who you are; {_LOG_IN}") from None
-    except errors.OfflineModeIsEnabled:
-        raise OSError(f"{name}: HF_HUB_OFFLINE forbids to ask the hub; unset it") from None
-    except errors.LocalEntryNotFoundError:
-        reason = "the hub cannot be reached, and it was not fetched before"
-        raise FileNotFoundError(f"{name}: {reason}; connect to the network, or give a local folder") from None
-    except errors.HfHubHTTPError as error:
-        status = error.response.status_code
+    except Exception as error:  # of the HTTP library too, which is another one in each version of huggingface_hub
+        for kind, (ours, reason) in _HUB_ERRORS.items():
+            if isinstance(error, getattr(errors, kind)):
+                raise ours(f"{name} {reason.format(log_in=_LOG_IN, revision=name.revision)}") from None
+        if not isinstance(error, errors.HfHubHTTPError):
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise OSError(f"{name}: the hub cannot be reached ({said[:200]}); connect to the network") from None
+        status, said = error.response.status_code, " ".join(str(error.server_message or error).split())
         if status in (401, 403):
             raise PermissionError(f"{name}: the hub does not allow it ({status}); as its owner, {_LOG_IN}") from None
-        said = " ".join(str(error.server_message or error).split())
         raise OSError(f"{name}: the hub answered {status} ({said[:200]}); try again later") from None
-    except Exception as error:  # of the HTTP library, which is another one in each version of huggingface_hub
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise OSError(f"{name}: the hub cannot be reached ({said[:200]}); connect to the network") from None

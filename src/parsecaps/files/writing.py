@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TextIO
+from typing import BinaryIO, TextIO
 
 _FILE, _FOLDER = 0o600, 0o700  # for this user alone
 _OTHERS = 0o077
@@ -169,22 +169,17 @@ def plain_name(path: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in Path(path.partition(",")[0]).name).strip("-")
 
 
-class _Folder(NamedTuple):
-    files: _Names
-    folders: _Names
-
-
 class Listing:
     """The names on disk, folder by folder, each folder read when it is first asked for."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Folder] = {}
+        self._known: dict[str, tuple[_Names, _Names]] = {}  # of each folder its files and folders
 
     def find(self, path: str | Path) -> Path | None:
         """The file as it is on disk, where upper and lower case may differ; None where nothing or several fit."""
         folder, name = os.path.split(os.path.normpath(path))
         place = self._find_folder(folder)
-        found = None if place is None else _pick(self._folder(place).files, name)
+        found = None if place is None else _pick(self._folder(place)[0], name)
         return None if found is None or place is None else Path(place, found)
 
     def _find_folder(self, path: str) -> str | None:
@@ -192,20 +187,16 @@ class Listing:
             return path
         parent, name = os.path.split(path)
         place = self._find_folder(parent) if parent != path else None
-        found = None if place is None else _pick(self._folder(place).folders, name)
+        found = None if place is None else _pick(self._folder(place)[1], name)
         return None if found is None or place is None else os.path.join(place, found)
 
-    def _folder(self, path: str) -> _Folder:
+    def _folder(self, path: str) -> tuple[_Names, _Names]:
         if path not in self._known:
-            folder = _Folder({}, {})
-            try:
-                with os.scandir(path or ".") as entries:
-                    for entry in entries:
-                        names = folder.folders if entry.is_dir() else folder.files
-                        names.setdefault(entry.name.casefold(), []).append(entry.name)
-            except OSError:  # a folder that may not be read has nothing for us
-                folder = _Folder({}, {})
-            self._known[path] = folder
+            found: tuple[_Names, _Names] = ({}, {})
+            with suppress(OSError), os.scandir(path or ".") as entries:  # one that may not be read has nothing for us
+                for entry in entries:
+                    found[entry.is_dir()].setdefault(entry.name.casefold(), []).append(entry.name)
+            self._known[path] = found
         return self._known[path]
 
 

@@ -5,11 +5,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from filelock import FileLock
 
+from parsecaps.config import DataSection
 from parsecaps.data.cases import DataSet, Division, Split
 from parsecaps.data.sources import SOURCES, absolute, open_data
 from parsecaps.data.splits import divide, rows_of, write_split
@@ -140,8 +140,8 @@ def share_cases(
     name = name or data_name(data)
     if division is None:
         folds = {case.fold for case in data.cases}
-        chosen: dict[str, Any] = {"test_fold": (CEMRI_FOLD,)} if CEMRI_FOLD in folds and len(folds) > 1 else {}
-        divided = divide(data, val=0.15, test=0.2, seed=0, **chosen).division
+        tested_fold = (CEMRI_FOLD,) if CEMRI_FOLD in folds and len(folds) > 1 else ()
+        divided = divide(data, DataSection(val=0.15, test=0.2, seed=0, test_fold=tested_fold)).division
         division = thin(data, divided, {"train": scale.train, "test": scale.test, "val": scale.test})
     make_private_folder(folder)
     file = (folder / f"split-{name}.csv").resolve()

@@ -148,7 +148,10 @@ def _check_start(path: Path, names: list[str]) -> None:
         start = _header(names).encode() if path.suffix == ".csv" else _JSON_START
         known = start.startswith(first[: len(start)])
     elif path.suffix == ".jsonl":
-        known = _is_answer(first)
+        try:
+            known = bool({"image", "frame"} <= json.loads(first).keys())
+        except (AttributeError, ValueError):
+            known = False
     else:
         written = [text_cell(name) for name in next(csv.reader([first.decode(errors="surrogateescape")]), [])]
         other = sorted({*written} ^ {*names})
@@ -157,13 +160,6 @@ def _check_start(path: Path, names: list[str]) -> None:
         known = written == names
     if not known:
         raise ValueError(f"{path} is not a table of this model's answers; choose another file")
-
-
-def _is_answer(line: bytes) -> bool:
-    try:
-        return bool({"image", "frame"} <= json.loads(line).keys())
-    except (AttributeError, ValueError):
-        return False
 
 
 def _header(names: list[str]) -> str:
@@ -181,21 +177,11 @@ def write_header(file: IO[str], path: Path, names: list[str]) -> None:
 
 def write_row(file: IO[str], path: Path, found: Prediction, names: list[str]) -> None:
     """The answer to one image, as the file at a path has it."""
-    place = {
-        "image": found.image,
-        "frame": found.frame,
-        "patient": found.patient,
-        "error": found.error,
-    }
+    place = {"image": found.image, "frame": found.frame, "patient": found.patient, "error": found.error}
     if path.suffix == ".jsonl":
-        answer = {
-            "class": found.label,
-            "probabilities": found.probabilities,
-            "concepts": found.concepts,
-            "set": found.possible,
-            "abstain": found.abstain,
-        }
-        file.write(json.dumps(place if found.error else {**place, **answer}) + "\n")
+        answer: dict[str, Any] = {**place, "class": found.label, "probabilities": found.probabilities}
+        answer |= {"concepts": found.concepts, "set": found.possible, "abstain": found.abstain}
+        file.write(json.dumps(place if found.error else answer) + "\n")
         return
     texts = {**place, "class": found.label, "set": " | ".join(found.possible or ())}
     cells: dict[str, Any] = {

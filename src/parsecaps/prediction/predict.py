@@ -85,7 +85,7 @@ def predict_files(
         while batch := list(islice(source, batch_size)):
             read = in_shares(threads, partial(read_prepared, model), batch)
             images = [image for image in read if isinstance(image, Tensor)]
-            found = iter(answers(model, torch.stack(images), risk) if images else ())
+            found = iter(answers_of_output(model, answer(model, torch.stack(images)), risk) if images else ())
             for file, image in zip(batch, read, strict=True):
                 answered = {"error": image} if isinstance(image, str) else next(found)
                 yield Prediction(str(file.path), file.frame, file.patient, **answered)
@@ -115,12 +115,15 @@ def predict_cases(
         start = sum(map(len, logits))
         some = names[start : start + len(batch.image)]
         by_view = [predict_images(model, view, some) for view in (batch.image, *others)]
-        logits.append(by_view[0].logits if len(by_view) == 1 else _mean_logits(by_view))
+        each = np.stack([view.logits for view in by_view])
+        logits.append(each[0])
         if len(by_view) > 1:
-            named = np.stack([each.logits.argmax(1) for each in by_view])
+            shares = log_softmax(each, axis=2)  # finite even where a probability rounds to 0
+            logits[-1] = np.asarray(logsumexp(shares, axis=0) - np.log(len(each)))  # of the mean probabilities
+            named = each.argmax(2)
             consistency.append((named[1:] == named[0]).mean(0))
         if model.concepts:
-            presence.append(np.mean([each.presence for each in by_view if each.presence is not None], axis=0))
+            presence.append(np.mean([view.presence for view in by_view if view.presence is not None], axis=0))
         progress(sum(map(len, logits)), len(cases))
     known = bool(set(model.concepts) & set(cases.data.concepts)) and len(cases) > 0
     return Predictions(
@@ -171,11 +174,6 @@ def each_image(model: Model, predictions: Predictions, risk: float | None = None
     return answers
 
 
-def answers(model: Model, images: Tensor, risk: float | None) -> list[dict[str, Any]]:
-    """The answer to each prepared image (B, channels, size, size), calibrated."""
-    return answers_of_output(model, answer(model, images), risk)
-
-
 def answers_of_output(model: Model, output: Output, risk: float | None) -> list[dict[str, Any]]:
     """What an output means for each image; an error where some of its numbers are not finite."""
     logits, presence = output.logits, output.presence
@@ -193,12 +191,6 @@ def read_prepared(model: Model, file: ImageFile) -> Tensor | str:
         return model.read(file.path, file.frame)
     except (OSError, ValueError) as error:
         return str(error)
-
-
-def _mean_logits(views: Sequence[Predictions]) -> np.ndarray:
-    """The logits of the mean probabilities over several views: (B, K)."""
-    each = log_softmax([view.logits for view in views], axis=2)  # finite even where a probability rounds to 0
-    return np.asarray(logsumexp(each, axis=0) - np.log(len(views)))
 
 
 def _labels(model: Model, cases: "CaseSet") -> np.ndarray:

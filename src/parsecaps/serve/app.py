@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from parsecaps import __version__
 from parsecaps.report.explanation_document import ExplanationDocument
-from parsecaps.serve.documents import Answer, ExplainQuestion, Health, ModelDocument, Problem, problems, takes_files
+from parsecaps.serve.documents import Answer, ExplainQuestion, Health, ModelDocument, Problem, described, problems
 from parsecaps.serve.guard import (
     Guard,
     ProblemError,
@@ -51,6 +51,11 @@ def make_app(service: Service, *, host: str = "127.0.0.1", token: str | None = N
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        exception_handlers={
+            ProblemError: answer_problem,
+            HTTPException: answer_http_error,
+            RequestValidationError: answer_wrong_value,
+        },
     )
     names = frozenset(name.lower() for name in service.settings.hosts)
     own = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host.lower()}
@@ -61,12 +66,6 @@ def make_app(service: Service, *, host: str = "127.0.0.1", token: str | None = N
         hosts=frozenset(own) | names if is_loopback(host) else names or None,
         origins=names,
     )
-    for kind, handler in (
-        (ProblemError, answer_problem),
-        (HTTPException, answer_http_error),
-        (RequestValidationError, answer_wrong_value),
-    ):
-        app.add_exception_handler(kind, handler)
     _add_interface(app, service)
     if service.reviews is not None:
         add_review(app, service, service.reviews)
@@ -79,60 +78,42 @@ def make_app(service: Service, *, host: str = "127.0.0.1", token: str | None = N
 def _add_interface(app: FastAPI, service: Service) -> None:
     most, most_explained = service.settings.files, min(service.settings.files, service.settings.explained)
 
-    @app.post(
-        "/api/predict",
-        tags=["model"],
-        summary="What the model says of images",
-        response_model=Answer,
-        **takes_files(most),
-    )
+    @app.post("/api/predict", **described("model", "What the model says of images", Answer, files=most))
     async def predict(request: Request) -> Response:
         """One result for each image, in the order of the files: an answer, or why there is none."""
         async with service.files_of(request, most) as uploads:
             results = await service.predict(uploads)
         return JSONResponse({"results": results, "weights": service.weights, "notes": service.notes})
 
-    @app.post(
-        "/api/explain",
-        tags=["model"],
-        summary="What the model says of images, and why",
-        response_model=ExplanationDocument,
-        **takes_files(most_explained),
-    )
+    why = "What the model says of images, and why"
+
+    @app.post("/api/explain", **described("model", why, ExplanationDocument, files=most_explained))
     async def explain(request: Request, how: Annotated[ExplainQuestion, Query()]) -> Response:
         """The explanation document of all images, with a line for each that cannot be explained."""
         async with service.files_of(request, most_explained) as uploads:
             found = await service.explain(uploads, how)
         return JSONResponse(found)
 
-    @app.get("/api/model", tags=["model"], summary="Which model answers", response_model=ModelDocument)
+    @app.get("/api/model", **described("model", "Which model answers", ModelDocument))
     async def model() -> Response:
         """Its kind, classes and concepts, how it prepares images and how it is calibrated, and the limits."""
         return JSONResponse(service.about_model())
 
 
 def _add_probes(app: FastAPI, service: Service) -> None:
-    @app.get("/healthz", tags=["operation"], summary="Is it alive?", response_model=Health)
+    @app.get("/healthz", **described("operation", "Is it alive?", Health))
     async def healthz() -> Response:
         """Whether the server lives."""
         return JSONResponse({"status": "alive"})
 
-    @app.get("/readyz", tags=["operation"], summary="Is it ready?", response_model=Health, responses=problems(503))
+    @app.get("/readyz", **described("operation", "Is it ready?", Health, statuses=[503]))
     async def readyz() -> Response:
         """Whether the model is loaded and answers; 503 while the server starts or stops."""
         if not service.is_ready:
             raise overloaded("the server is not ready: it starts, stops, or its model does not answer")
         return JSONResponse({"status": "ready"})
 
-    text: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
-
-    @app.get(
-        "/metrics",
-        tags=["operation"],
-        summary="Counters for Prometheus",
-        response_class=Response,
-        responses={200: text},
-    )
+    @app.get("/metrics", **described("operation", "Counters for Prometheus", "text/plain"))
     async def metrics() -> Response:
         """Requests, their time, what waits, batches, images and problems."""
         return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -1,14 +1,18 @@
 """The documents that programs send and get, as the OpenAPI description shows them."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
 
 from parsecaps.data.preparation import Preparation
 from parsecaps.serve.guard import PROBLEM_TYPE
 
 _BASE64 = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 LONGEST_NAME = 255
+BINARY = "application/octet-stream"
+_TAKING = (400, 403, 408, 413, 415, 422, 503, 504)  # what may be wrong with any request that has a body
 _PROBLEMS = {
     400: "The body is broken.",
     401: "The token is missing or wrong.",
@@ -151,20 +155,48 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": _PROBLEMS[status], "content": content} for status in statuses}
 
 
-def takes_files(most: int, *statuses: int) -> dict[str, Any]:
-    """The description of a route that takes files: a form, or JSON with base64; and the problems that it may have."""
-    file_schema = SentFiles.model_json_schema()["$defs"]["SentFile"]
+def described(
+    tag: str,
+    summary: str,
+    answer: type[BaseModel] | str,
+    *,
+    statuses: Sequence[int] = (),
+    files: int = 0,
+    body: type[BaseModel] | None = None,
+) -> dict[str, Any]:
+    """A route in the OpenAPI description: its answer, a document or text of a media type, and its other statuses.
 
-    def body(items: dict[str, Any]) -> dict[str, Any]:
-        files = {"type": "array", "minItems": 1, "maxItems": most, "items": items}
-        kind = {"type": "object", "required": ["files"], "additionalProperties": False}
-        return {"schema": {**kind, "properties": {"files": files}}}
+    It takes up to so many `files`, as a form or as JSON with base64, or a `body` in JSON; both have problems of their
+    own.
+    """
+    found: dict[str, Any] = {"tags": [tag], "summary": summary}
+    taking = _TAKING if files or body else ()
+    responses = problems(*taking, *statuses)
+    if isinstance(answer, str):
+        content = {"schema": {"type": "string", **({"format": "binary"} if answer == BINARY else {})}}
+        found |= {"response_class": Response, "responses": {200: {"content": {answer: content}}, **responses}}
+    else:
+        found |= {"response_model": answer, "responses": responses}
+    if taking:
+        schemas = _file_schemas(files) if body is None else {"application/json": _schema(body)}
+        content = {media: {"schema": schema} for media, schema in schemas.items()}
+        found["openapi_extra"] = {"requestBody": {"required": True, "content": content}}
+    return found
 
-    content = {
-        "multipart/form-data": body({"type": "string", "format": "binary"}),
-        "application/json": body(file_schema),
-    }
-    return {
-        "responses": problems(400, 403, 408, 413, 415, 422, 503, 504, *statuses),
-        "openapi_extra": {"requestBody": {"required": True, "content": content}},
-    }
+
+def _file_schemas(most: int) -> dict[str, Any]:
+    """What a request with files has to be, by its media type."""
+    sent = {"multipart/form-data": {"type": "string", "format": "binary"}, "application/json": _schema(SentFile)}
+    kind = {"type": "object", "required": ["files"], "additionalProperties": False}
+    files = {"type": "array", "minItems": 1, "maxItems": most}
+    return {media: {**kind, "properties": {"files": {**files, "items": each}}} for media, each in sent.items()}
+
+
+def _schema(kind: type[BaseModel]) -> Any:
+    """The schema of a document with its definitions in place: the description of a body cannot refer to them."""
+    schema = kind.model_json_schema()
+    inner = schema.pop("$defs", {})
+    for field in schema["properties"].values():
+        if "$ref" in field.get("items", {}):
+            field["items"] = inner[field["items"]["$ref"].rpartition("/")[2]]
+    return schema

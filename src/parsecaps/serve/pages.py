@@ -17,7 +17,7 @@ from parsecaps.data.kept import kept_file
 from parsecaps.report.case_page import report_shell, view_style
 from parsecaps.report.pictures import png_file
 from parsecaps.run import Run
-from parsecaps.serve.documents import ExampleList, problems
+from parsecaps.serve.documents import BINARY, ExampleList, described
 from parsecaps.serve.guard import ProblemError
 from parsecaps.serve.service import Service
 
@@ -53,28 +53,20 @@ def add_pages(app: FastAPI, service: Service) -> None:
         app.get(path, include_in_schema=False)(_answering(f"{kind}; charset=utf-8", policy, content))
     examples = Examples(service.model.run, service.settings.examples)
 
-    @app.get("/api/examples", tags=["examples"], summary="Which examples there are", response_model=ExampleList)
+    @app.get("/api/examples", **described("examples", "Which examples there are", ExampleList))
     async def list_examples() -> Response:
         """The classes of some images of the run that the model never learned from; none where they are not at hand."""
         labels = await run_in_threadpool(lambda: examples.labels)
         return JSONResponse({"examples": [{"label": label} for label in labels]})
 
-    binary = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
-
-    @app.get(
-        "/api/examples/{number}",
-        tags=["examples"],
-        summary="An example",
-        response_class=Response,
-        responses={200: binary, **problems(404, 422)},
-    )
+    @app.get("/api/examples/{number}", **described("examples", "An example", BINARY, statuses=[404, 422]))
     async def example(number: Annotated[int, Path(ge=0, description="Its position, from 0.")]) -> Response:
         """The file of an example; of a DICOM its pixels alone."""
         try:
             content = await run_in_threadpool(examples.content, number)
         except (IndexError, OSError, ValueError):
             raise ProblemError(404, "no-example", "there is no such example; /api/examples lists them") from None
-        return Response(content, headers={"Content-Type": "application/octet-stream"})
+        return Response(content, headers={"Content-Type": BINARY})
 
 
 def _answering(kind: str, policy: str, content: Callable[[], bytes]) -> Callable[[Request], Any]:

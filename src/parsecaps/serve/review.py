@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from parsecaps.data.kept import KeptFile, kept_file
 from parsecaps.serve.answers import told
-from parsecaps.serve.documents import Sent, problems, takes_files
+from parsecaps.serve.documents import Sent, described
 from parsecaps.serve.guard import ProblemError, parsed, too_large
 from parsecaps.serve.review_store import GivenReview, Mark, Review, ReviewStore, digest_of, manifest_text, settle
 from parsecaps.serve.service import Service
@@ -19,7 +19,6 @@ from parsecaps.serve.uploads import Upload, in_time, pieces
 
 _MOST_BYTES = 4 * 10**6  # of a review: 50 marks of 2,000 points
 _DIGEST = r"^[0-9a-f]{64}$"
-_CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 
 
 class SentReview(Sent):
@@ -73,24 +72,12 @@ class ReviewCounts(BaseModel):
     disputed: int = Field(description="Images on which reviewers differ.")
 
 
-def review_body() -> dict[str, Any]:
-    """The body of a review for the OpenAPI description, which cannot refer to definitions inside of it."""
-    schema = SentReview.model_json_schema()
-    mark = schema.pop("$defs")["Mark"]
-    schema["properties"]["marks"]["items"] = mark
-    return {"required": True, "content": {"application/json": {"schema": schema}}}
-
-
 def add_review(app: FastAPI, service: Service, store: ReviewStore) -> None:
     """Put the routes below `/api/review`."""
     reviewing, most = Reviewing(service, store), service.settings.files
 
     @app.post(
-        "/api/review/images",
-        tags=["review"],
-        summary="Keep images to review",
-        response_model=KeptImages,
-        **takes_files(most, 507),
+        "/api/review/images", **described("review", "Keep images to review", KeptImages, files=most, statuses=[507])
     )
     async def keep(request: Request) -> Response:
         """Keep files as they are, of a DICOM its pixels alone; the digest of each is for its reviews."""
@@ -100,43 +87,27 @@ def add_review(app: FastAPI, service: Service, store: ReviewStore) -> None:
 
     @app.post(
         "/api/review",
-        tags=["review"],
-        summary="Say whether the model is right",
         status_code=201,
-        response_model=GivenReview,
-        responses=problems(400, 403, 404, 408, 413, 415, 422, 503, 504),
-        openapi_extra={"requestBody": review_body()},
+        **described("review", "Say whether the model is right", GivenReview, statuses=[404], body=SentReview),
     )
     async def review(request: Request) -> Response:
         """Write down what a reviewer says of a kept image, with what the model says of it now."""
         given = await reviewing.review(await reviewing.sent(request))
         return JSONResponse(_given(given), 201)
 
-    @app.post(
-        "/api/review/earlier",
-        tags=["review"],
-        summary="What was said of images before",
-        response_model=EarlierAnswer,
-        **takes_files(most),
-    )
+    @app.post("/api/review/earlier", **described("review", "What was said of images before", EarlierAnswer, files=most))
     async def earlier(request: Request) -> Response:
         """The reviews of each file, found by its pixels or bytes; nothing that is sent is kept."""
         async with service.files_of(request, most) as uploads:
             found = await run_in_threadpool(reviewing.earlier, uploads)
         return JSONResponse({"files": found})
 
-    @app.get("/api/review", tags=["review"], summary="How much is reviewed", response_model=ReviewCounts)
+    @app.get("/api/review", **described("review", "How much is reviewed", ReviewCounts))
     async def counts() -> Response:
         """How many reviews there are, of how many images, and on how many their reviewers differ."""
         return JSONResponse(await run_in_threadpool(reviewing.counts))
 
-    @app.get(
-        "/api/review/manifest",
-        tags=["review"],
-        summary="Reviews as a manifest",
-        response_class=Response,
-        responses=_CSV,
-    )
+    @app.get("/api/review/manifest", **described("review", "Reviews as a manifest", "text/csv"))
     async def manifest() -> Response:
         """The table that `parsecaps train` reads; `parsecaps review FILE --out FOLDER` writes it with the images."""
         text = await run_in_threadpool(manifest_text, reviewing.store)
@@ -152,25 +123,20 @@ class Reviewing:
     def keep(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
         """Keep the images of a request; an error for each that cannot be kept."""
         found: list[dict[str, Any]] = []
-        for number, upload in enumerate(uploads):
-            kept = _kept(upload)
-            if isinstance(kept, str):
-                found.append({"file": number, "image": None, "error": kept})
-                continue
-            digest = self.store.keep(kept, self.service.settings.review_bytes)
-            if digest is None:
+        for number, (kept, error) in enumerate(map(_kept, uploads)):
+            digest = kept and self.store.keep(kept, self.service.settings.review_bytes)
+            if kept and digest is None:
                 detail = "the file of reviews has no room for more images; see the setting review_bytes"
                 raise ProblemError(507, "no-room", detail)
-            found.append({"file": number, "image": digest, "error": None})
+            found.append({"file": number, "image": digest, "error": error})
         return found
 
     def earlier(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
         """What was said before of the images of a request."""
         found: list[dict[str, Any]] = []
-        for number, upload in enumerate(uploads):
-            kept = _kept(upload)
-            error, reviews = (kept, []) if isinstance(kept, str) else (None, self.store.reviews(digest_of(kept)))
-            found.append({"file": number, "reviews": [*map(_given, reviews)], "error": error})
+        for number, (kept, error) in enumerate(map(_kept, uploads)):
+            reviews = [_given(review) for review in self.store.reviews(digest_of(kept))] if kept else []
+            found.append({"file": number, "reviews": reviews, "error": error})
         return found
 
     async def sent(self, request: Request) -> SentReview:
@@ -200,19 +166,9 @@ class Reviewing:
             if name not in known:
                 detail = f"the model knows no such {what}; it knows {', '.join(known) or 'none'}"
                 raise ProblemError(422, f"unknown-{what}", detail)
-        given = Review(
-            image=sent.image,
-            frame=sent.frame,
-            reviewer=sent.reviewer.strip(),
-            weights=service.weights,
-            preparation=model.preparation.to_dict(),
-            said=said,
-            verdict=sent.verdict,
-            label=said["class"] if sent.verdict == "agree" else sent.label,
-            concepts=sent.concepts,
-            comment=sent.comment,
-            marks=sent.marks,
-        )
+        about = {"weights": service.weights, "preparation": model.preparation.to_dict(), "said": said}
+        counted = {"reviewer": sent.reviewer.strip(), "label": said["class"] if sent.verdict == "agree" else sent.label}
+        given = Review(**{**dict(sent), **about, **counted})
         return await run_in_threadpool(self.store.add, given)
 
     async def _said(self, sent: SentReview) -> dict[str, Any]:
@@ -237,20 +193,17 @@ class Reviewing:
         """How much there is."""
         reviews = self.store.reviews()
         settled = settle(reviews)
-        return {
-            "reviews": len(reviews),
-            "images": len(settled),
-            "disputed": sum(bool(each.disputed) for each in settled),
-        }
+        disputed = sum(bool(each.disputed) for each in settled)
+        return {"reviews": len(reviews), "images": len(settled), "disputed": disputed}
 
 
-def _kept(upload: Upload) -> KeptFile | str:
+def _kept(upload: Upload) -> tuple[KeptFile | None, str | None]:
     """What would be kept of a file, or why that cannot be."""
     try:
         upload.write_out()
-        return kept_file(upload.path)
+        return kept_file(upload.path), None
     except (OSError, ValueError) as error:
-        return told(str(error), upload)
+        return None, told(str(error), upload)
 
 
 def _given(review: Review) -> dict[str, Any]:

@@ -154,7 +154,9 @@ class ReviewStore:
             if database.execute("SELECT 1 FROM images WHERE digest = ?", (digest,)).fetchone() is None:
                 if self.num_bytes + len(kept.content) > most_bytes:
                     return None
-                row = (digest, kept.suffix, self._pseudonym(kept.study, digest), _now(), kept.content)
+                # for the patient stands a word: one for all images of a study, of no use without the key in the file
+                study = kept.study and f"study-{hmac.new(self._key, kept.study.encode(), 'sha256').hexdigest()[:16]}"
+                row = (digest, kept.suffix, study or f"image-{digest[:16]}", _now(), kept.content)
                 database.execute("INSERT INTO images VALUES (?, ?, ?, ?, ?)", row)
         return digest
 
@@ -198,12 +200,6 @@ class ReviewStore:
         named = (zip(_COLUMNS, row, strict=True) for row in rows)
         read = ({key: json.loads(cell) if key in _JSON else cell for key, cell in row} for row in named)
         return [checked(Review, row, self.path, "it is damaged; take an earlier copy of it") for row in read]
-
-    def _pseudonym(self, study: str, digest: str) -> str:
-        """What stands for the patient: the same for images of a study, and of no use without the key in the file."""
-        if not study:
-            return f"image-{digest[:16]}"
-        return f"study-{hmac.new(self._key, study.encode(), 'sha256').hexdigest()[:16]}"
 
     def _connect(self) -> sqlite3.Connection:
         database = sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)
@@ -272,11 +268,8 @@ def _majority(votes: Iterable[T]) -> tuple[T | None, bool]:
     (('a', True), (None, True), (None, False))
     """
     most = Counter(votes).most_common(2)
-    if not most:
-        return None, False
-    if len(most) == 1:
-        return most[0][0], False
-    return (most[0][0] if most[0][1] > most[1][1] else None), True
+    tied = len(most) > 1 and most[0][1] == most[1][1]
+    return (most[0][0] if most and not tied else None), len(most) > 1
 
 
 def _person(review: Review) -> str:
@@ -291,21 +284,21 @@ def manifest_text(store: ReviewStore) -> str:
     """
     reviews = store.reviews()
     settled = settle(reviews)
+    said = [name for review in reviews for name in (*(review.said["concepts"] or {}), *review.concepts)]
     known = {name for each in settled for name in each.concepts}
-    names = [name for name in _concepts(reviews) if name in known]
-    has_frames = any(each.frame is not None for each in settled)
+    framed = ["frame"] if any(each.frame is not None for each in settled) else []
+    concepts = {name: text_cell(CONCEPT + name) for name in dict.fromkeys(said) if name in known}
+    columns = ["image", "label", "patient", *framed, *concepts.values(), f"{NOTE}reviewers", f"{NOTE}disputed"]
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    framed = ["frame"] if has_frames else []
-    notes = [f"{NOTE}reviewers", f"{NOTE}disputed"]
-    writer.writerow(["image", "label", "patient", *framed, *(text_cell(CONCEPT + name) for name in names), *notes])
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
     places = _places(store, settled)
     for each in settled:
-        file, patient = places[each.image]
-        frame = ["" if each.frame is None else each.frame] if has_frames else []
-        cells = ["" if name not in each.concepts else int(each.concepts[name]) for name in names]
-        doubts = text_cell(", ".join(each.disputed))
-        writer.writerow([file, text_cell(each.label or ""), patient, *frame, *cells, each.reviewers, doubts])
+        image, patient = places[each.image]
+        row = {"image": image, "patient": patient, "frame": each.frame, "label": text_cell(each.label or "")}
+        row |= {concepts[name]: int(value) for name, value in each.concepts.items()}
+        row |= {f"{NOTE}reviewers": each.reviewers, f"{NOTE}disputed": text_cell(", ".join(each.disputed))}
+        writer.writerow(row)
     return text.getvalue()
 
 
@@ -337,10 +330,3 @@ def _places(store: ReviewStore, settled: Sequence[ReviewedImage]) -> dict[str, t
         suffix, patient = store.place(digest)
         found[digest] = (f"{_IMAGES}/{digest[:_SHOWN_DIGITS]}{suffix}", patient)
     return found
-
-
-def _concepts(reviews: Sequence[Review]) -> list[str]:
-    """All concepts of the models that were reviewed, in their order."""
-    return list(
-        dict.fromkeys(name for review in reviews for name in (*(review.said["concepts"] or {}), *review.concepts))
-    )

@@ -54,18 +54,14 @@ class Runtime:
 def choose_runtime(model: Model, wanted: Literal["auto"] | RuntimeName) -> Runtime:
     """ONNX Runtime where it can answer for this model, unless PyTorch is `wanted`; with `onnx` an error where not."""
     if wanted == "torch":
-        return _in_torch(model, None)
+        return Runtime("torch", torch.__version__, None, partial(answer, model))
     try:
         return _in_onnx(model)
     except Exception as error:  # whatever a network has in it that cannot be exported, PyTorch runs it
         reason = " ".join(str(error).split()) or type(error).__name__
         if wanted == "onnx":
             raise ValueError(f"runtime is 'onnx', but {reason}; choose auto or torch") from None
-        return _in_torch(model, reason)
-
-
-def _in_torch(model: Model, note: str | None) -> Runtime:
-    return Runtime("torch", torch.__version__, note, partial(answer, model))
+        return Runtime("torch", torch.__version__, reason, partial(answer, model))
 
 
 def _in_onnx(model: Model) -> Runtime:

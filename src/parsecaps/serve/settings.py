@@ -11,16 +11,10 @@ _MEGABYTE = 10**6
 
 
 class ServeConfig(Section):
-    """How to serve: see docs/serve.md for what each key means.
-
-    `runtime` is what runs the model; `auto` is ONNX Runtime where that can, else PyTorch. `batch_size` is 16 for
-    PyTorch, 8 for ONNX Runtime. `workers` are threads that run the model; `auto` takes one for each core that torch
-    would use. A worker waits `gather_milliseconds` for images that are being read, up to `batch_size` of them.
-    `examples` is how many unseen cases of the run the page offers, `review` the file that reviews are kept in.
-    """
+    """How to serve; docs/serve.md says more."""
 
     risk: Risk | None = None
-    """As for `parsecaps predict`."""
+    """Abstain so that about this share of the prediction sets at most leaves out the truth."""
     device: Device = "auto"
     """Auto is a GPU where there is one."""
     runtime: Auto | Literal["torch", "onnx"] = "auto"
@@ -52,7 +46,7 @@ class ServeConfig(Section):
     examples: NonNegativeInt = 6
     """Images of the run that the page offers."""
     review: Path | None = None
-    """The file of reviews; `--review` sets it."""
+    """Let people review images, and keep reviews and images in this SQLite file."""
     review_bytes: PositiveInt = 20_000 * _MEGABYTE
     """How large the file of reviews may grow; then 507."""
 

@@ -23,7 +23,11 @@ class StopRequest:
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
     """Let SIGTERM raise `TerminatedError`, as Ctrl-C raises `KeyboardInterrupt`."""
-    with _handling({signal.SIGTERM: _terminate}):
+
+    def terminate(number: int, frame: Any) -> None:
+        raise TerminatedError
+
+    with _handling({signal.SIGTERM: terminate}):
         yield
 
 
@@ -40,10 +44,6 @@ def signals_ask(request: StopRequest) -> Iterator[None]:
 
     with _handling({signal.SIGINT: ask, signal.SIGTERM: ask}):
         yield
-
-
-def _terminate(number: int, frame: Any) -> None:
-    raise TerminatedError
 
 
 @contextmanager

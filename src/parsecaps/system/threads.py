@@ -33,7 +33,7 @@ def choose_threads(processes: int = 1) -> Threads:
     Never more than torch has by now, so `torch.set_num_threads` is heeded too.
     """
     most = torch.get_num_threads()
-    if _is_set():
+    if os.environ.get("OMP_NUM_THREADS"):
         return Threads(most, "OMP_NUM_THREADS says so")
     cores, quota = allowed_cores(), min(_quotas(Path("/")), default=None)
     busy = min(busy_cores(), cores)
@@ -47,11 +47,7 @@ def choose_threads(processes: int = 1) -> Threads:
 def most_threads() -> int:
     """As many as this process may ever use, whatever else runs now: for a server, which outlives what is busy."""
     most, quota = torch.get_num_threads(), min(_quotas(Path("/")), default=None)
-    return most if quota is None or _is_set() else max(1, min(most, round(quota)))
-
-
-def _is_set() -> bool:
-    return bool(os.environ.get("OMP_NUM_THREADS"))
+    return most if quota is None or os.environ.get("OMP_NUM_THREADS") else max(1, min(most, round(quota)))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet, Division, Split
 from parsecaps.data.check import DataCheck, Learned, check_data
 from parsecaps.data.sources import absolute, open_all
-from parsecaps.data.splits import case_key, describe_parts, divide_data, row_key, rows_of
+from parsecaps.data.splits import case_key, describe_parts, divide, row_key, rows_of
 from parsecaps.data.tables import read_table
 from parsecaps.run import CONTENT, Origin, Run, preparation_of
 from parsecaps.system.processes import Processes
@@ -61,7 +61,7 @@ class Plan:
         if config.model.start is not None:
             weights = read_starting_weights(config.model.start, config.model.kind)
         section, data = config.data, _not_empty(open_all(config.data), config.data.path)
-        divided = divide_data(section, data)
+        divided = divide(data, section)
         trunk = None if weights is None else weights.settings
         on_gpu = device.type == "cuda"
         config, choices = choose(config, data, divided.division, processes=processes.count, trunk=trunk, on_gpu=on_gpu)

@@ -1,13 +1,14 @@
 """The recipe of CONTRIBUTING.md for a data set of one's own: it is run as it stands there."""
 
 import re
+import sys
 import types
 from pathlib import Path
 
 import pytest
 
 from parsecaps.data import sources
-from parsecaps.data.cases import Source
+from parsecaps.data.sources import Source
 from tests.data.sources.layouts import write_image, write_text
 
 RECIPE = Path(__file__).parents[3] / "CONTRIBUTING.md"
@@ -18,9 +19,11 @@ def films(monkeypatch: pytest.MonkeyPatch) -> Source:
     """The source of the recipe, listed before all others."""
     chapter = RECIPE.read_text(encoding="utf-8").split("## Add a dataset")[1].split("\n## ")[0]
     (code,) = re.findall(r"```python\n(.*?)```", chapter, re.DOTALL)
-    module = types.ModuleType("films")
+    (row,) = re.findall(r"Then add `(Source\(.*?\))`", chapter)
+    module = types.ModuleType("parsecaps.data.sources.films")
     exec(compile(code, str(RECIPE), "exec"), module.__dict__)
-    source: Source = module.SOURCE
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    source: Source = eval(row, {"Source": Source})
     monkeypatch.setattr(sources, "SOURCES", {source.name: source, **sources.SOURCES})
     return source
 

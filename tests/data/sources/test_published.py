@@ -219,7 +219,7 @@ def test_affnist_like_image_depends_on_seed_and_index_only(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("option", ["per_digit=0", "per_digit=33", "seed=x", "zoom=2"])
 def test_affnist_like_refuses_other_options(option: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"write per_digit=4 or seed=1|choose 1 to 32"):
+    with pytest.raises(ValueError, match=r"is not a number|has no option|choose 1 to 32"):
         open_data(f"affnist-like:{write_mnist(tmp_path)},{option}")
 
 

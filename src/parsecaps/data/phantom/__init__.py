@@ -9,22 +9,21 @@ from pathlib import Path
 
 import numpy as np
 
-from parsecaps.data.cases import Case, DataSet, Source
+from parsecaps.data.cases import Case, DataSet, read_options
 from parsecaps.data.phantom.checklist import CLASSES, CONCEPTS, Cases, case_table, diagnose, score
 from parsecaps.data.phantom.draw import PhantomBatch, draw
 
-__all__ = ["CLASSES", "CONCEPTS", "SOURCE", "Cases", "PhantomBatch", "case_table", "diagnose", "draw", "score"]
+__all__ = ["CLASSES", "CONCEPTS", "Cases", "PhantomBatch", "case_table", "diagnose", "draw", "score"]
 
 MOST_IMAGES, LARGEST = 10**6, 2048
-DEFAULTS: dict[str, int | float] = {"n": 2000, "size": 64, "seed": 0, "label_noise": 0.0, "concept_noise": 0.0}
+DEFAULTS: dict[str, float] = {"n": 2000, "size": 64, "seed": 0, "label_noise": 0.0, "concept_noise": 0.0}
 
 
 def read(text: str) -> DataSet:
     """The cases of a phantom; its pictures are drawn when they are asked for."""
     options = _options(text)
     n, size, seed = (int(options[name]) for name in ("n", "size", "seed"))
-    noise = {name: float(options[name]) for name in ("label_noise", "concept_noise")}
-    table = case_table(n, seed=seed, **noise)
+    table = case_table(n, seed=seed, label_noise=options["label_noise"], concept_noise=options["concept_noise"])
     root = Path("phantom:" + ",".join(f"{name}={options[name]}" for name in DEFAULTS))
     labels, concepts, patients = table.label.tolist(), table.concepts.tolist(), table.patient.tolist()
     cases = [Case(root / f"{i:06}", labels[i], f"patient {patients[i]}", concepts=tuple(concepts[i])) for i in range(n)]
@@ -38,33 +37,11 @@ def read(text: str) -> DataSet:
     return DataSet("phantom", root, CLASSES, CONCEPTS, cases, draw=pixels, concept_masks=masks)
 
 
-def _options(text: str) -> dict[str, int | float]:
-    options = dict(DEFAULTS)
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, value = part.partition("=")
-        if name not in DEFAULTS:
-            raise ValueError(
-                f"phantom has no option {name!r}; write {', '.join(f'{k}={v}' for k, v in DEFAULTS.items())}"
-            )
-        try:
-            options[name] = type(DEFAULTS[name])(value)
-        except ValueError:
-            raise ValueError(
-                f"{part} of the phantom is not a number; write {name}={DEFAULTS[name]}, for example"
-            ) from None
+def _options(text: str) -> dict[str, float]:
+    options = read_options("phantom", text, DEFAULTS)
     if options["n"] < 1:
         raise ValueError(f"phantom:n={options['n']} has no images; give at least 1")
     for name, most in (("n", MOST_IMAGES), ("size", LARGEST)):
         if options[name] > most:
             raise ValueError(f"phantom:{name}={options[name]} is more than can be drawn; give at most {most}")
     return options
-
-
-SOURCE = Source(
-    name="phantom",
-    summary="drawn skin lesions with seven known concepts: phantom, or phantom:n=2000,size=64,seed=0",
-    layout="the word phantom",
-    recognise=lambda path: False,
-    read=read,
-    needs_path=False,
-)

@@ -1,7 +1,7 @@
 """The whole picture: skin, lesion, the structures that its concepts name, hair, and the light of the dermatoscope."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,17 +32,11 @@ _GRAIN = 3.0  # of the camera, in grey levels either way
 
 
 class PhantomBatch(NamedTuple):
-    """N pictures with all that is true of them.
-
-    `concepts` and `label` are the annotation, which noise may have flipped; `true_concepts` and `true_label` are drawn.
+    """N pictures with all that is true of them; the last five fields are those of `Cases`.
 
     Shapes:
-        - image: (N, 3, size, size) uint8
-        - lesion: (N, size, size) bool
+        - image: (N, 3, size, size) uint8; lesion: (N, size, size) bool
         - concept_masks: (N, 7, size, size) bool, the pixels of each concept that is drawn, in the order of `CONCEPTS`
-        - concepts, true_concepts: (N, 7) float32, 1 or 0
-        - label, true_label: (N,) int64, an index into `CLASSES`
-        - patient: (N,) int64
     """
 
     image: npt.NDArray[np.uint8]
@@ -85,9 +79,8 @@ def draw(
     for start in range(0, len(numbers), step):
         rows = slice(start, start + step)
         present = cases.true_concepts[rows] > 0
-        image[rows], mask[rows], concept_masks[rows] = _scenes(
-            canvas, seed, numbers[rows], cases.patient[rows], present
-        )
+        drawn = _scenes(canvas, seed, numbers[rows], cases.patient[rows], present)
+        image[rows], mask[rows], concept_masks[rows] = drawn
     return PhantomBatch(image, mask, concept_masks, *cases)
 
 
@@ -109,18 +102,12 @@ def _scenes(
     def record(concept: str, chosen: Integers, pixels: Flags) -> None:
         concept_masks[chosen, CONCEPTS.index(concept)] = pixels
 
-    for concept, structure in _BROWN_STRUCTURES.items():
+    for concept, structure in _STRUCTURES.items():
         chosen, own, part = having(concept)
         if len(chosen):
-            pigment, pixels = structure(canvas, own, part)
-            structures[chosen] += pigment
-            record(concept, chosen, pixels)
-    for concept, bodies in _GLOBULES.items():
-        chosen, own, part = having(concept)
-        if len(chosen):
-            more_brown, more_blue, pixels = bodies(canvas, own, part)
-            structures[chosen] += more_brown
-            blue[chosen] += more_blue
+            *pigments, pixels = structure(canvas, own, part)
+            for there, pigment in zip((structures, blue), pigments, strict=False):
+                there[chosen] += pigment
             record(concept, chosen, pixels)
     structures = np.maximum(structures, -brown)
     brown += skin_relief(canvas, random)
@@ -137,9 +124,8 @@ def _scenes(
         record("blue-whitish veil", chosen, pixels)
     strand, shadow = hair(canvas, patient, random)
     light = (1 - 0.22 * shadow) * _light(canvas, patient)
-    grain = _GRAIN * (
-        random.uniform("grain", canvas.size, canvas.size) - random.uniform("grain 2", canvas.size, canvas.size)
-    )
+    grains = [random.uniform(name, canvas.size, canvas.size) for name in ("grain", "grain 2")]
+    grain = _GRAIN * (grains[0] - grains[1])
     image = np.empty((len(numbers), 3, canvas.size, canvas.size), np.uint8)
     for c in range(3):
         channel = colour[c] * np.exp(-(_BROWN[c] * structures + _BLUE[c] * blue))
@@ -166,14 +152,12 @@ def _some(on: Lesion, chosen: Integers) -> Lesion:
     return Lesion(type(outline)(*(values[chosen] for values in outline)), **{k: v[chosen] for k, v in fields.items()})
 
 
-_Structure = Callable[[Canvas, Randomness, Lesion], tuple[Floats, Flags]]
-_BROWN_STRUCTURES: dict[str, _Structure] = {
+# Each gives the brown pigment to add, some blue as well, and the pixels of the structure.
+_STRUCTURES: dict[str, Callable[[Canvas, Randomness, Lesion], tuple[npt.NDArray[Any], ...]]] = {
     "typical pigment network": typical_network,
     "atypical pigment network": atypical_network,
     "regular streaks": regular_streaks,
     "irregular streaks": irregular_streaks,
-}
-_GLOBULES: dict[str, Callable[[Canvas, Randomness, Lesion], tuple[Floats, Floats, Flags]]] = {
     "regular dots and globules": regular_globules,
     "irregular dots and globules": irregular_globules,
 }

@@ -8,6 +8,7 @@ from parsecaps.data.phantom.canvas import Canvas, Flags, Floats, Randomness, col
 
 _HARMONICS = 9  # of an outline
 _HAIRS = 12
+_TO_SRGB = ((3.2406, -1.5372, -0.4986), (-0.9689, 1.8758, 0.0415), (0.0557, -0.2040, 1.0570))  # from XYZ
 _OCTAVES = ((5, 0.035), (16, 0.02), (40, 0.018), (90, 0.018), (180, 0.015))
 
 
@@ -170,12 +171,5 @@ def _from_lab(lightness: np.ndarray, a: np.ndarray, b: np.ndarray) -> Floats:
     f = np.stack([fy + a / 500, fy, fy - b / 200], -1)
     xyz = np.where(f > 6 / 29, f**3, (f - 4 / 29) * 3 * (6 / 29) ** 2) * (0.9505, 1.0, 1.089)
     x, y, z = xyz[..., 0], xyz[..., 1], xyz[..., 2]
-    linear = np.stack(
-        [
-            3.2406 * x - 1.5372 * y - 0.4986 * z,
-            -0.9689 * x + 1.8758 * y + 0.0415 * z,
-            0.0557 * x - 0.2040 * y + 1.0570 * z,
-        ],
-        -1,
-    ).clip(0, 1)
+    linear = np.stack([red * x + green * y + blue * z for red, green, blue in _TO_SRGB], -1).clip(0, 1)
     return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055).astype(np.float32)

@@ -4,13 +4,14 @@ A source is imported when it is first asked for: a reader needs the formats of a
 `data.reading`, which imports it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from parsecaps.data.cases import DataSet, Source, join
+from parsecaps.data.cases import DataSet, join
 from parsecaps.files.writing import plain_name
 
 if TYPE_CHECKING:
@@ -19,38 +20,116 @@ if TYPE_CHECKING:
 __all__ = ["SOURCES", "Source", "absolute", "open_all", "open_data", "set_names"]
 
 _PLAIN = ("manifest", "cases", "images", "data")  # file names that say less than the folder they are in
-_PLACES = {  # by the name of a source: the module in `parsecaps.data` that it stands in, and what it is called there
-    "phantom": ("phantom", "SOURCE"),
-    "cemri": ("sources.cemri", "SOURCE"),
-    "wbcatt": ("sources.wbcatt", "SOURCE"),
-    "mnist": ("sources.mnist", "SOURCE"),
-    "affnist": ("sources.affnist", "SOURCE"),
-    "affnist-like": ("sources.affnist", "LIKE"),
-    "ph2d7": ("sources.ph2", "PH2D7"),
-    "ph2": ("sources.ph2", "SOURCE"),
-    "derm7pt": ("sources.derm7pt", "SOURCE"),
-    "manifest": ("sources.manifest", "SOURCE"),
-    "folder": ("sources.folder", "SOURCE"),
-    "unlabelled": ("sources.folder", "UNLABELLED"),
-}
 
 
-class _Sources(Mapping[str, Source]):
-    """The sources by name."""
+@dataclass(frozen=True)
+class Source:
+    """A layout of data. Its `module` of `parsecaps.data` has functions `recognise` and `read`, with this `ending`.
 
-    def __getitem__(self, name: str) -> Source:
-        module, attribute = _PLACES[name]
-        source: Source = getattr(import_module(f"parsecaps.data.{module}"), attribute)
-        return source
+    `layout` says in a few words which files it looks for; a source that is chosen `by_name` alone recognises nothing. A
+    source that draws its images may do without a path (`needs_path=False`). `licence` is that of a published set, where
+    it is one.
+    """
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(_PLACES)
+    name: str
+    summary: str
+    layout: str
+    module: str = ""
+    ending: str = ""
+    by_name: bool = False
+    needs_path: bool = True
+    licence: str = ""
 
-    def __len__(self) -> int:
-        return len(_PLACES)
+    def recognise(self, path: Path) -> bool:
+        """Whether the layout is there; looks at names only."""
+        return not self.by_name and bool(self._find("recognise")(path))
+
+    def read(self, path: str) -> DataSet:
+        """List the cases below a path, or of what stands after `name:`."""
+        data: DataSet = self._find("read")(path)
+        return data
+
+    def _find(self, function: str) -> Any:
+        module = self.module or f"sources.{self.name}"
+        return getattr(import_module(f"parsecaps.data.{module}"), function + self.ending)
 
 
-SOURCES: Mapping[str, Source] = _Sources()
+_LISTED = (
+    Source(
+        "phantom",
+        "drawn skin lesions with seven known concepts: phantom, or phantom:n=2000,size=64,seed=0",
+        "the word phantom",
+        module="phantom",
+        by_name=True,
+        needs_path=False,
+    ),
+    Source(
+        "cemri",
+        "CE-MRI brain tumours (figshare 1512427)",
+        "a folder with 1.mat, 2.mat, ... and cvind.mat",
+        licence="CC BY 4.0",
+    ),
+    Source(
+        "wbcatt",
+        "WBCAtt white blood cells with eleven attributes",
+        "a folder with pbc_attr_v1_{train,val,test}.csv and PBC_dataset_normal_DIB",
+        licence="labels MIT, images CC BY 4.0",
+    ),
+    Source(
+        "mnist",
+        "MNIST digits",
+        "a folder with train-images-idx3-ubyte.gz, t10k-images-idx3-ubyte.gz and their labels",
+        licence="CC BY-SA 3.0",
+    ),
+    Source(
+        "affnist",
+        "affNIST digits, original MATLAB files",
+        "a .mat file with affNISTdata, or a folder of them such as test_batches",
+    ),
+    Source(
+        "affnist-like",
+        "MNIST on a canvas: training digits as they are, test digits under affine changes like affNIST's",
+        "affnist-like:PATH_TO_MNIST",
+        module="sources.affnist",
+        ending="_like",
+        by_name=True,
+    ),
+    Source(
+        "ph2d7",
+        "PH2 and Derm7pt together",
+        "a folder that holds PH2 and Derm7pt, or ph2d7:PATH_TO_PH2,PATH_TO_DERM7PT",
+        module="sources.ph2",
+        ending="_both",
+    ),
+    Source(
+        "ph2",
+        "PH2 dermoscopy: nevus against melanoma, seven concepts, lesion masks",
+        "a folder with PH2_dataset.xlsx or PH2_dataset.txt and 'PH2 Dataset images'",
+    ),
+    Source(
+        "derm7pt",
+        "Derm7pt dermoscopy: nevus against melanoma, seven concepts, official splits",
+        "a folder with meta/meta.csv, meta/{train,valid,test}_indexes.csv and images",
+    ),
+    Source(
+        "manifest",
+        "anyone's images, a CSV table",
+        "a .csv file with the columns image and label, or a folder with such a manifest.csv",
+    ),
+    Source(
+        "folder",
+        "anyone's images, a folder per class",
+        "a folder per class with images in it, or such folders below train, val and test",
+    ),
+    Source(
+        "unlabelled",
+        "images that nobody labelled, to learn from beside others",
+        "a folder with images directly in it",
+        module="sources.folder",
+        ending="_unlabelled",
+    ),
+)
+SOURCES: dict[str, Source] = {source.name: source for source in _LISTED}
 
 
 def open_data(path: str | Path, source: str | None = None) -> DataSet:

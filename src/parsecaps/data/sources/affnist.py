@@ -12,12 +12,12 @@ import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parsecaps.data.cases import Case, DataSet, Problem, Source, Split
+from parsecaps.data.cases import Case, DataSet, Problem, Split, read_options
 from parsecaps.data.raw_image import EIGHT_BIT, DefectError, Format, RawImage, Version, check_bytes, pick_frame, version
 from parsecaps.data.reader_pool import RefusedError, call
 from parsecaps.data.sources.mnist import CLASSES, image_file, read_idx, read_labels
@@ -30,10 +30,8 @@ PER_DIGIT = 32
 _OPTIONS = {"per_digit": PER_DIGIT, "seed": 0}
 _NUM_DRAWS = 6  # angle, shear, two scales, two places
 _PARTS: dict[str, Split] = {
-    "training": "train",
-    "training_and_validation": "train",
-    "validation": "val",
-    "test": "test",
+    **dict.fromkeys(("training", "training_and_validation"), "train"),
+    **{"validation": "val", "test": "test"},
 }
 _MAGIC = b"MATLAB 5.0 MAT-file"  # CE-MRI's files say 7.3
 _HEADER_BYTES = 128
@@ -65,7 +63,8 @@ def read(path: str) -> DataSet:
         except RefusedError as refused:
             problems.append(Problem(str(file), None, _UNKNOWN if refused.damaged else str(refused)))
             continue
-        split = _split(file)
+        names = (file.stem, file.parent.name.removesuffix("_batches"))  # which say the part of MNIST
+        split = next((_PARTS[name] for name in names if name in _PARTS), None)
         cases += [
             Case(file, label, f"{split or 'digit'}-{index}", frame=index, split=split)
             for index, label in enumerate(labels)
@@ -79,12 +78,6 @@ def _files(path: Path) -> list[Path]:
         return [path] if path.suffix == ".mat" else []
     files = [file for file in path.glob("*.mat") if file.is_file()]
     return sorted(files, key=lambda file: (len(file.stem), file.stem))  # 2.mat before 10.mat
-
-
-def _split(file: Path) -> Split | None:
-    """The part of MNIST that the digits come from, by the original names of files and folders."""
-    names = (file.stem, file.parent.name.removesuffix("_batches"))
-    return next((_PARTS[name] for name in names if name in _PARTS), None)
 
 
 def file_labels(path: Path) -> list[int]:
@@ -147,7 +140,10 @@ def read_like(path: str) -> DataSet:
     Image i is version i // 10000 of test digit i % 10000 and depends on the seed and i only; the training digits, where
     they are there, come after the last version.
     """
-    folder, options = _parse(path)
+    folder, _, text = path.partition(",")
+    options = {name: int(value) for name, value in read_options("affnist-like", text, _OPTIONS).items()}
+    if not 1 <= options["per_digit"] <= PER_DIGIT:
+        raise ValueError(f"per_digit is {options['per_digit']}; choose 1 to {PER_DIGIT}")
     root = Path(folder)
     labels = read_labels(root, "test")
     digits = read_idx(image_file(root, "test"))
@@ -175,45 +171,10 @@ def read_like(path: str) -> DataSet:
         images[~moved] = np.pad(still[rows[~moved] - total], ((0, 0), (border, border), (border, border)))
         return images[:, None].repeat(3, axis=1)
 
-    cases = _LikeCases(Path(f"affnist-like-seed-{seed}"), labels, total, still_labels)
+    image, count = Path(f"affnist-like-seed-{seed}"), len(labels)
+    cases = [Case(image, labels[i % count], f"test-{i % count}", frame=i, split="test") for i in range(total)]
+    cases += [Case(image, label, f"train-{i}", frame=total + i, split="train") for i, label in enumerate(still_labels)]
     return DataSet("affnist-like", root, CLASSES, (), cases, (), notes, draw, look_alikes=True)
-
-
-class _LikeCases(Sequence[Case]):
-    """The cases, made when they are asked for: there are 380,000 of them."""
-
-    def __init__(self, image: Path, labels: list[int], moved: int, still_labels: list[int]) -> None:
-        self._image, self._labels, self._moved, self._still_labels = image, labels, moved, still_labels
-
-    def __len__(self) -> int:
-        return self._moved + len(self._still_labels)
-
-    @overload
-    def __getitem__(self, index: int) -> Case: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Case]: ...
-    def __getitem__(self, index: int | slice) -> Case | list[Case]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        if place >= self._moved:
-            digit = place - self._moved
-            return Case(self._image, self._still_labels[digit], f"train-{digit}", frame=place, split="train")
-        digit = place % len(self._labels)
-        return Case(self._image, self._labels[digit], f"test-{digit}", frame=place, split="test")
-
-
-def _parse(path: str) -> tuple[str, dict[str, int]]:
-    folder, *words = path.split(",")
-    options = dict(_OPTIONS)
-    for word in words:
-        name, _, value = word.strip().partition("=")
-        if name not in options or not value.isdecimal():
-            raise ValueError(f"{word!r} is no option of affnist-like; write per_digit=4 or seed=1")
-        options[name] = int(value)
-    if not 1 <= options["per_digit"] <= PER_DIGIT:
-        raise ValueError(f"per_digit is {options['per_digit']}; choose 1 to {PER_DIGIT}")
-    return folder, options
 
 
 def change(digits: "Tensor", draws: "Tensor") -> "Tensor":
@@ -285,18 +246,4 @@ FORMAT = Format(
     read=_read_image,
     count=lambda path: len(_images(version(path))),  # the format gives it only with the pixels
     size=lambda path: _images(version(path)).shape[1:],
-)
-SOURCE = Source(
-    name="affnist",
-    summary="affNIST digits, original MATLAB files",
-    layout="a .mat file with affNISTdata, or a folder of them such as test_batches",
-    recognise=recognise,
-    read=read,
-)
-LIKE = Source(
-    name="affnist-like",
-    summary="MNIST on a canvas: training digits as they are, test digits under affine changes like affNIST's",
-    layout="affnist-like:PATH_TO_MNIST",
-    recognise=lambda path: False,
-    read=read_like,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parsecaps.data.cases import Case, DataSet, Problem, Source
+from parsecaps.data.cases import Case, DataSet, Problem
 from parsecaps.data.raw_image import DefectError, Format, RawImage, check_size, pick_frame
 from parsecaps.data.reader_pool import RefusedError, call, call_or_name
 
@@ -31,9 +31,14 @@ def recognise(path: Path) -> bool:
 def read(path: str) -> DataSet:
     """List the slices; only the label and the patient are read from each file, which also holds the tumour mask."""
     root = Path(path)
-    folds = read_folds(root)
+    if not recognise(root):
+        raise FileNotFoundError(f"{root / FOLD_FILE} is missing; give the folder with the .mat slices and {FOLD_FILE}")
+    folds = np.asarray(call_or_name(fold_values, root / FOLD_FILE, _NOT_MATLAB)).ravel()  # of slice 1, 2, ...
+    slices = sorted((file for file in root.glob("*.mat") if file.stem.isdecimal()), key=lambda file: int(file.stem))
+    if not slices:
+        raise FileNotFoundError(f"{root} has no slices; give the folder with 1.mat, 2.mat, ...")
     cases, problems, ids = [], [], set()
-    for file in slice_files(root):
+    for file in slices:
         number = int(file.stem)
         if not 1 <= number <= len(folds):
             reason = f"is not among the {len(folds)} slices of {FOLD_FILE}; use the original names"
@@ -63,24 +68,8 @@ def base_patient(patient_id: str) -> str:
     return match.group(1) if match else patient_id
 
 
-def read_folds(folder: Path) -> np.ndarray:
-    """The author's fold, from 1 to 5, of slice 1, 2, ...: (3064,) int64."""
-    path = folder / FOLD_FILE
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; give the folder with the .mat slices and {FOLD_FILE}")
-    return np.asarray(call_or_name(fold_values, path, _NOT_MATLAB)).ravel().astype(np.int64)
-
-
-def slice_files(folder: Path) -> list[Path]:
-    """The slices of a folder, in the order of their numbers."""
-    paths = sorted((p for p in folder.glob("*.mat") if p.stem.isdecimal()), key=lambda p: int(p.stem))
-    if not paths:
-        raise FileNotFoundError(f"{folder} has no slices; give the folder with 1.mat, 2.mat, ...")
-    return paths
-
-
 def fold_values(path: Path) -> NDArray[Any]:
-    """What the file of folds holds."""
+    """The author's fold of each slice, from 1 to 5, as the file has them."""
     with _open(path) as file:
         return _values(file, "cvind", _MOST_SLICES)
 
@@ -95,11 +84,6 @@ def read_annotation(path: Path) -> tuple[int, str]:
     if not patient.strip():
         raise DefectError("has no patient; download it again")
     return label - 1, patient
-
-
-def _read_slice(path: Path, frame: int | None) -> RawImage:
-    pick_frame(frame, 1)
-    return RawImage(_plane(path, "image"), None)
 
 
 def _size(path: Path) -> tuple[int, int]:
@@ -117,7 +101,8 @@ def _patient_id(file: "h5py.File") -> str:
     return "".join(map(chr, _values(file, "cjdata/PID", _LONGEST_ID).ravel()))
 
 
-def _plane(path: Path, name: str) -> NDArray[Any]:
+def _plane(path: Path, name: str, frame: int | None = None) -> NDArray[Any]:
+    pick_frame(frame, 1)
     with _open(path) as file:
         return np.asarray(_picture(file, name)).T  # stored transposed
 
@@ -170,17 +155,9 @@ FORMAT = Format(
     name="CE-MRI .mat",
     suffixes=(".mat",),
     recognise=lambda head: _HDF5 in (head[:8], head[512:520]),  # MATLAB writes 512 bytes of its own first
-    read=_read_slice,
+    read=lambda path, frame: RawImage(_plane(path, "image", frame), None),
     count=lambda path: 1,
     size=_size,
     patient=_patient,
     read_mask=lambda path: _plane(path, "tumorMask"),
-)
-SOURCE = Source(
-    name="cemri",
-    summary="CE-MRI brain tumours (figshare 1512427)",
-    layout=f"a folder with 1.mat, 2.mat, ... and {FOLD_FILE}",
-    recognise=recognise,
-    read=read,
-    licence="CC BY 4.0",
 )

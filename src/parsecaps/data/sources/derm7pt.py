@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, Problem, Source, Split, skin_concept_values
+from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, Problem, Split, skin_concept_values
 from parsecaps.data.tables import CaseList, Row, Table, read_table
 from parsecaps.files.writing import Listing
 
@@ -127,12 +127,3 @@ def _splits(folder: Path, meta: Table) -> tuple[dict[int, Split], list[Problem]]
             else:
                 splits[int(text)], origin[int(text)] = split, name
     return splits, problems
-
-
-SOURCE = Source(
-    name="derm7pt",
-    summary="Derm7pt dermoscopy: nevus against melanoma, seven concepts, official splits",
-    layout="a folder with meta/meta.csv, meta/{train,valid,test}_indexes.csv and images",
-    recognise=recognise,
-    read=read,
-)

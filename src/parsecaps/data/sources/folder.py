@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from parsecaps.data.cases import EXTENSIONS, SPLIT_WORDS, Case, DataSet, Problem, Source, Split
-from parsecaps.data.tables import settle_spelling
+from parsecaps.data.cases import EXTENSIONS, SPLIT_WORDS, Case, DataSet, Problem, Split
+from parsecaps.data.tables import wrong_spelling
 
 _JUNK = {"thumbs.db", "desktop.ini", "__macosx"}  # and whatever begins with a point
 
@@ -43,14 +43,15 @@ def read(path: str) -> DataSet:
             inner, files = entries(folder)
             classes += [(child, split) for child in inner]
             problems += [_stray(file) for file in files]
-    spelling = settle_spelling([folder.name for folder, _ in classes])
+    misspelt = wrong_spelling([folder.name for folder, _ in classes])
     listed = []
     for folder, split in classes:
-        if folder.name in spelling.wrong:
-            problems.append(Problem(str(folder), None, f"class {spelling.wrong[folder.name]}"))
+        if folder.name in misspelt:
+            problems.append(Problem(str(folder), None, f"class {misspelt[folder.name]}"))
             continue
         inner, files = entries(folder)
-        problems += [_inside(child) for child in inner]
+        within = "a folder inside the folder of a class is not read; move its images up"
+        problems += [Problem(str(child), None, within) for child in inner]
         images = [file for file in files if is_image(file)]
         problems += [_stray(file) for file in files if not is_image(file)]
         if not images:
@@ -94,10 +95,6 @@ def _stray(file: Path) -> Problem:
     return Problem(str(file), None, f"{what}; move or remove it")
 
 
-def _inside(folder: Path) -> Problem:
-    return Problem(str(folder), None, "a folder inside the folder of a class is not read; move its images up")
-
-
 def recognise_unlabelled(path: Path) -> bool:
     """Whether a folder has images directly in it, and no folders."""
     if not path.is_dir():
@@ -115,19 +112,3 @@ def read_unlabelled(path: str) -> DataSet:
     if not cases:
         raise ValueError(f"{root} has no images directly in it; give a folder that has")
     return DataSet("unlabelled", root, (), (), cases)
-
-
-SOURCE = Source(
-    name="folder",
-    summary="anyone's images, a folder per class",
-    layout="a folder per class with images in it, or such folders below train, val and test",
-    recognise=recognise,
-    read=read,
-)
-UNLABELLED = Source(
-    name="unlabelled",
-    summary="images that nobody labelled, to learn from beside others",
-    layout="a folder with images directly in it",
-    recognise=recognise_unlabelled,
-    read=read_unlabelled,
-)

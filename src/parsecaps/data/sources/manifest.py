@@ -4,8 +4,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from parsecaps.data.cases import SPLIT_WORDS, UNKNOWN, Case, DataSet, Source
-from parsecaps.data.tables import TABLE_SUFFIXES, CaseList, Row, read_table, settle_spelling
+from parsecaps.data.cases import SPLIT_WORDS, UNKNOWN, Case, DataSet
+from parsecaps.data.tables import TABLE_SUFFIXES, CaseList, Row, read_table, wrong_spelling
 from parsecaps.files.writing import Listing
 
 IN_FOLDER = "manifest.csv"  # so called, it speaks for the folder that it lies in
@@ -27,12 +27,12 @@ def read(path: str) -> DataSet:
         file /= IN_FOLDER
     table = read_table(file, required=REQUIRED, optional=OPTIONAL, prefix=CONCEPT)
     columns = tuple(column for column in table.columns if column.startswith(CONCEPT))
-    spelling = settle_spelling([row.cells["label"] for row in table.rows if row.cells["label"].strip()])
+    misspelt = wrong_spelling([row.cells["label"] for row in table.rows if row.cells["label"].strip()])
     found, rows = CaseList(file, table.problems), _Rows(str(file.parent), columns)
     for row in table.rows:
         case, wrong = rows.read(row)
-        if row.cells["label"] in spelling.wrong:
-            wrong.append(f"label {spelling.wrong[row.cells['label']]}")
+        if row.cells["label"] in misspelt:
+            wrong.append(f"label {misspelt[row.cells['label']]}")
         found.refuse(row.number, *wrong)
         if not wrong:
             found.add(case)
@@ -98,12 +98,3 @@ class _Rows:
         if value not in _VALUES:
             self._wrong.append(f"{column} is {value!r}; write 1 (present), 0 (absent) or leave it blank (unknown)")
         return _VALUES.get(value, UNKNOWN)
-
-
-SOURCE = Source(
-    name="manifest",
-    summary="anyone's images, a CSV table",
-    layout="a .csv file with the columns image and label, or a folder with such a manifest.csv",
-    recognise=recognise,
-    read=read,
-)

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from parsecaps.data.cases import Case, DataSet, Source
+from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.raw_image import (
     EIGHT_BIT,
     DefectError,
@@ -60,16 +60,12 @@ def image_file(folder: Path, part: Part) -> Path:
     return folder / f"{_PREFIX[part]}-images-idx3-ubyte.gz"
 
 
-def label_file(folder: Path, part: Part) -> Path:
-    """The file with the labels of a part."""
-    return folder / f"{_PREFIX[part]}-labels-idx1-ubyte.gz"
-
-
 def read_labels(root: Path, part: Part) -> list[int]:
     """The labels of a part, checked against the number of its digits."""
-    labels: list[int] = read_idx(label_file(root, part)).tolist()
+    file = root / f"{_PREFIX[part]}-labels-idx1-ubyte.gz"
+    labels: list[int] = read_idx(file).tolist()
     if odd := [label for label in labels if label > 9]:
-        raise ValueError(f"{label_file(root, part)} has label {odd[0]}; only 0 to 9 are digits, download it again")
+        raise ValueError(f"{file} has label {odd[0]}; only 0 to 9 are digits, download it again")
     count = call_or_name(image_shape, image_file(root, part), _DAMAGED)[0]
     if count != len(labels):
         raise ValueError(f"{root} has {count} {part} digits but {len(labels)} labels; download it again")
@@ -146,12 +142,4 @@ FORMAT = Format(
     count=_count,
     size=lambda path: image_shape(path)[1:],
     packed=True,
-)
-SOURCE = Source(
-    name="mnist",
-    summary="MNIST digits",
-    layout="a folder with train-images-idx3-ubyte.gz, t10k-images-idx3-ubyte.gz and their labels",
-    recognise=recognise,
-    read=read,
-    licence="CC BY-SA 3.0",
 )

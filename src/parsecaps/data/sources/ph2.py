@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, Source, skin_concept_values
+from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, skin_concept_values
 from parsecaps.data.reader_pool import call_or_name
 from parsecaps.data.sources import derm7pt
 from parsecaps.data.tables import CaseList
@@ -48,7 +48,7 @@ def read(path: str) -> DataSet:
     table = find_table(Path(path))
     if table is None:
         raise FileNotFoundError(f"{path} has no {' or '.join(TABLES)}; give the folder PH2Dataset")
-    header, rows = _split_header(table, _spreadsheet(table) if table.suffix == ".xlsx" else _text(table))
+    header, rows = _split_header(table, _records(table))
     found, listing, unmasked = CaseList(table), Listing(), 0
     for number, cells in rows:
         if len(cells) != len(header):
@@ -107,7 +107,9 @@ def _annotation(values: dict[str, str]) -> tuple[int, tuple[float, ...], list[st
 def _split_header(table: Path, records: Records) -> tuple[list[str], Records]:
     """The names of the columns, found by their text, and the records below them."""
     for place, (_, cells) in enumerate(records):
-        names = [_column(cell) for cell in cells]
+        bare = (re.sub(r"\(.*?\)", " ", cell, flags=re.DOTALL) for cell in cells)  # a legend may follow in brackets
+        names = [" ".join(cell.split()).casefold() for cell in bare]
+        names = ["image name" if name == "name" else name for name in names]
         diagnosis = _CODE in names or set(_MARKS) <= set(names)
         if "image name" in names and diagnosis and set(_CRITERIA) <= set(names):
             return names, records[place + 1 :]
@@ -115,16 +117,20 @@ def _split_header(table: Path, records: Records) -> tuple[list[str], Records]:
     raise ValueError(f"{table} has no header with {columns} and a diagnosis; download it again")
 
 
-def _column(cell: str) -> str:
-    """A column's name without the legend in brackets that may follow it on a new line."""
-    name = " ".join(re.sub(r"\(.*?\)", " ", cell, flags=re.DOTALL).split()).casefold()
-    return "image name" if name == "name" else name
+def _records(table: Path) -> Records:
+    """The rows with something in them: of the sheet, or the lines with `||` or the name of an image.
 
-
-def _spreadsheet(table: Path) -> Records:
-    """The rows of the sheet with something in them."""
-    rows: list[list[str]] = call_or_name(sheet_cells, table, _NOT_A_SHEET)
-    return [(number, cells) for number, cells in enumerate(rows, 1) if any(cells)]
+    Whatever stands before and after such lines is a legend.
+    """
+    if table.suffix == ".xlsx":
+        rows = call_or_name(sheet_cells, table, _NOT_A_SHEET)
+        return [(number, cells) for number, cells in enumerate(rows, 1) if any(cells)]
+    try:
+        lines = table.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        lines = table.read_text(encoding="latin-1").splitlines()
+    found = [(number, line.strip()) for number, line in enumerate(lines, 1) if re.search(r"\|\||\bIMD\d", line)]
+    return [(number, [cell.strip() for cell in re.split(r"\|\|?", line.strip("|"))]) for number, line in found]
 
 
 def sheet_cells(table: Path) -> list[list[str]]:
@@ -133,16 +139,6 @@ def sheet_cells(table: Path) -> list[list[str]]:
 
     rows = openpyxl.load_workbook(table, data_only=True).worksheets[0].values
     return [[("" if cell is None else str(cell)).strip() for cell in row] for row in rows]
-
-
-def _text(table: Path) -> Records:
-    """The lines with `||` or the name of an image; whatever stands before and after them is a legend."""
-    try:
-        lines = table.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        lines = table.read_text(encoding="latin-1").splitlines()
-    rows = [(number, line.strip()) for number, line in enumerate(lines, 1) if re.search(r"\|\||\bIMD\d", line)]
-    return [(number, [cell.strip() for cell in re.split(r"\|\|?", line.strip("|"))]) for number, line in rows]
 
 
 def recognise_both(path: Path) -> bool:
@@ -178,19 +174,3 @@ def _find_both(path: str) -> tuple[Path | None, Path | None]:
     first = next((folder for folder in folders if recognise(folder)), None)
     second = next((folder for folder in folders if derm7pt.recognise(folder)), None)
     return first, second
-
-
-SOURCE = Source(
-    name="ph2",
-    summary="PH2 dermoscopy: nevus against melanoma, seven concepts, lesion masks",
-    layout=f"a folder with PH2_dataset.xlsx or PH2_dataset.txt and {IMAGES!r}",
-    recognise=recognise,
-    read=read,
-)
-PH2D7 = Source(
-    name="ph2d7",
-    summary="PH2 and Derm7pt together",
-    layout="a folder that holds PH2 and Derm7pt, or ph2d7:PATH_TO_PH2,PATH_TO_DERM7PT",
-    recognise=recognise_both,
-    read=read_both,
-)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from parsecaps.data.cases import SPLITS, Case, DataSet, Problem, Source
-from parsecaps.data.tables import CaseList, Row, read_table
+from parsecaps.data.cases import SPLITS, Case, DataSet, Problem
+from parsecaps.data.tables import CaseList, read_table
 from parsecaps.files.writing import Listing
 
 CLASSES = ("Basophil", "Eosinophil", "Lymphocyte", "Monocyte", "Neutrophil")
@@ -11,12 +11,8 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "cell_size": ("big", "small"),
     "cell_shape": ("round", "irregular"),
     "nucleus_shape": (
-        "unsegmented-band",
-        "unsegmented-round",
-        "unsegmented-indented",
-        "segmented-multilobed",
-        "segmented-bilobed",
-        "irregular",
+        *("unsegmented-band", "unsegmented-round", "unsegmented-indented"),
+        *("segmented-multilobed", "segmented-bilobed", "irregular"),
     ),
     "nuclear_cytoplasmic_ratio": ("low", "high"),
     "chromatin_density": ("densely", "loosely"),
@@ -53,8 +49,13 @@ def read(path: str) -> DataSet:
         table = read_table(file, required=("label", *ATTRIBUTES, "path"), others=True)
         found = CaseList(file, table.problems)
         for row in table.rows:
-            wrong = _wrong(row)
-            written = row.cells["path"].strip()
+            cells = {column: cell.strip() for column, cell in row.cells.items()}
+            wrong = [
+                f"{column} is {cells[column]!r}; known are {', '.join(known)}"
+                for column, known in (("label", CLASSES), *ATTRIBUTES.items())
+                if cells[column] not in known
+            ]
+            written = cells["path"]
             image = listing.find(root / written) if written else None
             if image is None:
                 wrong.append(f"image {written or '(blank)'} is missing; put it below {root} or remove the row")
@@ -64,8 +65,9 @@ def read(path: str) -> DataSet:
             if wrong or image is None:
                 continue
             seen[image] = file.name
-            label = CLASSES.index(row.cells["label"].strip())
-            found.add(Case(image, label, written, concepts=_concepts(row), split=split, row=row.number))
+            concepts = tuple(float(cells[name] == value) for name, values in ATTRIBUTES.items() for value in values)
+            label = CLASSES.index(cells["label"])
+            found.add(Case(image, label, written, concepts=concepts, split=split, row=row.number))
         cases += found.cases
         problems += found.problems
     return DataSet("wbcatt", root, CLASSES, CONCEPTS, cases, problems, notes)
@@ -73,29 +75,3 @@ def read(path: str) -> DataSet:
 
 def _table(root: Path, split: str) -> Path:
     return root / f"pbc_attr_v1_{split}.csv"
-
-
-def _wrong(row: Row) -> list[str]:
-    """What is not in the vocabulary of the data set."""
-    reasons = []
-    for column, known in (("label", CLASSES), *ATTRIBUTES.items()):
-        value = row.cells[column].strip()
-        if value not in known:
-            reasons.append(f"{column} is {value!r}; known are {', '.join(known)}")
-    return reasons
-
-
-def _concepts(row: Row) -> tuple[float, ...]:
-    return tuple(
-        float(row.cells[attribute].strip() == value) for attribute, values in ATTRIBUTES.items() for value in values
-    )
-
-
-SOURCE = Source(
-    name="wbcatt",
-    summary="WBCAtt white blood cells with eleven attributes",
-    layout="a folder with pbc_attr_v1_{train,val,test}.csv and PBC_dataset_normal_DIB",
-    recognise=recognise,
-    read=read,
-    licence="labels MIT, images CC BY 4.0",
-)
