@@ -224,7 +224,5 @@ def _checked(pixels: NDArray[Any]) -> NDArray[Any]:
         with np.errstate(over="ignore"):
             pixels = pixels.astype(np.float32, copy=False)
         if not np.isfinite(pixels).all():
-            raise DefectError(
-                f"has {int((~np.isfinite(pixels)).sum())} pixels that are not finite; replace them by numbers"
-            )
+            raise DefectError(f"has {int((~np.isfinite(pixels)).sum())} pixels that are not finite; replace the file")
     return np.require(pixels, pixels.dtype.newbyteorder("="), ["C", "W"])

@@ -36,9 +36,8 @@ def read(path: str) -> DataSet:
         for folder in folders:
             split = _split(folder)
             if split is None:
-                problems.append(
-                    Problem(str(folder), None, "the folder lies beside train, val or test; move or remove it")
-                )
+                reason = "the folder lies beside train, val or test; move or remove it"
+                problems.append(Problem(str(folder), None, reason))
                 continue
             inner, files = entries(folder)
             classes += [(child, split) for child in inner]
