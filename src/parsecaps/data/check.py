@@ -252,7 +252,7 @@ def odd_images(cases: CaseSet, *, smallest: int = 28) -> list[str]:
         if min(height, width) < smallest:
             odd.append(f"{case.name}: only {width} x {height} pixels")
         if cases.data.draw is None and case.frame is None and (wrong := mislabelled(case.image)):
-            odd.append(wrong)
+            odd.append(f"{case.image} {wrong}")
     return odd
 
 
