@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,8 @@ def test_without_any_object_it_is_one_line(model: Path, tmp_path: Path, monkeypa
         return whole(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
+    for module in ("dicom", "dicom_objects"):
+        monkeypatch.delitem(sys.modules, f"parsecaps.export.{module}")
     refused(run(model, nobody, "--dicom", "out"), "pip install 'parsecaps[dicom]'")
 
 

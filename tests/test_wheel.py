@@ -87,6 +87,7 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel: Path) -> No
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == set(files_of(SOURCE))
+    assert {f"parsecaps/trunks/{name}" for name in ("lite0.safetensors", "LICENSE", "NOTICE")} <= names
     assert {"parsecaps/configs/demo-quick.yaml", "parsecaps/report/templates/demo.html", "parsecaps/py.typed"} <= names
 
 

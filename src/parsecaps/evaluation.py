@@ -152,9 +152,7 @@ def _evaluate_folds(run: Run, settings: EvaluateConfig, scoring: ProgressCallbac
     """All folds together: each case by the model that did not see it, at that model's temperature."""
     folds = run.folds
     if settings.data is not None or settings.part not in ("auto", "test"):
-        raise ValueError(
-            f"{run.folder} is a cross-validation of several models; for other cases give {folds[0].folder}"
-        )
+        raise ValueError(f"{run.folder} is a cross-validation of several models; for other cases give one of its folds")
     for fold in folds:
         if not fold.is_trained:
             raise FileNotFoundError(f"{fold.folder} is not finished; go on with parsecaps train --resume {run.folder}")
@@ -285,9 +283,8 @@ def compare(
     if len({_folder(run).resolve() for run in named.values()}) < max(len(runs), 1):
         raise ValueError("the same run is given twice, or none; give each once")
     values = {"part": part, "data": data, "resamples": resamples, "device": device}
-    return compare_runs(
-        {name: _folder(run) for name, run in named.items()}, load_settings(EvaluateConfig, values=values)
-    )
+    settings = load_settings(EvaluateConfig, values=values)
+    return compare_runs({name: _folder(run) for name, run in named.items()}, settings)
 
 
 def compare_runs(runs: Mapping[str, Path], settings: EvaluateConfig, *, show: StageCallback = silent) -> ComparedRuns:

@@ -12,6 +12,7 @@ from parsecaps.audit import ablation as audited
 from parsecaps.audit.ablation import (
     MEAN,
     OTHER,
+    TESTIMONY,
     UNIFORM,
     CutMeasures,
     RouteCuts,
@@ -282,6 +283,41 @@ def test_trees_and_class_routings_alike(model: ParseCaps, data: DataSet, prepare
         assert np.array_equal(found[UNIFORM].logits, wanted.logits)
         assert all(np.abs(found[name].logits - ordinary.logits).max() > 0 for name in (OTHER, MEAN))
         assert all(not module._forward_hooks for module in network.modules())
+
+
+@pytest.mark.usefixtures("as_predictions")
+def test_testimony_is_what_the_context_says_by_choosing(data: DataSet, prepared: PreparedImages) -> None:
+    """By hand: the leaves of the mean image, and the context of each."""
+    small = {"dims": (4, 8, 8), "cells": (1, 2), "heads": (2, 2), "radius": (1, 1), "tile": 16, "context_cells": 2}
+    settings = {"num_classes": 2, "in_channels": 3, "image_size": 32, "num_concepts": 0, "trunk": "PlainCNN", **small}
+    streams = sharpened(warmed_up(ParseCaps.from_preset("trunk", **settings))).eval()
+    ordinary, found = measured(streams, data, prepared)
+    image = streams.standardise(images_of(prepared))
+    with torch.no_grad():
+        mean = streams.standardise(images_of(prepared).mean(0, keepdim=True))
+        maps, u = streams.context(image), streams.primary(streams.initial(mean)).expand(len(image), -1, -1)
+        for cell in streams.cells:
+            u = cell(u, maps)
+        wanted = streams.classes(streams.norm(u))[0].double().numpy()
+    np.testing.assert_allclose(found[TESTIMONY].logits, wanted, atol=1e-5)
+    assert np.abs(wanted - wanted[:1]).max() > 1e-3  # it says something
+    assert np.abs(wanted - ordinary.logits).max() > 1e-3
+    assert all(not module._forward_hooks for module in streams.modules())
+    alone = warmed_up(ParseCaps.from_preset("trunk", **{**settings, "context": False})).eval()
+    assert list(measured(alone, data, prepared)[1]) == [UNIFORM, OTHER, MEAN]
+
+
+def test_routes_of_two_streams_can_be_cut() -> None:
+    """The context is computed once, and is that of each image."""
+    small = {"dims": (4, 8), "cells": (1,), "heads": (2,), "radius": (1,), "tile": 16, "trunk": "PlainCNN"}
+    model = ParseCaps.from_preset("trunk", num_classes=2, image_size=32, num_concepts=2, **small)
+    model, image = sharpened(warmed_up(model)), torch.rand(3, 1, 32, 32)
+    values, relevance = model_values(model), couplings(model, image)
+    together = cut(model, values, image, 1, relevance)
+    for i in range(3):
+        alone = cut(model, values, image[i : i + 1], 1, [each[i : i + 1] for each in relevance])
+        np.testing.assert_allclose(together.shown[i], alone.shown[0], rtol=1e-5)
+    np.testing.assert_allclose(together.shown[:, 0], values(image)[:, 1], rtol=1e-5)
 
 
 def test_one_image_has_no_other(model: ParseCaps, data: DataSet, prepared: PreparedImages) -> None:

@@ -5,25 +5,21 @@ from torch import Tensor, nn
 
 from parsecaps.audit.redundancy import capsule_similarity
 from parsecaps.models import ParseCaps, PlainCNN
+from parsecaps.nn.capsules import CapsuleLayer
 from parsecaps.rivals import CapsNet
 
 
-class Given(nn.Module):
+class Given(CapsuleLayer):
     """Gives its input as capsules."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Identity()
-
     def forward(self, u: Tensor) -> Tensor:
-        out: Tensor = self.layer(u)
-        return out
+        return u
 
 
 def test_known_angles() -> None:
     """0, 90 and 180 degrees, at any length; a capsule of length 0 makes no pair."""
     u = torch.tensor([[[1.0, 0], [0.1, 0], [0, 3], [-2, 0], [0, 0]]])
-    (found,) = capsule_similarity(Given(), [u], layers=["layer"])
+    (found,) = capsule_similarity(Given(), [u])
     # pairs: 1 same, 2 opposite, 3 at right angles
     assert (found.pairs, found.capsules, found.dim) == (6, 5, 2)
     assert found.mean == pytest.approx((1 - 1 - 1 + 0 + 0 + 0) / 6)
@@ -35,7 +31,7 @@ def test_known_angles() -> None:
 
 def test_batches_add_up_to_all_pairs() -> None:
     u = torch.randn(5, 7, 3)
-    (found,) = capsule_similarity(Given(), [u[:2], u[2:]], layers=["layer"])
+    (found,) = capsule_similarity(Given(), [u[:2], u[2:]])
     cosines = [
         float(torch.nn.functional.cosine_similarity(image[i], image[j], dim=0))
         for image in u
@@ -91,7 +87,7 @@ def test_a_plain_network_stands_beside_by_its_feature_maps() -> None:
     assert all(-1 <= (each.mean or 0) <= 1 and sum(each.share) == pytest.approx(1) for each in found if each.pairs)
     kept: list[Tensor] = []
     handle = model.layers[-1].register_forward_hook(lambda module, inputs, output: kept.append(output.clone()))
-    (last,) = capsule_similarity(model, [torch.full((1, 1, 32, 32), 0.5)], layers=["layers"])
+    last = capsule_similarity(model, [torch.full((1, 1, 32, 32), 0.5)])[-1]
     handle.remove()
     positions = torch.nn.functional.normalize(kept[0][0].flatten(1).T, dim=-1)
     pairs = [float(positions[i] @ positions[j]) for i in range(4) for j in range(i)]
@@ -99,9 +95,6 @@ def test_a_plain_network_stands_beside_by_its_feature_maps() -> None:
 
 
 def test_what_has_no_capsules_is_refused() -> None:
-    with pytest.raises(ValueError, match="Given has no layer 'top'"):
-        capsule_similarity(Given(), [], layers=["top"])
-    with pytest.raises(ValueError, match="Given has no capsules"):
-        capsule_similarity(Given(), [torch.rand(1, 2)])
-    with pytest.raises(ValueError, match="at least one batch"):
-        capsule_similarity(Given(), [], layers=["layer"])
+    for model, images in ((nn.Identity(), [torch.rand(1, 2)]), (Given(), [])):
+        with pytest.raises(ValueError, match=f"no layer of this {type(model).__name__} gave capsules"):
+            capsule_similarity(model, images)

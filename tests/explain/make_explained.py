@@ -17,12 +17,14 @@ DATA = "phantom:n=8,size=32"
 
 
 def make_model(data: DataSet, head: str) -> Model:
-    """`head` is that of a ParseCaps, or "cnn" for a plain CNN without concepts."""
+    """`head` is that of a ParseCaps, "trunk" for a bottleneck on a trunk, or "cnn" for a plain CNN without concepts."""
     torch.manual_seed(0)
     if head == "cnn":
         model: ParseCaps | PlainCNN = PlainCNN(num_classes=2, in_channels=3, image_size=32)
         return Model(model.eval(), Preparation(size=32, channels=3), data.classes, ())
-    model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=7, in_channels=3, head=head).eval()
+    on_trunk = {"head": "bottleneck", "trunk": "PlainCNN", "tile": 16, "context": True}
+    settings = on_trunk if head == "trunk" else {"head": head}
+    model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=7, in_channels=3, **settings).eval()
     for parameter in model.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
     return Model(model, Preparation(size=32, channels=3), data.classes, data.concepts)

@@ -5,6 +5,8 @@ import torch
 from parsecaps.explain.attribution_path import neutral_image, trace
 from parsecaps.models import ParseCaps
 from parsecaps.nn.heads import CapsuleReadout
+from parsecaps.nn.recorder import hooked
+from parsecaps.types import Output
 
 KINDS: dict[str, dict[str, object]] = {
     "default": {},
@@ -25,6 +27,17 @@ KINDS: dict[str, dict[str, object]] = {
         "paper_logits": True,
         "normalisation": "layer",
         "squash_form": "quadratic",
+    },
+    "trunk": {"trunk": "PlainCNN", "image_size": 48, "head": "bottleneck"},
+    "two streams": {"trunk": "PlainCNN", "image_size": 64, "tile": 16, "context": True, "context_cells": 2},
+    "two streams, bottleneck": {
+        "trunk": "PlainCNN",
+        "image_size": 48,
+        "tile": 16,
+        "margin": 16,
+        "context": True,
+        "head": "bottleneck",
+        "whole_values": True,
     },
 }
 
@@ -47,11 +60,21 @@ def random_image(model: ParseCaps, count: int = 2) -> torch.Tensor:
 
 
 @torch.no_grad()
+def neutral_answer(model: ParseCaps, image: torch.Tensor) -> Output:
+    """What the model says of the neutral image, chosen by the context of the image where there is one."""
+    context = [] if model.context is None else [model.context]
+    maps = [module(model.standardise(image)) for module in context]
+    with hooked(context, lambda module, inputs, outcome: maps[0]):
+        output: Output = model(neutral_image(image))
+    return output
+
+
+@torch.no_grad()
 def make_steep(model: ParseCaps, image: torch.Tensor) -> None:
     """Change the heads so that presences are near 0 for the neutral image and clearly above for these images."""
     traced = trace(model, image)
-    neutral = model.norm(model.blocks(traced.leaves(neutral_image(traced.image)))).mean(0)
-    spread = (model.norm(model.blocks(traced.layers[0])) - neutral).norm(dim=-1).mean()
+    neutral = model.norm(traced.run_cells(traced.leaves(neutral_image(traced.image)))).mean(0)
+    spread = (model.norm(traced.layers[-1]) - neutral).norm(dim=-1).mean()
     for readout in model.modules():
         if isinstance(readout, CapsuleReadout):
             readout.over_capsules += torch.randn_like(readout.over_capsules) / readout.over_capsules.shape[1]

@@ -8,7 +8,7 @@ from torch import Tensor
 from parsecaps.explain.attribution_path import AttributionPath, Target, neutral_image, place_panels, trace
 from parsecaps.models import ParseCaps
 from parsecaps.nn.recorder import RecordedStage, record_stages
-from tests.explain.small_models import KINDS, make_steep, random_image, small_model
+from tests.explain.small_models import KINDS, make_steep, neutral_answer, random_image, small_model
 
 
 def path_of(model: ParseCaps, image: Tensor, panels: int = 4, refinements: int = 0) -> AttributionPath:
@@ -39,13 +39,13 @@ def test_every_cell_accounts_for_the_whole_change(kind: str) -> None:
     target = Target("concepts", 1)
     leaves = path.leaf_attribution(target)
     torch.testing.assert_close(leaves.after, path.trace.output.presence[:, 1])
-    torch.testing.assert_close(leaves.before, model(neutral_image(image)).presence[:, 1])
+    torch.testing.assert_close(leaves.before, neutral_answer(model, image).presence[:, 1])
     sums = torch.stack([sum(way.sum((1, 2, 3)) for way in ways) for ways in dense(path, target)], 1)  # (B, cells)
     change = (leaves.after - leaves.before).unsqueeze(1)
     assert (sums - change).abs().max() < 0.01 * change.abs().max()
 
 
-@pytest.mark.parametrize("kind", ["default", "bottleneck", "dynamic", "dynamic, bottleneck"])
+@pytest.mark.parametrize("kind", ["default", "bottleneck", "dynamic", "dynamic, bottleneck", "two streams"])
 def test_the_leaves_account_for_the_whole_change(kind: str) -> None:
     model = small_model(**KINDS[kind])
     path = path_of(model, random_image(model), panels=16)

@@ -62,6 +62,21 @@ def test_it_says_that_a_model_looks_at_the_middle_alone(known: Model) -> None:
     assert note == "the model looks at the middle of an image, 60 % of each side; pictures show that part"
 
 
+def test_two_streams_are_explained_like_any_other(tmp_path: Path) -> None:
+    """Maps, trees, similar cases and corrections; what a correction does follows from the concepts alone."""
+    told = (model := make_folder(tmp_path, "trunk")).explain(IMAGE)
+    assert all(each.map.shape == (32, 32) and each.map.max() > 0 for each in told.concepts)
+    assert told.class_map.max() > 0
+    assert [tree.about for tree in told.trees] == ["classes", "concepts", "concepts"]
+    assert all(len(tree.nodes) > 1 for tree in told.trees)
+    assert len(told.similar) > 0
+    assert told.reasons is not None
+    with torch.no_grad():
+        logits = model.network(IMAGE[None]).logits[0].numpy()
+    assert told.reasons.contributions.sum(1) + told.reasons.reasoning.bias == pytest.approx(logits, abs=1e-5)
+    assert told.reasons.flip is not None
+
+
 def test_reasons_add_up_to_the_logits(known: Model) -> None:
     told = known.explain(IMAGE)
     assert told.reasons is not None

@@ -80,9 +80,10 @@ def test_known_routes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert grid[:, :, chosen].abs().min() > 0
 
 
-def test_pixels_by_finite_differences() -> None:
+@pytest.mark.parametrize("kind", ["default", "two streams"])
+def test_pixels_by_finite_differences(kind: str) -> None:
     """What pixels contribute is the slope of the primary capsules along the direction, at two points of the way."""
-    model = small_model()
+    model = small_model(**KINDS[kind])
     traced = trace(model, random_image(model, 1))
     direction = AttributionPath(traced).leaf_attribution(Target("concepts", 2)).direction
     (found,) = pixel_contributions(traced, [direction])

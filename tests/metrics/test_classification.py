@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 from torchmetrics.functional import classification as tm
 
-from parsecaps.metrics import METRICS, Weighted
+from parsecaps.metrics import METRICS, Weighted, find_metric
 from parsecaps.metrics.bootstrap import resampled_weights
 from parsecaps.metrics.calibration import brier, ece, nll
 from parsecaps.metrics.classification import (
     Classification,
     Ranks,
-    accuracy,
     auroc,
     confusion_matrix,
     f1,
@@ -27,6 +26,7 @@ from parsecaps.metrics.classification import (
 from parsecaps.metrics.concepts import Concepts
 from tests.metrics.make import make_predictions
 
+accuracy = find_metric("accuracy").function
 EACH = (precision, recall, f1, specificity, auroc)
 
 

@@ -11,8 +11,6 @@ from parsecaps.metrics.concepts import (
     Concepts,
     attribute_accuracy,
     attribute_f1,
-    explanation_error_l2,
-    explanation_error_l2_squared,
     find_attributes,
     over_attributes,
 )
@@ -119,8 +117,8 @@ def test_concepts_by_hand() -> None:
     presence = np.array([[0.9, 0.2], [0.4, 0.6], [0.5, 0.1]])
     cases = Weighted(Concepts(presence, np.array([[1, 0], [0, np.nan], [1, np.nan]])))
     distances = [np.hypot(0.1, 0.2), 0.4, 0.5]
-    assert explanation_error_l2(cases) == pytest.approx(np.mean(distances))
-    assert explanation_error_l2_squared(cases) == pytest.approx(np.mean(np.square(distances)))
+    for name, wanted in (("explanation_error_l2", distances), ("explanation_error_l2_squared", np.square(distances))):
+        assert find_metric(name).function(cases) == pytest.approx(np.mean(wanted))
     assert f1(cases)[0] == pytest.approx(2 / 3)  # 0.5 is not above 0.5
     assert auroc(cases)[0] == 1
     assert np.isnan(auroc(cases)[1])  # never present

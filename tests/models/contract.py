@@ -292,7 +292,7 @@ def warmed_up(model: PretrainedModel) -> PretrainedModel:
 def capsule_shapes(model: nn.Module, image: Tensor) -> list[tuple[int, int]]:
     """(n, d) of the primary capsules and of each block's, as they are when the model runs."""
     shapes: list[tuple[int, int]] = []
-    layers = [model.primary, *model.blocks]
+    layers = [model.primary, *(block[-1] for block in model.blocks)]
     handles = [layer.register_forward_hook(lambda _, __, u: shapes.append(tuple(u.shape[1:]))) for layer in layers]
     model(image)
     for handle in handles:

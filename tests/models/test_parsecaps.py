@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from parsecaps.models import ParseCaps
+from parsecaps.models import FlatCaps, ParseCaps
 from parsecaps.models.parsecaps import PRESETS
+from parsecaps.models.summary import summarize
 from parsecaps.nn import replace_couplings
 from parsecaps.nn.couplings import uniform
 from tests.models.contract import (
@@ -155,6 +156,86 @@ class TestSize28(SparseContract):
 class TestSize100(SparseContract):
     def build(self) -> ParseCaps:
         return tiny(image_size=100)
+
+
+def on_trunk(trunk: str = "PlainCNN", **changes: Any) -> ParseCaps:
+    """Evidence from four tiles, chosen by the whole image."""
+    small = {"dims": (4, 8, 12), "cells": (1, 2), "heads": (2, 2), "radius": (1, 1), "num_concepts": 3}
+    return ParseCaps.from_preset("trunk", **{"num_classes": 2, "image_size": 64, "trunk": trunk, **small, **changes})
+
+
+class TestTrunk(SparseContract):
+    cancelled = ("project.norm.bias",)
+    refused = (
+        ({"trunk": "none"}, "tile is 32, but there is no trunk to have it; set trunk=lite0"),
+        ({"trunk": "none", "tile": 0}, "context is True, but there is no trunk"),
+        ({"trunk": "lite1"}, "trunk is 'lite1'; choose one of none, lite0"),
+        ({"image_size": 31}, "a trunk needs at least 32 pixels"),
+        ({"routing": "dynamic", "whole_values": False}, "'dynamic' cannot choose by a context; set context=false"),
+    )
+
+    def build(self) -> ParseCaps:
+        model = on_trunk("lite0")
+        model.load_trunk()
+        return model
+
+
+class TestTrunkOfWholeImage(SparseContract, CompileContract, ExportContract):
+    """One stream, at an odd size."""
+
+    def build(self) -> ParseCaps:
+        block = {"dims": (4, 8), "cells": (1,), "heads": (2,), "radius": (1,)}
+        return on_trunk(image_size=45, tile=0, context=False, in_channels=2, **block)
+
+
+class TestTrunkBottleneck(SparseContract):
+    """With a margin around tiles, and the context in all cells."""
+
+    def build(self) -> ParseCaps:
+        return on_trunk(head="bottleneck", in_channels=3, margin=16, context_cells=3)
+
+
+class TestTrunkOverParents(SparseContract):
+    over = "parents"
+
+    def build(self) -> ParseCaps:
+        return on_trunk(over="parents")
+
+
+class TestTrunkDynamic(RoutingContract):
+    branches = frozenset({"agreement"})
+    over = "parents"
+
+    def build(self) -> ParseCaps:
+        return on_trunk(routing="dynamic", context=False, whole_values=False)
+
+
+@pytest.mark.parametrize("cells", [0, 1, 2, 3, 5])
+def test_the_context_chooses_in_the_first_cells(cells: int) -> None:
+    model = on_trunk(context_cells=cells)
+    assert [cell.by_context for cell in model.cells] == [i < cells for i in range(3)]
+
+
+def test_the_same_network_with_and_without_a_trunk() -> None:
+    """Settings of a trunk at their defaults change nothing."""
+    named = {"trunk": "none", "tile": 0, "margin": 0, "context": False, "context_cells": 1}
+    torch.manual_seed(0)
+    plain = tiny()
+    torch.manual_seed(0)
+    other = tiny(**named)
+    assert plain.config == other.config
+    assert plain.state_dict().keys() == other.state_dict().keys()
+    assert plain.evidence is None
+    assert FlatCaps.from_preset("tiny", num_classes=2).evidence is None
+
+
+def test_the_summary_counts_both_streams() -> None:
+    model = on_trunk()
+    rows = {row.name: row for row in summarize(model)}
+    assert rows["initial block"].parameters == rows["context"].parameters > 0
+    assert rows["initial block"].flops > 0
+    assert rows["context"].flops > 0
+    assert (rows["primary capsules"].n, rows["primary capsules"].d) == (64, 4)
 
 
 @pytest.mark.parametrize(

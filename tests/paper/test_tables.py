@@ -9,10 +9,12 @@ import pytest
 from PIL import Image
 
 from parsecaps.metrics.predictions import Predictions
-from parsecaps.paper import TABLES, reproduce, routing
+from parsecaps.paper import routing
 from parsecaps.paper.cells import Request
 from parsecaps.paper.leak import BY_PATIENT, TWICE, divisions, over_patients
 from parsecaps.paper.protocol import validate
+from parsecaps.paper.run_table import reproduce
+from parsecaps.paper.tables import TABLES
 from parsecaps.paper.timing import Effort
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks

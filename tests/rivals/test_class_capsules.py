@@ -8,15 +8,15 @@ from torch import Tensor
 
 from parsecaps.functional import squash
 from parsecaps.nn import CapsuleGrid, SharedVotes, Votes, Way, record_couplings
+from parsecaps.nn.capsules import CapsuleLayer
 from parsecaps.nn.recorder import record_ways
 from parsecaps.rivals.class_capsules import (
     CLASS_ROUTINGS,
     ClassCapsules,
     ClassDecoder,
-    ClassRouting,
     ClassRoutingConfig,
-    CoupledVotes,
     UnroutedCapsules,
+    coupled_votes,
 )
 
 CONFIG = ClassRoutingConfig(capsules=6, classes=3, dim=4)
@@ -102,16 +102,16 @@ def test_votes_of_a_shared_matrix_are_those_of_equal_ones() -> None:
     torch.testing.assert_close(own(u), shared(u))
 
 
-class Loudest(ClassRouting):
+class Loudest(CapsuleLayer):
     """Each class listens to the child with the longest vote alone."""
 
     def __init__(self, config: ClassRoutingConfig) -> None:
-        super().__init__(config)
+        super().__init__()
         self.way = Way("loudest", chooses=True)
 
     def forward(self, u_hat: Tensor) -> Tensor:
         c = torch.nn.functional.one_hot(u_hat.norm(dim=-1).argmax(-1), u_hat.shape[2]).to(u_hat)
-        return self.way((c.unsqueeze(2) @ u_hat).squeeze(2), CoupledVotes(u_hat, c))
+        return self.way((c.unsqueeze(2) @ u_hat).squeeze(2), coupled_votes(u_hat, c))
 
 
 def test_a_routing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:

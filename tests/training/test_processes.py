@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -42,12 +43,16 @@ def run(command: list[str], folder: Path) -> str:
 def test_two_processes_reach_the_result_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With weights of classes and with concepts that some images lack, whose number differs between the processes.
 
-    The layers come from another network, which each process reads, and learn at another rate than the heads.
+    The layers come from another network, which each process reads, and learn at another rate than the heads. There are
+    two streams, of which the context has no gradient but by what it chooses.
     """
     monkeypatch.setattr(nn, "BatchNorm2d", image_norm)
-    ParseCaps.from_preset("tiny", num_classes=5, normalisation="layer").save_pretrained(tmp_path / "start")
-    start = [f"model.start={tmp_path / 'start'}", "training.start_rate=0.5"]
-    settings = [f"data.path={skewed_manifest(tmp_path)}", *TINY, *QUIET, *start]
+    network: dict[str, Any] = {"trunk": "PlainCNN", "tile": 16, "context": True}
+    start = ParseCaps.from_preset("tiny", num_classes=5, normalisation="layer", **network)
+    start.save_pretrained(tmp_path / "start")
+    weights = [f"model.start={tmp_path / 'start'}", "training.start_rate=0.5"]
+    chosen = [f"model.settings.{name}={value}" for name, value in network.items()]
+    settings = [f"data.path={skewed_manifest(tmp_path)}", *TINY, *QUIET, *weights, *chosen]
     one = train(load_config(None, settings), run_folder=tmp_path / "one")
     assert one.config.training.class_balance == "weights"
     assert one.origin is not None

@@ -25,6 +25,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from parsecaps.data.case_set import CaseSet
@@ -109,8 +111,7 @@ def concept_completeness(train: Predictions, test: Predictions) -> Completeness:
     if not len(train) or not len(test):
         raise ValueError(f"{len(train)} cases to fit and {len(test)} to compare on; give some of both")
     wanted, given = (each.logits - each.logits.mean(1, keepdims=True) for each in (train, test))
-    solved, *_ = np.linalg.lstsq(_with_one(train.presence), wanted, rcond=None)
-    fitted = _with_one(test.presence) @ solved
+    fitted = LinearRegression().fit(train.presence, wanted).predict(test.presence)
     spread = ((given - given.mean(0)) ** 2).sum()
     by_concepts, named, known = fitted.argmax(1), test.logits.argmax(1), test.label >= 0
     return Completeness(
@@ -121,10 +122,6 @@ def concept_completeness(train: Predictions, test: Predictions) -> Completeness:
         model_accuracy=float((named == test.label)[known].mean()) if known.any() else None,
         n=len(test),
     )
-
-
-def _with_one(presence: np.ndarray) -> np.ndarray:
-    return np.column_stack([presence, np.ones(len(presence))])
 
 
 _UNSEEN = 1e-6  # the probability of a class that no training case has
@@ -160,19 +157,14 @@ def leakage(train: Predictions, test: Predictions, *, resamples: int = 1000, see
             raise ValueError(f"none of the {what} cases has a label; leakage cannot be measured")
     assert train.presence is not None
     assert test.presence is not None
-    hard, soft = (
-        replace(
-            test, logits=class_logits(view(train.presence, train.presence), train, view(test.presence, train.presence))
-        )
-        for view in (_hard, _soft)
+    known, others = (_soft(each, train.presence) for each in (train.presence, test.presence))
+    hard, soft = (  # the first half of the features is hard
+        replace(test, logits=class_logits(known[:, :count], train, others[:, :count]))
+        for count in (train.presence.shape[1], known.shape[1])
     )
     difference = compare(hard, soft, resamples=resamples, seed=seed).differences["accuracy"]
     hard_nll, soft_nll = (float(nll(Weighted(Classification.of(each)))[0]) for each in (hard, soft))
     return Leakage(difference, hard_nll, soft_nll, len(test))
-
-
-def _hard(presence: np.ndarray, known: np.ndarray) -> np.ndarray:
-    return (presence > THRESHOLD).astype(np.float64)
 
 
 def _soft(presence: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -190,9 +182,6 @@ def class_logits(features: np.ndarray, train: Predictions, others: np.ndarray) -
 
     The features are standardised, the squared weights of all classes count half.
     """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.preprocessing import StandardScaler
-
     seen = np.unique(train.label)
     logits = np.full((len(others), len(train.classes)), np.log(_UNSEEN))
     if len(seen) == 1:

@@ -14,10 +14,13 @@ vanishes or saturates by that.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.ndimage import gaussian_filter
+from scipy.stats import rankdata
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -289,8 +292,6 @@ def randomise(module: nn.Module, generator: torch.Generator) -> None:
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Spearman's correlation over the pixels: (P, H, W) twice -> (P,); NaN where the first is blank, 0 the second."""
-    from scipy.stats import rankdata
-
     ranks = [rankdata(maps.reshape(len(maps), -1), axis=1) for maps in (first, second)]
     a, b = (each - each.mean(1, keepdims=True) for each in ranks)
     scale = np.sqrt((a**2).sum(1) * (b**2).sum(1))
@@ -305,18 +306,12 @@ def structural_similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     thirty times as fast.
     """
     a, b = _scaled(first), _scaled(second)
-    mean_a, mean_b, aa, bb, ab = (_smooth(each) for each in (a, b, a * a, b * b, a * b))
+    smooth = partial(gaussian_filter, sigma=1.5, radius=5, axes=(1, 2), mode="mirror")
+    mean_a, mean_b, aa, bb, ab = map(smooth, (a, b, a * a, b * b, a * b))
     light = (2 * mean_a * mean_b + _C1) / (mean_a**2 + mean_b**2 + _C1)
     spread = np.maximum(aa - mean_a**2, 0) + np.maximum(bb - mean_b**2, 0)
     alike = (light * (2 * (ab - mean_a * mean_b) + _C2) / (spread + _C2)).mean((1, 2))
     return np.where(_blank(first), np.nan, np.where(_blank(second), 0, alike))
-
-
-def _smooth(maps: np.ndarray) -> np.ndarray:
-    """The weighted mean around each pixel: (P, H, W)."""
-    from scipy.ndimage import gaussian_filter
-
-    return np.asarray(gaussian_filter(maps, 1.5, radius=5, axes=(1, 2), mode="mirror"))
 
 
 def _array(maps: Tensor) -> np.ndarray:

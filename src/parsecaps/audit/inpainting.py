@@ -10,10 +10,15 @@ three times as long, and it overshoots: it paints spots darker or brighter than 
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.ndimage import binary_dilation
+from scipy.sparse import csr_array, diags_array, kronsum
+from scipy.sparse.csgraph import laplacian
+from scipy.sparse.linalg import splu
 
 from parsecaps.audit.audit_cases import About, AuditCases, CaseMasks
 from parsecaps.metrics import THRESHOLD, Score
@@ -61,11 +66,7 @@ class Inpainted:
 
 
 def measure_inpainted(
-    cases: AuditCases,
-    about: About,
-    masks: CaseMasks,
-    label: np.ndarray,
-    progress: ProgressCallback = silent,
+    cases: AuditCases, about: About, masks: CaseMasks, label: np.ndarray, progress: ProgressCallback = silent
 ) -> InpaintedMeasures | None:
     """Paint over what each case has a mask of, and look again; None where there are no masks.
 
@@ -118,8 +119,6 @@ def summarise_inpainted(measured: InpaintedMeasures, cases: AuditCases, about: A
 
 def widened(mask: np.ndarray) -> np.ndarray:
     """The mask (H, W) and a margin around it; an empty one stays empty."""
-    from scipy.ndimage import binary_dilation
-
     return np.asarray(binary_dilation(mask, iterations=max(1, round(_MARGIN * mask.shape[-1]))))
 
 
@@ -136,31 +135,23 @@ def paint_over(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
         raise ValueError("the mask covers the whole image, so nothing is left to fill it from; give a smaller one")
     if not mask.any():
         return image.copy()
-    from scipy.sparse import csc_matrix
-    from scipy.sparse.linalg import splu
-
-    number = np.full(mask.shape, -1)
-    number[mask] = np.arange(mask.sum())
-    rows, columns, values = [], [], []
-    known = np.zeros((int(mask.sum()), len(image)))
-    neighbours = np.zeros(mask.sum())
-    for axis, step in ((0, 1), (0, -1), (1, 1), (1, -1)):
-        other, there = _beside(number, axis, step), _beside(np.ones(mask.shape, bool), axis, step)
-        colour = np.stack([_beside(plane, axis, step) for plane in image], axis=-1)
-        here, beside = mask & there, number[mask & there]
-        neighbours[beside] += 1
-        inner = here & (other >= 0)
-        rows.append(number[inner])
-        columns.append(other[inner])
-        values.append(np.full(int(inner.sum()), -1.0))
-        rim = here & (other < 0)
-        known[number[rim]] += colour[rim]
-    diagonal = np.arange(len(neighbours))
-    entries = np.concatenate([neighbours, *values])
-    places = np.concatenate([diagonal, *rows]), np.concatenate([diagonal, *columns])
+    inside = mask.ravel()
+    rows = grid_laplacian(mask.shape)[inside]
+    known = -rows[:, ~inside] @ image.reshape(len(image), -1)[:, ~inside].T
     painted = image.copy()
-    painted[:, mask] = splu(csc_matrix((entries, places))).solve(known).T
+    painted[:, mask] = splu(rows[:, inside].tocsc()).solve(known).T
     return painted
+
+
+@lru_cache(maxsize=2)
+def grid_laplacian(shape: tuple[int, int]) -> csr_array:
+    """How many neighbours each pixel of a grid has, less 1 for each of them: (pixels, pixels).
+
+    >>> grid_laplacian((1, 3)).toarray().astype(int).tolist()
+    [[1, -1, 0], [-1, 2, -1], [0, -1, 1]]
+    """
+    height, width = (laplacian(diags_array([np.ones(n - 1)] * 2, offsets=[-1, 1], shape=(n, n))) for n in shape)
+    return csr_array(kronsum(width, height))
 
 
 def another_place(image: np.ndarray, mask: np.ndarray, random: np.random.Generator) -> np.ndarray | None:
@@ -181,15 +172,6 @@ def another_place(image: np.ndarray, mask: np.ndarray, random: np.random.Generat
         if not (moved & mask).any() and image[:, moved].std() >= wanted:
             return moved
     return None
-
-
-def _beside(values: np.ndarray, axis: int, step: int) -> np.ndarray:
-    """What lies one step further along an axis (H, W); 0 (False) beyond the edge."""
-    moved = np.roll(values, -step, axis)
-    edge = [slice(None)] * 2
-    edge[axis] = slice(-1, None) if step > 0 else slice(0, 1)
-    moved[tuple(edge)] = 0
-    return moved
 
 
 def _values(cases: AuditCases, images: list[np.ndarray], about: About) -> np.ndarray:

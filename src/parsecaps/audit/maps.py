@@ -122,7 +122,10 @@ def localise(
     """Scores over the cases that have each target; `needed` (N, K) is 1 where the model needs to see it."""
     pointing, mass, share = (average(each) for each in (measured.pointing, measured.mass, measured.share))
     ratio = mass.over(share)
-    best = [_best_threshold(measured.overlap[:, k]) for k in range(len(names))]
+    best: list[int | None] = []  # which threshold gives the most, over the cases that have a mask
+    for overlap in np.moveaxis(measured.overlap, 1, 0):  # (N, thresholds)
+        there = ~np.isnan(overlap[:, 0])
+        best.append(int(overlap[there].mean(0).argmax()) if there.any() else None)
     columns = [measured.overlap[:, k, t or 0] for k, t in enumerate(best)]
     iou = average(np.stack(columns, axis=1) if columns else measured.pointing)
     rows = zip(*(each.scores() for each in (pointing, mass, share, ratio, iou)), strict=True)
@@ -134,12 +137,6 @@ def localise(
     ]
     where_needed = None if needed is None else average(np.where(needed == 1, measured.pointing, np.nan)).mean()
     return Localisation(targets, pointing.mean(), where_needed, mass.mean(), ratio.mean(), iou.mean())
-
-
-def _best_threshold(overlap: np.ndarray) -> int | None:
-    """Which threshold gives the most mean overlap (N, thresholds) over the cases that have a mask."""
-    there = ~np.isnan(overlap[:, 0])
-    return int(overlap[there].mean(0).argmax()) if there.any() else None
 
 
 def _overlap(scaled: np.ndarray, inside: np.ndarray) -> np.ndarray:

@@ -77,9 +77,8 @@ def audit(
     hidden: dict[About, Inpainted] = {}
     needed: dict[About, np.ndarray] = {}
     for about in mapped.kinds:
-        of_label, stage = predictions.label[order], partial(progress, f"inpainted {about}")
-        measured = measure_inpainted(inpainted, about, masks, of_label, stage)
-        if measured is not None:
+        stage = partial(progress, f"inpainted {about}")
+        if (measured := measure_inpainted(inpainted, about, masks, predictions.label[order], stage)) is not None:
             needed[about] = measured.needed[: len(mapped)]
             if (found := summarise_inpainted(measured, inpainted, about)) is not None:
                 hidden[about] = found
@@ -87,15 +86,15 @@ def audit(
     found_maps = audit_maps(mapped, makers, masks, sanity_cases=SANITY_CASES, needed=needed, progress=progress)
     ablations: dict[About, RouteAblation] = {}
     strict = residuals = None
+    few = mapped.first(ROUTE_CASES)
     if can_be_cut(model.network):
-        few, stage = mapped.first(ROUTE_CASES), partial(progress, "route ablation")
-        ablations = audit_routes(few, routes or route_relevance, stage)
+        ablations = audit_routes(few, routes or route_relevance, partial(progress, "route ablation"))
     couplings: dict[str, Comparison] = {}
     if couplings_of(model.network) and len(cases) > 1 and (predictions.label >= 0).any():
         stage = partial(progress, "other couplings")
         couplings = compare_couplings(model, cases, predictions, progress=stage, **options)
     if has_tree(model.network):
-        residuals = audit_residuals(mapped.first(ROUTE_CASES), partial(progress, "shares"))
+        residuals = audit_residuals(few, partial(progress, "shares"))
         stage = partial(progress, "strict tree")
         strict = strict_cost(model, cases, predictions, statistics=statistics, progress=stage, **options)
     progress("concepts", 0, 1)

@@ -4,7 +4,7 @@ Capsules that point the same way say the same thing twice. For each image, the c
 capsules of a layer; all images make the layer's histogram. The further left, the less redundant.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,21 +38,18 @@ class LayerSimilarity:
     empty: float
 
 
-def capsule_similarity(
-    model: nn.Module, batches: Iterable[Tensor], *, layers: Sequence[str] | None = None
-) -> list[LayerSimilarity]:
-    """The similarities in each layer of a model, in the order of the layers.
+def capsule_similarity(model: nn.Module, batches: Iterable[Tensor]) -> list[LayerSimilarity]:
+    """The similarities in each capsule layer of a model, in the order of the layers.
 
-    `layers` names modules (as `named_modules` does) whose output is capsules (B, n, d), or a feature map (B, d, h, w),
-    which counts as a capsule for each position; of more than 1,024, that many evenly spread. If left out, all capsule
-    layers; in a model without any, the output of every ReLU that is a feature map, so that a plain network can stand
-    beside.
+    In a model without any, the output of every ReLU that is a feature map (B, d, h, w), so that a plain network can
+    stand beside: a position counts as a capsule; of more than 1,024, that many evenly spread.
 
     Shapes:
         - batches: images (B, channels, size, size)
     """
-    found = _layers(model, layers)
-    histograms = {module: _Histogram(name) for name, module in found}
+    modules = [(name, each) for name, each in model.named_modules() if isinstance(each, CapsuleLayer | nn.ReLU)]
+    capsules = [each for each in modules if isinstance(each[1], CapsuleLayer)]
+    histograms: dict[nn.Module, _Histogram] = {module: _Histogram(name) for name, module in capsules or modules}
 
     def note(module: nn.Module, inputs: Any, output: Tensor) -> None:
         if output.dim() == 4:
@@ -70,21 +67,9 @@ def capsule_similarity(
         model.train(training)
     results = [each.result() for each in histograms.values() if each.seen]
     if not results:
-        raise ValueError("no layer gave capsules or feature maps; name modules that do, and give at least one batch")
+        kind = type(model).__name__
+        raise ValueError(f"no layer of this {kind} gave capsules or feature maps; give another model, and some images")
     return results
-
-
-def _layers(model: nn.Module, names: Sequence[str] | None) -> list[tuple[str, nn.Module]]:
-    modules = dict(model.named_modules())
-    if names is not None:
-        for name in names:
-            if name not in modules:
-                raise ValueError(f"{type(model).__name__} has no layer {name!r}; see named_modules")
-        return [(name, modules[name]) for name in names]
-    capsules = [name for name, module in modules.items() if isinstance(module, CapsuleLayer)]
-    if found := capsules or [name for name, module in modules.items() if isinstance(module, nn.ReLU)]:
-        return [(name, modules[name]) for name in found]
-    raise ValueError(f"{type(model).__name__} has no capsules and no feature maps that are known; name its layers")
 
 
 class _Histogram:

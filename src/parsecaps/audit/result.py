@@ -1,6 +1,6 @@
 """What an audit found, as numbers, tables, lines and charts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -20,13 +20,21 @@ _UNADJUSTED = " With the batch statistics of the ordinary network; parsecaps rem
 
 
 class Column(NamedTuple):
-    """A number that every method has: its title, what it is, where an audit has it, and whether a low one is good."""
+    """A number that every method has: its title, what it is, its place in an audit, and whether a low one is good."""
 
     title: str
     about: str
-    score: Callable[[MapAudit], Score | None]
+    part: str
+    name: str
     low: bool = False
     number: str = ".3f"
+
+    def score(self, audit: MapAudit) -> Score | None:
+        """That of a method; of one after each stage, the last."""
+        found: Score | list[Score] | None = getattr(getattr(audit, self.part), self.name, None)
+        if isinstance(found, list):
+            return found[-1] if found else None
+        return found
 
     def cell(self, score: Score, *, bold: bool = False) -> Cell:
         """The score with its 95 % interval, which is blank where there is none."""
@@ -35,45 +43,27 @@ class Column(NamedTuple):
         return Cell(text, between, score.n, bold)
 
 
-def _found(part: str, name: str) -> Callable[[MapAudit], Score | None]:
-    """The score of a name in `localisation` or `faithfulness`."""
-    return lambda audit: getattr(getattr(audit, part), name, None)
-
-
-def _randomised(audit: MapAudit) -> Score | None:
-    return audit.randomised.spearman[-1] if audit.randomised is not None and audit.randomised.spearman else None
-
-
 _POINTING = "how often the highest point is inside the mask"
 _NEEDED = "the same where the answer changes if what the mask covers is painted over"
 _RATIO = "relevance mass over the mask's share of the image; a map without a clue has 1"
 _IOU = "overlap with the mask at one threshold for all cases of a target, the best one"
 _AREA = "area under the curve as the most relevant regions are"
+_GAIN = "how much {} than with regions in random order"
 _RANDOM_WEIGHTS = "rank correlation with the maps of the model after parameter randomisation"
 COLUMNS = {  # by the question that they answer, so that no table is too wide
     "is it where the thing is": (
-        Column("pointing game", _POINTING, _found("localisation", "pointing")),
-        Column("where needed", _NEEDED, _found("localisation", "needed")),
-        Column("relevance mass", "share of the map inside the mask", _found("localisation", "mass")),
-        Column("times share", _RATIO, _found("localisation", "ratio"), number=".2f"),
-        Column("IoU", _IOU, _found("localisation", "iou")),
+        Column("pointing game", _POINTING, "localisation", "pointing"),
+        Column("where needed", _NEEDED, "localisation", "needed"),
+        Column("relevance mass", "share of the map inside the mask", "localisation", "mass"),
+        Column("times share", _RATIO, "localisation", "ratio", number=".2f"),
+        Column("IoU", _IOU, "localisation", "iou"),
     ),
     "does the decision rest on it": (
-        Column("deletion", f"{_AREA} covered", _found("faithfulness", "deletion_area"), low=True),
-        Column(
-            "gain",
-            "how much lower than with regions in random order",
-            _found("faithfulness", "deletion_gain"),
-            number="+.3f",
-        ),
-        Column("insertion", f"{_AREA} uncovered", _found("faithfulness", "insertion_area")),
-        Column(
-            "gain",
-            "how much higher than with regions in random order",
-            _found("faithfulness", "insertion_gain"),
-            number="+.3f",
-        ),
-        Column("random weights", _RANDOM_WEIGHTS, _randomised, low=True),
+        Column("deletion", f"{_AREA} covered", "faithfulness", "deletion_area", low=True),
+        Column("gain", _GAIN.format("lower"), "faithfulness", "deletion_gain", number="+.3f"),
+        Column("insertion", f"{_AREA} uncovered", "faithfulness", "insertion_area"),
+        Column("gain", _GAIN.format("higher"), "faithfulness", "insertion_gain", number="+.3f"),
+        Column("random weights", _RANDOM_WEIGHTS, "randomised", "spearman", low=True),
     ),
 }
 

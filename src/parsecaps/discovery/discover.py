@@ -40,9 +40,7 @@ PURITY_CASES = 20  # prototypes whose classes are counted
 _DRAWS = 1000
 
 Maps = Callable[[Sequence[int], int], np.ndarray]  # rows of the memory, a concept -> (n, size, size), none below 0
-Masks = Callable[
-    [Sequence[int]], np.ndarray
-]  # rows of the memory -> (n, size, size) in [0, 1], zeros where there is none
+Masks = Callable[[Sequence[int]], np.ndarray]  # rows of the memory -> (n, size, size) in [0, 1], zeros without one
 
 
 class Purity(NamedTuple):

@@ -1,7 +1,6 @@
 """Does an exported file give what PyTorch gives? Asked before the file takes its name, on images it has not seen."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -25,17 +24,10 @@ _ELSEWHERE = 1e-2  # the share of all evidence that may take other routes
 Arrays = Mapping[str, np.ndarray]
 
 
-@dataclass(frozen=True)
-class Checked:
-    """What a check found: the names of the outputs, the number of nodes, and lines to print."""
-
-    outputs: tuple[str, ...]
-    nodes: int
-    lines: tuple[str, ...]
-
-
-def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> Checked:
+def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> tuple[str, list[str]]:
     """Run the file on every validation case and on drawn images; one that gives other answers is refused.
+
+    It gives a line about what the file holds, and lines about the check.
 
     Where maps make an image take long, every case is answered by the part of the file that answers, and the maps of
     some are compared.
@@ -44,36 +36,32 @@ def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> Checked:
     from onnx.utils import Extractor
 
     model = onnx.load(path)
-    outputs = tuple(each.name for each in model.graph.output)
+    outputs = [each.name for each in model.graph.output]
     answers = [name for name in outputs if name in ("logits", "probabilities", "presence", "concept_weights")]
-    nodes, some = len(model.graph.node), len(answers) < len(outputs)
-    if some:
+    holds = f"{len(model.graph.node):,} nodes; gives {', '.join(outputs)}"
+    if answers != outputs:
         model = Extractor(model).extract_model(["image"], answers)
     session = open_session(model.SerializeToString())
     want, worst = answer_graph(source.model).function, 0.0
     for images in chain(source.validation(), [source.drawn()]):
-        for batch in [images] if graph.any_batch else _one_by_one(images):
+        for batch in [images] if graph.any_batch else torch.split(images, 1):
             worst = max(worst, compare_answers(arrays(want(batch)), run(session, batch)))
     lines = [f"checked on {source.checked_on}: every class is the same, probabilities to {worst:.0e}"]
-    if some:
+    if answers != outputs:
         lines += _check_explanations(path, graph, source)
-    return Checked(outputs, nodes, tuple(lines))
+    return holds, lines
 
 
 def _check_explanations(path: Path, graph: ModelGraph, source: ExportSource) -> list[str]:
     session, worst, count = open_session(path), 0.0, 0
-    cases = (image for batch in source.validation() for image in _one_by_one(batch))
-    for image in chain(islice(cases, EXPLAINED), _one_by_one(source.drawn())):
+    cases = (image for batch in source.validation() for image in torch.split(batch, 1))
+    for image in chain(islice(cases, EXPLAINED), torch.split(source.drawn(), 1)):
         want, got = arrays(graph.function(image)), run(session, image)
         worst = max(worst, compare_maps(want, got, partial(_by_rounding, graph, image)))
         if "tree_top" in want:
             compare_trees(want, got)
         count += 1
     return [f"the maps of {count} of these are the same to {worst:.0e} of their maximum"]
-
-
-def _one_by_one(images: Tensor) -> list[Tensor]:
-    return [image.unsqueeze(0) for image in images]
 
 
 def open_session(model: Path | bytes, *, threads: int | None = None) -> Any:
@@ -108,16 +96,14 @@ def compare_answers(want: Arrays, got: Arrays) -> float:
     for name in want.keys() & {"probabilities", "presence"}:
         worst = max(worst, float(np.abs(want[name] - got[name]).max()))
     if worst > PROBABILITY:
-        raise ValueError(
-            f"the exported file is wrong: a probability or presence is off by {worst:.1g}; nothing is kept"
-        )
+        raise _wrong(f"a probability or presence is off by {worst:.1g}")
     if (weights := want.get("concept_weights")) is not None:
         off = float(np.abs(weights - got["concept_weights"]).max())
         if off > PROBABILITY * max(1.0, float(np.abs(weights).max())):
-            raise ValueError(f"the exported file is wrong: a weight of a concept is off by {off:.1g}; nothing is kept")
+            raise _wrong(f"a weight of a concept is off by {off:.1g}")
     named = want["probabilities"][np.arange(len(got["logits"])), got["logits"].argmax(1)]
     if (want["probabilities"].max(1) - named > 2 * PROBABILITY).any():
-        raise ValueError("the exported file is wrong: it names another class than the model; nothing is kept")
+        raise _wrong("it names another class than the model")
     return worst
 
 
@@ -139,7 +125,7 @@ def compare_maps(want: Arrays, got: Arrays, by_rounding: Callable[[], np.ndarray
         beyond = np.maximum(possible.min(0) - others, others - possible.max(0))
         worst = float((beyond / scale).max(initial=0))
     if worst > MAP:
-        raise ValueError(f"the exported file is wrong: a map is off by {worst:.1g} of its maximum; nothing is kept")
+        raise _wrong(f"a map is off by {worst:.1g} of its maximum")
     return max(worst, 0.0)
 
 
@@ -163,10 +149,7 @@ def compare_trees(want: Arrays, got: Arrays) -> None:
             off, most = np.abs(wanted - given), float(wanted.max())
             other_routes = bool(((wanted > 0) != (given > 0)).any())
             if off.max() > MAP * most and not (other_routes and off.sum() / 2 <= _ELSEWHERE):
-                share = off.max() / max(most, 1e-30)
-                raise ValueError(
-                    f"the exported file is wrong: a tree is off by {share:.1g} of its maximum; nothing is kept"
-                )
+                raise _wrong(f"a tree is off by {off.max() / max(most, 1e-30):.1g} of its maximum")
 
 
 def flows(outputs: Arrays, target: int) -> Iterator[np.ndarray]:
@@ -189,4 +172,8 @@ def _compared(want: Arrays) -> int:
 def _check_finite(got: Arrays) -> None:
     for name, array in got.items():
         if not np.isfinite(array).all():
-            raise ValueError(f"the exported file is wrong: its {name} are not finite on some image; nothing is kept")
+            raise _wrong(f"its {name} are not finite on some image")
+
+
+def _wrong(reason: str) -> ValueError:
+    return ValueError(f"the exported file is wrong: {reason}; nothing is kept")

@@ -41,8 +41,6 @@ def dicom_folder(folder: Path) -> Iterator[None]:
 
     In the end it is removed again if nothing was written to it.
     """
-    import highdicom  # noqa: F401 (it may not be installed)
-
     made = make_private_folder(folder)
     try:
         yield
@@ -56,33 +54,31 @@ def write_dicom(model: Model, explanations: Sequence[Explanation], folder: Path)
     An image of another format, or one whose header lacks what an object must repeat, costs a line. Without any object
     in the end it is a ValueError, and the folder is not there if it was not before.
     """
-    with dicom_folder(folder):
-        return _write_all(model, explanations, folder)
-
-
-def _write_all(model: Model, explanations: Sequence[Explanation], folder: Path) -> DicomWritten:
     device, series = Device.of(model), _Series()
     counts, errors = Counter[str](), list[str]()
-    for number, explanation in enumerate(explanations, 1):
-        try:
-            source = None if explanation.source is None else DicomSource.read(explanation.source)
-        except (OSError, ValueError) as error:
-            errors.append(str(error))
-            continue
-        if source is None:
-            errors.append(f"{explanation.name} is not a DICOM file, so no DICOM object was written for it")
-            continue
-        if source.has_geometry and source.num_pixels > _MOST_PIXELS:
-            errors.append(f"{explanation.name} has {source.num_pixels:,} pixels, too many for parametric maps of it")
-        name = f"{number:03d}-{plain_name(explanation.name)[:_LONGEST_NAME]}"
-        with _quiet, catch_warnings(action="ignore"):  # one thread at a time: the filters are those of all threads
-            for kind, item in _objects(explanation, source, device, model, series):
-                source.complete(item)
-                with write_binary(folder / f"{name}-{kind}-{item.SOPInstanceUID}.dcm") as file:
-                    item.save_as(file, enforce_file_format=True)
-                counts[kind] += 1
-    if not counts:
-        raise ValueError(errors[0])
+    with dicom_folder(folder):
+        for number, explanation in enumerate(explanations, 1):
+            try:
+                source = None if explanation.source is None else DicomSource.read(explanation.source)
+            except (OSError, ValueError) as error:
+                errors.append(str(error))
+                continue
+            if source is None:
+                errors.append(f"{explanation.name} is not a DICOM file, so no DICOM object was written for it")
+                continue
+            if source.has_geometry and source.num_pixels > _MOST_PIXELS:
+                errors.append(
+                    f"{explanation.name} has {source.num_pixels:,} pixels, too many for parametric maps of it"
+                )
+            name = f"{number:03d}-{plain_name(explanation.name)[:_LONGEST_NAME]}"
+            with _quiet, catch_warnings(action="ignore"):  # one thread at a time: the filters are those of all threads
+                for kind, item in _objects(explanation, source, device, model, series):
+                    source.complete(item)
+                    with write_binary(folder / f"{name}-{kind}-{item.SOPInstanceUID}.dcm") as file:
+                        item.save_as(file, enforce_file_format=True)
+                    counts[kind] += 1
+        if not counts:
+            raise ValueError(errors[0])
     return DicomWritten(counts, errors)
 
 

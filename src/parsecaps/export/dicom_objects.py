@@ -11,6 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from highdicom import VOILUTTransformation, sr
+from highdicom.coding_schemes import CodingSchemeIdentificationItem
+from highdicom.pm import ParametricMap, RealWorldValueMapping
+from highdicom.sc import SCImage
+from highdicom.sr import CodedConcept
+from pydicom import Dataset
+from pydicom.sr.codedict import codes
 
 from parsecaps import __version__
 from parsecaps.data.preparation import Preparation
@@ -30,9 +37,6 @@ def make_report(explanation: Explanation, source: DicomSource, device: Device, p
     The first group has the diagnosis as a finding, with its probability and those of the other classes; then each
     concept has a group that says whether it was detected, and how present it is.
     """
-    from highdicom import sr
-    from pydicom.sr.codedict import codes
-
     groups = [_diagnosis(explanation, source, device)]
     groups += [_concept(each, explanation, source, device) for each in explanation.concepts]
     observer = sr.ObserverContext(
@@ -67,9 +71,6 @@ def make_report(explanation: Explanation, source: DicomSource, device: Device, p
 
 
 def _diagnosis(explanation: Explanation, source: DicomSource, device: Device) -> Any:
-    from highdicom import sr
-    from pydicom.sr.codedict import codes
-
     diagnosis = explanation.diagnosis
     named = [(codes.DCM.Probability, explanation.probability)]
     named += [
@@ -88,9 +89,6 @@ def _diagnosis(explanation: Explanation, source: DicomSource, device: Device) ->
 
 
 def _concept(concept: SeenConcept, explanation: Explanation, source: DicomSource, device: Device) -> Any:
-    from highdicom import sr
-    from pydicom.sr.codedict import codes
-
     present = coded("presence", "Presence, 0 to 1 (length of the concept capsule)")
     presence = sr.Measurement(present, round(concept.presence, _DIGITS), codes.UCUM.NoUnits)
     detected = ("260373001", "SCT", "Detected") if concept.seen else ("260415000", "SCT", "Not detected")
@@ -114,9 +112,6 @@ def _group(
     comments: Sequence[str] = (),
 ) -> Any:
     """A group of TID 1501 about the image."""
-    from highdicom import sr
-    from pydicom.sr.codedict import codes
-
     plain, frames = source.stand_in, None if source.frame is None else [source.frame + 1]
     group = sr.MeasurementsAndQualitativeEvaluations(
         tracking_identifier=sr.TrackingIdentifier(uid=new_uid(), identifier=name),
@@ -133,9 +128,6 @@ def _group(
 
 def _algorithm(explanation: Explanation, device: Device) -> Any:
     """TID 4019: the program, its version, and what it was asked to do."""
-    from highdicom import sr
-    from pydicom.sr.codedict import codes
-
     network = "strict network" if explanation.strict is not None else "ordinary network"
     return sr.AlgorithmIdentification(
         name=NAME,
@@ -159,11 +151,6 @@ def _comments(explanation: Explanation) -> list[str]:
 
 def make_capture(explanation: Explanation, source: DicomSource, device: Device, place: dict[str, Any]) -> Any:
     """The picture of one image; `place` has its UIDs and numbers."""
-    from highdicom.sc import SCImage
-    from highdicom.sr import CodedConcept
-    from pydicom import Dataset
-    from pydicom.sr.codedict import codes
-
     footer = f"{WARNING}. {NAME} {__version__}, {device.kind} {device.digest}"
     picture = np.asarray(draw_montage(explanation, footer, source.numbers))
     capture = SCImage.from_ref_dataset(
@@ -202,10 +189,9 @@ def make_map(
 
     Each has an object of its own, because viewers expect one quantity in an object. `place` has its UIDs and numbers.
     """
-    from highdicom import VOILUTTransformation
-    from highdicom.pm import ParametricMap, RealWorldValueMapping
-    from pydicom.sr.codedict import codes
-
+    shape = int(source.header.Rows), int(source.header.Columns)
+    values = preparation.to_original(torch.from_numpy(np.ascontiguousarray(found, dtype=np.float32)), shape)
+    values = torch.nan_to_num(values).clamp(min=0)
     mapping = RealWorldValueMapping(
         lut_label=shortened(name, _LABEL),
         lut_explanation=shortened(f"Evidence for {name}, 1 at its highest"),
@@ -217,7 +203,7 @@ def make_map(
     )
     made = ParametricMap(
         source_images=[source.stand_in],
-        pixel_array=_on_source(found, preparation, (int(source.header.Rows), int(source.header.Columns))),
+        pixel_array=(values / (values.max() if values.max() > 0 else 1)).numpy(),
         real_world_value_mappings=[mapping],
         voi_lut_transformations=[VOILUTTransformation(window_center=0.5, window_width=1.0)],
         contains_recognizable_visual_features=False,
@@ -235,14 +221,6 @@ def make_map(
         for derivation in group.DerivationImageSequence:
             source.name_frame(derivation.SourceImageSequence[0])
     return made
-
-
-def _on_source(found: np.ndarray, preparation: Preparation, shape: tuple[int, int]) -> np.ndarray:
-    """A map (size, size) on the pixels (H, W) of the source, between 0 and 1."""
-    values = preparation.to_original(torch.from_numpy(np.ascontiguousarray(found, dtype=np.float32)), shape)
-    values = torch.nan_to_num(values).clamp(min=0)
-    highest = float(values.max())
-    return np.asarray((values / highest if highest > 0 else values).numpy())
 
 
 def code_value(letter: str, name: str) -> str:
@@ -268,8 +246,6 @@ def shortened(text: str, longest: int = _MEANING) -> str:
 
 def coded(value: str, meaning: str) -> Any:
     """A code of our own scheme."""
-    from highdicom.sr import CodedConcept
-
     return CodedConcept(value, SCHEME, shortened(meaning))
 
 
@@ -283,8 +259,6 @@ def named_code(letter: str, name: str, meaning: str = "{}") -> Any:
 
 def scheme_item() -> Any:
     """What says in an object whose codes these are."""
-    from highdicom.coding_schemes import CodingSchemeIdentificationItem
-
     return CodingSchemeIdentificationItem(
         designator=SCHEME,
         name="Names of classes and concepts of parsecaps models",

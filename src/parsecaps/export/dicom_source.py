@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from pydicom import Dataset
+from pydicom.uid import SecondaryCaptureImageStorage
+
 from parsecaps import __version__
 from parsecaps.data.kept import read_dicom_header
 from parsecaps.model import Model
@@ -72,8 +75,6 @@ class DicomSource:
     @classmethod
     def read(cls, image: ImageFile) -> "DicomSource | None":
         """The image in a file; None where it is not a DICOM, ValueError where its header lacks what is needed."""
-        from pydicom import Dataset
-
         text = read_dicom_header(image.path, image.frame)
         if text is None:
             return None
@@ -106,9 +107,6 @@ class DicomSource:
         It would refuse frames of some classes, classes that it does not know, and names and dates that are only
         unusual. `complete` then says the truth.
         """
-        from pydicom import Dataset
-        from pydicom.uid import SecondaryCaptureImageStorage
-
         plain = Dataset()
         for keyword in ("PatientID", *_MAY_BE_BLANK):
             setattr(plain, keyword, None)
@@ -139,7 +137,10 @@ class DicomSource:
                 setattr(made, keyword, None)
         if made.Modality != "SR":
             made.Laterality = self.header.get("Laterality") or self.header.get("ImageLaterality")
-        self._name_class(made)
+        for element in made.iterall():
+            for item in element.value if element.VR == "SQ" else ():
+                if item.get("ReferencedSOPInstanceUID") == self.header.SOPInstanceUID:
+                    item.ReferencedSOPClassUID = self.header.SOPClassUID
         made.SpecificCharacterSet = "ISO_IR 192"
         if all(str(each.value).isascii() for each in made.iterall() if each.VR in _TEXTS):
             del made.SpecificCharacterSet
@@ -148,10 +149,3 @@ class DicomSource:
         """Let a reference to the source name the frame, where the source has several."""
         if self.frame is not None:
             reference.ReferencedFrameNumber = self.frame + 1
-
-    def _name_class(self, made: Any) -> None:
-        for element in made:
-            for item in element.value if element.VR == "SQ" else ():
-                if item.get("ReferencedSOPInstanceUID") == self.header.SOPInstanceUID:
-                    item.ReferencedSOPClassUID = self.header.SOPClassUID
-                self._name_class(item)

@@ -36,28 +36,6 @@ _OURS = "parsecaps.export.monai_inference"
 _SCHEMA = "https://project-monai.github.io/schema/meta_schema_20240725.json"  # MONAI's own, for those who are online
 _NOT_STATED = "not stated"
 _TOLERANCE = 1e-6
-_LOGGING = """[loggers]
-keys=root
-
-[handlers]
-keys=stdout
-
-[formatters]
-keys=plain
-
-[logger_root]
-level=INFO
-handlers=stdout
-
-[handler_stdout]
-class=StreamHandler
-level=INFO
-formatter=plain
-args=(sys.stdout,)
-
-[formatter_plain]
-format=%(asctime)s - %(name)s - %(levelname)s - %(message)s
-"""
 
 
 def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
@@ -68,12 +46,10 @@ def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]
     for folder in ("configs", "models", "docs"):
         (path / folder).mkdir(parents=True)
     write_model(model, path / "models")
-    schema = resources.files("parsecaps.export").joinpath("monai_schema.json").read_text(encoding="utf-8")
     texts = {
         "configs/metadata.json": json.dumps(_inert(metadata(about)), indent=2) + "\n",
         "configs/inference.json": json.dumps(inference(), indent=2) + "\n",
-        "configs/schema.json": schema,
-        "configs/logging.conf": _LOGGING,
+        **{f"configs/{name}": _shipped(f"monai_{name}") for name in ("schema.json", "logging.conf")},
         "docs/README.md": monai_card(model, about.card, configs=_CONFIGS),
         "LICENSE": _licence(about),
     }
@@ -83,6 +59,10 @@ def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]
     if behind := left_behind(model, path):
         lines.append(f"left out: {', '.join(behind)}")
     return lines
+
+
+def _shipped(name: str) -> str:
+    return (resources.files("parsecaps.export") / name).read_text(encoding="utf-8")
 
 
 def inference() -> dict[str, Any]:

@@ -16,7 +16,7 @@ from parsecaps import __version__
 from parsecaps.explain.attribution_path import has_tree, trace
 from parsecaps.explain.evidence import tree_layers
 from parsecaps.explain.route_maps import PrimaryGrid
-from parsecaps.export.checking import Checked, check_onnx
+from parsecaps.export.checking import check_onnx
 from parsecaps.export.export import ExportFormat, ExportOptions, ExportSource
 from parsecaps.export.graphs import ModelGraph, answer_graph, explained_graph
 from parsecaps.export.onnx_operators import translate
@@ -97,12 +97,8 @@ def _write(source: ExportSource, path: Path, options: ExportOptions) -> list[str
     import onnxruntime  # noqa: F401 (the check needs it, and to say so after the work would be late)
 
     graph = write_onnx(source.model, path, maps=bool(options.maps))
-    checked: Checked = check_onnx(path, graph, source)
-    outputs = ", ".join(checked.outputs)
-    return [
-        f"{path.stat().st_size / 1e6:.1f} MB for ONNX Runtime, {checked.nodes:,} nodes; gives {outputs}",
-        *checked.lines,
-    ]
+    holds, lines = check_onnx(path, graph, source)
+    return [f"{path.stat().st_size / 1e6:.1f} MB for ONNX Runtime, {holds}", *lines]
 
 
 FORMAT = ExportFormat(

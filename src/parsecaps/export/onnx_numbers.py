@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,22 +21,8 @@ HANDLERS: dict[str, Handler] = {}
 
 _ARITHMETIC = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max", "minimum": "Min"}
 _COMPARISONS = {"eq": "Equal", "gt": "Greater", "lt": "Less", "ge": "GreaterOrEqual", "le": "LessOrEqual"}
-_LOGIC = {"bitwise_and": "And", "bitwise_or": "Or", "logical_and": "And", "logical_or": "Or"}
-_ALONE = {
-    "abs": "Abs",
-    "erf": "Erf",
-    "exp": "Exp",
-    "log": "Log",
-    "neg": "Neg",
-    "reciprocal": "Reciprocal",
-    "relu": "Relu",
-    "sigmoid": "Sigmoid",
-    "sign": "Sign",
-    "sqrt": "Sqrt",
-    "tanh": "Tanh",
-    "bitwise_not": "Not",
-    "logical_not": "Not",
-}
+_NAMESAKES = ("abs", "erf", "exp", "log", "neg", "reciprocal", "relu", "sigmoid", "sign", "sqrt", "tanh")
+_LOGIC = {f"{way}_{name}": name.capitalize() for way in ("bitwise", "logical") for name in ("and", "or", "not")}
 
 
 def family(name: str) -> str:
@@ -58,10 +45,31 @@ def as_value(b: GraphBuilder, x: Any, dtype: torch.dtype) -> Value:
     return b.cast(x, dtype) if isinstance(x, Value) else b.value_of(torch.tensor(x, dtype=dtype))
 
 
-def of_node(b: GraphBuilder, o: Operation, kind: str, *inputs: str, **attributes: Any) -> Value:
-    """The first result of a node whose inputs are there in full."""
-    (name,) = b.node(kind, *inputs, **attributes)
-    return Value(name, o.shapes[0], o.shapes[0], o.dtypes[0])
+def of_node(b: GraphBuilder, o: Operation, kind: str, *inputs: Value | str, **attributes: Any) -> Value:
+    """The first result of a node whose inputs are there in full; constants may be given by their names."""
+    names = (given if isinstance(given, str) else b.full(given).name for given in inputs)
+    return Value(b.node(kind, *names, **attributes)[0], o.shapes[0], o.shapes[0], o.dtypes[0])
+
+
+def each(kind: str, b: GraphBuilder, o: Operation, x: Value, *others: Any, **attributes: Any) -> Value:
+    """A node that works number by number, in the shape of the operation; its other inputs may be plain numbers."""
+    values = [x, *(other if isinstance(other, Value) else as_value(b, other, x.dtype) for other in others)]
+    return b.elementwise(kind, values, o.shapes[0], o.dtypes[0], **attributes)
+
+
+HANDLERS |= {  # those of one or two nodes
+    **{name: partial(each, name.capitalize()) for name in _NAMESAKES},
+    **{name: partial(each, kind) for name, kind in _LOGIC.items()},
+    "leaky_relu": lambda b, o, x, slope=0.01: each("LeakyRelu", b, o, x, alpha=float(slope)),
+    "gelu": lambda b, o, x, approximate="none": each("Gelu", b, o, x, approximate=approximate),
+    "rsqrt": lambda b, o, x: each("Reciprocal", b, o, each("Sqrt", b, o, x)),
+    "exp2": lambda b, o, x: each("Exp", b, o, each("Mul", b, o, x, math.log(2))),
+    "pow": lambda b, o, x, y: each("Mul", b, o, x, x) if y == 2 else each("Pow", b, o, x, y),
+    "cumsum": lambda b, o, x, dim: of_node(b, o, "CumSum", x, b.constant(np.array(dim % len(x.shape)))),
+    "_softmax": lambda b, o, x, dim, half: of_node(b, o, "Softmax", x, axis=dim % len(x.shape)),
+    "addmm": lambda b, o, bias, x, y: _on_rows(b, "Add", b.matmul(x, y, o.shapes[0]), bias),
+    **dict.fromkeys(("mm", "bmm"), lambda b, o, x, y: b.matmul(x, y, o.shapes[0])),
+}
 
 
 @handles(*_ARITHMETIC)
@@ -75,55 +83,15 @@ def _arithmetic(b: GraphBuilder, o: Operation, x: Any, y: Any, *, alpha: float =
         kind = "Sub" if kind == "Add" else "Add"
     elif alpha != 1:
         y = b.elementwise("Mul", [y, as_value(b, alpha, dtype)], y.shape, dtype)
-    return b.elementwise(kind, [x, y], o.shapes[0], dtype)
+    return each(kind, b, o, x, y)
 
 
 @handles(*_COMPARISONS, "ne")
 def _comparison(b: GraphBuilder, o: Operation, x: Value, y: Any) -> Value:
     dtype = torch.promote_types(x.dtype, y.dtype) if isinstance(y, Value) else x.dtype
-    values = [as_value(b, x, dtype), as_value(b, y, dtype)]
     kind = _COMPARISONS.get(family(o.name), "Equal")
-    equal = b.elementwise(kind, values, o.shapes[0], torch.bool)
-    return equal if family(o.name) != "ne" else b.elementwise("Not", [equal], o.shapes[0], torch.bool)
-
-
-@handles(*_LOGIC)
-def _logic(b: GraphBuilder, o: Operation, x: Value, y: Value) -> Value:
-    return b.elementwise(_LOGIC[family(o.name)], [x, y], o.shapes[0], torch.bool)
-
-
-@handles(*_ALONE)
-def _alone(b: GraphBuilder, o: Operation, x: Value, **others: Any) -> Value:
-    return b.elementwise(_ALONE[family(o.name)], [x], o.shapes[0], o.dtypes[0], **others)
-
-
-@handles("leaky_relu")
-def _leaky_relu(b: GraphBuilder, o: Operation, x: Value, slope: float = 0.01) -> Value:
-    return b.elementwise("LeakyRelu", [x], o.shapes[0], o.dtypes[0], alpha=float(slope))
-
-
-@handles("gelu")
-def _gelu(b: GraphBuilder, o: Operation, x: Value, approximate: str = "none") -> Value:
-    return b.elementwise("Gelu", [x], o.shapes[0], o.dtypes[0], approximate=approximate)
-
-
-@handles("rsqrt")
-def _rsqrt(b: GraphBuilder, o: Operation, x: Value) -> Value:
-    root = b.elementwise("Sqrt", [x], o.shapes[0], x.dtype)
-    return b.elementwise("Reciprocal", [root], o.shapes[0], x.dtype)
-
-
-@handles("exp2")
-def _exp2(b: GraphBuilder, o: Operation, x: Value) -> Value:
-    power = b.elementwise("Mul", [x, as_value(b, math.log(2), x.dtype)], o.shapes[0], x.dtype)
-    return b.elementwise("Exp", [power], o.shapes[0], x.dtype)
-
-
-@handles("pow")
-def _pow(b: GraphBuilder, o: Operation, x: Value, exponent: float) -> Value:
-    if exponent == 2:
-        return b.elementwise("Mul", [x, x], o.shapes[0], x.dtype)
-    return b.elementwise("Pow", [x, as_value(b, exponent, x.dtype)], o.shapes[0], x.dtype)
+    found = each(kind, b, o, as_value(b, x, dtype), as_value(b, y, dtype))
+    return each("Not", b, o, found) if family(o.name) == "ne" else found
 
 
 @handles("clamp", "clamp_min", "clamp_max", "hardtanh")
@@ -132,27 +100,15 @@ def _clamp(b: GraphBuilder, o: Operation, x: Value, low: Any = None, high: Any =
         low, high = None, low
     for kind, end in (("Max", ends.get("min", low)), ("Min", ends.get("max", high))):
         if kind == "Max" and end == 0:
-            x = b.elementwise("Relu", [x], x.shape, x.dtype)
+            x = each("Relu", b, o, x)
         elif end is not None:
-            x = b.elementwise(kind, [x, as_value(b, end, x.dtype)], x.shape, x.dtype)
+            x = each(kind, b, o, x, as_value(b, end, x.dtype))
     return x
 
 
 @handles("where")
 def _where(b: GraphBuilder, o: Operation, condition: Value, x: Any, y: Any) -> Value:
-    dtype = o.dtypes[0]
-    return b.elementwise("Where", [condition, as_value(b, x, dtype), as_value(b, y, dtype)], o.shapes[0], dtype)
-
-
-@handles("mm", "bmm")
-def _matmul(b: GraphBuilder, o: Operation, x: Value, y: Value) -> Value:
-    return b.matmul(x, y, o.shapes[0])
-
-
-@handles("addmm")
-def _addmm(b: GraphBuilder, o: Operation, bias: Value, x: Value, y: Value) -> Value:
-    product = b.matmul(x, y, o.shapes[0])
-    return _on_rows(b, "Add", product, bias)
+    return each("Where", b, o, condition, *(as_value(b, side, o.dtypes[0]) for side in (x, y)))
 
 
 @handles("baddbmm")
@@ -205,17 +161,6 @@ def _var_mean(
     return Value(b.node("ReduceMean", square.name, axes, keepdims=1)[0], shape, shape, x.dtype), mean
 
 
-@handles("cumsum")
-def _cumsum(b: GraphBuilder, o: Operation, x: Value, dim: int) -> Value:
-    x = b.full(x)
-    return of_node(b, o, "CumSum", x.name, b.constant(np.array(dim % len(x.shape))))
-
-
-@handles("_softmax")
-def _softmax(b: GraphBuilder, o: Operation, x: Value, dim: int, half: bool) -> Value:
-    return of_node(b, o, "Softmax", b.full(x).name, axis=dim % len(x.shape))
-
-
 @handles("native_batch_norm", "_native_batch_norm_legit_no_training")
 def _batch_norm(
     b: GraphBuilder,
@@ -231,9 +176,8 @@ def _batch_norm(
     ones, zeros = (b.value_of(fill(mean.shape)) for fill in (torch.ones, torch.zeros))
     scale, shift = ones if weight is None else weight, zeros if bias is None else bias
     if len(x.shape) > 2:  # behind a convolution, into which a runtime puts it
-        given = (b.full(x).name, *(each.name for each in (scale, shift, mean, var)))
-        return (of_node(b, o, "BatchNormalization", *given, epsilon=eps),)
-    numbers = [torch.from_numpy(b.constants[each.name]).double() for each in (scale, shift, mean, var)]
+        return (of_node(b, o, "BatchNormalization", x, scale, shift, mean, var, epsilon=eps),)
+    numbers = [torch.from_numpy(b.constants[value.name]).double() for value in (scale, shift, mean, var)]
     factor = numbers[0] / (numbers[3] + eps).sqrt()
     rest = numbers[1] - numbers[2] * factor
     scaled = _on_rows(b, "Mul", x, b.value_of(factor.float()))
@@ -241,19 +185,8 @@ def _batch_norm(
 
 
 @handles("convolution")
-def _convolution(
-    b: GraphBuilder,
-    o: Operation,
-    x: Value,
-    weight: Value,
-    bias: Value | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Value:
+def _convolution(b: GraphBuilder, o: Operation, x: Value, weight: Value, bias: Value | None, *window: Any) -> Value:
+    stride, padding, dilation, transposed, output_padding, groups = window
     settings: dict[str, Any] = {
         "strides": tuple(stride),
         "pads": (*padding, *padding),
@@ -262,8 +195,8 @@ def _convolution(
     }
     if transposed:
         settings["output_padding"] = tuple(output_padding)
-    names = [b.full(x).name, weight.name, *([] if bias is None else [bias.name])]
-    return of_node(b, o, "ConvTranspose" if transposed else "Conv", *names, **settings)
+    given = [value for value in (x, weight, bias) if value is not None]
+    return of_node(b, o, "ConvTranspose" if transposed else "Conv", *given, **settings)
 
 
 @handles("avg_pool2d")
@@ -280,9 +213,7 @@ def _avg_pool(
     if any(padding) or any(each not in (True, None) for each in others):
         raise ValueError("the network pools with padding, which cannot be exported to ONNX")
     steps = tuple(stride or kernel)
-    return of_node(
-        b, o, "AveragePool", b.full(x).name, kernel_shape=tuple(kernel), strides=steps, ceil_mode=int(ceil_mode)
-    )
+    return of_node(b, o, "AveragePool", x, kernel_shape=tuple(kernel), strides=steps, ceil_mode=int(ceil_mode))
 
 
 @handles("max_pool2d_with_indices")
@@ -303,18 +234,14 @@ def _max_pool(
         "dilations": tuple(dilation),
         "ceil_mode": int(ceil_mode),
     }
-    return (of_node(b, o, "MaxPool", b.full(x).name, **settings),)
+    return (of_node(b, o, "MaxPool", x, **settings),)
 
 
 @handles("log1p")
 def _log1p(b: GraphBuilder, o: Operation, x: Value) -> Value:
     """`x log(y) / (y - 1)` with y = 1 + x as it is rounded, which keeps the digits that log(1 + x) has lost near 0."""
-    one = as_value(b, 1.0, x.dtype)
-
-    def node(kind: str, *values: Value, dtype: torch.dtype = x.dtype) -> Value:
-        return b.elementwise(kind, values, o.shapes[0], dtype)
-
-    y = node("Add", x, one)
-    rest = node("Sub", y, one)
-    same = node("Equal", rest, as_value(b, 0.0, x.dtype), dtype=torch.bool)
-    return node("Where", same, x, node("Div", node("Mul", x, node("Log", y)), node("Where", same, one, rest)))
+    y = each("Add", b, o, x, 1.0)
+    rest = each("Sub", b, o, y, 1.0)
+    same = b.elementwise("Equal", [rest, as_value(b, 0.0, x.dtype)], o.shapes[0], torch.bool)
+    top, bottom = each("Mul", b, o, x, each("Log", b, o, y)), each("Where", b, o, same, as_value(b, 1.0, x.dtype), rest)
+    return each("Where", b, o, same, x, each("Div", b, o, top, bottom))

@@ -11,9 +11,6 @@ from parsecaps.export.onnx_builder import GraphBuilder, Value
 from parsecaps.export.onnx_numbers import HANDLERS, Results, as_value, family, handles, of_node
 from parsecaps.export.tracing import Operation, Traced
 
-_SAME = ("clone", "detach", "alias", "lift_fresh_copy", "contiguous")
-_VIEWS = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze")
-
 
 def translate(traced: Traced, names: Sequence[str]) -> tuple[GraphBuilder, dict[str, Value]]:
     """The graph of a traced function, and its outputs by their names."""
@@ -38,29 +35,18 @@ def translate(traced: Traced, names: Sequence[str]) -> tuple[GraphBuilder, dict[
     return builder, {name: value(output) for name, output in zip(names, traced.outputs, strict=True)}
 
 
-@handles("<built-in function getitem>")
-def _getitem(b: GraphBuilder, o: Operation, several: tuple[Value, ...], index: int) -> Value:
-    return several[index]
-
-
-@handles(*_SAME)
-def _same(b: GraphBuilder, o: Operation, x: Value, **others: Any) -> Value:
-    return x
-
-
-@handles("_to_copy")
-def _to_copy(b: GraphBuilder, o: Operation, x: Value, **others: Any) -> Value:
-    return b.cast(x, o.dtypes[0])
-
-
-@handles(*_VIEWS)
-def _view(b: GraphBuilder, o: Operation, x: Value, *others: Any) -> Value:
-    return b.reshape(x, o.shapes[0])
-
-
-@handles("permute")
-def _permute(b: GraphBuilder, o: Operation, x: Value, order: Sequence[int]) -> Value:
-    return b.permute(x, order)
+HANDLERS |= {  # those that are one call
+    "<built-in function getitem>": lambda b, o, several, index: several[index],
+    "_to_copy": lambda b, o, x, **others: b.cast(x, o.dtypes[0]),
+    "permute": lambda b, o, x, order: b.permute(x, order),
+    "expand": lambda b, o, x, *others, **more: b.expand(x, o.shapes[0]),
+    "index_select": lambda b, o, x, dim, index: of_node(b, o, "Gather", x, index, axis=dim % len(x.shape)),
+    "gather": lambda b, o, x, dim, index, **others: of_node(b, o, "GatherElements", x, index, axis=dim % len(x.shape)),
+    **dict.fromkeys(("clone", "detach", "alias", "lift_fresh_copy", "contiguous"), lambda b, o, x, **others: x),
+    **dict.fromkeys(
+        ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), lambda b, o, x, *others: b.reshape(x, o.shapes[0])
+    ),
+}
 
 
 @handles("transpose", "t")
@@ -71,15 +57,10 @@ def _transpose(b: GraphBuilder, o: Operation, x: Value, first: int = 0, second: 
     return b.permute(x, order)
 
 
-@handles("expand")
-def _expand(b: GraphBuilder, o: Operation, x: Value, *others: Any, **more: Any) -> Value:
-    return b.expand(x, o.shapes[0])
-
-
 @handles("repeat")
 def _repeat(b: GraphBuilder, o: Operation, x: Value, times: Sequence[int]) -> Value:
-    x = b.full(b.reshape(x, (1,) * (len(times) - len(x.shape)) + x.shape))
-    return of_node(b, o, "Tile", x.name, b.shape_of(tuple(times)))
+    x = b.reshape(x, (1,) * (len(times) - len(x.shape)) + x.shape)
+    return of_node(b, o, "Tile", x, b.shape_of(tuple(times)))
 
 
 @handles("new_zeros", "zeros", "zeros_like", "ones", "ones_like", "new_ones")
@@ -99,7 +80,7 @@ def _pad(b: GraphBuilder, o: Operation, x: Value, padding: Sequence[int], number
     pads = [0] * (2 * rank)
     for i in range(len(padding) // 2):
         pads[rank - 1 - i], pads[2 * rank - 1 - i] = padding[2 * i], padding[2 * i + 1]
-    return of_node(b, o, "Pad", b.full(x).name, b.constant(pads), as_value(b, number, x.dtype).name)
+    return of_node(b, o, "Pad", x, b.constant(pads), as_value(b, number, x.dtype))
 
 
 @handles("slice")
@@ -115,7 +96,7 @@ def _slice(
     if x.shape == o.shapes[0]:
         return x
     ends = (start or 0, 2**63 - 1 if end is None else end, dim % len(x.shape), step)
-    return of_node(b, o, "Slice", b.full(x).name, *(b.constant([each]) for each in ends))
+    return of_node(b, o, "Slice", x, *(b.constant([each]) for each in ends))
 
 
 @handles("select")
@@ -123,7 +104,7 @@ def _select(b: GraphBuilder, o: Operation, x: Value, dim: int, index: int) -> Va
     dim = dim % len(x.shape)
     if x.shape[dim] == 1:
         return b.reshape(x, o.shapes[0])
-    return of_node(b, o, "Gather", b.full(x).name, b.constant(np.array(index % x.shape[dim])), axis=dim)
+    return of_node(b, o, "Gather", x, b.constant(np.array(index % x.shape[dim])), axis=dim)
 
 
 @handles("unbind")
@@ -133,22 +114,12 @@ def _unbind(b: GraphBuilder, o: Operation, x: Value, dim: int = 0) -> tuple[Valu
     return tuple(Value(name, shape, shape, x.dtype) for name, shape in zip(names, o.shapes, strict=True))
 
 
-@handles("index_select")
-def _index_select(b: GraphBuilder, o: Operation, x: Value, dim: int, index: Value) -> Value:
-    return of_node(b, o, "Gather", b.full(x).name, b.full(index).name, axis=dim % len(x.shape))
-
-
 @handles("index")
 def _index(b: GraphBuilder, o: Operation, x: Value, indices: Sequence[Value | None]) -> Value:
     places = [dim for dim, index in enumerate(indices) if index is not None]
     if len(places) != 1 or (index := indices[places[0]]) is None or index.dtype != torch.int64:
         raise ValueError("the network picks from several axes at once, which cannot be exported to ONNX")
-    return of_node(b, o, "Gather", b.full(x).name, b.full(index).name, axis=places[0])
-
-
-@handles("gather")
-def _gather(b: GraphBuilder, o: Operation, x: Value, dim: int, index: Value, **others: Any) -> Value:
-    return of_node(b, o, "GatherElements", b.full(x).name, b.full(index).name, axis=dim % len(x.shape))
+    return of_node(b, o, "Gather", x, index, axis=places[0])
 
 
 @handles("scatter_add", "scatter")
@@ -156,8 +127,7 @@ def _scatter(b: GraphBuilder, o: Operation, x: Value, dim: int, index: Value, so
     if not isinstance(source, Value) or others:
         raise ValueError(f"the network uses {o.name} with a number, which cannot be exported to ONNX")
     reduction = {"reduction": "add"} if family(o.name) == "scatter_add" else {}
-    given = (b.full(each).name for each in (x, index, source))
-    return of_node(b, o, "ScatterElements", *given, axis=dim % len(x.shape), **reduction)
+    return of_node(b, o, "ScatterElements", x, index, source, axis=dim % len(x.shape), **reduction)
 
 
 @handles("cat", "stack")
@@ -165,7 +135,7 @@ def _join(b: GraphBuilder, o: Operation, parts: Sequence[Value], dim: int = 0) -
     axis = dim % len(o.shapes[0])
     if family(o.name) == "stack":
         parts = [b.reshape(each, (*each.shape[:axis], 1, *each.shape[axis:])) for each in parts]
-    return of_node(b, o, "Concat", *(b.full(each).name for each in parts), axis=axis)
+    return of_node(b, o, "Concat", *parts, axis=axis)
 
 
 @handles("sort")
@@ -178,5 +148,5 @@ def _sort(b: GraphBuilder, o: Operation, x: Value, dim: int = -1, descending: bo
 
 @handles("argmax")
 def _argmax(b: GraphBuilder, o: Operation, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
-    x = b.full(x if dim is not None else b.reshape(x, (math.prod(x.shape),)))
-    return of_node(b, o, "ArgMax", x.name, axis=(dim or 0) % len(x.shape), keepdims=int(keepdim))
+    x = x if dim is not None else b.reshape(x, (math.prod(x.shape),))
+    return of_node(b, o, "ArgMax", x, axis=(dim or 0) % len(x.shape), keepdims=int(keepdim))

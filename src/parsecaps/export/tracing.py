@@ -27,18 +27,9 @@ Shape = tuple[int, ...]
 aten = torch.ops.aten
 
 _BY_PYTORCH = (
-    aten.addcmul,
-    aten.gelu_backward,
-    aten.native_layer_norm,
-    aten.native_layer_norm_backward,
-    aten._softmax_backward_data,
-    aten.threshold_backward,
-    aten.sigmoid_backward,
-    aten.tanh_backward,
-    aten.linalg_vector_norm,
-    aten.rsub,
-    aten.hardtanh,
-    aten.silu,
+    *(aten.addcmul, aten.hardtanh, aten.linalg_vector_norm, aten.native_layer_norm, aten.rsub, aten.silu),
+    *(aten.gelu_backward, aten.native_layer_norm_backward, aten.sigmoid_backward, aten.tanh_backward),
+    *(aten.threshold_backward, aten._softmax_backward_data),
 )
 _BATCHES = (2, 3)
 _NEVER_FOLDED = ("aten.expand.default", "aten.repeat.default")  # a constant made larger, and nothing more
@@ -106,7 +97,7 @@ class _Reader:
             elif operation.value is None:
                 operations.append(operation)
         assert image is not None
-        return Traced(image, _used(operations, outputs), outputs)
+        return Traced(image, tuple(operations), outputs)
 
     def _operation(self, node: fx.Node, twin: fx.Node) -> Operation:
         if node.op == "get_attr":
@@ -123,13 +114,13 @@ class _Reader:
         flat: list[Operation] = []
         fx.map_arg((node.args, node.kwargs), lambda each: flat.append(self.found[each]))
         fixed = all(each.value is not None for each in flat)
-        if node.op != "call_function" or not fixed or operation.name in _NEVER_FOLDED or _grows(operation):
+        grows = any(size < 0 for shape in operation.shapes for size in shape)
+        if node.op != "call_function" or not fixed or operation.name in _NEVER_FOLDED or grows:
             return operation
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda each: self.found[each].value)
         value = node.target(*args, **kwargs)  # type: ignore[operator]
-        if not isinstance(value, Tensor):  # several results: each is picked by another operation
-            return Operation(operation.name, operation.args, operation.kwargs, operation.shapes, operation.dtypes)
-        return _constant(value.clone())
+        # of several results each is picked by another operation
+        return _constant(value.clone()) if isinstance(value, Tensor) else operation
 
     def _argument(self, one: Any, other: Any) -> Any:
         """An argument of both graphs as one: nodes as operations, numbers that grow with the batch as -k."""
@@ -153,10 +144,6 @@ def _results(value: Any) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else [each for each in value if isinstance(each, Tensor)]
 
 
-def _grows(operation: Operation) -> bool:
-    return any(size < 0 for shape in operation.shapes for size in shape)
-
-
 def _with_batch(one: Sequence[int], other: Sequence[int]) -> Shape:
     """Two shapes as one, in which -k stands for k times the batch.
 
@@ -172,27 +159,6 @@ def _with_batch(one: Sequence[int], other: Sequence[int]) -> Shape:
             )
         shape.append(low if low == high else -times)
     return tuple(shape)
-
-
-def _used(operations: Sequence[Operation], outputs: Sequence[Operation]) -> tuple[Operation, ...]:
-    """Those that the outputs need."""
-    needed, kept = set(outputs), []
-    for operation in reversed(operations):
-        if operation in needed:
-            kept.append(operation)
-            needed.update(_inputs(operation))
-    return tuple(reversed(kept))
-
-
-def _inputs(operation: Operation) -> list[Operation]:
-    waiting, found = [operation.args, tuple(operation.kwargs.values())], []
-    while waiting:
-        each: Any = waiting.pop()
-        if isinstance(each, Operation):
-            found.append(each)
-        elif isinstance(each, tuple):
-            waiting.extend(each)
-    return found
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -262,18 +228,9 @@ def _batch_norm_backward(
 
 
 def _convolution_backward(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias_sizes: Any,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    mask: Sequence[bool],
+    grad: Tensor, x: Tensor, weight: Tensor, bias_sizes: Any, *settings: Any
 ) -> tuple[Tensor, None, None]:
+    stride, padding, dilation, transposed, _, groups, mask = settings
     _require(
         not transposed and list(mask) == [True, False, False],
         "it takes a gradient of weights, or of a transposed convolution",

@@ -32,7 +32,7 @@ def _write(source: ExportSource, path: Path, options: ExportOptions) -> list[str
     maps = has_tree(model.network) if options.maps is None else options.maps
     with TemporaryDirectory() as folder:
         network = Path(folder) / "network.onnx"
-        checked = check_onnx(network, write_onnx(model, network, maps=maps, trees=maps), source)
+        _, lines = check_onnx(network, write_onnx(model, network, maps=maps, trees=maps), source)
         packed = gzip.compress(network.read_bytes(), 9, mtime=0)
     page = web_page(
         about_model(source, maps),
@@ -44,10 +44,7 @@ def _write(source: ExportSource, path: Path, options: ExportOptions) -> list[str
     )
     write_text(path, page)
     size = path.stat().st_size / _MEGABYTE
-    return [
-        f"one page of {size:.1f} MB{_advice(size, maps)}; open it in a browser, no server is needed",
-        *checked.lines,
-    ]
+    return [f"one page of {size:.1f} MB{_advice(size, maps)}; open it in a browser, no server is needed", *lines]
 
 
 def about_model(source: ExportSource, maps: bool) -> dict[str, Any]:

@@ -29,15 +29,9 @@ _NOT_CALIBRATED = "the probabilities are not calibrated: the model was saved wit
 
 
 class TemperatureFit(NamedTuple):
-    """A temperature to divide logits by, from `n` cases, and the mean NLL without and with it.
-
-    `note` says why the temperature is not what was asked for, where it is not.
-    """
+    """A temperature to divide logits by; `note` says why it is not what was asked for, where it is not."""
 
     temperature: float
-    n: int
-    nll_before: float | None
-    nll_after: float | None
     note: str | None = None
 
 
@@ -102,16 +96,13 @@ def fit_temperature(logits: np.ndarray, label: np.ndarray) -> TemperatureFit:
     logits, label = np.asarray(logits, dtype=np.float64)[label >= 0], label[label >= 0]
     n, num_classes = logits.shape
     if not n:
-        return TemperatureFit(1.0, 0, None, None, "no validation case has a known label; the temperature stays 1")
+        return TemperatureFit(1.0, "no validation case has a known label; the temperature stays 1")
     logits = logits - logits.mean(1, keepdims=True)
     truth = (n * np.eye(num_classes)[label] + 1 / num_classes) / (n + 1)
 
     def slope(b: float) -> float:
         """The derivative of the mean NLL at b = 1 / temperature."""
         return float(((softmax(b * logits, axis=1) - truth) * logits).sum(1).mean())
-
-    def mean_nll(b: float) -> float:
-        return float(-log_softmax(b * logits, axis=1)[np.arange(n), label].mean())
 
     low, high = (1 / temperature for temperature in reversed(TEMPERATURES))
     note = None
@@ -123,7 +114,7 @@ def fit_temperature(logits: np.ndarray, label: np.ndarray) -> TemperatureFit:
         b, note = high, f"the logits are very small; the temperature is at its limit of {1 / high:g}"
     else:
         b = float(brentq(slope, low, high, xtol=1e-10))
-    return TemperatureFit(1 / b, n, mean_nll(1.0), mean_nll(b), note)
+    return TemperatureFit(1 / b, note)
 
 
 @dataclass(frozen=True)
@@ -157,9 +148,9 @@ def ece_noise(cases: Weighted) -> np.ndarray:
 
 def _excess(cases: Weighted) -> np.ndarray:
     """By how much confidence exceeds accuracy in each bin, as shares of all cases: (15, R)."""
-    confidence, right = cases.cases.probabilities.max(1), cases.cases.named == cases.cases.label
+    confidence = cases.cases.probabilities.max(1)
     in_bin = bin_of(confidence)[:, None] == np.arange(NUM_BINS)
-    return divide(cases.sum(in_bin * (confidence - right)[:, None]), cases.weights.sum(0))
+    return divide(cases.sum(in_bin * (confidence - cases.cases.right)[:, None]), cases.weights.sum(0))
 
 
 def brier(cases: Weighted) -> np.ndarray:

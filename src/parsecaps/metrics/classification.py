@@ -44,11 +44,12 @@ class Classification(Answers):
     """The images with a known label, and the class that the model names, the one with the highest logit.
 
     Shapes:
-        - logits: (N, K); label: (N,) all known
+        - logits: (N, K); label: (N,) all known; named: (N,) the class; right: (N,) bool
     """
 
     def __init__(self, logits: np.ndarray, label: np.ndarray) -> None:
         self.logits, self.label, self.named = logits, label, logits.argmax(1)
+        self.right = np.asarray(self.named == label)
         self.probabilities = softmax(logits, axis=1)
         classes = np.arange(logits.shape[1])
         super().__init__(self.probabilities, label[:, None] == classes, self.named[:, None] == classes)
@@ -89,15 +90,6 @@ class Ranks:
         halves = running[self.below]
         halves += running[self.not_above]
         return divide(np.einsum("pr,pr->r", mine, halves) / 2, mine.sum(0) * running[-1])
-
-
-def accuracy(cases: Weighted) -> np.ndarray:
-    """The share of images whose class is named: (R,).
-
-    >>> accuracy(Weighted(Classification(np.eye(2)[[0, 1, 1, 1]], np.array([0, 0, 1, 1]))))
-    array([0.75])
-    """
-    return cases.mean(cases.cases.named == cases.cases.label)
 
 
 def precision(cases: Weighted) -> np.ndarray:

@@ -22,11 +22,13 @@ class Concepts(Answers):
 
     Shapes:
         - presence: (N, m) in [0, 1]; truth: (N, m), 1, 0 or NaN = unknown
+        - squared_distance, distance: (N,) of presence and truth, over the known concepts
     """
 
     def __init__(self, presence: np.ndarray, truth: np.ndarray) -> None:
         super().__init__(presence, truth == 1, presence > THRESHOLD, ~np.isnan(truth))
-        self.squared_distance = np.asarray(np.nansum((presence - truth) ** 2, axis=1))  # over the known ones: (N,)
+        self.squared_distance = np.asarray(np.nansum((presence - truth) ** 2, axis=1))
+        self.distance = np.sqrt(self.squared_distance)
 
     @classmethod
     def of(cls, predictions: Predictions) -> "Concepts | None":
@@ -96,25 +98,6 @@ def find_attributes(names: Sequence[str], truth: np.ndarray) -> dict[str, list[i
         if attribute and equals and value:
             columns.setdefault(attribute, []).append(j)
     return {name: js for name, js in columns.items() if len(js) > 1 and ((truth[:, js] == 1).sum(1) <= 1).all()}
-
-
-def explanation_error_l2(cases: Weighted) -> np.ndarray:
-    """The mean over images of the L2 distance between presence and truth, over the known concepts: (R,).
-
-    >>> explanation_error_l2(Weighted(Concepts(np.array([[0.7, 0.4], [0.9, 0.2]]), np.array([[1, 0], [1, np.nan]]))))
-    array([0.3])
-    """
-    return cases.mean(np.sqrt(cases.cases.squared_distance), cases.cases.counted)
-
-
-def explanation_error_l2_squared(cases: Weighted) -> np.ndarray:
-    """The mean of its square: (R,).
-
-    >>> cases = Concepts(np.array([[0.7, 0.4], [0.9, 0.2]]), np.array([[1, 0], [1, np.nan]]))
-    >>> explanation_error_l2_squared(Weighted(cases)).round(3)
-    array([0.13])
-    """
-    return cases.mean(cases.cases.squared_distance, cases.cases.counted)
 
 
 def attribute_f1(cases: Weighted) -> np.ndarray:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsecaps.metrics.metric import Cases, Weighted
+from parsecaps.metrics.metric import Cases
 
 
 class ConformalThreshold(NamedTuple):
@@ -116,10 +116,15 @@ class Sets:
 
 
 class LabelledSets(Cases):
-    """The prediction sets of the images with a known label.
+    """The prediction sets of the images with a known label; the model abstains from all that are not `single`.
 
     Shapes:
         - inside: (N, K) bool; label: (N,) all known
+        - covers, single: (N,) bool, whether a set holds the truth, and has one class; size: (N,) its classes
+
+    >>> sets = LabelledSets(np.array([[1, 0], [1, 1], [1, 0]]) == 1, np.array([0, 1, 1]))
+    >>> sets.covers.tolist(), sets.single.tolist(), sets.size.tolist()
+    ([True, True, False], [True, False, True], [1, 2, 1])
     """
 
     def __init__(self, inside: np.ndarray, label: np.ndarray) -> None:
@@ -127,40 +132,3 @@ class LabelledSets(Cases):
         self.covers = inside[np.arange(len(label)), label]
         self.size = inside.sum(1)
         self.single = self.size == 1
-
-
-def coverage(cases: Weighted) -> np.ndarray:
-    """The share of sets that hold the truth, which should be 1 - risk at least: (R,).
-
-    >>> coverage(Weighted(LabelledSets(np.array([[1, 0], [1, 1], [1, 0]]) == 1, np.array([0, 1, 1]))))
-    array([0.66666667])
-    """
-    return cases.mean(cases.cases.covers)
-
-
-def answered(cases: Weighted) -> np.ndarray:
-    """The share of sets of one class; the model abstains from all others: (R,).
-
-    >>> answered(Weighted(LabelledSets(np.array([[1, 0], [1, 1], [1, 0]]) == 1, np.array([0, 1, 1]))))
-    array([0.66666667])
-    """
-    return cases.mean(cases.cases.single)
-
-
-def accuracy_answered(cases: Weighted) -> np.ndarray:
-    """The share of sets of one class that hold the truth: (R,).
-
-    >>> sets = LabelledSets(np.array([[1, 0], [1, 1], [1, 0]]) == 1, np.array([0, 1, 1]))
-    >>> accuracy_answered(Weighted(sets))
-    array([0.5])
-    """
-    return cases.mean(cases.cases.covers, cases.cases.single)
-
-
-def mean_size(cases: Weighted) -> np.ndarray:
-    """The classes in a set: (R,).
-
-    >>> mean_size(Weighted(LabelledSets(np.array([[1, 0], [1, 1], [1, 1]]) == 1, np.array([0, 1, 1]))))
-    array([1.66666667])
-    """
-    return cases.mean(cases.cases.size)

@@ -82,6 +82,17 @@ class Weighted:
         return divide(self.sum(values * mask), self.sum(mask))
 
 
+def mean_of(values: str, of: str = "counted") -> Callable[[Weighted], np.ndarray]:
+    """The metric that is a mean: of what the cases have by this name, over those of a mask: (R,).
+
+    >>> cases = Cases(3)
+    >>> cases.right = np.array([True, True, False])
+    >>> mean_of("right")(Weighted(cases)).round(3)
+    array([0.667])
+    """
+    return lambda cases: cases.mean(getattr(cases.cases, values), getattr(cases.cases, of))
+
+
 @dataclass(frozen=True)
 class Metric:
     """A row of `METRICS`: where its scores stand, what they are called, and how they are computed and written.

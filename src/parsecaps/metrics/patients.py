@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsecaps.metrics.bootstrap import without_gaps
-from parsecaps.metrics.metric import Cases, Weighted
+from parsecaps.metrics.metric import Cases
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.types import Grid
 
@@ -23,13 +23,14 @@ class PatientAnswers(Cases):
 
     Shapes:
         - right: (N,) bool; group: (N,) the patient of each image
+        - first: (N,) bool, one image of each patient, which stands for all of them
     """
 
     def __init__(self, right: np.ndarray, group: np.ndarray) -> None:
         super().__init__(len(right))
         self.of_patients(without_gaps(group))
         self.right = right
-        self.first = np.zeros(len(group), dtype=bool)  # one image of each patient, which stands for all
+        self.first = np.zeros(len(group), dtype=bool)
         self.first[np.unique(group, return_index=True)[1]] = True
 
     @classmethod
@@ -72,33 +73,6 @@ def patient_probabilities(predictions: Predictions) -> np.ndarray:
     sums = np.zeros((group.max(initial=-1) + 1, probabilities.shape[1]))
     np.add.at(sums, group, probabilities)
     return np.asarray(sums[group] / sums[group].sum(1, keepdims=True))
-
-
-def patient_accuracy(cases: Weighted) -> np.ndarray:
-    """The share of patients whose answer is right: (R,).
-
-    >>> patient_accuracy(Weighted(PatientAnswers(np.array([True, True, True, False]), np.array([0, 0, 0, 1]))))
-    array([0.5])
-    """
-    return cases.mean(cases.cases.right, cases.cases.first)
-
-
-def pooled_accuracy(cases: Weighted) -> np.ndarray:
-    """The share of images for which the answer to the patient is right: (R,).
-
-    >>> pooled_accuracy(Weighted(PatientAnswers(np.array([True, True, True, False]), np.array([0, 0, 0, 1]))))
-    array([0.75])
-    """
-    return cases.mean(cases.cases.right)
-
-
-def consistency(cases: Weighted) -> np.ndarray:
-    """The share of changed views that get the answer of the image itself, right or wrong: (R,).
-
-    >>> consistency(Weighted(OtherViews(np.array([1.0, 0.5]))))
-    array([0.75])
-    """
-    return cases.mean(cases.cases.consistency)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from parsecaps.metrics.bootstrap import POSITIVE, Score
 from parsecaps.metrics.calibration import brier, ece, ece_noise, nll
 from parsecaps.metrics.classification import (
     Classification,
-    accuracy,
     auroc,
     count_classes,
     f1,
@@ -19,18 +18,10 @@ from parsecaps.metrics.classification import (
     recall,
     specificity,
 )
-from parsecaps.metrics.concepts import (
-    Attributes,
-    Concepts,
-    attribute_accuracy,
-    attribute_f1,
-    explanation_error_l2,
-    explanation_error_l2_squared,
-    over_attributes,
-)
-from parsecaps.metrics.conformal import LabelledSets, accuracy_answered, answered, coverage, mean_size
-from parsecaps.metrics.metric import UNDEFINED, Metric, Part
-from parsecaps.metrics.patients import OtherViews, PatientAnswers, consistency, patient_accuracy, pooled_accuracy
+from parsecaps.metrics.concepts import Attributes, Concepts, attribute_accuracy, attribute_f1, over_attributes
+from parsecaps.metrics.conformal import LabelledSets
+from parsecaps.metrics.metric import UNDEFINED, Metric, Part, mean_of
+from parsecaps.metrics.patients import OtherViews, PatientAnswers
 from parsecaps.types import Cell, Grid
 
 if TYPE_CHECKING:
@@ -40,13 +31,13 @@ _CONFUSION_WIDTH = 80  # of the names of the classes in a row
 
 # fmt: off
 METRICS: list[Metric] = [
-    Metric("overall", "accuracy", "accuracy", Classification, accuracy, share=True, short="accuracy"),
+    Metric("overall", "accuracy", "accuracy", Classification, mean_of("right"), share=True, short="accuracy"),
     Metric("overall", "balanced_accuracy", "balanced accuracy", Classification, macro(recall), share=True,
            means=count_classes, short="balanced\naccuracy"),
-    Metric("overall", "patient_accuracy", "patients, all images read together", PatientAnswers, patient_accuracy,
-           counted=lambda cases: [cases.first], share=True, short="by\npatient"),
-    Metric("overall", "pooled_accuracy", "images, by the patient's answer", PatientAnswers, pooled_accuracy,
-           share=True),
+    Metric("overall", "patient_accuracy", "patients, all images read together", PatientAnswers,
+           mean_of("right", of="first"), counted=lambda cases: [cases.first], share=True, short="by\npatient"),
+    Metric("overall", "pooled_accuracy", "images, by the patient's answer", PatientAnswers,
+           mean_of("right"), share=True),
     Metric("overall", "macro_precision", "precision, macro", Classification, macro(precision), share=True,
            means=count_classes),
     Metric("overall", "macro_recall", "recall, macro", Classification, macro(recall), share=True,
@@ -60,7 +51,7 @@ METRICS: list[Metric] = [
            lower_is_better=True, short="ECE"),
     Metric("overall", "brier", "Brier score", Classification, brier, bounds=(0.0, 2.0), lower_is_better=True),
     Metric("overall", "nll", "NLL", Classification, nll, bounds=POSITIVE, lower_is_better=True),
-    Metric("overall", "consistency", "same answer to changed views", OtherViews, consistency, share=True),
+    Metric("overall", "consistency", "same answer to changed views", OtherViews, mean_of("consistency"), share=True),
     Metric("by_class", "precision", "precision", Classification, precision,
            counted=lambda cases: [cases.answered], share=True),
     Metric("by_class", "recall", "recall", Classification, recall, counted=lambda cases: [cases.positive], share=True),
@@ -75,21 +66,22 @@ METRICS: list[Metric] = [
            short="attribute\nF1"),
     Metric("concepts", "mean_attribute_accuracy", "attribute accuracy, mean", Attributes,
            over_attributes(attribute_accuracy), share=True),
-    Metric("concepts", "explanation_error_l2", "explanation error (L2)", Concepts, explanation_error_l2,
+    Metric("concepts", "explanation_error_l2", "explanation error (L2)", Concepts, mean_of("distance"),
            bounds=POSITIVE, lower_is_better=True, short="L2\nerror"),
     Metric("concepts", "explanation_error_l2_squared", "explanation error (L2, squared)", Concepts,
-           explanation_error_l2_squared, bounds=POSITIVE, lower_is_better=True),
+           mean_of("squared_distance"), bounds=POSITIVE, lower_is_better=True),
     Metric("by_concept", "auroc", "AUROC", Concepts, auroc,
            counted=lambda cases: [cases.known, cases.positive, cases.negative]),
     Metric("by_concept", "f1", "F1", Concepts, f1, counted=lambda cases: [cases.known]),
     Metric("by_attribute", "attribute_f1", "F1, macro", Attributes, attribute_f1, counted=lambda cases: [cases.known]),
     Metric("by_attribute", "attribute_accuracy", "accuracy", Attributes, attribute_accuracy,
            counted=lambda cases: [cases.known], share=True),
-    Metric("sets", "coverage", "sets with the truth", LabelledSets, coverage, share=True),
-    Metric("sets", "answered", "answered", LabelledSets, answered, share=True),
-    Metric("sets", "accuracy_answered", "right if answered", LabelledSets, accuracy_answered,
-           counted=lambda cases: [cases.single], share=True),
-    Metric("sets", "mean_size", "classes in a set", LabelledSets, mean_size, bounds=POSITIVE, lower_is_better=True),
+    Metric("sets", "coverage", "sets with the truth", LabelledSets, mean_of("covers"), share=True),
+    Metric("sets", "answered", "answered", LabelledSets, mean_of("single"), share=True),
+    Metric("sets", "accuracy_answered", "right if answered", LabelledSets,
+           mean_of("covers", of="single"), counted=lambda cases: [cases.single], share=True),
+    Metric("sets", "mean_size", "classes in a set", LabelledSets, mean_of("size"), bounds=POSITIVE,
+           lower_is_better=True),
 ]
 # fmt: on
 
@@ -126,12 +118,13 @@ def score_tables(scores: "Scores", *, short: bool = False) -> dict[str, Grid]:
         tables["errors"] = scores.patient_errors.table()
     if scores.by_attribute:
         title = "by attribute, each a choice of one value"
-        table = _by(scores, "by_attribute", title, scores.by_attribute, "attribute_f1")
-        tables["by_attribute"] = table._replace(stacked=False)
+        tables["by_attribute"] = _by(scores, "by_attribute", title, scores.by_attribute, "attribute_f1")
     if scores.by_concept:
-        table = _by(scores, "by_concept", "by concept", scores.by_concept, "auroc")
-        tables["by_concept"] = table._replace(stacked=False)
-    return {**tables, "sets": _sets(scores)} if scores.sets else tables
+        tables["by_concept"] = _by(scores, "by_concept", "by concept", scores.by_concept, "auroc")
+    if scores.sets:
+        sets = {f"{100 * each.risk:g} %": each.scores for each in scores.sets}
+        tables["sets"] = _by(scores, "sets", "prediction sets, by the risk that they leave out the truth", sets)
+    return tables
 
 
 def _single(scores: "Scores", metrics: Sequence[Metric]) -> Grid:
@@ -158,30 +151,17 @@ def _folds(scores: "Scores") -> Grid:
     return Grid("by fold", ("fold", "n", *(metric.short for metric in metrics)), rows)
 
 
-def _sets(scores: "Scores") -> Grid:
-    """A row for each risk of prediction sets."""
-    metrics = scores.metrics("sets")
-    return Grid(
-        "prediction sets, by the risk that they leave out the truth",
-        ("risk", *(metric.title for metric in metrics)),
-        [(f"{100 * each.risk:g} %", *(metric.cell(each[metric.name]) for metric in metrics)) for each in scores.sets],
-    )
-
-
-def _by(scores: "Scores", part: Part, title: str, rows: Mapping[str, Mapping[str, Score]], n_of: str) -> Grid:
-    """A row for each class, concept or attribute; its n is that of the metric `n_of`."""
-    metrics, of_concepts = scores.metrics(part), part == "by_concept"
-    heads = (part.removeprefix("by_"), *(["present"] if of_concepts else []), "n")
-    cells: list[tuple[str | Cell, ...]] = [
-        (
-            name,
-            *([f"{scores.present[name]:,}"] if of_concepts else []),
-            f"{by_metric[n_of].n:,}",
-            *(metric.cell(by_metric[metric.name]) for metric in metrics),
-        )
-        for name, by_metric in rows.items()
-    ]
-    return Grid(title, (*heads, *(metric.title for metric in metrics)), cells)
+def _by(scores: "Scores", part: Part, title: str, rows: Mapping[str, Mapping[str, Score]], n_of: str = "") -> Grid:
+    """A row for each class, concept, attribute or risk; its n is that of the metric `n_of`."""
+    metrics = scores.metrics(part)
+    heads = ["risk" if part == "sets" else part.removeprefix("by_")]
+    heads += ["present"] * (part == "by_concept") + ["n"] * bool(n_of) + [metric.title for metric in metrics]
+    cells: list[list[str | Cell]] = []
+    for name, by_metric in rows.items():
+        present = [f"{scores.present[name]:,}"] if part == "by_concept" else []
+        n = [f"{by_metric[n_of].n:,}"] if n_of else []
+        cells.append([name, *present, *n, *(metric.cell(by_metric[metric.name]) for metric in metrics)])
+    return Grid(title, heads, cells, stacked=part in ("by_class", "sets"))
 
 
 def _confusion(scores: "Scores") -> Grid:

@@ -153,7 +153,12 @@ class ParseCaps(PretrainedModel):
             self.initial = TrunkBlock(trunk=trunk, **image, tile=tile, margin=margin)
             self.context = TrunkBlock(trunk=trunk, **image) if context else None
         maps = None if self.context is None else Context(self.context.channels, self.context.width)
-        self.primary = PrimaryCaps(in_channels=self.initial.channels, dim=dims[0], squash_form=routing.squash_form)
+        self.primary = PrimaryCaps(
+            in_channels=self.initial.channels,
+            dim=dims[0],
+            squash_form=routing.squash_form,
+            places=0 if maps is None else self.initial.width**2,
+        )
         blocks = []
         self.widths = [self.initial.width]
         for i, num_cells in enumerate(cells):

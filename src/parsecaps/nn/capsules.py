@@ -77,6 +77,7 @@ def capsule_norm(kind: Normalisation, dim: int, *, bias: bool = True) -> Capsule
 
 
 NUM_CONVOLUTIONS = 4
+_MOMENTUM = 0.1
 
 
 def num_halvings(image_size: int, grid_width: int) -> int:
@@ -162,13 +163,19 @@ class InitialBlock(nn.Module):
 class PrimaryCaps(CapsuleLayer):
     """One capsule per position of the feature map, by a pointwise convolution, normalisation and squash.
 
+    With `places`, the number of positions, the usual capsule of each place is subtracted before the squash: the mean
+    over training images, kept as batch normalisation keeps it. So a place that looks as it usually does says nothing.
+
     Shapes:
         - input: (B, in_channels, w, w)
         - output: U_1 (B, w * w, dim), row by row
     """
 
-    def __init__(self, *, in_channels: int, dim: int, squash_form: SquashForm) -> None:
+    usual: Tensor | None
+
+    def __init__(self, *, in_channels: int, dim: int, squash_form: SquashForm, places: int = 0) -> None:
         super().__init__()
+        self.register_buffer("usual", torch.zeros(places, dim) if places else None)
         self.project = nn.Conv2d(in_channels, dim, 1, bias=False)
         self.norm = nn.BatchNorm2d(dim)
         self.squash_form = check_form(squash_form)
@@ -176,6 +183,11 @@ class PrimaryCaps(CapsuleLayer):
 
     def forward(self, features: Tensor) -> Tensor:
         u = rearrange(self.norm(self.project(features)), "b d h w -> b (h w) d")
+        if self.usual is not None:
+            if self.training:
+                with torch.no_grad():
+                    self.usual.lerp_(u.mean(0).to(self.usual.dtype), _MOMENTUM)
+            u = u - self.usual
         return squash(u, self.squash_form)
 
 

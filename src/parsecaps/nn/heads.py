@@ -127,25 +127,6 @@ class LinearConcepts(ConceptReadout):
         return presence
 
 
-class AttributeHead(ConceptReadout):
-    """Presences of concepts whose capsules are of any length: for each, a linear layer of its own and a sigmoid.
-
-    Shapes:
-        - input: (B, m, dim)
-        - output: (B, m)
-    """
-
-    AXES: ClassVar[Axes] = {"weight": ("concepts", ""), "bias": ("concepts",)}
-
-    def __init__(self, *, num_concepts: int, dim: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_concepts, dim).uniform_(-1, 1) / math.sqrt(dim))
-        self.bias = nn.Parameter(torch.empty(num_concepts).uniform_(-1, 1) / math.sqrt(dim))
-
-    def forward(self, capsules: Tensor) -> Tensor:
-        return ((capsules * self.weight).sum(-1) + self.bias).sigmoid()
-
-
 class LinearReasoning(NamedTuple):
     """How the logits of images follow from their concepts alone: `weight @ values + bias`.
 

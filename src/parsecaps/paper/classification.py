@@ -137,22 +137,18 @@ class Redundancy(Table):
         """The histograms of the primary layer and of the last one below the heads, and their means over patients."""
         tested = CaseSet(run.data, run.prepared, cases.tested)
         tested = tested.subset(np.unique(np.linspace(0, len(tested) - 1, _IMAGES).astype(int)))
-        by_layer: dict[str, list[tuple[float, list[float]]]] = {}
-        shapes: dict[str, tuple[int, int]] = {}
-        for batch in tested.batches(1):  # one by one, so that means can be over patients
-            for layer in capsule_similarity(run.model.network, [batch.image]):
-                if not layer.layer.startswith(_HEADS):
-                    mean = np.nan if layer.mean is None else layer.mean
-                    by_layer.setdefault(layer.layer, []).append((mean, layer.share))
-                    shapes[layer.layer] = layer.capsules, layer.dim
+        found = [  # one by one, so that means can be over patients
+            [each for each in capsule_similarity(run.model.network, [batch.image]) if not each.layer.startswith(_HEADS)]
+            for batch in tested.batches(1)
+        ]
         group = group_numbers(tested.patients)
-        names = list(by_layer)
 
-        def overall(name: str) -> Mapping[str, object]:
-            cosines = np.array([[value] for value, _ in by_layer[name]])
-            [mean] = means(cosines, group, bounds=SIGNED_SHARE, resamples=1000, seed=0).scores()
-            share = np.mean([each for _, each in by_layer[name]], axis=0).tolist()
-            capsules, dim = shapes[name]
-            return {"layer": name, "capsules": capsules, "dim": dim, "mean": vars(mean), "share": share}
+        def overall(place: int) -> Mapping[str, object]:
+            layers = [each[place] for each in found]
+            cosines = np.array([[each.mean] for each in layers], dtype=np.float64)  # NaN where there is none
+            [mean] = means(cosines, group, bounds=SIGNED_SHARE).scores()
+            share = np.mean([each.share for each in layers], axis=0).tolist()
+            own = {name: getattr(layers[0], name) for name in ("layer", "capsules", "dim")}
+            return {**own, "mean": vars(mean), "share": share}
 
-        return {"primary": overall(names[0]), "top": overall(names[-1]), **keep_training(run)}
+        return {"primary": overall(0), "top": overall(-1), **keep_training(run)}

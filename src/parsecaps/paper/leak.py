@@ -13,8 +13,7 @@ from parsecaps.config import Config
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet, Division
 from parsecaps.data.splits import hold_out
-from parsecaps.metrics import Difference, Weighted, means
-from parsecaps.metrics.bootstrap import resampled_weights
+from parsecaps.metrics import Difference, means
 from parsecaps.metrics.predictions import Predictions, group_numbers
 from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request, Scale
 from parsecaps.paper.classification import COLUMNS
@@ -132,26 +131,20 @@ def _way(cases: Cases) -> str:
 
 def divisions(data: DataSet, rows: Sequence[int], seed: int) -> list[tuple[str, tuple[int, ...], Division]]:
     """The three ways: their names, the rows that are tested, and who trains (`train`) or is tested only (`test`)."""
-
-    def division(trained: Sequence[int], tested: Sequence[int]) -> Division:
-        parts: Division = [None] * len(data)
-        for row in tested:
-            parts[row] = "test"
-        for row in trained:  # last: who is in both trains
-            parts[row] = "train"
-        return parts
-
-    first, draws = independent_draws(len(rows), SHARE, seed)
-    trained = [rows[i] for i, part in zip(first, draws, strict=True) if part == "train"]
-    tested = [rows[i] for i, part in zip(first, draws, strict=True) if part == "test"]
-    ways = [(TWICE, tuple(tested), division(trained, tested))]
-    for name, parts in (
-        (BY_SLICE, random_slices(len(rows), SHARE, seed)),
-        (BY_PATIENT, hold_out(data.subset(rows), val=0, test=SHARE, seed=seed)),
-    ):
-        own = {part: [row for row, p in zip(rows, parts, strict=True) if p == part] for part in ("train", "test")}
-        ways.append((name, tuple(own["test"]), division(own["train"], own["test"])))
-    return ways
+    ways: dict[str, tuple[Sequence[int], Division]] = {
+        TWICE: independent_draws(len(rows), SHARE, seed),
+        BY_SLICE: (range(len(rows)), random_slices(len(rows), SHARE, seed)),
+        BY_PATIENT: (range(len(rows)), hold_out(data.subset(rows), val=0, test=SHARE, seed=seed)),
+    }
+    found = []
+    for name, (places, parts) in ways.items():
+        division: Division = [None] * len(data)
+        pairs = [(part, rows[i]) for i, part in zip(places, parts, strict=True)]
+        for own in ("test", "train"):  # last: who is in both trains
+            for row in (row for part, row in pairs if part == own):
+                division[row] = own
+        found.append((name, tuple(row for part, row in pairs if part == "test"), division))
+    return found
 
 
 def independent_draws(count: int, share: float, seed: int) -> tuple[list[int], Division]:
@@ -169,25 +162,14 @@ def random_slices(count: int, share: float, seed: int) -> Division:
     return ["test" if i in tested else "train" for i in range(count)]
 
 
-def over_patients(first: Predictions, second: Predictions, *, resamples: int = 1000, seed: int = 0) -> Difference:
+def over_patients(first: Predictions, second: Predictions) -> Difference:
     """The accuracy of `second` minus that of `first`, in points, each on its own cases, over patients drawn for both.
 
     A patient who is drawn twice counts twice in both, so that what the two share does not widen the interval.
     """
-    right = [(each.logits.argmax(1) == each.label).astype(float) for each in (first, second)]
-    group = group_numbers([*first.patient, *second.patient])
-    values, own = np.concatenate(right), np.repeat([0, 1], [len(first), len(second)])
-
-    def accuracies(weights: np.ndarray) -> list[np.ndarray]:
-        found = []
-        for which in (0, 1):
-            mask = own == which
-            cases = Weighted(range(int(mask.sum())), weights[mask])
-            found.append(cases.mean(values[mask]))
-        return found
-
-    drawn = [accuracies(block) for block in resampled_weights(group, resamples, seed)]
-    differences = np.concatenate([b - a for a, b in drawn]) if drawn else np.empty(0)
-    a, b = (float(each[0]) for each in accuracies(np.ones((len(values), 1))))
-    patients = min(len(set(each.patient)) for each in (first, second))
-    return in_points(Difference.of(a, b, differences, patients))
+    right = np.full((len(first) + len(second), 2), np.nan)
+    for which, rows, each in ((0, slice(len(first)), first), (1, slice(len(first), None), second)):
+        right[rows, which] = each.logits.argmax(1) == each.label
+    found = means(right, group_numbers([*first.patient, *second.patient]))
+    a, b = found.value.tolist()
+    return in_points(Difference.of(a, b, found.draws[1] - found.draws[0], int(found.patients.min())))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from parsecaps import __version__
-from parsecaps.config import Config, TrainingSection
+from parsecaps.config import Config
 from parsecaps.data.cache import cache_folder
 from parsecaps.files.writing import make_private_folder, write_text
 from parsecaps.paper.cells import Load, Log
@@ -109,18 +109,14 @@ def _time_step(config: Config, load: Load) -> float:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = build_network(config, load.classes).train()
-        channels, size = config.preparation.channels, config.model.image_size
-        assert channels != "auto"
-        assert size != "auto"
+        channels, size = int(config.preparation.channels), int(config.model.image_size)
         concepts = config.model.num_concepts
         batch = Batch(
             torch.rand(_BATCH, channels, size, size),
             torch.arange(_BATCH) % load.classes,
             torch.randint(2, (_BATCH, int(concepts))).float() if concepts else None,
         )
-        training: TrainingSection = config.training
-        objective = Objective.build(TermContext(training, model))
-        step = TrainingStep(model, objective)
+        step = TrainingStep(model, Objective.build(TermContext(config.training, model)))
         optimizer = Schedule.build(config).build_optimizer(step)
 
         def once() -> None:

@@ -161,7 +161,8 @@ def _cell(
     if len(configs) == 1:
         [config] = configs.values()
         return Cell(name, measure, config, split)
-    trials = {key: Cell(f"{name}-{key}", _keep_nothing, config, split) for key, config in configs.items()}
+    # of a trial nothing is kept: it is measured only if it is the best
+    trials = {key: Cell(f"{name}-{key}", lambda run: {}, config, split) for key, config in configs.items()}
     folders = {key: request.out / "cells" / each.name for key, each in trials.items()}
     return Cell(name, partial(_measure_best, measure, cases.rows("val"), folders), after=tuple(trials.values()))
 
@@ -201,11 +202,6 @@ def optimizers(column: Column, *, epochs: int, batch: int, published: bool) -> d
     if section is not None and "decay_epochs" in found and section.epochs != "auto":
         found["decay_epochs"] *= epochs / section.epochs
     return {"muon": {}, "usual": found or dict(_ADAMW)}
-
-
-def _keep_nothing(run: Run) -> Measured:
-    """What is kept of a trial, which is measured only if it is the best."""
-    return {}
 
 
 def _measure_best(

@@ -1,8 +1,7 @@
 """Table 7: four routings in the same three-layer network, by accuracy, speed, work and memory (Sec. 4.3.3)."""
 
-from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 from parsecaps.config import Config, load_config
 from parsecaps.paper.cells import Cell, Column, Log, Measured, Request, Scale
@@ -13,7 +12,6 @@ from parsecaps.paper.table import Table, Work
 from parsecaps.paper.timing import QUICK, Effort
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
 from parsecaps.report.reproduced_pictures import draw_speeds
-from parsecaps.run import Run
 
 COLUMNS = tuple(
     Column(name, "ThreeLayerCaps", settings={"routing": routing}, recipe="capsnet")
@@ -25,8 +23,7 @@ COLUMNS = tuple(
     )
 )
 _EFFORTS = {"quick": QUICK, "hour": Effort(), "full": Effort(rounds=10, seconds=20.0)}
-_TIMED = (("routing", "forward"), ("routing", "training"), ("network", "forward"), ("network", "training"))
-_WORDS = {"routing": "routing alone", "network": "whole net"}
+_WORDS, _PHASES = {"routing": "routing alone", "network": "whole net"}, ("forward", "training")
 WORK = (
     Measure("multiply_adds", "multiply-adds of the routing", 2, "M", lower_is_better=True, intervals=False),
     Measure("network_multiply_adds", "of the net", 1, "M", lower_is_better=True, intervals=False),
@@ -72,7 +69,8 @@ class Routing(Table):
 
     def cells(self, work: Work, log: Log) -> list[Cell]:
         name = f"{self.protocol.folder(work.request).name}/speed"
-        return [Cell(name, partial(_speed, _EFFORTS[work.request.budget], log)), *work.grid.values()]
+        effort = _EFFORTS[work.request.budget]
+        return [Cell(name, lambda run: measure_routings(effort, log=log).as_dict()), *work.grid.values()]
 
     def change(self, config: Config, cases: Cases) -> Config:
         """The changes of CapsNet's own recipe: moves of up to two pixels."""
@@ -90,18 +88,10 @@ class Routing(Table):
         if speed is None:
             return
         found = _images_a_second(speed)
-        panels = {
-            _WORDS[scope]: {
-                column.name: {
-                    (phase, size): found[_routing(column), f"{scope} {phase} {size}"]
-                    for own, phase in _TIMED
-                    if own == scope
-                    for size in BATCH_SIZES
-                }
-                for column in work.columns
-            }
-            for scope in ("routing", "network")
-        }
+        panels: dict[str, dict[str, dict[tuple[str, int], float]]] = {}
+        for scope, phase, size, column in product(_WORDS, _PHASES, BATCH_SIZES, work.columns):
+            speeds = panels.setdefault(_WORDS[scope], {}).setdefault(column.name, {})
+            speeds[phase, size] = found[_routing(column), f"{scope} {phase} {size}"]
         draw_speeds(path, panels)
 
 
@@ -140,10 +130,8 @@ def _work(work: Work, speed: Measured) -> Section:
         cost = costs[_routing(column)]
         theirs = work.printed.figure(column.name, "flops")
         note = "" if theirs is None else f"the paper has {theirs / 1e6:,.0f} M, of what is not said"
-        figures = {}
-        for each in WORK:
-            number = cost[each.key]
-            figures[each.key] = Figure(number / 1e6 if each.unit and number is not None else number)
+        in_unit = {each.key: 1e6 if each.unit else 1 for each in WORK}
+        figures = {key: Figure(None if cost[key] is None else cost[key] / one) for key, one in in_unit.items()}
         rows.append(Row(column.name, figures, note=note))
     return Section("Work for one image, and memory", WORK, rows)
 
@@ -152,8 +140,7 @@ def _timed(digits: int) -> list[Measure]:
     """A column for each of what is timed, at each batch size."""
     return [
         Measure(f"{scope} {phase} {size}", f"{_WORDS[scope]}, {phase}, batch {size}", digits, "", intervals=False)
-        for scope, phase in _TIMED
-        for size in BATCH_SIZES
+        for scope, phase, size in product(_WORDS, _PHASES, BATCH_SIZES)
     ]
 
 
@@ -167,8 +154,3 @@ def _images_a_second(speed: Measured) -> dict[tuple[str, str], float]:
         for each in speed["times"]
         if not each["part"]
     }
-
-
-def _speed(effort: Effort, log: Log, run: Run) -> Measured:
-    found: dict[str, Any] = measure_routings(effort, log=log).as_dict()
-    return found

@@ -143,7 +143,8 @@ def _finish(work: Work, store: CellStore, request: Request, callbacks: Callbacks
     while True:
         tried = False
         for number, cell in enumerate(work.all_cells, 1):
-            if store.kept(cell) is not None or cell.name in failed or not _ready(cell, store):
+            waits = any(store.kept(each) is None for each in cell.after)
+            if waits or store.kept(cell) is not None or cell.name in failed:
                 continue
             with store.taken(cell) as mine:
                 if not mine or store.kept(cell) is not None:
@@ -165,11 +166,6 @@ def _finish(work: Work, store: CellStore, request: Request, callbacks: Callbacks
     if others:
         callbacks.log(f"other processes are at {', '.join(others)}; whoever is last writes the whole table")
     return result
-
-
-def _ready(cell: Cell, store: CellStore) -> bool:
-    """Whether all that a cell needs is finished."""
-    return all(store.kept(each) is not None for each in cell.after)
 
 
 def write_table(work: Work, store: CellStore, request: Request, failed: dict[str, str]) -> Reproduced:

@@ -166,6 +166,7 @@ class Table:
     more_notes: ClassVar[Sequence[str]] = ()
     remarks: ClassVar[Sequence[str]] = ()  # where the paper prints no numbers
     always_printed: ClassVar[bool] = False  # published figures stand beside other data too
+    without_names: ClassVar[str] = ""  # what is the matter with data that name their concepts
 
     def choose(self, request: Request) -> list[Column]:
         """The columns that were asked for."""
@@ -203,6 +204,8 @@ class Table:
 
     def check(self, path: str, data: DataSet) -> None:
         """Refuse data that the table cannot be about."""
+        if self.without_names and data.concepts:
+            raise ValueError(f"{path} names its concepts, so {self.without_names}")
         if self.protocol.concepts and not data.concepts:
             titles = ", ".join(need.title for need in self.needs)
             raise ValueError(

@@ -9,7 +9,7 @@ from parsecaps.paper.cells import BUDGETS, Load, Log, Request, nearest
 from parsecaps.paper.classification import Classification, Redundancy
 from parsecaps.paper.concepts import Concepts
 from parsecaps.paper.leak import Leak
-from parsecaps.paper.needs import Need, find
+from parsecaps.paper.needs import find
 from parsecaps.paper.pace import HOUR, duration, epochs_in_an_hour, seconds
 from parsecaps.paper.routing import Routing
 from parsecaps.paper.skin import Losses, Skin
@@ -65,8 +65,12 @@ def list_tables(name: str | None, request: Request, log: Log) -> Iterator[Listed
             continue
         cells = len(loads["quick"]) or len(table.columns)
         times = tuple(_time(table, replace(request, budget=budget), each, log) for budget, each in loads.items())
-        needs = "; ".join(map(_need, table.needs)) or "nothing"
-        yield Listed(table.name, table.title, table.paper.removeprefix("ParseCaps paper, "), cells, times, needs)
+        places = ((need, find(need)) for need in table.needs)
+        listed = [f"{need.title} ({f'here: {place}' if place else need.where})" for need, place in places]
+        needs = "; ".join(listed) or "nothing"
+        yield Listed(
+            table.name, table.title, table.paper.removeprefix("ParseCaps paper, "), cells, times, needs or "nothing"
+        )
 
 
 def _time(table: Table, request: Request, loads: Sequence[Load], log: Log) -> str:
@@ -80,7 +84,3 @@ def _time(table: Table, request: Request, loads: Sequence[Load], log: Log) -> st
         return duration(total)
     about = "about an hour" if total < 2 * HOUR else duration(total)
     return f"{about}, {fitted} epoch{'s' if fitted > 1 else ''}"
-
-
-def _need(need: Need) -> str:
-    return f"{need.title} ({f'here: {place}' if (place := find(need)) else need.where})"

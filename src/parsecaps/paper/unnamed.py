@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from parsecaps.data.case_set import CaseSet
-from parsecaps.data.cases import DataSet
 from parsecaps.discovery.discover import discover_run
 from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import write_binary
@@ -60,6 +59,7 @@ class Discovered(Table):
         "A concept that another seed finds no better than chance within classes says no more than the class.",
         "The picture shows training images: treat it as the data.",
     )
+    without_names = "there are none to discover; give data without"
     remarks = ("The paper shows prototypes of mini-ImageNet, named by eye, without numbers; by what is not said.",)
 
     def choose(self, request: Request) -> list[Column]:
@@ -75,10 +75,6 @@ class Discovered(Table):
             replace(found[0], name=f"seed {seed}", unnamed=CONCEPTS, training={**training, "seed": seed})
             for seed in range(request.seed, request.seed + SEEDS)
         ]
-
-    def check(self, path: str, data: DataSet) -> None:
-        if data.concepts:
-            raise ValueError(f"{path} names its concepts, so there are none to discover; give data without")
 
     def cells(self, work: Work, log: Log) -> list[Cell]:
         runs = tuple(work.grid.values())
@@ -175,13 +171,7 @@ class Reconstruction(Table):
     )
     reference = "without"
     terms = (*EQUAL, f"{CONCEPTS} concepts that nobody named are reconstructed from.")
-
-    def check(self, path: str, data: DataSet) -> None:
-        if data.concepts:  # with labels the concepts learn from them, and nothing is reconstructed
-            raise ValueError(
-                f"{path} names its concepts, so nothing would be reconstructed (Sec. 3.3.2); give data without, as "
-                f"{CEMRI.title}"
-            )
+    without_names = f"nothing would be reconstructed (Sec. 3.3.2); give data without, as {CEMRI.title}"
 
     def draw(self, work: Work, result: Reproduced, path: Path) -> None:
         drawn = {

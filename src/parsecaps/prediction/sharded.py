@@ -101,7 +101,7 @@ def _check_others(out: Path, shard: Shard) -> None:
         raise ValueError(f"{out} has parts of {count} processes beside it; {again}")
     if out.exists():
         raise ValueError(
-            f"{out} is there already, and several processes write a new table; choose another file, or use one process"
+            f"{out} is there already; several processes need a new table: choose another file, or one process"
         )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from parsecaps import __version__
 from parsecaps.explain.explanation import Explanation
 from parsecaps.files.writing import write_text
@@ -19,7 +21,7 @@ from parsecaps.run import Run
 def case_page(explanations: Sequence[Explanation], *, title: str = "Cases", errors: Sequence[str] = ()) -> str:
     """The whole page as HTML. All cases are of one model; `errors` are lines about images that could not be read."""
     document = explanation_document(explanations, title=title, errors=errors, pictures=True)
-    return render("cases.html", title=title, **_content(document))
+    return render("cases.html", title=title, **_content(script_text(document)))
 
 
 def save_page(explanations: Explanation | Sequence[Explanation], path: str | Path, *, title: str = "Cases") -> Path:
@@ -40,7 +42,7 @@ def demo_page(run: Run, scores: Scores, explanations: Sequence[Explanation], fol
         model=run.folder,
         seconds=f"{minutes} minutes {seconds} seconds" if minutes else f"{seconds} seconds",
         curves=data_uri(run.curves_file.read_bytes()),
-        **_content(explanation_document(explanations, pictures=True)),
+        **_content(script_text(explanation_document(explanations, pictures=True))),
     )
 
 
@@ -58,8 +60,6 @@ def web_page(
     `about` is what the script must know of the model (`About` in `page/src/web/case.js`), `facts` are shown. `network`
     (ONNX) and `runtime` (WebAssembly) are gzip; `licence` is that of the runtime.
     """
-    from markupsafe import Markup
-
     return render(
         "web.html",
         title=about["title"],
@@ -80,9 +80,7 @@ _PLACE = "the document goes here"  # as `page/src/app/report.js` knows it
 
 def report_shell() -> str:
     """The page of explained cases with a place for their document, which `page/src/app/report.js` fills in."""
-    from markupsafe import Markup
-
-    return render("cases.html", title="Report", **{**_page_parts(), "explanation": Markup(json.dumps(_PLACE))})
+    return render("cases.html", title="Report", **_content(json.dumps(_PLACE)))
 
 
 def view_style() -> str:
@@ -120,20 +118,8 @@ def policy(script: str, *, runs_wasm: bool = False) -> str:
     return "; ".join(("default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"))
 
 
-def _content(document: ExplanationDocument) -> dict[str, Any]:
-    """What view_base.html and view.html need."""
-    from markupsafe import Markup
-
-    return {**_page_parts(), "explanation": Markup(script_text(document))}
-
-
-def _page_parts() -> dict[str, Any]:
-    """All of it but the document."""
-    from markupsafe import Markup
-
+def _content(explanation: str) -> dict[str, Any]:
+    """What view_base.html and view.html need; the explanation is JSON that is safe inside of a `<script>`."""
     script = view_script()
-    return {
-        "policy": policy(script),
-        "style": Markup(view_style()),
-        "script": Markup(script),
-    }
+    texts = {"style": view_style(), "script": script, "explanation": explanation}
+    return {"policy": policy(script), **{name: Markup(text) for name, text in texts.items()}}

@@ -8,10 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, overload
 
+from markupsafe import Markup, escape
+
 from parsecaps.types import Cell, Grid
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
     from rich.table import Table
     from rich.text import Text
 
@@ -59,8 +60,6 @@ def _plain(cell: str | Cell, stacked: bool) -> str:
 
 
 def _html(grid: Grid) -> str:
-    from markupsafe import Markup
-
     heads = (Markup('<th scope="col">{}</th>').format(each) for each in grid.columns)
     lines = [Markup("").join(heads)]
     for name, *cells in grid.rows:
@@ -70,10 +69,8 @@ def _html(grid: Grid) -> str:
     return Markup("<table>{}</table>").format(rows)
 
 
-def html_cell(cell: str | Cell) -> "Markup":
+def html_cell(cell: str | Cell) -> Markup:
     """What stands in a cell of a page; its n shows where one points at the number."""
-    from markupsafe import Markup, escape
-
     if isinstance(cell, str):
         return escape(cell)
     text = Markup("<b>{}</b>" if cell.bold else "{}").format(cell.text)

@@ -1,16 +1,12 @@
 """An explanation as one picture that says by itself what it shows: the image, its maps, and captions."""
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+
+from PIL import Image, ImageDraw, ImageFont
 
 from parsecaps.explain.explanation import Explanation
 from parsecaps.files.writing import visible
 from parsecaps.report.pictures import overlay_picture
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-    from PIL.ImageDraw import ImageDraw
-    from PIL.ImageFont import FreeTypeFont
 
 _PANEL, _GAP, _COLUMNS = 320, 12, 4  # pixels of a picture, between two of them, and how many stand beside each other
 _TITLE, _TEXT = 22, 16  # pixels of a letter
@@ -19,39 +15,32 @@ _INK, _FAINT, _ALERT, _PAPER = (240, 240, 240), (170, 170, 170), (255, 200, 60),
 _SCALE = "Maps go from blue (a little) to yellow (most), each scaled to its own highest value."
 
 
-def draw_montage(explanation: Explanation, footer: str, which: str = "") -> "Image":
+def draw_montage(explanation: Explanation, footer: str, which: str = "") -> Image.Image:
     """The image, the map of the diagnosis and that of each concept seen, each over its name; the footer stands out.
 
     `which` says which image it is.
     """
-    from PIL import Image, ImageDraw
-
-    panels = [(["image as the model saw it", which], overlay_picture(explanation.image, None))]
-    panels.append(
-        (
-            [f"diagnosis: {explanation.diagnosis}", f"probability {explanation.probability:.1%}"],
-            overlay_picture(explanation.image, explanation.class_map),
-        )
-    )
-    panels += [
-        ([each.name, f"presence {each.presence:.2f}"], overlay_picture(explanation.image, each.map))
-        for each in sorted(explanation.concepts, key=lambda each: -each.presence)
-        if each.seen
+    seen = sorted((each for each in explanation.concepts if each.seen), key=lambda each: -each.presence)
+    panels = [
+        (["image as the model saw it", which], None),
+        ([f"diagnosis: {explanation.diagnosis}", f"probability {explanation.probability:.1%}"], explanation.class_map),
+        *(([each.name, f"presence {each.presence:.2f}"], each.map) for each in seen),
     ]
     columns = min(_COLUMNS, max(3, len(panels)))
     width = columns * (_PANEL + _GAP) + _GAP
     caption, rows = 2 * round(_TEXT * _LINE) + 6, -(-len(panels) // columns)
-    heading = [(line, _TITLE, _INK) for line in _wrapped(_headline(explanation), _TITLE, width - 2 * _GAP)]
-    heading += [(line, _TEXT, _FAINT) for line in _wrapped(_unseen(explanation), _TEXT, width - 2 * _GAP)]
-    ending = [(line, _TEXT, _FAINT) for line in _wrapped(_SCALE, _TEXT, width - 2 * _GAP)]
-    ending += [(line, _TEXT, _ALERT) for line in _wrapped(footer, _TEXT, width - 2 * _GAP)]
+    texts = [(_headline(explanation), _TITLE, _INK), (_unseen(explanation), _TEXT, _FAINT)]
+    texts += [(_SCALE, _TEXT, _FAINT), (footer, _TEXT, _ALERT)]
+    wrapped = [[(line, size, ink) for line in _wrapped(text, size, width - 2 * _GAP)] for text, size, ink in texts]
+    heading, ending = wrapped[0] + wrapped[1], wrapped[2] + wrapped[3]
     top = _GAP + _height(heading)
     picture = Image.new("RGB", (width, top + rows * (_PANEL + caption + _GAP) + _height(ending) + _GAP), _PAPER)
     pen = ImageDraw.Draw(picture)
     _write(pen, heading, _GAP)
-    for i, (lines, panel) in enumerate(panels):
+    for i, (lines, found) in enumerate(panels):
         x, y = _GAP + i % columns * (_PANEL + _GAP), top + i // columns * (_PANEL + caption + _GAP)
-        picture.paste(panel.resize((_PANEL, _PANEL), Image.Resampling.LANCZOS), (x, y))
+        panel = overlay_picture(explanation.image, found).resize((_PANEL, _PANEL), Image.Resampling.LANCZOS)
+        picture.paste(panel, (x, y))
         for j, line in enumerate(lines):
             size = round(_TEXT * _LINE)
             pen.text((x, y + _PANEL + 4 + j * size), _cut(line, _TEXT, _PANEL), fill=_INK, font=_font(_TEXT))
@@ -100,17 +89,16 @@ def _height(lines: list[tuple[str, int, tuple[int, int, int]]]) -> int:
     return sum(round(size * _LINE) for _, size, _ in lines) + _GAP
 
 
-def _write(pen: "ImageDraw", lines: list[tuple[str, int, tuple[int, int, int]]], top: int) -> None:
+def _write(pen: ImageDraw.ImageDraw, lines: list[tuple[str, int, tuple[int, int, int]]], top: int) -> None:
     for line, size, colour in lines:
         pen.text((_GAP, top), line, fill=colour, font=_font(size))
         top += round(size * _LINE)
 
 
 @lru_cache(maxsize=4)
-def _font(size: int) -> "FreeTypeFont":
+def _font(size: int) -> ImageFont.FreeTypeFont:
     """DejaVu Sans, which matplotlib brings: it has the letters of most languages of Europe."""
     from matplotlib import get_data_path
-    from PIL import ImageFont
 
     file = f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf"
     return ImageFont.truetype(file, size, layout_engine=ImageFont.Layout.BASIC)  # the other one fails on some texts

@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from einops import rearrange
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-
     from parsecaps.explain.traversal import TraversalStrip
 
 MAP_SIDE = 64  # pixels of a map that is stored, at most
 SHOWN_SIDE = 32  # pixels of a map that is shown, at most: about as many as the primary grid has; a browser enlarges it
 _LEVELS = 32
-_LOW, _HIGH = (
-    np.array([0.0, 210.0, 255.0]),
-    np.array([255.0, 240.0, 40.0]),
-)  # blue to yellow, for all eyes to tell apart
+_LOW, _HIGH = np.array([0.0, 210.0, 255.0]), np.array([255.0, 240.0, 40.0])  # blue to yellow, told apart by all eyes
 _LARGE = 448  # pixels of an overlay, at least
 _GAP = 4  # pixels between the pictures of a contact sheet
 _TEXT_SIZE, _TEXT_HEIGHT = 12, 18
@@ -32,10 +29,10 @@ def map_png(found: np.ndarray) -> bytes:
 
     It is meant to be enlarged over the image. The colours are scaled to its own highest value.
     """
-    from PIL import Image
-
     level = (_small(found, SHOWN_SIDE) * (_LEVELS - 1)).round().astype(np.uint8)
-    colours, opacity = _colours()
+    value = np.linspace(0, 1, _LEVELS)[:, None]
+    colours = (_LOW + (_HIGH - _LOW) * value).round().astype(np.uint8)
+    opacity = (255 * np.sqrt(value)).round().astype(np.uint8)  # weak evidence shows more than its share
     picture = Image.fromarray(level, mode="P")
     picture.putpalette(colours.tobytes())
     return png_file(picture, transparency=opacity.tobytes())
@@ -52,10 +49,8 @@ def overlay_png(image: Tensor, found: np.ndarray | None, strength: float = 0.8) 
     return png_file(overlay_picture(image, found, strength))
 
 
-def overlay_picture(image: Tensor, found: np.ndarray | None, strength: float = 0.8) -> "Image":
+def overlay_picture(image: Tensor, found: np.ndarray | None, strength: float = 0.8) -> Image.Image:
     """The same for Pillow, in colour and at least 448 pixels large."""
-    from PIL import Image
-
     below = picture_of(image).convert("RGB")
     side = below.width * max(1, -(-_LARGE // below.width))
     below = below.resize((side, side), Image.Resampling.BICUBIC)
@@ -71,8 +66,6 @@ def overlay_picture(image: Tensor, found: np.ndarray | None, strength: float = 0
 
 def overlay_jpeg(picture: bytes, heat: np.ndarray, strength: float = 0.8) -> bytes:
     """A map (size, size) over a JPEG file, in the colours that it has on the page of a case."""
-    from PIL import Image
-
     below = Image.open(io.BytesIO(picture)).convert("RGBA")
     above = Image.open(io.BytesIO(map_png(heat))).convert("RGBA").resize(below.size, Image.Resampling.BICUBIC)
     above.putalpha(above.getchannel("A").point(lambda value: round(strength * value)))
@@ -81,17 +74,13 @@ def overlay_jpeg(picture: bytes, heat: np.ndarray, strength: float = 0.8) -> byt
 
 def picture_jpeg(image: Tensor, largest: int = 320) -> bytes:
     """An image (channels, size, size) in [0, 1] as a JPEG file."""
-    from PIL import Image
-
     picture = picture_of(image)
     picture.thumbnail((largest, largest), Image.Resampling.LANCZOS)
     return jpeg_file(picture, quality=85)
 
 
-def traversal_picture(strip: "TraversalStrip") -> "Image":
+def traversal_picture(strip: "TraversalStrip") -> Image.Image:
     """The decoder's pictures beside each other, in columns of the same width."""
-    from PIL import Image
-
     drawn = [picture_of(each) for each in strip.pictures]
     side = min(_STRIP_SIDE, drawn[0].width)
     column = side + _STRIP_GAP
@@ -101,22 +90,20 @@ def traversal_picture(strip: "TraversalStrip") -> "Image":
     return picture
 
 
-def picture_of(image: Tensor) -> "Image":
+def picture_of(image: Tensor) -> Image.Image:
     """An image (1 or 3, size, size) in [0, 1] for Pillow."""
-    from PIL import Image
-
     levels = (image.detach().clamp(0, 1) * 255).round().byte().permute(1, 2, 0).cpu().numpy()
     return Image.fromarray(levels[:, :, 0] if levels.shape[2] == 1 else levels)
 
 
-def png_file(picture: "Image", **settings: bytes) -> bytes:
+def png_file(picture: Image.Image, **settings: bytes) -> bytes:
     """A picture of Pillow as a PNG file."""
     file = io.BytesIO()
     picture.save(file, "PNG", optimize=True, **settings)
     return file.getvalue()
 
 
-def jpeg_file(picture: "Image", *, quality: int) -> bytes:
+def jpeg_file(picture: Image.Image, *, quality: int) -> bytes:
     """A picture of Pillow as a JPEG file."""
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=quality)
@@ -160,18 +147,9 @@ def _small(found: np.ndarray, largest: int) -> np.ndarray:
 
 
 def _resized(found: np.ndarray, largest: int) -> np.ndarray:
-    from PIL import Image
-
     picture = Image.fromarray(found.astype(np.float32))
     side = min(largest, picture.width)
     return np.asarray(picture.resize((side, side), Image.Resampling.BILINEAR))
-
-
-def _colours() -> tuple[np.ndarray, np.ndarray]:
-    """The colour (32, 3) and the opacity (32,) of each level; weak evidence shows more than its share."""
-    value = np.linspace(0, 1, _LEVELS)[:, None]
-    colours = (_LOW + (_HIGH - _LOW) * value).round().astype(np.uint8)
-    return colours, (255 * np.sqrt(value[:, 0])).round().astype(np.uint8)
 
 
 def contact_sheet(images: np.ndarray, captions: Sequence[str] | None = None, *, columns: int = 8) -> np.ndarray:
@@ -192,22 +170,17 @@ def contact_sheet(images: np.ndarray, captions: Sequence[str] | None = None, *, 
         raise ValueError(f"{len(captions)} captions for {len(images)} images; give one for each")
     n, _, height, width = images.shape
     columns = min(columns, n)
-    cell_height = height + _GAP + (_TEXT_HEIGHT if captions is not None else 0)
-    cell_width = width + _GAP
-    rows = -(-n // columns)
-    sheet = np.full((3, rows * cell_height + _GAP, columns * cell_width + _GAP), _PAPER, np.uint8)
-    for i in range(n):
-        top, left = _GAP + i // columns * cell_height, _GAP + i % columns * cell_width
-        sheet[:, top : top + height, left : left + width] = images[i]
-        if captions is not None:
-            sheet[:, top + height : top + height + _TEXT_HEIGHT, left : left + width] = _text(captions[i], width)
-    return sheet
+    tiles = np.broadcast_to(images, (n, 3, height, width))
+    if captions is not None:
+        lines = np.stack([_text(line, width) for line in captions])[:, None].repeat(3, 1)
+        tiles = np.concatenate([tiles, lines], axis=2)
+    tiles = np.pad(tiles, ((0, -n % columns), (0, 0), (_GAP, 0), (_GAP, 0)), constant_values=_PAPER)
+    sheet = rearrange(tiles, "(r c) k h w -> k (r h) (c w)", c=columns)
+    return np.pad(sheet, ((0, 0), (0, _GAP), (0, _GAP)), constant_values=_PAPER)
 
 
 def _text(line: str, width: int) -> np.ndarray:
     """(height, width) of one line of dark text on white."""
-    from PIL import Image, ImageDraw, ImageFont
-
     strip = Image.new("L", (width, _TEXT_HEIGHT), _PAPER)
     ImageDraw.Draw(strip).text((1, 1), line, fill=_INK, font=ImageFont.load_default(_TEXT_SIZE))
     return np.asarray(strip)

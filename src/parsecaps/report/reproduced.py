@@ -147,7 +147,9 @@ def markdown(table: Reproduced) -> str:
         lines += [*_section(section), ""]
     trained = {row.name: row for section in table.sections for row in section.rows if row.trained}
     if trained:
-        lines += ["## What each was trained with", "", _trained(list(trained.values())), ""]
+        heads = list(dict.fromkeys(head for row in trained.values() for head in row.trained))
+        rows = [[name, *(row.trained.get(head, NOTHING) for head in heads)] for name, row in trained.items()]
+        lines += ["## What each was trained with", "", _table(["", *heads], rows), ""]
     for title, texts in (("Notes", table.notes), ("The published figures", table.remarks)):
         if texts:
             lines += [f"## {title}", "", *(f"- {text}" for text in texts), ""]
@@ -217,11 +219,6 @@ def _test(measure: Measure, found: Difference | None) -> str:
         return text
     between = f"{measure.number(found.low, sign=True)} to {measure.number(found.high, sign=True)}"
     return f"{text} ({between}, p {found.p_value:.3f})"
-
-
-def _trained(rows: Sequence[Row]) -> str:
-    heads = list(dict.fromkeys(head for row in rows for head in row.trained))
-    return _table(["", *heads], [[row.name, *(row.trained.get(head, NOTHING) for head in heads)] for row in rows])
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

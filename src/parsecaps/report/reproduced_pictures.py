@@ -43,15 +43,13 @@ def draw_intervals(
     """
     panels = [(section, measure) for section in sections for measure in measures]
     rows = max(len(section.rows) for section in sections)
-    with _canvas(path, 2.1 + 2.3 * len(panels), 1.1 + 0.27 * rows) as canvas:
-        axes = canvas.subplots(1, len(panels), squeeze=False)[0]
-        for i, (own, (section, measure)) in enumerate(zip(axes, panels, strict=True)):
-            first = i % len(measures) == 0
-            _dots(own, section, measures[0], measure, reference)
-            if not first:
-                own.set_yticklabels([])
-            own.set_title(f"{section.title}: {measure.title}" if len(sections) > 1 else "", loc="left")
-        _legend(canvas, axes[0], 2, loc="outside upper left", handletextpad=0.3)
+    legend: dict[str, Any] = {"ncols": 2, "loc": "outside upper left", "handletextpad": 0.3}
+    with _panels(path, len(panels), 2.1 + 2.3 * len(panels), 1.1 + 0.27 * rows, **legend) as all_axes:
+        for i, (axes, (section, measure)) in enumerate(zip(all_axes, panels, strict=True)):
+            _dots(axes, section, measures[0], measure, reference)
+            if i % len(measures):
+                axes.set_yticklabels([])
+            axes.set_title(f"{section.title}: {measure.title}" if len(sections) > 1 else "", loc="left")
 
 
 def _dots(axes: "Axes", section: Section, order: Measure, measure: Measure, reference: str) -> None:
@@ -71,13 +69,8 @@ def _dots(axes: "Axes", section: Section, order: Measure, measure: Measure, refe
     line = found.figures.get(measure.key, Figure()).value if found is not None else None
     if line is not None:
         axes.axvline(line, color=OURS, linewidth=0.6, linestyle=":", zorder=1)
-    axes.set_yticks(range(len(rows)), [_label(row) for row in rows])
-    axes.set_ylim(-0.6, len(rows) - 0.4)
+    _name_rows(axes, [_label(row) for row in rows])
     axes.set_xlabel(measure.heading)
-    axes.grid(axis="x", color="0.92", linewidth=0.6)
-    axes.set_axisbelow(True)
-    _clean(axes)
-    _one_entry_each(axes)
 
 
 def _place(figure: Figure) -> tuple[int, float]:
@@ -87,63 +80,44 @@ def _place(figure: Figure) -> tuple[int, float]:
     return (1, figure.published) if figure.published is not None else (0, 0.0)
 
 
+def _name_rows(axes: "Axes", names: Sequence[str]) -> None:
+    """A row for each name, from below, and a grid that tells values apart."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.grid(axis="x", color="0.92", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
 def _label(row: Row) -> str:
     return row.name if not row.status else f"{row.name} ({row.status.partition(':')[0]})"
-
-
-def _one_entry_each(axes: "Axes") -> None:
-    """Keep one line of each kind for the legend."""
-    seen: set[str] = set()
-    for line in axes.get_lines():
-        label = str(line.get_label())
-        if label in seen:
-            line.set_label("_again")
-        seen.add(label)
 
 
 def draw_layers(
     path: Path, layers: Mapping[str, Sequence[tuple[int, int]]], printed: Mapping[str, Sequence[Any]]
 ) -> None:
     """Number and dimension of the capsules from layer to layer: ours as lines, the printed ones dashed."""
-    with _canvas(path, 6.6, 2.9) as canvas:
-        both = canvas.subplots(1, 2)
+    hollow: dict[str, Any] = {"markersize": 4, "markerfacecolor": "white"}
+    with _panels(path, 2, 6.6, 2.9, ncols=3) as both:
         for k, (axes, title) in enumerate(zip(both, ("capsules n", "dimension d"), strict=True)):
-            for i, (name, pairs) in enumerate(layers.items()):
-                colour = COLOURS[i % len(COLOURS)]
-                values = [pair[k] for pair in pairs]
-                axes.plot(np.linspace(0, 1, len(values)), values, "o-", color=colour, markersize=4, label=name)
-                if name in printed:
-                    theirs = [pair[k] for pair in printed[name]]
-                    axes.plot(
-                        np.linspace(0, 1, len(theirs)),
-                        theirs,
-                        "D--",
-                        color=colour,
-                        markersize=4,
-                        alpha=0.55,
-                        markerfacecolor="white",
-                    )
+            for i, (name, ours) in enumerate(layers.items()):
+                colour, theirs = COLOURS[i % len(COLOURS)], printed.get(name, ())
+                places = [np.linspace(0, 1, len(pairs)) for pairs in (ours, theirs)]
+                axes.plot(places[0], [pair[k] for pair in ours], "o-", color=colour, markersize=4, label=name)
+                axes.plot(places[1], [pair[k] for pair in theirs], "D--", color=colour, alpha=0.55, **hollow)
             axes.set_yscale("log", base=2)
             axes.yaxis.set_major_formatter(lambda value, place: f"{value:g}")
             axes.set_ylabel(title)
             axes.set_xticks([0, 1], ["primary", "class"])
             axes.set_xlabel("layer, from first to last")
-            _clean(axes)
-        both[0].plot([], [], "D--", color="0.4", markerfacecolor="white", markersize=4, label="as printed")
-        _legend(canvas, both[0], 3)
+        both[0].plot([], [], "D--", color="0.4", label="as printed", **hollow)
 
 
 def draw_curves_of(
-    path: Path,
-    panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]],
-    *,
-    below: str,
-    beside: str,
+    path: Path, panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]], *, below: str, beside: str
 ) -> None:
     """Curves by name in a panel for each title; a name has the same colour and dashes in all of them."""
-    with _canvas(path, 0.6 + 3.0 * len(panels), 3.0) as canvas:
-        names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
-        all_axes = canvas.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
+    with _panels(path, len(panels), 0.6 + 3.0 * len(panels), 3.0, sharey=True, ncols=4) as all_axes:
         for i, (axes, (title, curves)) in enumerate(zip(all_axes, panels.items(), strict=True)):
             for name, (x, y) in curves.items():
                 number = names.index(name)
@@ -152,8 +126,6 @@ def draw_curves_of(
                 axes.plot(x, y, style, color=COLOURS[number % len(COLOURS)], linewidth=width, label=name)
             axes.set(title=title, xlabel=below, ylabel="" if i else beside)
             axes.set_ylim(bottom=0)
-            _clean(axes)
-        _legend(canvas, all_axes[0], 4)
 
 
 def draw_speeds(path: Path, panels: Mapping[str, Mapping[str, Mapping[tuple[str, int], float]]]) -> None:
@@ -162,33 +134,18 @@ def draw_speeds(path: Path, panels: Mapping[str, Mapping[str, Mapping[tuple[str,
     Forward passes are dots and training steps squares; hollow ones are of the smallest batch.
     """
     rows = max(len(names) for names in panels.values())
-    with _canvas(path, 0.9 + 3.0 * len(panels), 1.2 + 0.33 * rows) as canvas:
-        all_axes = canvas.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    width, height = 0.9 + 3.0 * len(panels), 1.2 + 0.33 * rows
+    with _panels(path, len(panels), width, height, sharey=True, ncols=4, handletextpad=0.2) as all_axes:
         for axes, (title, names) in zip(all_axes, panels.items(), strict=True):
             for y, values in enumerate(reversed(list(names.values()))):
                 smallest = min(size for _, size in values)
                 for (phase, size), value in values.items():
-                    forward = phase == "forward"
-                    colour = OURS if forward else THEIRS
-                    axes.plot(
-                        value,
-                        y + (0.12 if forward else -0.12),
-                        "o" if forward else "s",
-                        color=colour,
-                        markerfacecolor="white" if size == smallest else colour,
-                        markersize=5,
-                        linestyle="none",
-                        label=f"{phase}, batch {size}",
-                    )
-            axes.set_yticks(range(len(names)), list(reversed(list(names))))
-            axes.set_ylim(-0.6, len(names) - 0.4)
-            axes.set_xscale("log")
-            axes.set(title=title, xlabel="images a second")
-            axes.grid(axis="x", color="0.92", linewidth=0.6)
-            axes.set_axisbelow(True)
-            _clean(axes)
-            _one_entry_each(axes)
-        _legend(canvas, all_axes[0], 4, handletextpad=0.2)
+                    marker, up, colour = ("o", 0.12, OURS) if phase == "forward" else ("s", -0.12, THEIRS)
+                    face = "white" if size == smallest else colour
+                    style: dict[str, Any] = {"color": colour, "markerfacecolor": face, "markersize": 5}
+                    axes.plot(value, y + up, marker, linestyle="none", label=f"{phase}, batch {size}", **style)
+            _name_rows(axes, list(reversed(list(names))))
+            axes.set(title=title, xlabel="images a second", xscale="log")
 
 
 @dataclass(frozen=True)
@@ -220,25 +177,14 @@ def draw_panels(
                 image = torch.from_numpy(np.array(panel.image)).float() / 255
                 axes.imshow(np.asarray(overlay_picture(image, panel.heat)), extent=(0, 1, 1, 0))
                 if panel.mask is not None and panel.mask.any() and not panel.mask.all():
-                    _outline(axes, panel.mask)
+                    y, x = ((np.arange(side) + 0.5) / side for side in panel.mask.shape)
+                    axes.contour(x, y, panel.mask.astype(float), levels=[0.5], colors=[_OUTLINE], linewidths=0.9)
                 if panel.caption:
                     axes.set_xlabel(panel.caption, fontsize=7, labelpad=2)
                 if i == 0 and j < len(heads):
                     axes.set_title("\n".join(wrap(heads[j], _LETTERS)), fontsize=8)
                 if j == 0 and i < len(sides):
                     axes.set_ylabel(sides[i], fontsize=8, rotation=0, ha="right", va="center")
-
-
-def _outline(axes: "Axes", mask: np.ndarray) -> None:
-    """Where a mask ends."""
-    height, width = mask.shape
-    x, y = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
-    axes.contour(x, y, mask.astype(float), levels=[0.5], colors=[_OUTLINE], linewidths=0.9)
-
-
-def _clean(axes: "Axes") -> None:
-    """No frame above and on the right."""
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 @contextmanager
@@ -257,8 +203,17 @@ def _canvas(path: Path, width: float, height: float) -> "Iterator[Canvas]":
             canvas.savefig(file, format="png", dpi=_DPI, facecolor="white")
 
 
-def _legend(canvas: "Canvas", axes: "Axes", columns: int, **settings: Any) -> None:
-    """The lines of one panel, which stand for those of all, above it if nothing else is said."""
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        canvas.legend(handles, labels, ncols=columns, frameon=False, **{"loc": "outside upper center", **settings})
+@contextmanager
+def _panels(
+    path: Path, count: int, width: float, height: float, *, sharey: bool = False, **legend: Any
+) -> "Iterator[Sequence[Axes]]":
+    """Panels side by side, without a frame above and on the right; the legend of the first stands for all, above it."""
+    with _canvas(path, width, height) as canvas:
+        panels: list[Axes] = list(canvas.subplots(1, count, squeeze=False, sharey=sharey)[0])
+        yield panels
+        for axes in panels:
+            axes.spines[["top", "right"]].set_visible(False)
+        handles, labels = panels[0].get_legend_handles_labels()
+        entries = dict(zip(labels, handles, strict=True))  # one of each kind
+        if entries:
+            canvas.legend(entries.values(), entries, frameon=False, **{"loc": "outside upper center", **legend})

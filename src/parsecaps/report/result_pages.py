@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
+from PIL import Image
 
 from parsecaps.data.cache import PreparedImages
 from parsecaps.data.cases import DataSet
@@ -64,8 +65,6 @@ def data_page(check: DataCheck, data: DataSet, prepared: PreparedImages) -> str:
 
 def _sheet(data: DataSet, prepared: PreparedImages, label: int) -> str:
     """Pictures of a class from all over the data set, as a PNG within the page; empty where there are none."""
-    from PIL import Image
-
     rows = [i for i in prepared.good if data.cases[i].label == label]
     if not rows:
         return ""

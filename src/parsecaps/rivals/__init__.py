@@ -19,31 +19,11 @@ from parsecaps.rivals.protocaps import Attribute, ImageReconstruction, ProtoCaps
 from parsecaps.rivals.three_layer import ThreeLayerCaps
 from parsecaps.training.losses import TERMS
 
-MODELS.update(
-    (kind.__name__, kind)
-    for kind in (
-        ResNet18,
-        EfficientNetLite0,
-        ResNet34,
-        CBM,
-        CEM,
-        CCNN,
-        CoherentCNN,
-        DenseNet121,
-        EfficientNetB0,
-        GoogLeNet,
-        VGG19,
-        SqueezeNet,
-        ConvVGG16,
-        ProtoCaps,
-        CapsNet,
-        DeepCaps,
-        OrthCaps,
-        EfficientCapsNet,
-        ARCapsNet,
-        ThreeLayerCaps,
-    )
-)
+for kinds in (
+    (ResNet18, EfficientNetLite0, ResNet34, CBM, CEM, CCNN, CoherentCNN, DenseNet121, EfficientNetB0, GoogLeNet, VGG19),
+    (SqueezeNet, ConvVGG16, ProtoCaps, CapsNet, DeepCaps, OrthCaps, EfficientCapsNet, ARCapsNet, ThreeLayerCaps),
+):
+    MODELS.update((kind.__name__, kind) for kind in kinds)
 _CNNS = (ResNet18, ResNet34, DenseNet121, EfficientNetB0, GoogLeNet, VGG19, ConvVGG16)
 TRUNKS.update((kind.__name__, as_trunk(kind)) for kind in _CNNS)
 TERMS += [IntervenedClassification, ConceptCrossEntropy, Semantic, Counter, Uniqueness, Coherence]

@@ -6,7 +6,7 @@ row, and at a position type by type. So a map of them, channels last in memory, 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from parsecaps.models.pretrained import Presets
 from parsecaps.nn.capsules import Axes, CapsuleLayer
 from parsecaps.nn.couplings import Coupling
-from parsecaps.nn.routing import Messages, Way
-from parsecaps.rivals.class_capsules import ClassCapsuleModel
+from parsecaps.nn.routing import Way
+from parsecaps.rivals.class_capsules import ClassCapsuleModel, ClassMessages, channels_last
 
 _MOST_LAYERS = 3
 _DROPOUT = 0.5
@@ -69,8 +69,7 @@ class ARCapsNet(ClassCapsuleModel):
         stem: list[nn.Module] = []
         for channels in (self.in_channels, features):
             stem += [nn.Conv2d(channels, features, 3, padding=1), nn.BatchNorm2d(features), nn.ReLU(inplace=True)]
-        self.stem = nn.Sequential(*stem)
-        self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.stem = channels_last(*stem)
         self.primary = AttentionPrimaryCaps(in_channels=features, size=self.image_size, types=types, dim=primary_dim)
         width, last = self.primary.width, primary_dim
         capsule_layers = []
@@ -173,8 +172,18 @@ class AttentionClassCaps(CapsuleLayer):
         votes = torch.baddbmm(self.bias.flatten(1).unsqueeze(1), by_type, self.weight.flatten(2))
         votes = votes.view(*votes.shape[:2], *self.bias.shape[1:]).permute(1, 2, 0, 3)  # (B, K, types, d)
         c = self.gate.coupled(votes)
-        collected = self.way(self.gate.collect(votes, c), GatedPlaces(self, u, c))
+        messages = ClassMessages(lambda: c.repeat(1, 1, self.places), partial(self._said_from_places, u))
+        collected = self.way(self.gate.collect(votes, c), messages)
         return self.gate.activate(collected).tanh()
+
+    def _said_from_places(self, u: Tensor, direction: Tensor) -> Tensor:
+        """What each child, with its share of the bias, added to its type's vote along a direction: (B, K, n)."""
+        weight = rearrange(self.weight, "t (p i) k d -> t p i k d", p=self.places)
+        children = rearrange(u, "b (p t) i -> b p t i", t=self.types)
+        asked = einsum(weight, direction, "t p i k d, b k d -> b k p t i")
+        said = einsum(asked, children, "b k p t i, b p t i -> b k p t")
+        shared = einsum(self.bias, direction, "t k d, b k d -> b k t").unsqueeze(2) / self.places
+        return (said + shared).flatten(2)
 
 
 class AttentionGate(nn.Module):
@@ -208,30 +217,3 @@ class AttentionGate(nn.Module):
     def activate(self, collected: Tensor) -> Tensor:
         """The map of each parent, before the tanh: (B, parents, dim)."""
         return (collected.transpose(0, 1) @ self.weight).transpose(0, 1) + self.bias
-
-
-@dataclass(frozen=True, eq=False)
-class GatedPlaces(Messages):
-    """What each capsule of the grid added to the vote of its type, times the coupling of the type; as (B, 1, K, n).
-
-    The bias of a type is shared out evenly over its places.
-
-    Shapes:
-        - u: (B, places * types, in_dim); c: (B, K, types)
-    """
-
-    layer: AttentionClassCaps
-    u: Tensor
-    c: Tensor
-
-    @property
-    def coupling(self) -> Tensor:
-        return self.c.repeat(1, 1, self.layer.places).unsqueeze(1)
-
-    def along(self, direction: Tensor) -> Tensor:
-        weight = rearrange(self.layer.weight, "t (p i) k d -> t p i k d", p=self.layer.places)
-        children = rearrange(self.u, "b (p t) i -> b p t i", t=self.layer.types)
-        asked = einsum(weight, direction, "t p i k d, b k d -> b k p t i")
-        said = einsum(asked, children, "b k p t i, b p t i -> b k p t")
-        shared = einsum(self.layer.bias, direction, "t k d, b k d -> b k t").unsqueeze(2) / self.layer.places
-        return self.coupling * (said + shared).flatten(2).unsqueeze(1)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from parsecaps.models.pretrained import Presets
@@ -14,6 +13,7 @@ from parsecaps.rivals.class_capsules import (
     ClassCapsules,
     ClassRoutingConfig,
     UnroutedCapsules,
+    channels_last,
 )
 
 _KERNEL = 9  # of both convolutions
@@ -69,8 +69,7 @@ class CapsNet(ClassCapsuleModel):
         known = ("none", *CLASS_ROUTINGS)
         if routing not in known:
             raise ValueError(f"routing is {routing!r}; choose one of {', '.join(known)}")
-        self.stem = nn.Sequential(nn.Conv2d(self.in_channels, features, _KERNEL), nn.ReLU(inplace=True))
-        self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.stem = channels_last(nn.Conv2d(self.in_channels, features, _KERNEL), nn.ReLU(inplace=True))
         self.primary = ConvPrimaryCaps(
             in_channels=features, size=self.image_size - _KERNEL + 1, types=types, dim=primary_dim, kernel=_KERNEL
         )

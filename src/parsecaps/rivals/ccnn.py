@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -154,6 +154,8 @@ class PhraseTerm(MapTerm):
     The phrases are learned, since no words come with the concepts (deviation: the published ones are means of GloVe).
     """
 
+    loss: ClassVar[Any]  # a function of the likeness (B, m, m), and the concepts (B, m)
+
     def __init__(self, weight: float, phrases: PhraseEmbedding) -> None:
         super().__init__(weight)
         self.phrases = phrases
@@ -163,36 +165,28 @@ class PhraseTerm(MapTerm):
         model = cls.model_of(context)
         if "phrases" not in context.shared:
             context.shared["phrases"] = PhraseEmbedding(
-                num_concepts=model.num_concepts,
-                concept_dim=GRID**2,
-                joint_dim=_JOINT,
-                phrase_dim=_PHRASE,
-                bias=False,
+                num_concepts=model.num_concepts, concept_dim=GRID**2, joint_dim=_JOINT, phrase_dim=_PHRASE, bias=False
             )
         phrases = cast(PhraseEmbedding, context.shared["phrases"])
         return cls(phrases=phrases, **context.arguments(cls.name))
 
-    def likeness(self, maps: Tensor) -> Tensor:
-        """Of maps and phrases: (B, m, h, w) -> (B, m, m)."""
-        return likeness(*self.phrases(F.adaptive_avg_pool2d(maps, GRID).flatten(2)))
+    def of_maps(self, maps: Tensor, concepts: Tensor, batch: Batch) -> Loss:
+        alike = likeness(*self.phrases(F.adaptive_avg_pool2d(maps, GRID).flatten(2)))
+        return sum_of(type(self).loss(alike, concepts), described(concepts))
 
 
 class Semantic(PhraseTerm):
     """The map of a concept is like the phrase of that concept, and of no other."""
 
     name = "semantic"
-
-    def of_maps(self, maps: Tensor, concepts: Tensor, batch: Batch) -> Loss:
-        return sum_of(semantic_loss(self.likeness(maps), concepts), described(concepts))
+    loss = staticmethod(semantic_loss)
 
 
 class Counter(PhraseTerm):
     """The map of a concept is like its phrase where the concept is there, and less so where it is not."""
 
     name = "counter"
-
-    def of_maps(self, maps: Tensor, concepts: Tensor, batch: Batch) -> Loss:
-        return sum_of(counter_loss(self.likeness(maps), concepts), described(concepts))
+    loss = staticmethod(counter_loss)
 
 
 class Uniqueness(MapTerm):

@@ -1,14 +1,14 @@
 """Networks that end in a capsule for each class: the model, the routings that make these capsules, decoder and losses.
 
-A routing of class capsules is a `ClassRouting`: votes (B, K, n, d) in, capsules (B, K, d) out. Its sum goes through a
-`Way`, with the messages that it is made of, as in `nn.routing`: then maps show what each child contributed. One of your
-own needs no more than an entry in `CLASS_ROUTINGS`.
+A routing of class capsules is a layer, made from a `ClassRoutingConfig`: votes (B, K, n, d) in, capsules (B, K, d) out.
+Its sum goes through a `Way`, with the messages that it is made of, as in `nn.routing`: then maps show what each child
+contributed. One of your own needs no more than an entry in `CLASS_ROUTINGS`.
 """
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Self
 
 import torch
@@ -80,6 +80,18 @@ class ClassCapsuleModel(PretrainedModel):
         return self.decoder(class_capsules, index)  # type: ignore[no-any-return]
 
 
+def channels_last(*layers: nn.Module) -> nn.Sequential:
+    """Layers in a row, whose weights lie in memory as the images that they see."""
+    return nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def pixel_layers(features: int, sizes: Sequence[int], shape: Sequence[int]) -> list[nn.Module]:
+    """Fully connected layers of these sizes with ReLU between them, and a sigmoid for the pixels of a shape."""
+    widths = (features, *sizes)
+    hidden = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU(inplace=True))]
+    return [*hidden, nn.Linear(widths[-1], math.prod(shape)), nn.Sigmoid()]
+
+
 class ClassDecoder(nn.Module):
     """Fully connected layers with ReLU, and a sigmoid for the pixels (Sabour, Frosst and Hinton 2017).
 
@@ -95,12 +107,7 @@ class ClassDecoder(nn.Module):
     ) -> None:
         super().__init__()
         self.shape = shape
-        layers: list[nn.Module] = []
-        features = num_classes * dim
-        for size in sizes:
-            layers += [nn.Linear(features, size), nn.ReLU(inplace=True)]
-            features = size
-        self.layers = nn.Sequential(*layers, nn.Linear(features, math.prod(shape)), nn.Sigmoid())
+        self.layers = nn.Sequential(*pixel_layers(num_classes * dim, sizes, shape))
 
     def forward(self, class_capsules: Tensor, index: Tensor) -> Tensor:
         chosen = F.one_hot(index, class_capsules.shape[1]).to(class_capsules.dtype)
@@ -129,42 +136,31 @@ class ClassRoutingConfig:
 
 
 @dataclass(frozen=True, eq=False)
-class CoupledVotes(Messages):
-    """The messages `c u_hat` of children to classes, kept as (B, 1, K, n).
+class ClassMessages(Messages):
+    """The messages of children to classes, as functions, since nobody may ask; kept as (B, 1, K, n).
 
     Shapes:
-        - u_hat: (B, K, n, d); c: (B, K, n)
+        - taken: how much of each child: nothing -> (B, K, n)
+        - said: what it says along a direction: (B, K, d) -> (B, K, n)
     """
 
-    u_hat: Tensor
-    c: Tensor
+    taken: Callable[[], Tensor]
+    said: Callable[[Tensor], Tensor]
 
     @property
     def coupling(self) -> Tensor:
-        return self.c.unsqueeze(1)
+        return self.taken().unsqueeze(1)
 
     def along(self, direction: Tensor) -> Tensor:
-        return (self.c * (self.u_hat @ direction.unsqueeze(-1)).squeeze(-1)).unsqueeze(1)
+        return self.coupling * self.said(direction).unsqueeze(1)
 
 
-class ClassRouting(CapsuleLayer, ABC):
-    """Class capsules out of nothing but the votes, summed in one `Way`.
-
-    Shapes:
-        - input: votes (B, K, n, d)
-        - output: class capsules (B, K, d)
-    """
-
-    @abstractmethod
-    def __init__(self, config: ClassRoutingConfig) -> None:
-        super().__init__()
-
-    @abstractmethod
-    def forward(self, u_hat: Tensor) -> Tensor:
-        """The class capsules that the votes lead to."""
+def coupled_votes(u_hat: Tensor, c: Tensor) -> ClassMessages:
+    """The messages `c u_hat` of votes (B, K, n, d) and couplings (B, K, n)."""
+    return ClassMessages(lambda: c, lambda direction: (u_hat @ direction.unsqueeze(-1)).squeeze(-1))
 
 
-class DynamicClassRouting(ClassRouting):
+class DynamicClassRouting(CapsuleLayer):
     """Routing by agreement (Sabour, Frosst and Hinton 2017): `c = softmax(b)` over the classes, `v = squash(c u_hat)`.
 
     The logits b of an image start at 0 and grow by the agreement `u_hat . v` after each of the `iterations` but the
@@ -180,7 +176,7 @@ class DynamicClassRouting(ClassRouting):
     AXES: ClassVar[Axes] = {"bias": ("outputs", "")}
 
     def __init__(self, config: ClassRoutingConfig) -> None:
-        super().__init__(config)
+        super().__init__()
         self.iterations, self.squash_form, self.classes = config.iterations, config.squash_form, config.classes
         self.coupling = Coupling(branch="agreement", dim=-2, alpha=1.0)
         self.way = Way("agreement", chooses=True)
@@ -197,7 +193,7 @@ class DynamicClassRouting(ClassRouting):
             v = self._squash(self._sum(b.softmax(1), u_hat))
             b = b + self._agreement(u_hat, v)
         c = self.coupling(b.unsqueeze(1)).squeeze(1)  # (B, K, n)
-        return self._squash(self.way(self._sum(c, u_hat), CoupledVotes(u_hat, c)))
+        return self._squash(self.way(self._sum(c, u_hat), coupled_votes(u_hat, c)))
 
     def _squash(self, s: Tensor) -> Tensor:
         return squash(s if self.bias is None else s + self.bias, self.squash_form)
@@ -209,7 +205,7 @@ class DynamicClassRouting(ClassRouting):
         return (u_hat @ v.unsqueeze(-1)).squeeze(-1)
 
 
-class SelfAttentionClassRouting(ClassRouting):
+class SelfAttentionClassRouting(CapsuleLayer):
     """Self-attention (Mazzia, Salvetti and Chiaberge 2021): a vote counts as much as it agrees with all other votes.
 
     For each class `a_i = u_i . (sum of u_k) / sqrt(d)`, `c = softmax(a)` over the classes, and then a learned number is
@@ -224,7 +220,7 @@ class SelfAttentionClassRouting(ClassRouting):
     AXES: ClassVar[Axes] = {"bias": ("outputs", "")}
 
     def __init__(self, config: ClassRoutingConfig) -> None:
-        super().__init__(config)
+        super().__init__()
         self.squash_form = config.squash_form
         self.bias = nn.Parameter(torch.zeros(config.classes, config.capsules))
         self.coupling = Coupling(branch="self-attention", dim=-2, alpha=1.0)
@@ -235,10 +231,10 @@ class SelfAttentionClassRouting(ClassRouting):
         a = (u_hat @ total).squeeze(-1) / math.sqrt(u_hat.shape[-1])  # (B, K, n)
         c = self.coupling(a.unsqueeze(1)).squeeze(1) + self.bias
         s = (c.unsqueeze(2) @ u_hat).squeeze(2)
-        return squash(self.way(s, CoupledVotes(u_hat, c)), self.squash_form)
+        return squash(self.way(s, coupled_votes(u_hat, c)), self.squash_form)
 
 
-CLASS_ROUTINGS: dict[str, type[ClassRouting]] = {
+CLASS_ROUTINGS: dict[str, Callable[[ClassRoutingConfig], CapsuleLayer]] = {
     "dynamic": DynamicClassRouting,
     "self-attention": SelfAttentionClassRouting,
 }
@@ -263,26 +259,6 @@ class ClassCapsules(nn.Module):
         return self.routing(self.votes(u))  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, eq=False)
-class SharedMessages(Messages):
-    """The messages `W_j u_i / n` of children that all count alike, kept as (B, 1, K, n).
-
-    Shapes:
-        - u: (B, n, in_dim); weight: (K, in_dim, d)
-    """
-
-    u: Tensor
-    weight: Tensor
-
-    @property
-    def coupling(self) -> Tensor:
-        return self.u.new_full((len(self.u), 1, len(self.weight), self.u.shape[1]), 1 / self.u.shape[1])
-
-    def along(self, direction: Tensor) -> Tensor:
-        wanted = einsum(self.weight, direction, "k i d, b k d -> b k i")
-        return (wanted @ self.u.mT).unsqueeze(1) / self.u.shape[1]
-
-
 class UnroutedCapsules(CapsuleLayer):
     """Class capsules of Aff-CapsNet (Gu and Tresp 2020): no routing, and one matrix for each class.
 
@@ -293,15 +269,18 @@ class UnroutedCapsules(CapsuleLayer):
         - output: class capsules (B, K, dim)
     """
 
-    def __init__(self, *, in_dim: int, classes: int, dim: int, squash_form: SquashForm = "quadratic") -> None:
+    def __init__(self, *, in_dim: int, classes: int, dim: int) -> None:
         super().__init__()
         self.votes = SharedVotes(in_dim=in_dim, parents=classes, out_dim=dim)
-        self.squash_form = check_form(squash_form)
         self.way = Way("mean", chooses=False)
 
     def forward(self, u: Tensor) -> Tensor:
         total = self.votes(u.mean(1, keepdim=True)).squeeze(2)  # the same as the mean of all votes
-        return squash(self.way(total, SharedMessages(u, self.votes.weight)), self.squash_form)
+        messages = ClassMessages(
+            lambda: u.new_full((len(u), total.shape[1], u.shape[1]), 1 / u.shape[1]),
+            lambda direction: einsum(self.votes.weight, direction, "k i d, b k d -> b k i") @ u.mT,
+        )
+        return squash(self.way(total, messages), "quadratic")
 
 
 class Margin(Term):

@@ -260,14 +260,12 @@ class IntervenedClassification(Classification):
         return term
 
     def forward(self, output: Output, batch: Batch) -> Loss:
-        if self.training and output.presence is not None:
-            output = output._replace(logits=self._intervened(output, output.presence, batch))
+        if self.training and (presence := output.presence) is not None:
+            model, truth = self._model[0], known_concepts(presence, batch)
+            drawn = torch.rand(presence.shape[1], device=presence.device) < model.intervention_probability
+            corrected = torch.where(drawn & ~truth.isnan(), truth.nan_to_num(), presence)
+            output = output._replace(logits=model.decide(output, corrected))
         return super().forward(output, batch)
-
-    def _intervened(self, output: Output, presence: Tensor, batch: Batch) -> Tensor:
-        model, truth = self._model[0], known_concepts(presence, batch)
-        drawn = torch.rand(presence.shape[1], device=presence.device) < model.intervention_probability
-        return model.decide(output, torch.where(drawn & ~truth.isnan(), truth.nan_to_num(), presence))
 
 
 class ConceptCrossEntropy(Term):

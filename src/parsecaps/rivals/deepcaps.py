@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from parsecaps.functional import squash
 from parsecaps.models.pretrained import Presets, check_counts
 from parsecaps.nn.capsules import CapsuleGrid, CapsuleLayer
-from parsecaps.rivals.class_capsules import ClassCapsuleModel, ClassCapsules, ClassRoutingConfig
+from parsecaps.rivals.class_capsules import ClassCapsuleModel, ClassCapsules, ClassRoutingConfig, channels_last
 
 _CHILDREN_PER_CLASS = 256  # at most in the authors' own networks: 64 pixels and ten classes
 _SMALLEST = 8  # the grid that the decoder starts from is at most this wide
@@ -65,8 +65,7 @@ class DeepCaps(ClassCapsuleModel):
         if len(dims) < 2 or dims[-1] != dims[-2]:
             raise ValueError(f"dims is {list(dims)}; give at least two, of which the last two vote and so are the same")
         convolution = nn.Conv2d(self.in_channels, stem_channels, 3, padding=1)
-        self.stem = nn.Sequential(convolution, nn.ReLU(inplace=True), nn.BatchNorm2d(stem_channels))
-        self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.stem = channels_last(convolution, nn.ReLU(inplace=True), nn.BatchNorm2d(stem_channels))
         cells, width, last = [], self.image_size, (stem_channels, 1)  # each channel is a capsule of one number
         for i, dim in enumerate(dims):
             routed = iterations if i == len(dims) - 1 else None

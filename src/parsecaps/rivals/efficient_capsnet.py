@@ -4,14 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import torch
 from einops import rearrange
 from torch import Tensor, nn
 
 from parsecaps.functional import squash
 from parsecaps.models.pretrained import Presets
 from parsecaps.nn.capsules import CapsuleLayer
-from parsecaps.rivals.class_capsules import ClassCapsuleModel, ClassCapsules, ClassRoutingConfig
+from parsecaps.rivals.class_capsules import ClassCapsuleModel, ClassCapsules, ClassRoutingConfig, channels_last
 
 _LARGE = 48  # from this size on the first convolution halves the image
 _SLOPE = 0.3  # of LeakyReLU, Keras' default
@@ -62,8 +61,7 @@ class EfficientCapsNet(ClassCapsuleModel):
             nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
             layers += [convolution, *_activation_and_norm(count, large)]
             width, last = (width - kernel) // stride + 1, count
-        self.stem = nn.Sequential(*layers)
-        self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.stem = channels_last(*layers)
         self.primary = WholeMapCaps(channels=last, width=width, dim=primary_dim)
         children = last // primary_dim
         config = ClassRoutingConfig(

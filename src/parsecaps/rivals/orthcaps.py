@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from parsecaps.functional import entmax, squash
 from parsecaps.models.pretrained import Presets, PretrainedModel, check_counts
 from parsecaps.nn.capsules import Axes, CapsuleLayer, num_halvings
-from parsecaps.rivals.class_capsules import ClassCapsuleModel
+from parsecaps.rivals.class_capsules import ClassCapsuleModel, channels_last
 from parsecaps.rivals.deepcaps import halved
 
 _GRID = 28  # the width of the stem's grid in the authors' later code, at 224 pixels
@@ -106,9 +106,7 @@ def _stem(in_channels: int, channels: Sequence[int], width: int) -> tuple[nn.Seq
             nn.ReLU(inplace=True),
         ]
         in_channels, width = out, halved(width) if stride == 2 else width
-    stem = nn.Sequential(*layers)
-    stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return stem, width
+    return channels_last(*layers), width
 
 
 def householder(v: Tensor) -> Tensor:

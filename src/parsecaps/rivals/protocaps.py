@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import ClassVar, Self
 
 import torch
@@ -14,8 +14,14 @@ from parsecaps.functional import squash
 from parsecaps.models.pretrained import Presets, PretrainedModel
 from parsecaps.nn.capsules import Axes, CapsuleGrid, ConvPrimaryCaps, Votes
 from parsecaps.nn.couplings import Coupling
-from parsecaps.nn.heads import AttributeHead, length
-from parsecaps.rivals.class_capsules import ClassRoutingConfig, CoupledVotes, DynamicClassRouting
+from parsecaps.nn.heads import ConceptReadout, length
+from parsecaps.rivals.class_capsules import (
+    ClassRoutingConfig,
+    DynamicClassRouting,
+    channels_last,
+    coupled_votes,
+    pixel_layers,
+)
 from parsecaps.training.losses import Loss, Term, TermContext, known_concepts, nothing
 from parsecaps.types import Batch, Output
 
@@ -56,7 +62,7 @@ class SigmoidClassRouting(DynamicClassRouting):
             v = squash(self._sum(b.sigmoid(), fixed), self.squash_form)
             b = b + self._agreement(fixed, v)
         c = self.coupling(b.unsqueeze(1)).squeeze(1)  # (B, m, n)
-        return squash(self.way(self._sum(c, u_hat), CoupledVotes(u_hat, c)), self.squash_form)
+        return squash(self.way(self._sum(c, u_hat), coupled_votes(u_hat, c)), self.squash_form)
 
 
 class AttributeCapsules(nn.Module):
@@ -77,6 +83,25 @@ class AttributeCapsules(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         return self.routing(self.votes(u))  # type: ignore[no-any-return]
+
+
+class AttributeHead(ConceptReadout):
+    """Presences of concepts whose capsules are of any length: for each, a linear layer of its own and a sigmoid.
+
+    Shapes:
+        - input: (B, m, dim)
+        - output: (B, m)
+    """
+
+    AXES: ClassVar[Axes] = {"weight": ("concepts", ""), "bias": ("concepts",)}
+
+    def __init__(self, *, num_concepts: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_concepts, dim).uniform_(-1, 1) / math.sqrt(dim))
+        self.bias = nn.Parameter(torch.empty(num_concepts).uniform_(-1, 1) / math.sqrt(dim))
+
+    def forward(self, capsules: Tensor) -> Tensor:
+        return ((capsules * self.weight).sum(-1) + self.bias).sigmoid()
 
 
 class Prototypes(nn.Module):
@@ -214,8 +239,7 @@ class ProtoCaps(PretrainedModel):
             raise ValueError(f"grades are {', '.join(map(str, self.grades))}; give {wanted}, or leave them out")
         if not 1 <= prototypes <= _MOST_PROTOTYPES:
             raise ValueError(f"prototypes is {prototypes}; give from 1 to {_MOST_PROTOTYPES}, for each grade")
-        self.stem = nn.Sequential(nn.Conv2d(self.in_channels, features, _KERNEL), nn.ReLU(inplace=True))
-        self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.stem = channels_last(nn.Conv2d(self.in_channels, features, _KERNEL), nn.ReLU(inplace=True))
         self.primary = ConvPrimaryCaps(
             in_channels=features, size=self.image_size - _KERNEL + 1, types=types, dim=primary_dim, kernel=_KERNEL
         )
@@ -226,11 +250,9 @@ class ProtoCaps(PretrainedModel):
         self.presence = AttributeHead(num_concepts=num_concepts, dim=concept_dim)
         self.classes = AttributeClasses(num_classes=self.num_classes, num_concepts=num_concepts, dim=concept_dim)
         self.prototypes = Prototypes(grades=self.grades, per_grade=prototypes, dim=concept_dim)
-        sizes = (num_concepts * concept_dim, *decoder_sizes)
-        hidden = [part for a, b in pairwise(sizes) for part in (nn.Linear(a, b), nn.ReLU())]
         shape = (self.in_channels, self.image_size, self.image_size)
-        pixels = nn.Linear(sizes[-1], math.prod(shape))
-        self.decoder = nn.Sequential(nn.Flatten(), *hidden, pixels, nn.Sigmoid(), nn.Unflatten(1, shape))
+        pixels = pixel_layers(num_concepts * concept_dim, decoder_sizes, shape)
+        self.decoder = nn.Sequential(nn.Flatten(), *pixels, nn.Unflatten(1, shape))
 
     @property
     def class_children(self) -> tuple[CapsuleGrid, ...]:

@@ -1,8 +1,7 @@
 """The three-layer network of the paper's comparison of routings (Sec. 4.3.3, Tab. 7), and SAA routing to classes."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,15 +10,22 @@ from einops import einsum, rearrange
 from torch import Tensor, nn
 
 from parsecaps.functional import squash
-from parsecaps.functional.squash import SquashForm, check_form
 from parsecaps.models.pretrained import Presets, PretrainedModel
 from parsecaps.nn.capsules import Axes, CapsuleLayer, ConvPrimaryCaps
 from parsecaps.nn.couplings import Coupling, OneHead
-from parsecaps.nn.routing import Messages, Way
+from parsecaps.nn.routing import Way
 from parsecaps.rivals.ar_capsnet import AttentionClassCaps
-from parsecaps.rivals.class_capsules import ClassCapsuleModel, ClassCapsules, ClassRoutingConfig
+from parsecaps.rivals.class_capsules import (
+    ClassCapsuleModel,
+    ClassCapsules,
+    ClassMessages,
+    ClassRoutingConfig,
+    channels_last,
+)
 
+ROUTINGS_COMPARED = ("dynamic", "attention", "self-attention", "saa")
 _KERNEL = 9  # of the primary capsules
+_ALPHA = 1.5  # of entmax
 _VALUES = ("value", "axial_value")
 
 
@@ -47,20 +53,9 @@ class SAAClassCaps(CapsuleLayer):
 
     AXES: ClassVar[Axes] = {"depthwise": ("outputs", ""), **dict.fromkeys(_VALUES, ("outputs", "", ""))}
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        types: int,
-        in_dim: int,
-        classes: int,
-        dim: int,
-        alpha: float = 1.5,
-        squash_form: SquashForm = "quadratic",
-    ) -> None:
+    def __init__(self, *, width: int, types: int, in_dim: int, classes: int, dim: int) -> None:
         super().__init__()
         places, channels = self.map_shape = (width**2, types * in_dim)
-        self.squash_form = check_form(squash_form)
         self.depthwise = nn.Parameter(torch.randn(classes, places) / math.sqrt(places))
         self.norm = nn.LayerNorm(channels)
         self.pointwise = nn.Linear(channels, dim)
@@ -69,8 +64,8 @@ class SAAClassCaps(CapsuleLayer):
         self.axial_key = nn.Linear(channels, dim, bias=False)
         self.axial_value = nn.Parameter(torch.randn(classes, channels, dim) / math.sqrt(channels))
         # just below 1 / (alpha - 1), where entmax gives all to one and the prior would have no gradient
-        self.axial_prior = nn.Parameter(min(2.0, 0.95 / max(alpha - 1, 1e-9)) * torch.eye(dim))
-        kept: dict[str, Any] = {"dim": -1, "alpha": alpha, "layout": OneHead()}
+        self.axial_prior = nn.Parameter(0.95 / (_ALPHA - 1) * torch.eye(dim))
+        kept: dict[str, Any] = {"dim": -1, "alpha": _ALPHA, "layout": OneHead()}
         self.axial_coupling = Coupling(branch="axial", between="parameters", **kept)
         self.axial_way = Way("axial", chooses=False)
         self.coupling = Coupling(branch="sparse", **kept)
@@ -82,89 +77,31 @@ class SAAClassCaps(CapsuleLayer):
         q = self.pointwise(self.norm(collected))
         asked = q @ (self.key / math.sqrt(q.shape[2]))  # (B, K, in_dim): q (W u) = (q W) u
         c = self.coupling(asked @ u.mT)  # (B, K, n)
-        sparse = self.way(_by_class(c @ u, self.value), ChosenChildren(u, c, self.value))
-        c_axial = self._axial_couplings(q, collected)
-        axial = self.axial_way(_by_class(collected, self.axial_value) @ c_axial.mT, CollectedChildren(self, u, c_axial))
-        return squash(torch.stack([sparse, axial]), self.squash_form).sum(0)
-
-    def _axial_couplings(self, q: Tensor, collected: Tensor) -> Tensor:
-        """(B, d, d): which instantiation parameters each one is made of."""
+        chosen = ClassMessages(lambda: c, lambda direction: _by_class(direction, self.value.mT) @ u.mT)
+        sparse = self.way(_by_class(c @ u, self.value), chosen)
         prior = self.axial_prior.expand(q.shape[0], -1, -1)
         logits = torch.baddbmm(prior, q.mT, self.axial_key(collected), alpha=1 / math.sqrt(q.shape[1]))
-        c: Tensor = self.axial_coupling(logits)
-        return c
+        c_axial = self.axial_coupling(logits)  # (B, d, d): which instantiation parameters each one is made of
+        weighed = ClassMessages(partial(self._weights_of_places, u), partial(self._said_from_places, u, c_axial))
+        axial = self.axial_way(_by_class(collected, self.axial_value) @ c_axial.mT, weighed)
+        return squash(torch.stack([sparse, axial]), "quadratic").sum(0)
 
+    def _weights_of_places(self, u: Tensor) -> Tensor:
+        """Of each child's place for each class: learned, the same for all images, and perhaps negative: (B, K, n)."""
+        types = u.shape[1] // self.map_shape[0]
+        return self.depthwise.repeat_interleave(types, 1).expand(len(u), -1, -1)
 
-@dataclass(frozen=True, eq=False)
-class ChosenChildren(Messages):
-    """The messages `c_ji V_j u_i` of sparse attention, kept as (B, 1, K, n).
-
-    Shapes:
-        - u: (B, n, in_dim); c: (B, K, n); value: (K, in_dim, d)
-    """
-
-    u: Tensor
-    c: Tensor
-    value: Tensor
-
-    @property
-    def coupling(self) -> Tensor:
-        return self.c.unsqueeze(1)
-
-    def along(self, direction: Tensor) -> Tensor:
-        return (self.c * (_by_class(direction, self.value.mT) @ self.u.mT)).unsqueeze(1)
-
-
-@dataclass(frozen=True, eq=False)
-class CollectedChildren(Messages):
-    """The messages of axial attention: a child's values, mixed, times the weight of its place for the class.
-
-    Kept as (B, 1, K, n). The weights are learned and the same for all images, and may be negative.
-
-    Shapes:
-        - u: (B, n, in_dim); c: (B, d, d)
-    """
-
-    routing: SAAClassCaps
-    u: Tensor
-    c: Tensor
-
-    @property
-    def coupling(self) -> Tensor:
-        types = self.u.shape[1] // self.routing.map_shape[0]
-        return self.routing.depthwise.repeat_interleave(types, 1).expand(self.u.shape[0], 1, -1, -1)
-
-    def along(self, direction: Tensor) -> Tensor:
-        asked = _by_class(direction @ self.c, self.routing.axial_value.mT)  # (B, K, types * in_dim)
-        asked = rearrange(asked, "b k (t i) -> b k t i", i=self.u.shape[2])
-        places = rearrange(self.u, "b (p t) i -> b p t i", p=self.routing.map_shape[0])
-        said = einsum(asked, places, "b k t i, b p t i -> b k p t").flatten(2)
-        return self.coupling * said.unsqueeze(1)
+    def _said_from_places(self, u: Tensor, c: Tensor, direction: Tensor) -> Tensor:
+        """A child's values, mixed by c (B, d, d), along a direction (B, K, d): (B, K, n)."""
+        asked = _by_class(direction @ c, self.axial_value.mT)  # (B, K, types * in_dim)
+        asked = rearrange(asked, "b k (t i) -> b k t i", i=u.shape[2])
+        places = rearrange(u, "b (p t) i -> b p t i", p=self.map_shape[0])
+        return einsum(asked, places, "b k t i, b p t i -> b k p t").flatten(2)
 
 
 def _by_class(x: Tensor, weight: Tensor) -> Tensor:
     """A linear map of its own for each class: (B, K, i), (K, i, d) -> (B, K, d)."""
     return (x.transpose(0, 1) @ weight).transpose(0, 1)
-
-
-def _voted(routing: str, primary: ConvPrimaryCaps, classes: int, dim: int) -> nn.Module:
-    config = ClassRoutingConfig(capsules=primary.capsules, classes=classes, dim=dim)
-    return ClassCapsules(in_dim=primary.dim, routing=routing, config=config)
-
-
-def _on_the_grid(
-    kind: Callable[..., nn.Module], primary: ConvPrimaryCaps, classes: int, dim: int, **settings: float
-) -> nn.Module:
-    place = {"width": primary.width, "types": primary.types, "in_dim": primary.dim}
-    return kind(**place, classes=classes, dim=dim, **settings)
-
-
-ROUTINGS_COMPARED: dict[str, Callable[[ConvPrimaryCaps, int, int], nn.Module]] = {
-    "dynamic": partial(_voted, "dynamic"),
-    "attention": partial(_on_the_grid, AttentionClassCaps, dropout=0.0),
-    "self-attention": partial(_voted, "self-attention"),
-    "saa": partial(_on_the_grid, SAAClassCaps),
-}
 
 
 class ThreeLayerCaps(ClassCapsuleModel):
@@ -196,23 +133,24 @@ class ThreeLayerCaps(ClassCapsuleModel):
     primary: ConvPrimaryCaps
 
     def build_layers(
-        self,
-        *,
-        features: int = 256,
-        types: int = 32,
-        primary_dim: int = 8,
-        class_dim: int = 16,
-        routing: str = "saa",
+        self, *, features: int = 256, types: int = 32, primary_dim: int = 8, class_dim: int = 16, routing: str = "saa"
     ) -> None:
         if routing not in ROUTINGS_COMPARED:
             raise ValueError(f"routing is {routing!r}; choose one of {', '.join(ROUTINGS_COMPARED)}")
-        self.stem = nn.Sequential(nn.Conv2d(self.in_channels, features, 3, 2, padding=1), nn.ReLU(inplace=True))
-        self.stem.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.stem = channels_last(nn.Conv2d(self.in_channels, features, 3, 2, padding=1), nn.ReLU(inplace=True))
         size = -(-self.image_size // 2)
         self.primary = ConvPrimaryCaps(
             in_channels=features, size=size, types=types, dim=primary_dim, kernel=_KERNEL, stride=1
         )
-        self.classes = ROUTINGS_COMPARED[routing](self.primary, self.num_classes, class_dim)
+        parents: dict[str, Any] = {"classes": self.num_classes, "dim": class_dim}
+        grid = {"width": self.primary.width, "types": types, "in_dim": primary_dim}
+        if routing == "saa":
+            self.classes = SAAClassCaps(**grid, **parents)
+        elif routing == "attention":
+            self.classes = AttentionClassCaps(**grid, **parents, dropout=0.0)
+        else:
+            config = ClassRoutingConfig(capsules=self.primary.capsules, **parents)
+            self.classes = ClassCapsules(in_dim=primary_dim, routing=routing, config=config)
 
     def scores(self, capsules: Tensor) -> Tensor:
         scores = super().scores(capsules)

@@ -82,10 +82,7 @@ def find_concepts(texts: Iterable[str], lexicon: Lexicon) -> Iterator[Findings]:
         yield weigh(found, text, lexicon)
 
 
-@lru_cache(maxsize=4)
-def _reader(lexicon: Lexicon) -> PieceReader:
-    """Building one takes longer than reading a hundred texts."""
-    return PieceReader(lexicon)
+_reader = lru_cache(maxsize=4)(PieceReader)  # building one takes longer than reading a hundred texts
 
 
 def weigh(stated: Sequence[Statement], text: str, lexicon: Lexicon) -> Findings:
@@ -112,7 +109,8 @@ def weigh(stated: Sequence[Statement], text: str, lexicon: Lexicon) -> Findings:
             open_ones.append((concept, any(s.reason == "uncertain" and _names(s, concept) for s in about)))
         evidence += [_finding(s, concept, text, contradicted) for s in about]
     for concept, in_doubt in open_ones:
-        other = next((present[name] for name in _rivals(concept.name, lexicon) if name in present), None)
+        groups = (group for group in lexicon.exclusive if concept.name in group)
+        other = next((present[name] for group in groups for name in group if name in present), None)
         if other is not None and not in_doubt:
             values[concept.name] = 0.0
             evidence.append(
@@ -137,12 +135,6 @@ def _only_a_part(denied: Statement, stated: Sequence[Statement]) -> bool:
     """A part is denied while another part, or the whole, is asserted: the thing itself is not denied."""
     part, noun = denied.meaning.part, denied.meaning.noun
     return part is not None and any(s.value == 1 and s.meaning.noun == noun and s.meaning.part != part for s in stated)
-
-
-def _rivals(name: str, lexicon: Lexicon) -> Iterator[str]:
-    for group in lexicon.exclusive:
-        if name in group:
-            yield from (other for other in group if other != name)
 
 
 def _finding(statement: Statement, concept: Concept, text: str, contradicted: bool) -> Finding:
@@ -235,13 +227,8 @@ def _count(summary: TableSummary, text: str, findings: Findings, preview: int) -
     if summary.rows <= preview:
         summary.first.append((text, findings))
     for name, value in findings.values.items():
-        counts = summary.counts[name]
-        if math.isnan(value):
-            counts.unknown += 1
-        elif value:
-            counts.present += 1
-        else:
-            counts.absent += 1
+        counts, kind = summary.counts[name], _KINDS.get(value, "unknown")
+        setattr(counts, kind, getattr(counts, kind) + 1)
 
 
 def _cell(value: float) -> str:
