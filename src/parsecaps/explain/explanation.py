@@ -21,6 +21,7 @@ from parsecaps.explain.traversal import TraversalStrip, traversal_strips
 from parsecaps.metrics import THRESHOLD
 from parsecaps.model import Model
 from parsecaps.nn.routes import RouteTree
+from parsecaps.nn.trunk import TrunkBlock
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import answer, each_image, of_output
 from parsecaps.types import Output
@@ -239,13 +240,18 @@ def explain(model: Model, image: Tensor, settings: ExplainConfig, subject: Subje
 
 
 def calibration_notes(model: Model, risk: float | None = None) -> list[str]:
-    """What to know of a model's probabilities, and of the part of an image that it looks at."""
+    """What to know of a model's probabilities, and of the part of an image that it and its leaves look at."""
     calibration, used = model.calibration, model.preparation.centre
+    initial = getattr(model.network, "initial", None)
     notes = [calibration.note, None if risk is None else calibration.threshold(risk).note]
     if used < 1:
         notes.append(
             f"the model looks at the middle of an image, {100 * used:.0f} % of each side; pictures show that part"
         )
+    if isinstance(initial, TrunkBlock):
+        seen = f"a place of a map shows what was seen in {initial.receptive_field} x {initial.receptive_field} pixels"
+        chosen = ", and was chosen by looking at all of them; `parsecaps audit` measures what choosing alone says"
+        notes.append(seen + chosen * (model.network.evidence is not None))
     return [note for note in notes if note]
 
 

@@ -98,11 +98,11 @@ class TrunkBlock(nn.Module):
         self.tiles = -(-image_size // unit) if tile else 1
         self.padding = -image_size % unit
         self.receptive_field = tile + 2 * margin if tile else image_size
-        side = tile + 2 * margin or image_size + self.padding
-        layers = self.source.layers(in_channels, side)
+        self.side = tile + 2 * margin or image_size + self.padding
+        layers = self.source.layers(in_channels, self.side)
         self.taps, self.channels = _taps(layers, in_channels)
         self.layers = nn.Sequential(*layers[: max(self.taps) + 1])
-        self.register_buffer("enlarge", _enlarge(side // _COARSEST), persistent=False)
+        self.register_buffer("enlarge", _enlarge(self.side // _COARSEST), persistent=False)
 
     enlarge: Tensor
 
@@ -128,12 +128,11 @@ class TrunkBlock(nn.Module):
 
     def begin(self, image: Tensor) -> Tensor:
         """The linear part: the image (B, C, S, S) as its tiles (B * tiles * tiles, C, side, side)."""
-        m, n = self.margin, self.tiles
+        m, n = self.margin, range(self.tiles)
         image = F.pad(image, (m, m + self.padding, m, m + self.padding))
-        if m:
-            windows = image.unfold(2, self.tile + 2 * m, self.tile).unfold(3, self.tile + 2 * m, self.tile)
-            return rearrange(windows, "b c y x i j -> (b y x) c i j")
-        return rearrange(image, "b c (y i) (x j) -> (b y x) c i j", y=n, x=n)
+        rows = torch.stack([image.narrow(2, self.tile * y, self.side) for y in n], 1)
+        tiles = torch.stack([rows.narrow(4, self.tile * x, self.side) for x in n], 2)
+        return rearrange(tiles, "b y x c i j -> (b y x) c i j")
 
     def finish(self, tiles: Tensor) -> Tensor:
         """The tiles, each seen alone, and their maps put together."""
