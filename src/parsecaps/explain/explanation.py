@@ -249,8 +249,11 @@ def calibration_notes(model: Model, risk: float | None = None) -> list[str]:
             f"the model looks at the middle of an image, {100 * used:.0f} % of each side; pictures show that part"
         )
     if isinstance(initial, TrunkBlock):
-        seen = f"a place of a map shows what was seen in {initial.receptive_field} x {initial.receptive_field} pixels"
-        chosen = ", and was chosen by looking at all of them; `parsecaps audit` measures what choosing alone says"
+        side, whole = initial.receptive_field, model.network.image_size
+        seen = (
+            f"a place of a map shows evidence from {'the whole image' if side >= whole else f'{side} x {side} pixels'}"
+        )
+        chosen = ", chosen by looking at the whole image; `parsecaps audit` measures what choosing alone says"
         notes.append(seen + chosen * (model.network.evidence is not None))
     return [note for note in notes if note]
 

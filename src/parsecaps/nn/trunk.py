@@ -74,8 +74,6 @@ class TrunkBlock(nn.Module):
         - output: (B, channels, width, width), width = ceil(image_size / 8)
     """
 
-    learning_rate_factor = _RATE
-
     def __init__(self, *, trunk: str, in_channels: int, image_size: int, tile: int = 0, margin: int = 0) -> None:
         super().__init__()
         if trunk not in TRUNKS:
@@ -92,6 +90,7 @@ class TrunkBlock(nn.Module):
         if self.source.weights is not None and in_channels not in (1, 3):
             knows = f"the weights of {trunk} know 1 (grey) and 3 (colour)"
             raise ValueError(f"in_channels is {in_channels}, but {knows}; set trunk=none")
+        self.learning_rate_factor = 1.0 if self.source.weights is None else _RATE
         self.tile, self.margin = tile, margin
         self.width = -(-image_size // _STRIDE)
         unit = tile or _COARSEST
