@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -99,9 +100,11 @@ def test_the_list_has_every_table_with_a_time_that_was_measured_here(monkeypatch
     assert "timing" not in again.stderr
 
 
-@pytest.mark.parametrize(("table", "model"), [("affnist", "CapsNet"), ("skin", "ParseCaps")])
+@pytest.mark.parametrize(("table", "model"), [("affnist", "CapsNet"), ("skin", "ProtoCaps")])
 def test_a_step_is_really_timed(table: str, model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of models whose losses are about the image that they draw, without and with concepts."""
+    config = pace._config
+    monkeypatch.setattr(pace, "_config", lambda load: config(replace(load, size=40)))
     monkeypatch.setattr(pace, "_BATCH", 2)
     monkeypatch.setattr(pace, "_STEPS", Effort(rounds=1, seconds=0.0, turn=0.0))
     monkeypatch.setenv("PARSECAPS_CACHE", str(tmp_path / "cache"))

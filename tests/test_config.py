@@ -5,7 +5,6 @@ import pytest
 
 from docs.site.reference import settings_page
 from parsecaps.config import (
-    AugmentationSection,
     Config,
     PreparationSection,
     TrainingSection,
@@ -17,13 +16,9 @@ from parsecaps.config import (
 
 def test_defaults_are_those_of_the_code() -> None:
     """`config` may not import the code it configures, so the numbers stand in two places."""
-    from parsecaps.data.batches import Augmentation
     from parsecaps.data.preparation import Preparation
     from parsecaps.training.optimizer import Schedule
 
-    augmentation = {field.name: field.default for field in fields(Augmentation)}
-    chosen = {name: "auto" for name in ("flip", "rotation", "colour", "resampling")}
-    assert AugmentationSection().model_dump() == {**augmentation, **chosen}
     prepared = {field.name for field in fields(Preparation)} - {"size"}
     assert prepared == set(PreparationSection.model_fields)
     preparation = Preparation(size=28)

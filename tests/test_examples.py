@@ -27,6 +27,7 @@ SHORTER = {
 }
 REPLACED = {  # patterns: quickstart has no cell with parameters, and each process takes seconds
     "quickstart": (("n=1500", "n=100"), ("epochs=10", "epochs=1")),
+    "compare_models": ((r"range\(300\)", "range(40)"),),
     "own_data_and_concepts": ((r"(?m)^!parsecaps (.*)$", r'print(command("\1").output)'),),
 }
 LEFT = {

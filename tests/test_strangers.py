@@ -125,12 +125,12 @@ def _edited(content: Any, at: tuple[Any, ...], value: Any) -> Any:
     [
         ("bundle/config.json", predict, 5),
         ("bundle/bundle.json", explain, 3),
-        ("bundle/calibration.json", predict, 1),
+        ("bundle/calibration.json", predict, 2),
         ("config.yaml", evaluate, 61),
         ("config.yaml", resume, 61),
         ("run.json", show, 11),
         ("run.json", resume, 17),
-        ("data.json", show, 29),
+        ("data.json", show, 59),
         ("scores.json", show, 71),
     ],
 )

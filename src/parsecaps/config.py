@@ -251,22 +251,25 @@ class EvaluateConfig(Section):
     """Auto is a GPU where there is one."""
 
 
-class PredictConfig(Section):
-    """How to predict."""
+class AnswerConfig(Section):
+    """How any image is answered: what predictions, explanations and a server have in common."""
 
     risk: Risk | None = None
     """Abstain so that about this share of the prediction sets at most leaves out the truth."""
-    batch_size: PositiveInt = 32
-    """Images that the model sees at a time."""
     device: Device = "auto"
     """Auto is a GPU where there is one."""
 
 
-class ExplainConfig(Section):
+class PredictConfig(AnswerConfig):
+    """How to predict."""
+
+    batch_size: PositiveInt = 32
+    """Images that the model sees at a time."""
+
+
+class ExplainConfig(AnswerConfig):
     """How to explain; docs/explain.md says more."""
 
-    risk: Risk | None = None
-    """Abstain so that about this share of the prediction sets at most leaves out the truth."""
     method: Literal["routes", "grad-cam", "integrated-gradients", "occlusion"] = "routes"
     """How maps are made."""
     trees: NonNegativeInt = 3
@@ -277,8 +280,6 @@ class ExplainConfig(Section):
     """How many numbers of the global capsule move before the decoder."""
     limit: PositiveInt = 100
     """Images at most; of a data set, spread over all of it."""
-    device: Device = "auto"
-    """Auto is a GPU where there is one."""
 
 
 S = TypeVar("S", bound="Section")

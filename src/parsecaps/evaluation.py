@@ -138,7 +138,11 @@ def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: ProgressCallback)
     if calibration.quantiles is None:
         notes = ["there is no validation part, so the probabilities are not calibrated"]
     elif not judges_itself:
-        sets = {risk: _set(predictions, calibration, risk) for risk in settings.risks}
+        probabilities = predictions.probabilities(calibration.temperature)
+        for risk in settings.risks:
+            threshold = calibration.threshold(risk)
+            inside = prediction_sets(probabilities, threshold.probability)
+            sets[risk] = Sets(inside, [threshold.note] if threshold.note else [])
     notes += [flattering] if flattering else []
     if settings.views > 1:
         notes.append(f"averaged over {settings.views} views of each image, itself and random changes as in training")
@@ -152,9 +156,7 @@ def _evaluate_folds(run: Run, settings: EvaluateConfig, scoring: ProgressCallbac
     """All folds together: each case by the model that did not see it, at that model's temperature."""
     folds = run.folds
     if settings.data is not None or settings.part not in ("auto", "test"):
-        raise ValueError(
-            f"{run.folder} is a cross-validation of several models; for other cases give {folds[0].folder}"
-        )
+        raise ValueError(f"{run.folder} is a cross-validation of several models; for other cases give one of its folds")
     for fold in folds:
         if not fold.is_trained:
             raise FileNotFoundError(f"{fold.folder} is not finished; go on with parsecaps train --resume {run.folder}")
@@ -200,12 +202,6 @@ def _calibration(run: Run, changes: Augmentation | None, views: int) -> Calibrat
     if not run.rows("val") or (views == 1 and run.model.calibration.quantiles is not None):
         return run.model.calibration
     return Calibration.fit(predict_cases(run.model, run.cases("val"), changes=changes, views=views))
-
-
-def _set(predictions: Predictions, calibration: Calibration, risk: float) -> Sets:
-    threshold = calibration.threshold(risk)
-    inside = prediction_sets(predictions.probabilities(calibration.temperature), threshold.probability)
-    return Sets(inside, [threshold.note] if threshold.note else [])
 
 
 def _changes(run: Run, views: int) -> Augmentation | None:
@@ -285,9 +281,8 @@ def compare(
     if len({_folder(run).resolve() for run in named.values()}) < max(len(runs), 1):
         raise ValueError("the same run is given twice, or none; give each once")
     values = {"part": part, "data": data, "resamples": resamples, "device": device}
-    return compare_runs(
-        {name: _folder(run) for name, run in named.items()}, load_settings(EvaluateConfig, values=values)
-    )
+    settings = load_settings(EvaluateConfig, values=values)
+    return compare_runs({name: _folder(run) for name, run in named.items()}, settings)
 
 
 def compare_runs(runs: Mapping[str, Path], settings: EvaluateConfig, *, show: StageCallback = silent) -> ComparedRuns:

@@ -269,10 +269,8 @@ class Run:
         if problems:
             raise ValueError(f"{problems[0]}; restore the file as the run wrote it")
         if (now := split_hash(then_there, parts)) != (then := self.about["split_hash"]):
-            reason = "restore the file, or the patients of the data"
-            raise ValueError(
-                f"{self.split_file} has the hash {now}, but the run was started with {shown(then)}; {reason}"
-            )
+            reason = f"has the hash {now}, but the run was started with {shown(then)}"
+            raise ValueError(f"{self.split_file} {reason}; restore the file, or the patients of the data")
         division: Division = [None] * len(data)
         for row, part in zip(rows, parts, strict=True):
             division[row] = part

@@ -1,7 +1,5 @@
 """Augmentation: its own seed, its own image, and nothing when everything is off."""
 
-from dataclasses import replace
-
 import torch
 
 from parsecaps.data.batches import Augmentation
@@ -58,7 +56,7 @@ def test_without_colour_the_random_numbers_are_as_before() -> None:
 
 def test_colour_scales_each_channel_of_each_image_on_its_own() -> None:
     image = 0.5 * torch.rand(64, 3, 8, 8) + 0.25
-    tinted = replace(OFF, colour=0.3)(image, generator())
+    tinted = OFF.model_copy(update=dict(colour=0.3))(image, generator())
     scale = (tinted / image).flatten(2)
     torch.testing.assert_close(scale, scale.mean(2, keepdim=True).expand_as(scale), rtol=1e-3, atol=1e-3)
     factors = scale.mean(2)  # (64, 3)

@@ -37,7 +37,11 @@ def test_masks_move_with_their_images(resampling: str) -> None:
 
     plain = batch(masks=masks)
     assert torch.equal(plain.mask[:, 0], torch.from_numpy(masks).float() / 255)
-    given: dict[str, Any] = {"augmentation": replace(CHANGES, resampling=resampling), "views": 2, "shuffle": True}
+    given: dict[str, Any] = {
+        "augmentation": CHANGES.model_copy(update=dict(resampling=resampling)),
+        "views": 2,
+        "shuffle": True,
+    }
     moved, without, mixed = batch(**given, masks=masks), batch(**given), batch(**given, masks=masks, mixup=0.4)
     assert moved.mask.shape == (12, 1, 16, 16)
     for each in (moved, mixed):

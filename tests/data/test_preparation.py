@@ -50,10 +50,10 @@ def test_the_dictionary_goes_through_json() -> None:
         ({"channels": True}, "channels is True; choose 1"),
         ({"square": "fit"}, "square is 'fit'; choose one of pad, crop, stretch"),
         ({"scaling": None}, "scaling is None; choose one of range, percentile"),
-        ({"centre": 0.0}, "centre is 0.0; give the part of each side that is used, above 0 and up to 1"),
-        ({"centre": 1.01}, "centre is 1.01; give the part"),
-        ({"centre": float("nan")}, "centre is nan; give the part"),
-        ({"centre": "half"}, "centre is 'half'; give the part"),
+        ({"centre": 0.0}, "centre is 0.0; give the used part of each side, above 0 and up to 1"),
+        ({"centre": 1.01}, "centre is 1.01; give the used part"),
+        ({"centre": float("nan")}, "centre is nan; give the used part"),
+        ({"centre": "half"}, "centre is 'half'; give the used part"),
     ],
 )
 def test_wrong_settings_are_named(change: dict[str, Any], message: str) -> None:

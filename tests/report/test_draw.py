@@ -124,6 +124,7 @@ def test_machine() -> None:
         **{"parsecaps": "0.2.0", "python": "3.11.7", "system": "Linux x86_64", "package": "/parsecaps"},
         **{"torch": "2.9.1", "torch_build": "cpu", "threads": 2, "threads_why": "4 of 6 are busy", "cores": 6},
         **{"load": 4.0, "gpus": [], "decoders": {"RLE": True, "JPEG 2000": False}, "browser": None, "weights": {}},
+        "trunks": {"cnn": "cnn, weights of pictures (Apache-2.0)"},
         "missing": {"dicom": ["pylibjpeg"], "export": [], "text": ["spacy"]},
         "free_bytes": {"/": 71 * 10**9},
         "prepared_images": {"folder": "/cache", "bytes": 1_499_000, "parts": 1},

@@ -186,11 +186,6 @@ class TestResNet18(ExportContract):
         return ResNet18.from_preset("tiny", num_classes=3)
 
 
-class TestResNet34(ModelContract):
-    def build(self) -> ResNet34:
-        return ResNet34.from_preset("tiny", num_classes=2)
-
-
 class TestResNetBottleneckInColour(ModelContract):
     def build(self) -> ResNet18:
         return ResNet18.from_preset("tiny", num_classes=2, in_channels=3, image_size=45, head="bottleneck")

@@ -70,13 +70,14 @@ def test_nothing_is_kept_beyond_the_room_there_is(store: ReviewStore) -> None:
 
 def test_images_of_a_study_have_one_pseudonym_that_says_nothing(store: ReviewStore, tmp_path: Path) -> None:
     first, second, third = (
-        store.place(store.keep(KeptFile(content, ".dcm", study), ROOM) or "")[1]
+        store.image("patient", store.keep(KeptFile(content, ".dcm", study), ROOM) or "")
         for content, study in ((b"1", "1.2.3"), (b"2", "1.2.3"), (b"3", "1.2.4"))
     )
     assert first == second != third
     assert b"1.2.3" not in store.path.read_bytes()
     other = ReviewStore(tmp_path / "other.sqlite")
-    assert other.place(other.keep(KeptFile(b"1", ".dcm", "1.2.3"), ROOM) or "")[1] != first  # each file has its own key
+    digest = other.keep(KeptFile(b"1", ".dcm", "1.2.3"), ROOM) or ""
+    assert other.image("patient", digest) != first  # each file has its own key
 
 
 def test_files_of_others_are_refused(tmp_path: Path, store: ReviewStore) -> None:

@@ -14,9 +14,7 @@ from parsecaps.cli.progress import free_threads, showing_stages
 def audit(
     model: ModelFolder,
     data: Annotated[str | None, argument("DATA", "What to measure on; the run's own test part if left out.")] = None,
-    out: Annotated[
-        Path | None, option("FOLDER", "For audit.html and audit.json; the run or MODEL if left out.")
-    ] = None,
+    out: Annotated[Path | None, option("FOLDER", "For audit.html and audit.json; run or MODEL if left out.")] = None,
     limit: Annotated[int, typer.Option(help="How many cases, drawn at random, get maps.")] = 200,
     resamples: Annotated[int, typer.Option(help="Resamples of the patients behind the intervals.")] = 1000,
     device: DeviceName = None,

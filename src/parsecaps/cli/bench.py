@@ -24,9 +24,7 @@ def bench(context: typer.Context) -> None:
     - `parsecaps bench routes --out runs/parts`
     """
     if not (_CHECKOUT / "benchmarks" / "__main__.py").is_file():
-        raise FileNotFoundError(
-            "the benchmarks are not installed: they come with the source; clone it, and run python -m benchmarks there"
-        )
+        raise FileNotFoundError("the benchmarks come with the source; clone it, and run python -m benchmarks there")
     if str(_CHECKOUT) not in sys.path:
         sys.path.insert(0, str(_CHECKOUT))
     importlib.import_module("benchmarks.__main__").app(args=context.args, prog_name="parsecaps bench")

@@ -1,6 +1,7 @@
 """`parsecaps concepts`: concept labels from free text."""
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,9 +36,8 @@ def concepts(
     evidence = out.with_stem(f"{out.stem}-evidence") if evidence is None else evidence
     words = Lexicon.shipped("dermoscopy") if lexicon is None else Lexicon.load(lexicon)
     with showing_stages() as show:
-        summary = annotate_table(
-            reports, column, words, out, evidence, progress=lambda rows: show("reading rows", rows, None)
-        )
+        progress = partial(show, "reading rows", total=None)
+        summary = annotate_table(reports, column, words, out, evidence, progress=progress)
     first = [highlight(text, findings.spans(), findings.named()) for text, findings in summary.first]
     display(*first, summary.table(), f"table: {out}", f"evidence, to be checked: {evidence}")
     return {"rows": summary.rows, "concepts": {name: asdict(counts) for name, counts in summary.counts.items()}}

@@ -53,9 +53,7 @@ def check(
     opened = open_data(data, section.source)
     if not len(opened):
         listed = "".join(f"; {problem}" for problem in opened.problems[:SHOWN])
-        raise ValueError(
-            f"{data} has no case that could be used{listed}; parsecaps data sources lists what can be read"
-        )
+        raise ValueError(f"{data} has no case that could be used{listed}; parsecaps data sources lists what is read")
     divided = divide(opened, section)
     with showing_stages() as show:
         reading = partial(show, "reading images")

@@ -27,9 +27,7 @@ _KNOWN = 1500  # training cases to compare with: a quarter of them, for time
 def demo(
     given: Given[Config],
     out: Annotated[Path | None, option("FOLDER", "Where to; the next free parsecaps-demo if left out.")] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer and smaller lesions: half a minute, worse scores.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer and smaller lesions: half a minute.")] = False,
     device: DeviceName = None,
 ) -> dict[str, Any]:
     """See all of it on drawn images, in minutes: training, scores, explanations.

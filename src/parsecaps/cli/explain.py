@@ -18,7 +18,7 @@ def explain(
     model: ModelFolder,
     given: Given[ExplainConfig],
     inputs: Annotated[
-        list[str] | None, argument("IMAGES", "Images, folders, or data sets; the run's test part if left out.")
+        list[str] | None, argument("IMAGES", "Images, folders or data; the run's test part if left out.")
     ] = None,
     out: Annotated[Path | None, option("PAGE.html", f"The page to write; the next free {PAGE} if left out.")] = None,
     files: Annotated[Path | None, option("FOLDER", "Write overlays, trees and numbers of each image here.")] = None,

@@ -45,7 +45,7 @@ def export(
         return
     if model is None:
         raise ValueError(
-            "no model is given; run parsecaps export RUN --to onnx, or parsecaps export --list to see the formats"
+            "no model is given; run parsecaps export RUN --to onnx; parsecaps export --list has the formats"
         )
     if to is None:
         raise ValueError(f"--to is missing; choose one of {', '.join(formats())}")

@@ -21,9 +21,7 @@ def check_writable(path: Path | None) -> None:
     if path.is_dir():
         raise OSError(f"{path} is a folder; give the name of a file")
     if not path.parent.is_dir():
-        raise OSError(
-            f"{path} cannot be written: the folder {path.parent} is not there; mkdir -p {path.parent} makes it"
-        )
+        raise OSError(f"{path} cannot be written: {path.parent} is not there; mkdir -p {path.parent} makes it")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise OSError(f"{path} cannot be written; choose another place")
 

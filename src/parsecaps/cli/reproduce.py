@@ -23,7 +23,7 @@ def reproduce(
     models: Annotated[list[str] | None, option("MODEL", "Only this model; may be repeated.")] = None,
     seed: Annotated[int, typer.Option(help="Of the trainings; the split stays.", min=0)] = 0,
     epochs: Annotated[
-        int | None, typer.Option(help="For all models; the budget's if left out.", min=1, max=10_000)
+        int | None, typer.Option(help="Of all models; the budget's if left out.", min=1, max=10_000)
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="What there is, what it needs, how long it takes.")] = False,
 ) -> None:

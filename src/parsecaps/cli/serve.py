@@ -18,9 +18,7 @@ _TOKEN = "PARSECAPS_TOKEN"
 def serve(
     given: Given[ServeConfig],
     model: Annotated[Path | None, argument("[MODEL]", "A run or a saved model; the demo's if left out.")] = None,
-    host: Annotated[str, typer.Option(help="The address to listen at; others than this machine's need a token.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[str, typer.Option(help="Where to listen; others than this machine need a token.")] = ("127.0.0.1"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8000,
     token_file: Annotated[Path | None, option("FILE", "Ask every client for the token in this file.")] = None,
     token: Annotated[

@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -13,20 +12,19 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
+from parsecaps.config import AugmentationSection
 from parsecaps.types import Batch, Mixed
 
 if TYPE_CHECKING:
     from parsecaps.data.case_set import CaseSet
 
 T = TypeVar("T")
-Resampling = Literal["bilinear", "bicubic"]
 
 
-@dataclass(frozen=True)
-class Augmentation:
+class Augmentation(AugmentationSection):
     """Random flip, crop, small affine change and small change of intensity, drawn for each image on its own.
 
-    The settings are those of `config.AugmentationSection`. All changes of place are one resampling.
+    The settings, with no `auto` left. All changes of place are one resampling.
 
     Shapes:
         - input and output: (B, C, H, W)
@@ -34,15 +32,8 @@ class Augmentation:
 
     flip: bool = True
     rotation: float = 15.0
-    scale: float = 0.1
-    shear: float = 0.05
-    shift: float = 0.03
-    padding: int = 0
-    gamma: float = 0.25
-    contrast: float = 0.15
-    brightness: float = 0.05
     colour: float = 0.0
-    resampling: Resampling = "bilinear"
+    resampling: Literal["bilinear", "bicubic"] = "bilinear"
 
     def __call__(self, image: Tensor, generator: Generator) -> Tensor:
         return self.with_mask(image, None, generator)[0]

@@ -19,7 +19,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -319,8 +319,8 @@ class CacheSize(NamedTuple):
 
 def cache_size(folder: Path) -> CacheSize:
     """The size of what `prepare_all` wrote into a folder; whatever else lies there is not counted."""
-    sizes = {name: os.lstat(folder / name).st_size for name in _names(folder)}
-    return CacheSize(len(_keys(sizes)), sum(sizes.values()))
+    keys = _keys(folder)
+    return CacheSize(len({*keys.values()} - {""}), sum(os.lstat(folder / name).st_size for name in keys))
 
 
 def clear_cache(folder: Path) -> CacheSize:
@@ -329,33 +329,21 @@ def clear_cache(folder: Path) -> CacheSize:
     A set that another process prepares just now stays. So do the locks, which are empty: somebody may wait at one.
     """
     before = cache_size(folder)
-    for key in _keys(_names(folder)):
-        try:
-            with FileLock(folder / f"{key}.lock", timeout=0, mode=0o600):
-                remove_files(folder, _of(key))
-        except Timeout:
-            continue
-    remove_files(folder, rf"{_DIGESTS}|{unfinished_pattern(_DIGESTS)}")
+    for key in sorted({*_keys(folder).values()}):
+        lock = FileLock(folder / f"{key}.lock", timeout=0, mode=0o600) if key else nullcontext()
+        with suppress(Timeout), lock:
+            for name in (name for name, own in _keys(folder).items() if own == key):
+                (folder / name).unlink(missing_ok=True)
     after = cache_size(folder)
     return CacheSize(before.sets - after.sets, before.bytes - after.bytes)
 
 
-def _of(key: str) -> str:
-    """What the files of a set are called."""
-    own = _SET.replace("([0-9a-f]{24})", key)
-    return rf"{own}|{unfinished_pattern(own)}"
-
-
-def _names(folder: Path) -> list[str]:
+def _keys(folder: Path) -> dict[str, str]:
+    """The names of our files in a folder, each with the set that it is of; blank for digests."""
     if not folder.is_dir():
-        return []
+        return {}
     with os.scandir(folder) as entries:
         names = [each.name for each in entries if each.is_file(follow_symlinks=False)]
-    ours = rf"{_SET}|{_DIGESTS}|{unfinished_pattern(f'{_SET}|{_DIGESTS}')}"
-    return [name for name in names if re.fullmatch(ours, name)]
-
-
-def _keys(names: "list[str] | dict[str, int]") -> list[str]:
-    """The sets that some files are of."""
-    found = (re.fullmatch(rf"\.?{_SET}(?:\.[0-9]+\.tmp)?", name) for name in names)
-    return sorted({match[1] for match in found if match})
+    whole = {name: re.sub(r"^\.(.*)\.[0-9]+\.tmp$", r"\1", name) for name in names}  # unfinished ones are called so
+    found = {name: re.fullmatch(rf"{_SET}|{_DIGESTS}", text) for name, text in whole.items()}
+    return {name: match[1] or "" for name, match in found.items() if match}

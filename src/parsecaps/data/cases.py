@@ -151,9 +151,21 @@ def read_options(source: str, text: str, defaults: Mapping[str, float]) -> dict[
     return options
 
 
-def skin_concept_values(present: Mapping[str, float]) -> tuple[float, ...]:
-    """The values in the order of `SKIN_CONCEPTS`; what is not given is unknown."""
-    return tuple(present.get(concept, UNKNOWN) for concept in SKIN_CONCEPTS)
+# For each column of a table of skin images: its concepts, and what a word says of them; nothing where it says nothing.
+SkinCriteria = Mapping[str, tuple[tuple[str, ...], Mapping[str, tuple[float, ...]]]]
+
+
+def read_skin_concepts(cells: Mapping[str, str], criteria: SkinCriteria) -> tuple[tuple[float, ...], list[str]]:
+    """The concepts in the order of `SKIN_CONCEPTS`, and what is wrong with the cells; a blank one is unknown."""
+    present: dict[str, float] = {}
+    wrong = []
+    for column, (concepts, meaning) in criteria.items():
+        value = cells[column].strip()
+        if value and value.casefold() not in meaning:
+            wrong.append(f"{column} is {value!r}; known are {', '.join(meaning)}")
+        elif value:
+            present |= zip(concepts, meaning[value.casefold()], strict=False)
+    return tuple(present.get(concept, UNKNOWN) for concept in SKIN_CONCEPTS), wrong
 
 
 def first_of_patients(data: DataSet, rows: Sequence[int], most: int) -> list[int]:

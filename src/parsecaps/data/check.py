@@ -90,11 +90,9 @@ class DataCheck:
 
     def tables(self) -> list[Grid]:
         """Classes and patients by part, then the concepts."""
-        counted = [
-            (name, [each[part] for part in self.parts], sum(each.values())) for name, each in self.by_class.items()
-        ]
-        counted.append(("patients", [self.patients_by_part[part] for part in self.parts], self.patients))
-        rows = [(name, *(f"{count:,}" for count in (*counts, total))) for name, counts, total in counted]
+        counted = {name: {**each, "all": sum(each.values())} for name, each in self.by_class.items()}
+        counted["patients"] = {**self.patients_by_part, "all": self.patients}
+        rows = [(name, *(f"{each[part]:,}" for part in (*self.parts, "all"))) for name, each in counted.items()]
         tables = [Grid("classes and patients", ("class", *self.parts, "all"), rows)]
         if self.concepts:
             heads = [f"{part} 1 / 0 / unknown" for part in self.parts]
@@ -105,9 +103,8 @@ class DataCheck:
     def lines(self, most: int) -> list[str]:
         """The rest, line by line, at most so many of a kind, and the verdict last."""
         fewest, largest = self.images_per_patient
-        in_parts: dict[Split | None, int] = {
-            part: sum(by_part[part] for by_part in self.by_class.values()) for part in SPLITS
-        }
+        by_class = self.by_class.values()
+        in_parts: dict[Split | None, int] = {part: sum(counts[part] for counts in by_class) for part in SPLITS}
         sizes = ", ".join(f"{size} ({count:,})" for size, count in list(self.sizes.items())[:5])
         lines = [
             f"{self.source}: {self.root}",
@@ -116,10 +113,8 @@ class DataCheck:
             f"sizes: {sizes}{' and others' if len(self.sizes) > 5 else ''}",
         ]
         if self.ceiling is not None:
-            lines.append(
-                f"the concepts alone can name the class in at most {100 * self.ceiling:.1f} % "
-                f"of {self.ceiling_cases:,} cases"
-            )
+            most_right = f"at most {100 * self.ceiling:.1f} % of {self.ceiling_cases:,} cases"
+            lines.append(f"the concepts alone can name the class in {most_right}")
         kinds = {"note": self.notes, "problem": self.problems, "odd": self.odd, "leak": self.leaks}
         for title, found in kinds.items():
             lines += [f"{title}: {line}" for line in found[:most]]
@@ -257,7 +252,7 @@ def odd_images(cases: CaseSet, *, smallest: int = 28) -> list[str]:
         if min(height, width) < smallest:
             odd.append(f"{case.name}: only {width} x {height} pixels")
         if cases.data.draw is None and case.frame is None and (wrong := mislabelled(case.image)):
-            odd.append(wrong)
+            odd.append(f"{case.image} {wrong}")
     return odd
 
 

@@ -1,6 +1,6 @@
 """What must not be on both sides of a split: a patient, a file, or pictures that look the same."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -156,29 +156,16 @@ def unsafe(leaks: Sequence[Leak], division: Division) -> list[Leak]:
 
 def move_to_one_side(data: DataSet, division: Division, leaks: Sequence[Leak]) -> Division:
     """A division without these leaks: patients that a leak ties together all go where most of their images are."""
-    root = {case.patient: case.patient for case in data.cases}
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
 
-    def find(patient: str) -> str:
-        while root[patient] != patient:
-            root[patient] = root[root[patient]]
-            patient = root[patient]
-        return patient
-
-    tied = set()
-    for leak in leaks:
-        one, other = (find(data.cases[i].patient) for i in (leak.first, leak.second))
-        root[one] = other
-        tied |= {one, other}
-    tied = {find(patient) for patient in tied}
-    count: dict[str, dict[Split, int]] = defaultdict(lambda: dict.fromkeys(SPLITS, 0))
-    for case, part in zip(data.cases, division, strict=True):
-        if part is not None:
-            count[find(case.patient)][part] += 1
-    side: dict[str, Split] = {group: max(SPLITS, key=count[group].__getitem__) for group in tied}
-    return [
-        None if part is None else side.get(find(case.patient), part)
-        for case, part in zip(data.cases, division, strict=True)
-    ]
+    _, patient = np.unique([case.patient for case in data.cases], return_inverse=True)
+    ends = patient[np.array([(leak.first, leak.second) for leak in leaks], dtype=int).reshape(-1, 2)].T
+    ties = coo_matrix((np.ones(len(leaks)), ends), shape=(len(data), len(data)))
+    group = connected_components(ties, directed=False)[1][patient]  # of each case
+    tied, count = {*group[[leak.first for leak in leaks]]}, Counter(zip(group, division, strict=True))
+    side: dict[int, Split] = {each: max(SPLITS, key=lambda part: count[each, part]) for each in tied}
+    return [None if part is None else side.get(own, part) for own, part in zip(group, division, strict=True)]
 
 
 def _alike_across(division: Division, prints: Fingerprints) -> Iterator[tuple[int, int]]:

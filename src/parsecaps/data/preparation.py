@@ -66,9 +66,7 @@ class Preparation:
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is {shown(getattr(self, name))}; choose one of {', '.join(choices)}")
         if type(self.centre) not in (int, float) or not 0 < self.centre <= 1:
-            raise ValueError(
-                f"centre is {shown(self.centre)}; give the part of each side that is used, above 0 and up to 1"
-            )
+            raise ValueError(f"centre is {shown(self.centre)}; give the used part of each side, above 0 and up to 1")
 
     def to_dict(self) -> dict[str, int | float | str]:
         """Plain numbers and words, for JSON."""

@@ -179,7 +179,7 @@ _pool = _Pool()
 def call(
     function: Callable[..., Any], path: str | Path, *arguments: Any, expect: Expect = lambda num_bytes: None
 ) -> Any:
-    """What a function of this package gives for a file, computed by a reader; tuples come back as lists.
+    """What a function of this package gives for a file, computed by a reader; lists come back as tuples.
 
     The function takes the path and the arguments, and gives numbers, texts, arrays and lists of them. What is wrong
     with the file is a `RefusedError`. `expect` is told the bytes of each array before it takes memory here, and may

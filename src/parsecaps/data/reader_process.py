@@ -7,6 +7,7 @@ go through memory that both processes share, which is faster than a pipe.
 
 import contextlib
 import importlib
+import inspect
 import json
 import math
 import os
@@ -106,7 +107,7 @@ def _with_arrays(content: Any, fill: Callable[[memoryview], None], expect: Calla
         array = np.empty(shape, np.dtype(kind))
         fill(_bytes_of(array))
         return array
-    return [_with_arrays(each, fill, expect) for each in content] if isinstance(content, list) else content
+    return tuple(_with_arrays(each, fill, expect) for each in content) if isinstance(content, list) else content
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
@@ -124,7 +125,7 @@ def _answer(name: str, path: str, arguments: list[Any]) -> list[Any]:
     """What a function of this package gives for a file: `done` and its value, or `defect` and what is wrong."""
     module, _, function = name.partition(":")
     try:
-        call = getattr(importlib.import_module(module), function)
+        call = inspect.unwrap(getattr(importlib.import_module(module), function))
         return ["done", call(Path(path), *arguments)]
     except DefectError as defect:
         return ["defect", _line(defect)]

@@ -10,11 +10,12 @@ import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
+from functools import wraps
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from parsecaps.data.sources import affnist, cemri, mnist
 
 S = TypeVar("S")
 T = TypeVar("T")
+P = ParamSpec("P")
 _LARGE_BYTES = 2**26
 _HEAD_BYTES = 4096
 _UNPACKED_BYTES = 400
@@ -45,7 +47,7 @@ class Contents(NamedTuple):
 
 def read_image(path: str | Path, frame: int | None = None) -> RawImage:
     """Read an image, upright; `frame` counts from 0 and is needed where a file holds several."""
-    return _raw(ask(decode_image, path, frame))
+    return RawImage(*ask(decode_image, path, frame))
 
 
 def prepare_image(path: str | Path, frame: int | None, prepare: Callable[[RawImage], T]) -> T:
@@ -56,7 +58,7 @@ def prepare_image(path: str | Path, frame: int | None, prepare: Callable[[RawIma
             if num_bytes > _LARGE_BYTES:
                 alone.enter_context(_large_image)
 
-        return prepare(_raw(ask(decode_image, path, frame, expect=expect)))
+        return prepare(RawImage(*ask(decode_image, path, frame, expect=expect)))
 
 
 def in_shares(threads: Executor, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
@@ -70,15 +72,6 @@ def in_shares(threads: Executor, function: Callable[[S], T], items: Sequence[S])
     parts = [range(i, len(items), READERS) for i in range(READERS)]
     found = threads.map(lambda part: [(i, function(items[i])) for i in part], parts)
     return [value for _, value in sorted(chain.from_iterable(found), key=itemgetter(0))]
-
-
-def read_mask(path: str | Path, frame: int | None = None) -> NDArray[np.bool_]:
-    """Read a mask (H, W): every pixel that is not black, or brighter than half in a JPEG, whose black is noisy.
-
-    Of a CE-MRI file it is the tumour.
-    """
-    mask: NDArray[np.bool_] = ask(decode_mask, path, frame)
-    return mask
 
 
 def look_into(path: str | Path) -> Contents:
@@ -101,23 +94,6 @@ def is_known_format(path: str | Path) -> bool:
     return True
 
 
-def image_size(path: str | Path) -> tuple[int, int]:
-    """Height and width as `read_image` gives them, from the header where the format allows."""
-    height, width = ask(frame_size, path)
-    return height, width
-
-
-def mislabelled(path: str | Path) -> str | None:
-    """Say in one line that a file is named as another format than it is, or None; it is read all the same."""
-    wrong = ask(other_name, path)
-    return None if wrong is None else f"{path} {wrong}"
-
-
-def _raw(answer: list[Any]) -> RawImage:
-    pixels, full_range = answer
-    return RawImage(pixels, None if full_range is None else (full_range[0], full_range[1]))
-
-
 def ask(function: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any) -> Any:
     """What a function says of a file, asked in a reader; whatever goes wrong becomes an error that names the file."""
     try:
@@ -133,6 +109,17 @@ def ask(function: Callable[..., Any], path: str | Path, *arguments: Any, **optio
         raise ValueError(f"{path} {_kind(Path(path))} ({refused}); replace the file") from None
 
 
+def in_reader(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a function of a file run in a reader, which calls what it wraps."""
+
+    @wraps(function)
+    def asked(*arguments: P.args, **options: P.kwargs) -> T:
+        found: T = ask(function, *arguments, **options)  # type: ignore[arg-type]
+        return found
+
+    return asked
+
+
 def _kind(path: Path) -> str:
     try:
         return f"is a damaged {recognise(path).name}"
@@ -145,8 +132,12 @@ def decode_image(path: Path, frame: int | None) -> RawImage:
     return _decode(recognise(path), path, frame)
 
 
-def decode_mask(path: Path, frame: int | None) -> NDArray[np.bool_]:
-    """The mask (H, W): every pixel that is not black, or brighter than half in a JPEG, whose black is noisy."""
+@in_reader
+def read_mask(path: Path, frame: int | None = None) -> NDArray[np.bool_]:
+    """Read a mask (H, W): every pixel that is not black, or brighter than half in a JPEG, whose black is noisy.
+
+    Of a CE-MRI file it is the tumour.
+    """
     form = recognise(path)
     pixels = _checked(form.read_mask(path) if form.read_mask else form.read(path, frame).pixels)
     brightest = pixels.max(axis=2) if pixels.ndim == 3 else pixels
@@ -164,12 +155,14 @@ def contents_of(path: Path) -> Contents:
     return Contents(frames, form.patient(path))
 
 
-def frame_size(path: Path) -> tuple[int, int]:
-    """Height and width of an image, from the header where the format allows."""
+@in_reader
+def image_size(path: Path) -> tuple[int, int]:
+    """Height and width as `read_image` gives them, from the header where the format allows."""
     return recognise(path).size(path)
 
 
-def other_name(path: Path) -> str | None:
+@in_reader
+def mislabelled(path: Path) -> str | None:
     """What is wrong with the name of a file that is called as another format than it is; None where nothing is."""
     form, name = recognise(path), path.name.lower()
     if name.endswith(form.suffixes):
@@ -224,7 +217,5 @@ def _checked(pixels: NDArray[Any]) -> NDArray[Any]:
         with np.errstate(over="ignore"):
             pixels = pixels.astype(np.float32, copy=False)
         if not np.isfinite(pixels).all():
-            raise DefectError(
-                f"has {int((~np.isfinite(pixels)).sum())} pixels that are not finite; replace them by numbers"
-            )
+            raise DefectError(f"has {int((~np.isfinite(pixels)).sum())} pixels that are not finite; replace the file")
     return np.require(pixels, pixels.dtype.newbyteorder("="), ["C", "W"])

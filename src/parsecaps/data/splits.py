@@ -17,7 +17,7 @@ import numpy as np
 
 from parsecaps.config import DataSection
 from parsecaps.data.cases import SPLITS, Case, DataSet, Division, Problem, Split
-from parsecaps.data.tables import read_table, text_cell
+from parsecaps.data.tables import CaseList, read_table, text_cell
 from parsecaps.files.writing import write_atomically
 
 Key = tuple[str, int | None]  # how a split file names a case: the image, and the frame where there are several
@@ -124,9 +124,8 @@ def official(data: DataSet, *, test_part: Split = "test", val: float = 0.15, see
     if test_part == "val" and not named["val"]:
         raise ValueError(f"{data.root} names no val part of its own to test on; leave out test_part")
     kept_out = "test" if test_part == "val" else None
-    dealt_to: list[Split] = (
-        [part for part in SPLITS if named[part] and part != kept_out] if named["train"] else ["train"]
-    )
+    parts = SPLITS if named["train"] else ()
+    dealt_to: list[Split] = [part for part in parts if named[part] and part != kept_out] or ["train"]
     division: Division = [*_place_all(data, [case.split for case in data.cases], dealt_to, seed)]
     if test_part == "val":
         moved: dict[Split | None, Split] = {"train": "train", "val": "test"}
@@ -327,10 +326,8 @@ def write_split(
         for i, (part, case) in enumerate(zip(division, data.cases, strict=True)):
             frame = "" if case.frame is None else case.frame
             label = data.classes[case.label] if case.label >= 0 else ""
-            texts = (
-                text_cell(text) for text in (case.patient, label, part or "", *(each[i] for each in more.values()))
-            )
-            writer.writerow([text_cell(data.name_of(case)), frame, *texts])
+            texts = (case.patient, label, part or "", *(column[i] for column in more.values()))
+            writer.writerow([text_cell(data.name_of(case)), frame, *map(text_cell, texts)])
 
 
 def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]]:
@@ -342,7 +339,7 @@ def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; write one with parsecaps data split")
     table = read_table(path, required=("image", "split"), optional=COLUMNS, others=True)
-    problems = list(table.problems)
+    found = CaseList(path, table.problems)
     rows = {case_key(data, case): i for i, case in enumerate(data.cases)}
     division: Division = [None] * len(data)
     named: dict[int, int] = {}
@@ -350,18 +347,16 @@ def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]
         cells = {name: cell.strip() for name, cell in written.items()}
         frame = cells.get("frame", "")
         if frame and not _NUMBER.fullmatch(frame):
-            problems.append(Problem(str(path), number, f"frame is {frame!r}; write a number from 0, or nothing"))
+            found.refuse(number, f"frame is {frame!r}; write a number from 0, or nothing")
             continue
         key = row_key(cells)
         part = next((split for split in SPLITS if split == cells["split"].lower()), None)
         if key not in rows:
-            problems.append(Problem(str(path), number, f"{cells['image']} is not in {data.root}; remove the row"))
+            found.refuse(number, f"{cells['image']} is not in {data.root}; remove the row")
         elif cells["split"] and part is None:
-            known = ", ".join(SPLITS)
-            problems.append(Problem(str(path), number, f"split is {cells['split']!r}; write {known} or nothing"))
+            found.refuse(number, f"split is {cells['split']!r}; write {', '.join(SPLITS)} or nothing")
         elif rows[key] in named:
-            first = named[rows[key]]
-            problems.append(Problem(str(path), number, f"{cells['image']} is in row {first} already; keep one"))
+            found.refuse(number, f"{cells['image']} is in row {named[rows[key]]} already; keep one")
         else:
             named[rows[key]] = number
             division[rows[key]] = part
@@ -369,8 +364,8 @@ def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]
         example = data.name_of(data.cases[unnamed[0]])
         are = "case is not named" if len(unnamed) == 1 else "cases are not named"
         reason = f"{len(unnamed):,} {are}, {example} for one; add what is missing, with a blank split to leave it out"
-        problems.append(Problem(str(path), None, reason))
-    return division, problems
+        found.refuse(None, reason)
+    return division, found.problems
 
 
 def split_keys(path: str | Path) -> set[Key]:
@@ -396,7 +391,6 @@ def _plain(image: str) -> str:
 
 def split_hash(data: DataSet, division: Division) -> str:
     """Twelve characters that stand for a division, whatever the order of the cases; saved with every result."""
-    lines = sorted(
-        f"{data.name_of(c)}#{c.frame}\t{c.patient}\t{part}" for part, c in zip(division, data.cases, strict=True)
-    )
+    cases = zip(division, data.cases, strict=True)
+    lines = sorted(f"{data.name_of(case)}#{case.frame}\t{case.patient}\t{part}" for part, case in cases)
     return hashlib.sha256("\n".join(lines).encode(errors="surrogatepass")).hexdigest()[:12]

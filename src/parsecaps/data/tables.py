@@ -167,7 +167,7 @@ def _columns(
         columns_named.setdefault(name.casefold(), []).append(place)
     missing = [name for name in known if name not in columns_named]
     for place, name in enumerate(names):
-        letter, same = _letter(place), columns_named[name.casefold()]
+        same = columns_named[name.casefold()]
         prefixed = bool(prefix and re.match(rf"{re.escape(prefix)}\S", name))
         match = name if prefixed else known.get(name.casefold())
         if match is not None and len(same) == 1:
@@ -182,7 +182,7 @@ def _columns(
             and not name.startswith(NOTE)
             and (name or any(len(cells) > place and cells[place].strip() for _, cells in body))
         ):
-            problems.append(Problem(str(path), header_row, _unknown(name, letter, known, missing, prefix)))
+            problems.append(Problem(str(path), header_row, _unknown(name, _letter(place), known, missing, prefix)))
     return columns, problems
 
 
@@ -248,14 +248,7 @@ def _tidy(cell: str) -> str:
 
 
 def _letter(place: int) -> str:
-    """The letters of a column in a spreadsheet.
+    """The letters of a column in a spreadsheet."""
+    from openpyxl.utils import get_column_letter  # once there is something to say
 
-    >>> [_letter(place) for place in (0, 25, 26, 701, 702)]
-    ['A', 'Z', 'AA', 'ZZ', 'AAA']
-    """
-    letters = ""
-    place += 1
-    while place:
-        place, digit = divmod(place - 1, 26)
-        letters = chr(ord("A") + digit) + letters
-    return letters
+    return get_column_letter(place + 1)

@@ -68,9 +68,7 @@ def read_names(path: str | Path, model: Model) -> list[Naming]:
     first: dict[str, int] = {}
     for i, name in enumerate(after):
         if (other := first.setdefault(name.casefold(), i)) != i:
-            raise ValueError(
-                f"{path}: concepts {other + 1} and {i + 1} are both called {name!r}; give each its own name"
-            )
+            raise ValueError(f"{path}: concepts {other + 1} and {i + 1} are both called {name!r}; name them apart")
     return [found[i] for i in sorted(found)]
 
 
@@ -89,9 +87,7 @@ def name_concepts(place: str | Path, sheet: str | Path) -> list[Naming]:
     From then on the concepts have these names wherever the model is used. Gives the concepts that changed their name.
     """
     if is_hub_name(place):
-        raise ValueError(
-            f"{parse_hub_name(place)} is on the hub, so its concepts cannot be named from here; give a folder"
-        )
+        raise ValueError(f"{parse_hub_name(place)} is on the hub: its concepts cannot be named here; give a folder")
     folder = find_model_folder(place)
     model = Model.load(folder, "cpu")
     namings = read_names(sheet, model)

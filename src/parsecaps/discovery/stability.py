@@ -53,9 +53,7 @@ class Stability:
 
     def cells(self) -> list[str]:
         """For each concept how well it is found again, and by chance."""
-        by_class = (
-            [""] * len(self.chances) if self.class_chances is None else [f", {x:.2f}" for x in self.class_chances]
-        )
+        by_class = [f", {chance:.2f}" for chance in self.class_chances or ()] or [""] * len(self.chances)
         found = zip(self.by_concept, self.chances, by_class, strict=True)
         return [f"{again:.2f}\n({chance:.2f}{in_class})" for again, chance, in_class in found]
 

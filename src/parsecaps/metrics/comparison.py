@@ -148,15 +148,15 @@ def compare(first: Predictions, second: Predictions, *, resamples: int = 1000, s
     """
     second = match(first, second)
     first, second = (each.subset(np.flatnonzero(first.label >= 0)) for each in (first, second))
-    right = [each.logits.argmax(1) == first.label for each in (first, second)]
-    only_first, only_second = int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())
+    right, other = (each.logits.argmax(1) == first.label for each in (first, second))
+    both_wrong, only_second, only_first, both_right = np.bincount(2 * right + other, minlength=4).tolist()
     return Comparison(
         n=len(first),
         patients=len(np.unique(first.groups())),
-        both_right=int((right[0] & right[1]).sum()),
+        both_right=both_right,
         only_first=only_first,
         only_second=only_second,
-        both_wrong=int((~right[0] & ~right[1]).sum()),
+        both_wrong=both_wrong,
         mcnemar_p=mcnemar(only_first, only_second),
         differences=paired_differences(first, second, COMPARED, resamples=resamples, seed=seed),
         resamples=resamples,

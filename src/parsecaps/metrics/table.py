@@ -118,12 +118,13 @@ def score_tables(scores: "Scores", *, short: bool = False) -> dict[str, Grid]:
         tables["errors"] = scores.patient_errors.table()
     if scores.by_attribute:
         title = "by attribute, each a choice of one value"
-        table = _by(scores, "by_attribute", title, scores.by_attribute, "attribute_f1")
-        tables["by_attribute"] = table._replace(stacked=False)
+        tables["by_attribute"] = _by(scores, "by_attribute", title, scores.by_attribute, "attribute_f1")
     if scores.by_concept:
-        table = _by(scores, "by_concept", "by concept", scores.by_concept, "auroc")
-        tables["by_concept"] = table._replace(stacked=False)
-    return {**tables, "sets": _sets(scores)} if scores.sets else tables
+        tables["by_concept"] = _by(scores, "by_concept", "by concept", scores.by_concept, "auroc")
+    if scores.sets:
+        sets = {f"{100 * each.risk:g} %": each.scores for each in scores.sets}
+        tables["sets"] = _by(scores, "sets", "prediction sets, by the risk that they leave out the truth", sets)
+    return tables
 
 
 def _single(scores: "Scores", metrics: Sequence[Metric]) -> Grid:
@@ -150,30 +151,17 @@ def _folds(scores: "Scores") -> Grid:
     return Grid("by fold", ("fold", "n", *(metric.short for metric in metrics)), rows)
 
 
-def _sets(scores: "Scores") -> Grid:
-    """A row for each risk of prediction sets."""
-    metrics = scores.metrics("sets")
-    return Grid(
-        "prediction sets, by the risk that they leave out the truth",
-        ("risk", *(metric.title for metric in metrics)),
-        [(f"{100 * each.risk:g} %", *(metric.cell(each[metric.name]) for metric in metrics)) for each in scores.sets],
-    )
-
-
-def _by(scores: "Scores", part: Part, title: str, rows: Mapping[str, Mapping[str, Score]], n_of: str) -> Grid:
-    """A row for each class, concept or attribute; its n is that of the metric `n_of`."""
-    metrics, of_concepts = scores.metrics(part), part == "by_concept"
-    heads = (part.removeprefix("by_"), *(["present"] if of_concepts else []), "n")
-    cells: list[tuple[str | Cell, ...]] = [
-        (
-            name,
-            *([f"{scores.present[name]:,}"] if of_concepts else []),
-            f"{by_metric[n_of].n:,}",
-            *(metric.cell(by_metric[metric.name]) for metric in metrics),
-        )
-        for name, by_metric in rows.items()
-    ]
-    return Grid(title, (*heads, *(metric.title for metric in metrics)), cells)
+def _by(scores: "Scores", part: Part, title: str, rows: Mapping[str, Mapping[str, Score]], n_of: str = "") -> Grid:
+    """A row for each class, concept, attribute or risk; its n is that of the metric `n_of`."""
+    metrics = scores.metrics(part)
+    heads = ["risk" if part == "sets" else part.removeprefix("by_")]
+    heads += ["present"] * (part == "by_concept") + ["n"] * bool(n_of) + [metric.title for metric in metrics]
+    cells: list[list[str | Cell]] = []
+    for name, by_metric in rows.items():
+        present = [f"{scores.present[name]:,}"] if part == "by_concept" else []
+        n = [f"{by_metric[n_of].n:,}"] if n_of else []
+        cells.append([name, *present, *n, *(metric.cell(by_metric[metric.name]) for metric in metrics)])
+    return Grid(title, heads, cells, stacked=part in ("by_class", "sets"))
 
 
 def _confusion(scores: "Scores") -> Grid:

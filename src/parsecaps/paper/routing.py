@@ -1,5 +1,6 @@
 """Table 7: four routings in the same three-layer network, by accuracy, speed, work and memory (Sec. 4.3.3)."""
 
+from itertools import product
 from pathlib import Path
 
 from parsecaps.config import Config, load_config
@@ -22,8 +23,7 @@ COLUMNS = tuple(
     )
 )
 _EFFORTS = {"quick": QUICK, "hour": Effort(), "full": Effort(rounds=10, seconds=20.0)}
-_TIMED = (("routing", "forward"), ("routing", "training"), ("network", "forward"), ("network", "training"))
-_WORDS = {"routing": "routing alone", "network": "whole net"}
+_WORDS, _PHASES = {"routing": "routing alone", "network": "whole net"}, ("forward", "training")
 WORK = (
     Measure("multiply_adds", "multiply-adds of the routing", 2, "M", lower_is_better=True, intervals=False),
     Measure("network_multiply_adds", "of the net", 1, "M", lower_is_better=True, intervals=False),
@@ -88,18 +88,10 @@ class Routing(Table):
         if speed is None:
             return
         found = _images_a_second(speed)
-        panels = {
-            _WORDS[scope]: {
-                column.name: {
-                    (phase, size): found[_routing(column), f"{scope} {phase} {size}"]
-                    for own, phase in _TIMED
-                    if own == scope
-                    for size in BATCH_SIZES
-                }
-                for column in work.columns
-            }
-            for scope in ("routing", "network")
-        }
+        panels: dict[str, dict[str, dict[tuple[str, int], float]]] = {}
+        for scope, phase, size, column in product(_WORDS, _PHASES, BATCH_SIZES, work.columns):
+            speeds = panels.setdefault(_WORDS[scope], {}).setdefault(column.name, {})
+            speeds[phase, size] = found[_routing(column), f"{scope} {phase} {size}"]
         draw_speeds(path, panels)
 
 
@@ -148,8 +140,7 @@ def _timed(digits: int) -> list[Measure]:
     """A column for each of what is timed, at each batch size."""
     return [
         Measure(f"{scope} {phase} {size}", f"{_WORDS[scope]}, {phase}, batch {size}", digits, "", intervals=False)
-        for scope, phase in _TIMED
-        for size in BATCH_SIZES
+        for scope, phase, size in product(_WORDS, _PHASES, BATCH_SIZES)
     ]
 
 

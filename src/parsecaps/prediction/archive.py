@@ -184,9 +184,7 @@ def write_row(file: IO[str], path: Path, found: Prediction, names: list[str]) ->
         file.write(json.dumps(place if found.error else answer) + "\n")
         return
     texts = {**place, "class": found.label, "set": " | ".join(found.possible or ())}
-    cells: dict[str, Any] = {
-        name: text_cell(value) if isinstance(value, str) else value for name, value in texts.items()
-    }
+    cells: dict[str, Any] = {name: text_cell(text) if isinstance(text, str) else text for name, text in texts.items()}
     shares = {f"{_PROBABILITY}{name}": value for name, value in (found.probabilities or {}).items()}
     shares |= {f"concept:{name}": value for name, value in (found.concepts or {}).items()}
     cells |= {text_cell(name): f"{value:.6g}" for name, value in shares.items()}
@@ -210,9 +208,7 @@ def _after(files: Iterable[ImageFile], path: Path) -> Iterator[ImageFile]:
         file = next(source, None)
         if file is None or (text_cell(str(file.path)), file.frame) != (text_cell(image), frame):
             found = "nothing" if file is None else file.name
-            raise ValueError(
-                f"{path} has {image} as row {number}, but the input has {found} there; choose another file"
-            )
+            raise ValueError(f"{path} has {image} in row {number}, the input has {found} there; choose another file")
     yield from source
 
 

@@ -198,9 +198,7 @@ def _labels(model: Model, cases: "CaseSet") -> np.ndarray:
     place = {name: i for i, name in enumerate(model.classes)}
     if unknown := {classes[label] for label in labels if label >= 0} - place.keys():
         known, root = ", ".join(model.classes), cases.data.root
-        raise ValueError(
-            f"{root} has the class {min(unknown)!r}, which the model does not know; name it as one of {known}"
-        )
+        raise ValueError(f"{root} has the class {min(unknown)!r}, unknown to the model; name it as one of {known}")
     return np.array([-1 if label < 0 else place[classes[label]] for label in labels], dtype=np.int64)
 
 

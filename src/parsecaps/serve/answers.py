@@ -98,10 +98,7 @@ def explain(model: Model, picture: Picture, upload: Upload, how: ExplainQuestion
         frame=frame,
         name=name if frame is None else f"{name}#{frame}",
         risk=None if how.strict else risk,  # it is promised for the ordinary network only
-        method=how.method,
-        trees=how.trees,
-        strict=how.strict,
-        traversals=how.traversals,
+        **how.model_dump(exclude={"pictures"}),
     )
 
 

@@ -92,9 +92,8 @@ async def answer_http_error(request: Request, error: Exception) -> Response:
 
 async def answer_wrong_value(request: Request, error: Exception) -> Response:
     """The answer to a parameter that is not what it has to be."""
-    return await answer_problem(
-        request, ProblemError(422, "wrong-value", first_fault(getattr(error, "errors", list)()))
-    )
+    fault = first_fault(getattr(error, "errors", list)())
+    return await answer_problem(request, ProblemError(422, "wrong-value", fault))
 
 
 def first_fault(errors: Any) -> str:

@@ -168,19 +168,13 @@ class ReviewStore:
 
     def content(self, digest: str) -> KeptFile | None:
         """A kept image; its pseudonym stands for the study."""
-        found = self._image("content, suffix, patient", digest)
+        found = self.image("content, suffix, patient", digest)
         return None if found is None else KeptFile(*found)
 
-    def _image(self, columns: str, digest: str) -> Any:
+    def image(self, columns: str, digest: str) -> Any:
+        """Some columns of a kept image; None where it is not kept."""
         with closing(self._connect()) as database:
             return database.execute(f"SELECT {columns} FROM images WHERE digest = ?", (digest,)).fetchone()
-
-    def place(self, digest: str) -> tuple[str, str]:
-        """The ending of a kept image's name, and the pseudonym of its patient."""
-        found = self._image("suffix, patient", digest)
-        if found is None or not _DIGEST.fullmatch(digest) or not _SUFFIX.fullmatch(found[0]):  # it becomes a file
-            raise ValueError(f"{self.path} is damaged: it has a review of an image that it does not keep")
-        return found[0], found[1]
 
     def add(self, review: Review) -> Review:
         """Write a review down; gives it with its number and time."""
@@ -327,6 +321,8 @@ def _places(store: ReviewStore, settled: Sequence[ReviewedImage]) -> dict[str, t
     """The name of the file of each image below the folder, and the pseudonym of its patient."""
     found = {}
     for digest in dict.fromkeys(each.image for each in settled):
-        suffix, patient = store.place(digest)
-        found[digest] = (f"{_IMAGES}/{digest[:_SHOWN_DIGITS]}{suffix}", patient)
+        kept = store.image("suffix, patient", digest)
+        if kept is None or not _DIGEST.fullmatch(digest) or not _SUFFIX.fullmatch(kept[0]):  # it becomes a file
+            raise ValueError(f"{store.path} is damaged: it has a review of an image that it does not keep")
+        found[digest] = (f"{_IMAGES}/{digest[:_SHOWN_DIGITS]}{kept[0]}", kept[1])
     return found

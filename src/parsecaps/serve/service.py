@@ -258,9 +258,8 @@ class Service:
                 yield part
 
     def _left_out(self, picture: Picture, uploads: Sequence[Upload]) -> Picture:
-        return too_many(
-            replace(picture, image=ImageFile(picture.image.path)), uploads[picture.upload], self.settings.images
-        )
+        whole = replace(picture, image=ImageFile(picture.image.path))
+        return too_many(whole, uploads[picture.upload], self.settings.images)
 
     def _open(self, number: int, upload: Upload) -> list[Picture]:
         """The images of a file; a single one is read at once, and the file removed."""

@@ -5,18 +5,14 @@ from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from parsecaps.config import Auto, Device, Risk, Section
+from parsecaps.config import AnswerConfig, Auto
 
 _MEGABYTE = 10**6
 
 
-class ServeConfig(Section):
+class ServeConfig(AnswerConfig):
     """How to serve; docs/serve.md says more."""
 
-    risk: Risk | None = None
-    """Abstain so that about this share of the prediction sets at most leaves out the truth."""
-    device: Device = "auto"
-    """Auto is a GPU where there is one."""
     runtime: Auto | Literal["torch", "onnx"] = "auto"
     """What runs the model for `/api/predict`; auto is ONNX Runtime where it can, else PyTorch."""
     workers: PositiveInt | Auto = "auto"

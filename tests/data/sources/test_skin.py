@@ -87,7 +87,7 @@ def test_ph2_names_every_bad_row(write: Callable[..., Path], tmp_path: Path) -> 
     for words in (
         "already in row",
         "pigment network is 'Q'",
-        "streaks is 'yes'; known are A, P",
+        "streaks is 'yes'; known are a, p",
         "IMD072.bmp is missing",
     ):
         assert words in reasons

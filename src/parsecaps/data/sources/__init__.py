@@ -148,16 +148,13 @@ def open_data(path: str | Path, source: str | None = None) -> DataSet:
         return SOURCES[source].read(text)
     location = Path(text)
     if not location.exists():
-        raise FileNotFoundError(
-            f"{location} is not there; give a folder, a table, or one of {', '.join(SOURCES)} as NAME:PATH"
-        )
+        names = ", ".join(SOURCES)
+        raise FileNotFoundError(f"{location} is not there; give a folder, a table, or one of {names} as NAME:PATH")
     for known in SOURCES.values():
         if known.recognise(location):
             return known.read(text)
     own = " and for ".join(SOURCES[known].layout for known in ("folder", "manifest"))
-    raise ValueError(
-        f"{location} fits no source; looked for {own}, and for the published sets of parsecaps data sources"
-    )
+    raise ValueError(f"{location} fits no source; looked for {own}, and for those of parsecaps data sources")
 
 
 def open_all(section: "DataSection") -> DataSet:

@@ -54,7 +54,7 @@ def read(path: str) -> DataSet:
     files = _files(root)
     if not files:
         raise FileNotFoundError(
-            f"{root} is no .mat file and holds none; give a file or the folder with 1.mat, 2.mat, ..."
+            f"{root} is no .mat file and holds none; give one, or the folder with 1.mat, 2.mat, ..."
         )
     cases, problems = [], []
     for file in files:
@@ -87,9 +87,7 @@ def file_labels(path: Path) -> list[int]:
         raise DefectError(_UNKNOWN)
     labels, image = np.asarray(data["label_int"].item()).ravel(), data["image"].item()
     if image.shape != (SIDE**2, len(labels)):
-        raise DefectError(
-            f"image is {image.shape} for {len(labels)} labels, not ({SIDE**2}, {len(labels)}); download it"
-        )
+        raise DefectError(f"image is {image.shape}, not ({SIDE**2}, {len(labels)}) as its labels; download it")
     if not np.isin(labels, range(10)).all():
         raise DefectError("label_int is not 0 to 9 everywhere; download it again")
     return [int(label) for label in labels]

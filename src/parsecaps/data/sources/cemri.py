@@ -110,9 +110,7 @@ def _plane(path: Path, name: str, frame: int | None = None) -> NDArray[Any]:
 def _picture(file: "h5py.File", name: str) -> "h5py.Dataset":
     dataset = _dataset(file, f"cjdata/{name}")
     if dataset.ndim != 2 or dataset.dtype.kind not in "iuf":
-        raise DefectError(
-            f"has a cjdata/{name} of {dataset.ndim} axes and type {dataset.dtype}; give 2 axes of numbers"
-        )
+        raise DefectError(f"has a cjdata/{name} of {dataset.ndim} axes and type {dataset.dtype}; give 2, of numbers")
     check_size(dataset.shape[1], dataset.shape[0])
     return dataset
 

@@ -3,8 +3,17 @@
 from collections import Counter
 from pathlib import Path
 
-from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, Problem, Split, skin_concept_values
-from parsecaps.data.tables import CaseList, Row, Table, read_table
+from parsecaps.data.cases import (
+    SKIN_CLASSES,
+    SKIN_CONCEPTS,
+    Case,
+    DataSet,
+    Problem,
+    SkinCriteria,
+    Split,
+    read_skin_concepts,
+)
+from parsecaps.data.tables import CaseList, Table, read_table
 from parsecaps.files.writing import Listing
 
 _INDEX_FILES: dict[str, Split] = {
@@ -12,12 +21,13 @@ _INDEX_FILES: dict[str, Split] = {
     "valid_indexes.csv": "val",
     "test_indexes.csv": "test",
 }
-# For each column, the concept that each of its values means.
-_MEANING: dict[str, dict[str, str]] = {
-    "pigment_network": {"typical": "typical pigment network", "atypical": "atypical pigment network"},
-    "streaks": {"regular": "regular streaks", "irregular": "irregular streaks"},
-    "dots_and_globules": {"regular": "regular dots and globules", "irregular": "irregular dots and globules"},
-    "blue_whitish_veil": {"present": "blue-whitish veil"},
+_TYPICAL = {"absent": (0.0, 0.0), "typical": (1.0, 0.0), "atypical": (0.0, 1.0)}
+_REGULAR = {"absent": (0.0, 0.0), "regular": (1.0, 0.0), "irregular": (0.0, 1.0)}
+_CRITERIA: SkinCriteria = {
+    "pigment_network": (("typical pigment network", "atypical pigment network"), _TYPICAL),
+    "streaks": (("regular streaks", "irregular streaks"), _REGULAR),
+    "dots_and_globules": (("regular dots and globules", "irregular dots and globules"), _REGULAR),
+    "blue_whitish_veil": (("blue-whitish veil",), {"absent": (0.0,), "present": (1.0,)}),
 }
 
 
@@ -38,7 +48,7 @@ def read(path: str) -> DataSet:
     if root is None:
         raise FileNotFoundError(f"{path} has no meta/meta.csv; give the folder release_v0")
     file = root / "meta" / "meta.csv"
-    table = read_table(file, required=("case_num", "diagnosis", *_MEANING, "derm"), others=True)
+    table = read_table(file, required=("case_num", "diagnosis", *_CRITERIA, "derm"), others=True)
     splits, problems = _splits(root / "meta", table)
     found, listing = CaseList(file, [*table.problems, *problems]), Listing()
     twice = {problem.row for problem in problems if problem.file == str(file)}
@@ -51,7 +61,7 @@ def read(path: str) -> DataSet:
         if label is None and diagnosis:
             left_out[diagnosis] += 1
             continue
-        concepts, wrong = _annotation(row)
+        concepts, wrong = read_skin_concepts(row.cells, _CRITERIA)
         patient, written = row.cells["case_num"].strip(), row.cells["derm"].strip()
         image = listing.find(root / "images" / written) if written else None
         if not patient:
@@ -88,19 +98,6 @@ def _label(diagnosis: str) -> int | None:
     if "nevus" in words:
         return 0
     return 1 if words.startswith("melanoma") and "metastasis" not in words else None
-
-
-def _annotation(row: Row) -> tuple[tuple[float, ...], list[str]]:
-    """The concepts, and what is wrong with the cells of a row; a blank cell is unknown."""
-    present: dict[str, float] = {}
-    wrong = []
-    for column, meaning in _MEANING.items():
-        value = row.cells[column].strip().casefold()
-        if value in {"absent", *meaning}:
-            present |= {concept: float(value == word) for word, concept in meaning.items()}
-        elif value:
-            wrong.append(f"{column} is {row.cells[column]!r}; known are absent, {', '.join(meaning)}")
-    return skin_concept_values(present), wrong
 
 
 def _splits(folder: Path, meta: Table) -> tuple[dict[int, Split], list[Problem]]:

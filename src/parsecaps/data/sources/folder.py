@@ -32,17 +32,11 @@ def read(path: str) -> DataSet:
     problems = [_stray(file) for file in files]
     classes: list[tuple[Path, Split | None]] = [(folder, None) for folder in folders]
     if any(_split(folder) and entries(folder)[0] for folder in folders):
-        classes = []
-        for folder in folders:
-            split = _split(folder)
-            if split is None:
-                problems.append(
-                    Problem(str(folder), None, "the folder lies beside train, val or test; move or remove it")
-                )
-                continue
-            inner, files = entries(folder)
-            classes += [(child, split) for child in inner]
-            problems += [_stray(file) for file in files]
+        reason = "the folder lies beside train, val or test; move or remove it"
+        problems += [Problem(str(folder), None, reason) for folder in folders if _split(folder) is None]
+        below = [(entries(folder), split) for folder in folders if (split := _split(folder))]
+        classes = [(child, split) for (inner, _), split in below for child in inner]
+        problems += [_stray(file) for (_, files), _ in below for file in files]
     misspelt = wrong_spelling([folder.name for folder, _ in classes])
     listed = []
     for folder, split in classes:

@@ -49,9 +49,8 @@ def read(path: str) -> DataSet:
         labels = read_labels(root, part)
         cases += [Case(file, label, f"{part}-{index}", frame=index, split=part) for index, label in enumerate(labels)]
     notes = ["MNIST does not name its writers: each digit counts as its own"]
-    notes += [
-        f"{image_file(root, part).name} is not here: there are no {part} cases" for part in PARTS if part not in here
-    ]
+    gone = [part for part in PARTS if part not in here]
+    notes += [f"{image_file(root, part).name} is not here: there are no {part} cases" for part in gone]
     return DataSet("mnist", root, CLASSES, (), cases, (), notes, look_alikes=True)
 
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, skin_concept_values
+from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, SkinCriteria, read_skin_concepts
 from parsecaps.data.reader_pool import call_or_name
 from parsecaps.data.sources import derm7pt
 from parsecaps.data.tables import CaseList
@@ -21,9 +21,8 @@ _CODE = "clinical diagnosis"
 _NOT_A_SHEET = "is not a spreadsheet; download it again or use PH2_dataset.txt"
 # For each criterion, what a value says about its concepts. Streaks are only said to be present or absent: a present
 # one may be regular or irregular, so both are unknown.
-_Meaning = dict[str, tuple[float, ...]]
-_TYPICAL: _Meaning = {"t": (1.0, 0.0), "at": (0.0, 1.0), "a": (0.0, 0.0)}
-_CRITERIA: dict[str, tuple[tuple[str, ...], _Meaning]] = {
+_TYPICAL = {"t": (1.0, 0.0), "at": (0.0, 1.0), "a": (0.0, 0.0)}
+_CRITERIA: SkinCriteria = {
     "pigment network": (("typical pigment network", "atypical pigment network"), _TYPICAL),
     "dots/globules": (("regular dots and globules", "irregular dots and globules"), _TYPICAL),
     "streaks": (("regular streaks", "irregular streaks"), {"a": (0.0, 0.0), "p": ()}),
@@ -84,24 +83,16 @@ def _annotation(values: dict[str, str]) -> tuple[int, tuple[float, ...], list[st
         code = values[_CODE]
         marked = [int(code)] if code in {"0", "1", "2"} else []
         if not marked:
-            wrong.append(
-                f"the clinical diagnosis is {code!r}; write 0 (common nevus), 1 (atypical nevus) or 2 (melanoma)"
-            )
+            known = "0 (common nevus), 1 (atypical nevus) or 2 (melanoma)"
+            wrong.append(f"the clinical diagnosis is {code!r}; write {known}")
     else:
         marked = [code for code, name in enumerate(_MARKS) if values[name]]
         odd = [f"{name} is {values[name]!r}" for name in _MARKS if values[name].casefold() not in {"", "x"}]
         if odd or len(marked) != 1:
             what = "; ".join(odd) or f"{len(marked)} diagnoses are marked"
             wrong.append(f"{what}; mark one of {', '.join(_MARKS)} with X")
-    present: dict[str, float] = {}
-    for criterion, (concepts, meaning) in _CRITERIA.items():
-        value = values[criterion]
-        if value and value.casefold() not in meaning:
-            known = ", ".join(word.upper() for word in meaning)
-            wrong.append(f"{criterion} is {value!r}; known are {known}")
-        elif value:
-            present |= zip(concepts, meaning[value.casefold()], strict=False)
-    return int(marked == [2]), skin_concept_values(present), wrong
+    concepts, odd = read_skin_concepts(values, _CRITERIA)
+    return int(marked == [2]), concepts, [*wrong, *odd]
 
 
 def _split_header(table: Path, records: Records) -> tuple[list[str], Records]:
