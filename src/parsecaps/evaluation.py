@@ -138,7 +138,11 @@ def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: ProgressCallback)
     if calibration.quantiles is None:
         notes = ["there is no validation part, so the probabilities are not calibrated"]
     elif not judges_itself:
-        sets = {risk: _set(predictions, calibration, risk) for risk in settings.risks}
+        probabilities = predictions.probabilities(calibration.temperature)
+        for risk in settings.risks:
+            threshold = calibration.threshold(risk)
+            inside = prediction_sets(probabilities, threshold.probability)
+            sets[risk] = Sets(inside, [threshold.note] if threshold.note else [])
     notes += [flattering] if flattering else []
     if settings.views > 1:
         notes.append(f"averaged over {settings.views} views of each image, itself and random changes as in training")
@@ -198,12 +202,6 @@ def _calibration(run: Run, changes: Augmentation | None, views: int) -> Calibrat
     if not run.rows("val") or (views == 1 and run.model.calibration.quantiles is not None):
         return run.model.calibration
     return Calibration.fit(predict_cases(run.model, run.cases("val"), changes=changes, views=views))
-
-
-def _set(predictions: Predictions, calibration: Calibration, risk: float) -> Sets:
-    threshold = calibration.threshold(risk)
-    inside = prediction_sets(predictions.probabilities(calibration.temperature), threshold.probability)
-    return Sets(inside, [threshold.note] if threshold.note else [])
 
 
 def _changes(run: Run, views: int) -> Augmentation | None:

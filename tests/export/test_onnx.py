@@ -33,6 +33,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "paper": {"radius": (-1, -1), "paper_logits": True, "locality": False, "normalisation": "layer"},
     "by agreement": {"routing": "dynamic", "squash_form": "quadratic"},
     "averaged down": {"image_size": 300, "grid_width": 8},
+    "a trunk of the whole image": {"trunk": "lite0", "image_size": 45},
 }
 
 
@@ -69,6 +70,7 @@ EXPLAINED: dict[str, dict[str, Any]] = {
     "parallel": {"num_concepts": 1},
     "bottleneck": {"head": "bottleneck", "whole_values": True, "alpha": 1.7},
     "by agreement": {"routing": "dynamic", "num_concepts": 0, "in_channels": 3},
+    "two streams": {"trunk": "PlainCNN", "context": True, "tile": 16, "margin": 16},
 }
 
 

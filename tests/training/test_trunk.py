@@ -62,14 +62,15 @@ def test_stopped_and_resumed_it_ends_with_the_same_bits(
     assert_same_run(run.folder, tmp_path / "run")
 
 
-def test_a_trunk_learns_at_its_own_rate() -> None:
-    settings = {"dims": (4, 8), "cells": (1,), "heads": (2,), "radius": (1,), "trunk": "PlainCNN", "image_size": 32}
+@pytest.mark.parametrize(("trunk", "rate"), [("lite0", 0.3), ("PlainCNN", 1.0)])
+def test_a_trunk_with_weights_learns_slower(trunk: str, rate: float) -> None:
+    settings = {"dims": (4, 8), "cells": (1,), "heads": (2,), "radius": (1,), "trunk": trunk, "image_size": 32}
     model = ParseCaps.from_preset("trunk", num_classes=2, head="bottleneck", **settings)
     for taken, start_rate in (([], 1.0), ([name for name, _ in model.named_parameters()], 0.5)):
         built = Schedule(epochs=2, start_rate=start_rate).build_optimizer(model, taken)
         rates = {id(p): group.get("factor", 1.0) for group in built.param_groups for p in group["params"]}
         for name, weight in model.named_parameters():
-            factor = {"initial": 0.3, "context": 0.3, "classes": 10.0}.get(name.partition(".")[0], 1.0)
+            factor = {"initial": rate, "context": rate, "classes": 10.0}.get(name.partition(".")[0], 1.0)
             assert rates[id(weight)] == pytest.approx(factor * start_rate), name
 
 

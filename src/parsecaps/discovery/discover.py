@@ -282,7 +282,9 @@ def discover_run(
     models, digests = dict[Path, Model](), {weights_digest(own.network): run}
     for other in map(Path, others):
         check_unlabelled(other)
-        _check_same_data(run, other)
+        section, theirs = opened.config.data, Run(other).config.data
+        if (section.path, section.source) != (theirs.path, theirs.source):
+            raise ValueError(f"{other} was trained on {theirs.path}, not on {section.path}; give runs on the same data")
         models[other] = Model.load(other, device)
         if (digest := weights_digest(models[other].network)) in digests:
             raise ValueError(f"{other} has the same model as {digests[digest]}; give runs of other seeds")
@@ -325,12 +327,6 @@ def check_unlabelled(folder: str | Path) -> None:
             f"{folder} learned its {len(labelled)} concepts from labels ({', '.join(labelled)}), so they have their "
             f"names; parsecaps audit says how well it knows them, parsecaps explain shows them"
         )
-
-
-def _check_same_data(run: Path, other: Path) -> None:
-    own, theirs = (Run(each).config.data for each in (run, other))
-    if (own.path, own.source) != (theirs.path, theirs.source):
-        raise ValueError(f"{other} was trained on {theirs.path}, not on {own.path}; give runs on the same data")
 
 
 def _memory(run: Run, cases: CaseSet, progress: StageCallback) -> tuple[CaseMemory, bool]:

@@ -29,7 +29,7 @@ aten = torch.ops.aten
 _BY_PYTORCH = (
     *(aten.addcmul, aten.hardtanh, aten.linalg_vector_norm, aten.native_layer_norm, aten.rsub, aten.silu),
     *(aten.gelu_backward, aten.native_layer_norm_backward, aten.sigmoid_backward, aten.tanh_backward),
-    *(aten.threshold_backward, aten._softmax_backward_data),
+    *(aten.hardtanh_backward, aten.threshold_backward, aten._softmax_backward_data),
 )
 _BATCHES = (2, 3)
 _NEVER_FOLDED = ("aten.expand.default", "aten.repeat.default")  # a constant made larger, and nothing more

@@ -78,8 +78,6 @@ class TrunkBlock(nn.Module):
         - output: (B, channels, width, width), width = ceil(image_size / 8)
     """
 
-    learning_rate_factor = _RATE
-
     def __init__(self, *, trunk: str, in_channels: int, image_size: int, tile: int = 0, margin: int = 0) -> None:
         super().__init__()
         if trunk not in TRUNKS:
@@ -96,17 +94,18 @@ class TrunkBlock(nn.Module):
         if self.source.weights is not None and in_channels not in (1, 3):
             knows = f"the weights of {trunk} know 1 (grey) and 3 (colour)"
             raise ValueError(f"in_channels is {in_channels}, but {knows}; set trunk=none")
+        self.learning_rate_factor = 1.0 if self.source.weights is None else _RATE
         self.tile, self.margin = tile, margin
         self.width = -(-image_size // _STRIDE)
         unit = tile or _COARSEST
         self.tiles = -(-image_size // unit) if tile else 1
         self.padding = -image_size % unit
         self.receptive_field = tile + 2 * margin if tile else image_size
-        side = tile + 2 * margin or image_size + self.padding
-        layers = self.source.layers(in_channels, side)
+        self.side = tile + 2 * margin or image_size + self.padding
+        layers = self.source.layers(in_channels, self.side)
         self.taps, self.channels = _taps(layers, in_channels)
         self.layers = nn.Sequential(*layers[: max(self.taps) + 1])
-        self.register_buffer("enlarge", _enlarge(side // _COARSEST), persistent=False)
+        self.register_buffer("enlarge", _enlarge(self.side // _COARSEST), persistent=False)
 
     enlarge: Tensor
 
@@ -133,12 +132,11 @@ class TrunkBlock(nn.Module):
 
     def begin(self, image: Tensor) -> Tensor:
         """The linear part: the image (B, C, S, S) as its tiles (B * tiles * tiles, C, side, side)."""
-        m, n = self.margin, self.tiles
+        m, n = self.margin, range(self.tiles)
         image = F.pad(image, (m, m + self.padding, m, m + self.padding))
-        if m:
-            windows = image.unfold(2, self.tile + 2 * m, self.tile).unfold(3, self.tile + 2 * m, self.tile)
-            return rearrange(windows, "b c y x i j -> (b y x) c i j")
-        return rearrange(image, "b c (y i) (x j) -> (b y x) c i j", y=n, x=n)
+        rows = torch.stack([image.narrow(2, self.tile * y, self.side) for y in n], 1)
+        tiles = torch.stack([rows.narrow(4, self.tile * x, self.side) for x in n], 2)
+        return rearrange(tiles, "b y x c i j -> (b y x) c i j")
 
     def finish(self, tiles: Tensor) -> Tensor:
         """The tiles, each seen alone, and their maps put together."""

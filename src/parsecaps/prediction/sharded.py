@@ -100,9 +100,7 @@ def _check_others(out: Path, shard: Shard) -> None:
         again = f"go on with {count}, or remove the parts: rm {out}.part-*"
         raise ValueError(f"{out} has parts of {count} processes beside it; {again}")
     if out.exists():
-        raise ValueError(
-            f"{out} is there already; several processes need a new table: choose another file, or one process"
-        )
+        raise ValueError(f"{out} is there already, and several processes write a new table; choose another file")
 
 
 def _write(

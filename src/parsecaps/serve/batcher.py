@@ -162,7 +162,9 @@ class Batcher(Generic[S, T]):
         return max(1, min(self._batch_size, max(usual, -(-near // self._idle))))
 
     def _take(self, most: int) -> list[_Job[S, T]]:
-        self._note_load()
+        # how many items are under way: known at once where they are more than usual, slowly where fewer
+        now = self._count() + self._expected + self._running
+        self._usual = max(now, self._usual + _FORGETTING * (now - self._usual))
         batch: list[_Job[S, T]] = []
         size = 0
         while self._waiting:
@@ -175,11 +177,6 @@ class Batcher(Generic[S, T]):
                 size += count
         self._running += size
         return batch
-
-    def _note_load(self) -> None:
-        """Remember how many items are under way: at once where they are more than usual, slowly where fewer."""
-        now = self._count() + self._expected + self._running
-        self._usual = max(now, self._usual + _FORGETTING * (now - self._usual))
 
     def _deliver(self, batch: list[_Job[S, T]], found: list[T] | Exception) -> None:
         """Hand the answers over to the event loop, all in one step."""

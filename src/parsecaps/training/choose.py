@@ -172,7 +172,8 @@ def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int)
         raise ValueError(f"model.preset is {preset!r}; choose one of {', '.join(presets)}")
     trunk = {**presets[preset], **choosing.config.model.settings}.get(TRUNK, NO_TRUNK)
     if trunk in TRUNKS:
-        choosing.choices.append(Choice(TRUNK, describe_trunk(trunk), "fine-tuned at 0.3 of the learning rate"))
+        why = "learned from nothing" if TRUNKS[trunk].weights is None else "fine-tuned at 0.3 of the learning rate"
+        choosing.choices.append(Choice(TRUNK, describe_trunk(trunk), why))
     if preset.startswith("digits"):
         size, why = min(max(28, side), 64), wide
     elif preset.startswith("medical"):

@@ -27,7 +27,8 @@ class Schedule:
     With `schedule="steps"` the rate is multiplied by `decay` every `decay_epochs`, counted from the first step and not
     always whole, until it is `lowest_rate`. AdamW and Muon decay weights beside the step, the others in the gradient.
     Layers that were taken from other weights learn at `start_rate` times that rate, the `factor` of their groups. A
-    part of the model with a `learning_rate_factor` learns so many times as fast: a bottleneck ten, a trunk 0.3 times.
+    part of the model with a `learning_rate_factor` learns so many times as fast: a bottleneck ten, a trunk with weights
+    0.3 times.
     """
 
     epochs: int
