@@ -54,7 +54,7 @@ _STRONG: dict[str, Any] = {
 _IMAGENET: dict[str, Any] = {"model.kind": "EfficientNetLite0", "model.start": "imagenet"}
 _TRUNK: dict[str, Any] = {"model.preset": "trunk"}
 _BOTTLENECK: dict[str, Any] = {"model.head": "bottleneck"}
-_PLACE = {f"model.settings.{name}": value for name, value in {**PLACE, "context": False}.items()}
+_PLACE = {f"model.settings.{name}": value for name, value in {**PLACE, "context": "none"}.items()}
 # Each is what is changed of what is chosen by itself; `before` is what version 0.1 chose.
 CANDIDATES: dict[str, dict[str, Any]] = {
     "auto": {},
@@ -69,7 +69,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "bottleneck": _TRUNK | _BOTTLENECK,
     "bottleneck-block": _TRUNK | _BOTTLENECK | {"model.settings.context_cells": 2},
     "bottleneck-all": _TRUNK | _BOTTLENECK | {"model.settings.context_cells": 7},
-    "bottleneck-tiles": _TRUNK | _BOTTLENECK | {"model.settings.context": False},
+    "bottleneck-tiles": _TRUNK | _BOTTLENECK | {"model.settings.context": "none"},
     "trunk-place": _TRUNK | _PLACE,
     "bottleneck-place": _TRUNK | _BOTTLENECK | _PLACE,
     "imagenet-adamw": _IMAGENET

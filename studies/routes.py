@@ -19,6 +19,7 @@ from parsecaps.model import Model
 from parsecaps.models import find_model
 from parsecaps.nn.couplings import strongest
 from parsecaps.nn.recorder import replace_couplings
+from parsecaps.nn.trunk import NO_TRUNK
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
 from parsecaps.training import Callbacks
@@ -136,13 +137,13 @@ def without_content(config: Config) -> Config:
     """The same configuration of a network whose couplings follow from place alone, so without a context."""
     settings = config.model.settings
     return config.change(
-        "model", settings={**settings, **PLACE, **({"context": False} if _has_context(config) else {})}
+        "model", settings={**settings, **PLACE, **({"context": NO_TRUNK} if _has_context(config) else {})}
     )
 
 
 def _has_context(config: Config) -> bool:
     preset = find_model(config.model.kind).presets.get(config.model.preset, {})
-    return bool(config.model.settings.get("context", preset.get("context", False)))
+    return bool(config.model.settings.get("context", preset.get("context", NO_TRUNK)) != NO_TRUNK)
 
 
 def measure_run(

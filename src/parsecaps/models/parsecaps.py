@@ -58,7 +58,7 @@ PRESETS: Presets = {
 # maps of 16 x 16 primary capsules; evidence from tiles of 32 px, chosen by what sees the whole image
 PRESETS["trunk"] = {
     "trunk": "lite0",
-    "context": True,
+    "context": "trunk",
     "tile": 32,
     "dims": (16, 36, 64),
     "cells": (2, 5),
@@ -79,6 +79,9 @@ FLAT_PRESETS: Presets = {
 _MOST_CELLS = 500
 
 
+_SAME = "trunk"  # the context that is a second copy of the trunk
+
+
 class ParseCaps(PretrainedModel):
     """Initial block, primary capsules, three blocks of capsule cells, and the heads for classes and concepts.
 
@@ -90,8 +93,8 @@ class ParseCaps(PretrainedModel):
     are the other fields of `RoutingConfig`, by name: `routing="dynamic"`, `alpha=1.3`, `whole_values=True` and so on.
 
     A `trunk` takes the place of the initial block: its maps of the whole image, or of each `tile` of so many pixels
-    alone, with a `margin`. With a `context`, a second copy of it sees the whole image, and chooses in the first
-    `context_cells` cells which children parents take. Evidence is local then, and the choice global.
+    alone, with a `margin`. With a `context`, a second trunk sees the whole image ("trunk": of the same kind), and
+    chooses in the first `context_cells` cells which children parents take. Evidence is local then, the choice global.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
@@ -123,7 +126,7 @@ class ParseCaps(PretrainedModel):
         trunk: str = NO_TRUNK,
         tile: int = 0,
         margin: int = 0,
-        context: bool = False,
+        context: str = NO_TRUNK,
         context_cells: int = 1,
         class_dim: int = 16,
         concept_dim: int = 16,
@@ -143,15 +146,15 @@ class ParseCaps(PretrainedModel):
         check_head(head, self.num_concepts)
         image: dict[str, int] = {"in_channels": self.in_channels, "image_size": self.image_size}
         self.initial: InitialBlock | TrunkBlock
-        self.context: TrunkBlock | None = None
+        chooses = trunk if context == _SAME else context
+        if not {trunk, chooses} <= {NO_TRUNK, *TRUNKS}:
+            import_module("parsecaps.rivals")  # which enter theirs
         if trunk == NO_TRUNK:
-            _refuse_without_trunk(tile=tile, margin=margin, context=context)
+            _refuse_without_trunk(tile=tile, margin=margin, context=context if context == _SAME else "")
             self.initial = InitialBlock(**image, channels=stem_channels, grid_width=grid_width)
         else:
-            if trunk not in TRUNKS:
-                import_module("parsecaps.rivals")  # which enter theirs
             self.initial = TrunkBlock(trunk=trunk, **image, tile=tile, margin=margin)
-            self.context = TrunkBlock(trunk=trunk, **image) if context else None
+        self.context = None if chooses == NO_TRUNK else TrunkBlock(trunk=chooses, **image)
         maps = None if self.context is None else Context(self.context.channels, self.context.width)
         self.primary = PrimaryCaps(
             in_channels=self.initial.channels,
@@ -196,8 +199,8 @@ class ParseCaps(PretrainedModel):
         return {**get_type_hints(RoutingConfig), **super().settings()}
 
     @property
-    def evidence(self) -> TrunkBlock | None:
-        return self.initial if self.context is not None and isinstance(self.initial, TrunkBlock) else None
+    def evidence(self) -> InitialBlock | TrunkBlock | None:
+        return None if self.context is None else self.initial
 
     def start(self, labels: Tensor, concepts: Tensor) -> None:
         self.load_trunk()
@@ -246,7 +249,7 @@ class ParseCaps(PretrainedModel):
         return Output(logits, class_capsules, concept_capsules, presence, global_capsule, reconstruction)
 
 
-def _refuse_without_trunk(**given: int) -> None:
+def _refuse_without_trunk(**given: object) -> None:
     for name, value in given.items():
         if value:
             raise ValueError(f"{name} is {value}, but there is no trunk to have it; set trunk=lite0, or leave it out")

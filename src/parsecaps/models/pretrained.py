@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from parsecaps.config import LARGEST_IMAGE, SMALLEST_IMAGE
 from parsecaps.files.untrusted import checked, read_document, shown
 from parsecaps.functional.squash import is_exporting
-from parsecaps.nn.capsules import CapsuleGrid
+from parsecaps.nn.capsules import CapsuleGrid, InitialBlock
 from parsecaps.nn.heads import ConceptDecision, LinearReasoning
 from parsecaps.nn.routes import RouteForm, RouteLayer, RouteTree
 from parsecaps.nn.routing import Way
@@ -179,7 +179,7 @@ class PretrainedModel(nn.Module, ABC):
         return None if self.route_form is None else RouteLayer.record(self, image, self.class_children)
 
     @property
-    def evidence(self) -> TrunkBlock | None:
+    def evidence(self) -> InitialBlock | TrunkBlock | None:
         """The part whose output is all that a decision is made of, where another part chooses among it; else None."""
         return None
 

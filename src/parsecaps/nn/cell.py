@@ -50,7 +50,7 @@ class CapsuleCell(CapsuleLayer):
         config.check_settings(_OF_EVERY_CELL | kind.uses)
         self.residual = stride == 1
         if context is not None and not kind.takes_context:
-            raise ValueError(f"the routing {config.routing!r} cannot choose by a context; set context=false")
+            raise ValueError(f"the routing {config.routing!r} cannot choose by a context; set context=none")
         self.by_context = context is not None
         more = {"context": context} if self.by_context else {}
         self.routing = kind(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config, **more)

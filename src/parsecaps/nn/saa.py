@@ -308,7 +308,7 @@ class ContextCaps(nn.Module):
     def __init__(self, *, context: Context, width: int, dim: int, squash_form: SquashForm) -> None:
         super().__init__()
         self.squash_form = squash_form
-        self.halving = -(-context.width // width)
+        self.width, self.halving = width, -(-context.width // width)
         self.project = nn.Conv2d(context.channels, dim, 1, bias=False)
         self.norm = nn.BatchNorm2d(dim)
         nn.init.constant_(self.norm.weight, 0.5)
@@ -316,6 +316,8 @@ class ContextCaps(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         if self.halving > 1:
             maps = F.avg_pool2d(maps, self.halving, ceil_mode=True)
+        if maps.shape[-1] < self.width:
+            maps = F.interpolate(maps, self.width, mode="nearest")
         return squash(rearrange(self.norm(self.project(maps)), "b d h w -> b (h w) d"), self.squash_form)
 
 
