@@ -143,7 +143,8 @@ def without_content(config: Config) -> Config:
 
 def _has_context(config: Config) -> bool:
     preset = find_model(config.model.kind).presets.get(config.model.preset, {})
-    return bool(config.model.settings.get("context", preset.get("context", NO_TRUNK)) != NO_TRUNK)
+    found: str = config.model.settings.get("context", preset.get("context", NO_TRUNK))
+    return found != NO_TRUNK
 
 
 def measure_run(
