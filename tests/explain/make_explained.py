@@ -22,7 +22,7 @@ def make_model(data: DataSet, head: str) -> Model:
     if head == "cnn":
         model: ParseCaps | PlainCNN = PlainCNN(num_classes=2, in_channels=3, image_size=32)
         return Model(model.eval(), Preparation(size=32, channels=3), data.classes, ())
-    on_trunk = {"head": "bottleneck", "trunk": "PlainCNN", "tile": 16, "context": True}
+    on_trunk = {"head": "bottleneck", "trunk": "PlainCNN", "tile": 16, "context": "trunk"}
     settings = on_trunk if head == "trunk" else {"head": head}
     model = ParseCaps.from_preset("tiny", num_classes=2, num_concepts=7, in_channels=3, **settings).eval()
     for parameter in model.parameters():

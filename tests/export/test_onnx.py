@@ -70,7 +70,7 @@ EXPLAINED: dict[str, dict[str, Any]] = {
     "parallel": {"num_concepts": 1},
     "bottleneck": {"head": "bottleneck", "whole_values": True, "alpha": 1.7},
     "by agreement": {"routing": "dynamic", "num_concepts": 0, "in_channels": 3},
-    "two streams": {"trunk": "PlainCNN", "context": True, "tile": 16, "margin": 16},
+    "two streams": {"trunk": "PlainCNN", "context": "trunk", "tile": 16, "margin": 16},
 }
 
 

@@ -47,7 +47,7 @@ def test_two_processes_reach_the_result_of_one(tmp_path: Path, monkeypatch: pyte
     two streams, of which the context has no gradient but by what it chooses.
     """
     monkeypatch.setattr(nn, "BatchNorm2d", image_norm)
-    network: dict[str, Any] = {"trunk": "PlainCNN", "tile": 16, "context": True}
+    network: dict[str, Any] = {"trunk": "PlainCNN", "tile": 16, "context": "trunk"}
     start = ParseCaps.from_preset("tiny", num_classes=5, normalisation="layer", **network)
     start.save_pretrained(tmp_path / "start")
     weights = [f"model.start={tmp_path / 'start'}", "training.start_rate=0.5"]
