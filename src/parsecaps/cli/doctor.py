@@ -27,8 +27,8 @@ def doctor(
 ) -> dict[str, Any] | None:
     """Say what this machine can do, and where caches and weights lie.
 
-    In eleven lines: the build of torch and the threads it would take now, GPU, which DICOM files can be read, the extras
-    that are installed, Chromium, free disk, caches and weights.
+    In eleven lines: the build of torch and the threads it would take now, GPU, which DICOM files can be read, the
+    extras that are installed, Chromium, free disk, caches, trunks and weights.
 
     **Examples**
 
