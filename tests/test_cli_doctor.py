@@ -31,12 +31,13 @@ def run(*arguments: str, answer: str = "") -> Result:
     return CliRunner().invoke(app, ["doctor", *arguments], input=answer)
 
 
-def test_it_says_in_ten_lines_what_is_there(cache: Path, tmp_path: Path) -> None:
+def test_it_says_in_eleven_lines_what_is_there(cache: Path, tmp_path: Path) -> None:
     file = tmp_path / "machine.json"
     done = run("--json", str(file))
     assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 10
+    assert len(lines) == 11
+    assert "trunks      lite0, weights of ImageNet (Apache-2.0)" in lines
     stored = json.loads(file.read_text(encoding="utf-8"))
     assert stored["torch"] in lines[1]
     assert "2 data sets" in done.stdout

@@ -92,6 +92,8 @@ def test_any_size(size: int, tile: int) -> None:
         ({"in_channels": 2}, r"in_channels is 2, .* 1 \(grey\) and 3 \(colour\); set trunk=none"),
         ({"margin": 16}, "margin is 16, but there are no tiles; set tile=32"),
         ({"tile": 24}, "tile is 24; give 0 or a multiple of 16"),
+        ({"tile": 80}, "tile is 80; give .*, at most 64"),
+        ({"tile": 16, "margin": 32}, "margin is 32; give .*, at most 16"),
         ({"tile": -16}, "tile is -16; give"),
         ({"tile": 32, "margin": 8}, "margin is 8; give 0 or a multiple of 16"),
         ({"trunk": "lite"}, "trunk is 'lite'; choose one of none, lite0"),

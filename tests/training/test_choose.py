@@ -213,6 +213,16 @@ def test_digits_are_not_mirrored() -> None:
     assert settle(drawn(64), "augmentation=null")[0].augmentation is None
 
 
+def test_a_trunk_has_its_own_preset_where_the_model_has_one() -> None:
+    config, text = settle(drawn(64), "model.settings.trunk=lite0")
+    assert (config.model.preset, config.model.image_size) == ("trunk", 128)
+    assert "trunk: lite0, weights of ImageNet (Apache-2.0) (fine-tuned at 0.3 of the learning rate)" in text
+    assert "trunk: PlainCNN, no weights (learned from nothing)" in settle(drawn(64), "model.settings.trunk=PlainCNN")[1]
+    assert settle(drawn(64), "model.preset=trunk")[0].model.settings == {"whole_values": True}
+    assert settle(drawn(64), "model.settings.trunk=none")[0].model.preset == "medical"
+    assert settle(drawn(64), "model.settings.trunk=lite0", "model.kind=FlatCaps")[0].model.preset == "medical"
+
+
 def test_impossible_wishes_are_refused() -> None:
     data = drawn(64)
     named = replace(data, concepts=("x",), cases=[replace(case, concepts=(1.0,)) for case in data.cases])
@@ -220,6 +230,10 @@ def test_impossible_wishes_are_refused() -> None:
         settle(named, "model.num_concepts=3")
     with pytest.raises(ValueError, match=r"model\.preset is 'medcal'; choose one of medical"):
         settle(data, "model.preset=medcal")
+    with pytest.raises(
+        ValueError, match=r"^model\.settings\.context: it is 'lite0': .* boolean; give one \(docs/settings"
+    ):
+        settle(data, "model.settings.trunk=lite0", "model.settings.context=lite0")
     asked = "training.losses.consistency=2"
     assert "losses: classification, reconstruction, diversity, consistency" in settle(data, asked)[1]
     with pytest.raises(ValueError, match=r"consistency is 2\.0, but with augmentation off all views of an image"):

@@ -15,6 +15,7 @@ from parsecaps.run import Run
 from parsecaps.system.signals import TerminatedError
 from parsecaps.training import loop
 from parsecaps.training.callbacks import Callbacks, Progress
+from parsecaps.training.fit import fit
 from parsecaps.training.optimizer import Schedule
 from tests.training.make import train
 from tests.training.test_resume import assert_same_run
@@ -26,7 +27,9 @@ ON_TRUNK = [*DATA, "model.settings.trunk=lite0", *(f"model.settings.{each}" for 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return train(load_config(None, ON_TRUNK), run_folder=tmp_path_factory.mktemp("trunk") / "run")
+    """Trained for two epochs, and scored."""
+    folder = tmp_path_factory.mktemp("trunk") / "run"
+    return fit(load_config(None, ON_TRUNK), run_folder=folder, callbacks=Callbacks())
 
 
 def test_the_choice_of_the_trunk_is_written_down(run: Run) -> None:
@@ -35,6 +38,7 @@ def test_the_choice_of_the_trunk_is_written_down(run: Run) -> None:
     assert line == "trunk: lite0, weights of ImageNet (Apache-2.0) (fine-tuned at 0.3 of the learning rate)"
     assert run.model.network.config["trunk"] == "lite0"
     assert run.model.network.config["context"]
+    assert "| trunk | lite0, weights of ImageNet (Apache-2.0) |" in run.card_file.read_text(encoding="utf-8")
 
 
 def test_both_streams_begin_with_the_weights_that_come_with_the_package(run: Run) -> None:

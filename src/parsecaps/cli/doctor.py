@@ -27,8 +27,8 @@ def doctor(
 ) -> dict[str, Any] | None:
     """Say what this machine can do, and where caches and weights lie.
 
-    In ten lines: the build of torch and the threads it would take now, GPU, which DICOM files can be read, the extras
-    that are installed, Chromium, free disk, caches and weights.
+    In eleven lines: the build of torch and the threads it would take now, GPU, which DICOM files can be read, the
+    extras that are installed, Chromium, free disk, caches, trunks and weights.
 
     **Examples**
 
@@ -116,7 +116,7 @@ def look_at_machine() -> dict[str, Any]:
 
 
 def machine_lines(machine: Mapping[str, Any]) -> list[str]:
-    """About ten lines, each with its subject first."""
+    """About eleven lines, each with its subject first."""
     threads = f"{_counted(machine['threads'], 'thread')} ({machine['threads_why']})"
     if machine["load"] is not None:
         threads += f"; load {machine['load']:.1f} on {_counted(machine['cores'], 'core')}"

@@ -143,6 +143,10 @@ class ParseCaps(PretrainedModel):
             raise ValueError(f"{counts} do not fit together; give one of each per block, and one more dim")
         if min(cells, default=0) < 1 or sum(cells) > _MOST_CELLS:
             raise ValueError(f"cells is {shown(cells)}; give at least 1 cell per block, and at most {_MOST_CELLS}")
+        if context and context_cells < 1:
+            raise ValueError(
+                f"context_cells is {context_cells}; give at least 1 cell in which it chooses, or context=false"
+            )
         check_head(head, self.num_concepts)
         image: dict[str, int] = {"in_channels": self.in_channels, "image_size": self.image_size}
         self.initial: InitialBlock | TrunkBlock

@@ -85,11 +85,12 @@ class TrunkBlock(nn.Module):
         if image_size < SMALLEST_OF_TRUNK:
             least = f"a trunk needs at least {SMALLEST_OF_TRUNK} pixels"
             raise ValueError(f"image_size is {image_size}, but {least}; enlarge the images, or set trunk=none")
-        for name, value in (("tile", tile), ("margin", margin)):
-            if value < 0 or value % _COARSEST:
-                raise ValueError(f"{name} is {value}; give 0 or a multiple of {_COARSEST} pixels")
         if margin and not tile:
             raise ValueError(f"margin is {margin}, but there are no tiles; set tile=32, or margin=0")
+        whole = image_size + -image_size % _COARSEST
+        for name, value, most in (("tile", tile, whole), ("margin", margin, tile)):
+            if not 0 <= value <= most or value % _COARSEST:
+                raise ValueError(f"{name} is {value}; give 0 or a multiple of {_COARSEST} pixels, at most {most}")
         self.source, self.in_channels = TRUNKS[trunk], in_channels
         if self.source.weights is not None and in_channels not in (1, 3):
             knows = f"the weights of {trunk} know 1 (grey) and 3 (colour)"

@@ -12,6 +12,7 @@ from parsecaps.config import Config
 from parsecaps.data.cases import DataSet, Division
 from parsecaps.data.reading import read_image
 from parsecaps.data.splits import rows_of
+from parsecaps.files.untrusted import checked
 from parsecaps.models import PretrainedModel, find_model
 from parsecaps.nn.trunk import NO_TRUNK, TRUNKS, describe_trunk
 from parsecaps.training.losses import find_terms, given_weight, loss_arguments, loss_weight
@@ -158,6 +159,10 @@ def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int)
     if model.head != "parallel" and "head" not in kind.settings():
         given = f"model.head is {model.head!r}, but {model.kind} has one way to its classes"
         raise ValueError(f"{given}; set model.head=parallel")
+    kinds = kind.settings()
+    for name, value in model.settings.items():
+        if name in kinds:
+            checked(kinds[name], value, f"model.settings.{name}", "give one (docs/settings.md)", strict=True)
     preparation = choosing.config.preparation
     whole = look.longer if preparation.square == "pad" else look.shorter  # of the square that an image becomes
     used = round(whole * preparation.centre)
@@ -165,7 +170,7 @@ def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int)
     side = used if model.image_size == "auto" else model.image_size
     reason = wide if side == used else f"images are {side} px wide"
     preset = "digits" if side <= LARGEST_DIGIT else "medical"
-    if model.settings.get(TRUNK, NO_TRUNK) != NO_TRUNK:
+    if TRUNK in presets and model.settings.get(TRUNK, NO_TRUNK) != NO_TRUNK:
         preset, reason = TRUNK, "the layers for a trunk"
     preset = choosing.pick("model.preset", preset, reason)
     if preset not in presets:

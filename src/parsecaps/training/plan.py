@@ -145,7 +145,7 @@ class Plan:
             check=self.check.as_dict(),
             about=about,
             fingerprints=None if self.data.look_alikes else fingerprints,
-            whole=weights is None or weights.whole,
+            whole=weights is None or weights.known,
         )
 
 
