@@ -303,7 +303,7 @@ def test_testimony_is_what_the_context_says_by_choosing(data: DataSet, prepared:
     assert np.abs(wanted - wanted[:1]).max() > 1e-3  # it says something
     assert np.abs(wanted - ordinary.logits).max() > 1e-3
     assert all(not module._forward_hooks for module in streams.modules())
-    alone = warmed_up(ParseCaps.from_preset("trunk", **{**settings, "context": False})).eval()
+    alone = warmed_up(ParseCaps.from_preset("trunk", **{**settings, "context": "none"})).eval()
     assert list(measured(alone, data, prepared)[1]) == [UNIFORM, OTHER, MEAN]
 
 

@@ -168,11 +168,11 @@ class TestTrunk(SparseContract):
     cancelled = ("project.norm.bias",)
     refused = (
         ({"trunk": "none"}, "tile is 32, but there is no trunk to have it; set trunk=lite0"),
-        ({"trunk": "none", "tile": 0}, "context is True, but there is no trunk"),
+        ({"trunk": "none", "tile": 0}, "context is trunk, but there is no trunk"),
         ({"trunk": "lite1"}, "trunk is 'lite1'; choose one of none, lite0"),
         ({"image_size": 31}, "a trunk needs at least 32 pixels"),
         ({"context_cells": 0}, "context_cells is 0; give at least 1 .*, or context=false"),
-        ({"routing": "dynamic", "whole_values": False}, "'dynamic' cannot choose by a context; set context=false"),
+        ({"routing": "dynamic", "whole_values": False}, "'dynamic' cannot choose by a context; set context=none"),
     )
 
     def build(self) -> ParseCaps:
@@ -186,7 +186,7 @@ class TestTrunkOfWholeImage(SparseContract, CompileContract, ExportContract):
 
     def build(self) -> ParseCaps:
         block = {"dims": (4, 8), "cells": (1,), "heads": (2,), "radius": (1,)}
-        return on_trunk(image_size=45, tile=0, context=False, in_channels=2, **block)
+        return on_trunk(image_size=45, tile=0, context="none", in_channels=2, **block)
 
 
 class TestTrunkBottleneck(SparseContract):
@@ -208,7 +208,7 @@ class TestTrunkDynamic(RoutingContract):
     over = "parents"
 
     def build(self) -> ParseCaps:
-        return on_trunk(routing="dynamic", context=False, whole_values=False)
+        return on_trunk(routing="dynamic", context="none", whole_values=False)
 
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 5])
@@ -219,7 +219,7 @@ def test_the_context_chooses_in_the_first_cells(cells: int) -> None:
 
 def test_the_same_network_with_and_without_a_trunk() -> None:
     """Settings of a trunk at their defaults change nothing."""
-    named = {"trunk": "none", "tile": 0, "margin": 0, "context": False, "context_cells": 1}
+    named = {"trunk": "none", "tile": 0, "margin": 0, "context": "none", "context_cells": 1}
     torch.manual_seed(0)
     plain = tiny()
     torch.manual_seed(0)

@@ -10,7 +10,9 @@ from parsecaps.explain.strict_tree import AUDIT_FILE
 from parsecaps.files.untrusted import read_document
 from parsecaps.model import Model
 from parsecaps.models.pretrained import PretrainedModel, weights_digest
+from parsecaps.nn.capsules import InitialBlock
 from parsecaps.nn.recorder import hooked
+from parsecaps.nn.trunk import TrunkBlock
 
 TESTIMONY = "its own, evidence of the mean image"  # the row of an audit's couplings
 _METRIC = "macro_auroc"
@@ -27,15 +29,17 @@ def evidence_of(network: PretrainedModel, image: Tensor) -> Iterator[None]:
 
 
 def describe_choice(model: Model) -> str | None:
-    """How a model with a context came by the evidence that its maps show; None without a context.
+    """What a place of a map has seen of the image, and how a context chose it; None with neither trunk nor context.
 
     With what an audit of this very model measured, from `audit.json` beside it or in its run.
     """
-    evidence = model.network.evidence
-    if evidence is None:
+    initial, by_context = getattr(model.network, "initial", None), model.network.evidence is not None
+    if not (isinstance(initial, TrunkBlock) or (by_context and isinstance(initial, InitialBlock))):
         return None
-    seen = f"Each piece of evidence is {evidence.receptive_field} pixels wide; what counts was chosen by looking at "
-    return f"{seen}everything. {_measured(model)}"
+    side = initial.receptive_field
+    seen = "the whole image" if side >= model.network.image_size else f"{side} x {side} pixels"
+    chosen = f", chosen by looking at everything. {_measured(model)}" if by_context else "."
+    return f"Each place shows evidence from {seen}{chosen}"
 
 
 def _measured(model: Model) -> str:

@@ -22,7 +22,6 @@ from parsecaps.explain.traversal import TraversalStrip, traversal_strips
 from parsecaps.metrics import THRESHOLD
 from parsecaps.model import Model
 from parsecaps.nn.routes import RouteTree
-from parsecaps.nn.trunk import TrunkBlock
 from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import answer, each_image, of_output
 from parsecaps.types import Output
@@ -89,8 +88,8 @@ class Explanation:
     cannot be given, and why. `truth` is the known class, None where it is not known. `strict` is there where all of
     this is of the strict network, except for similar cases. `traversals` are pictures of the decoder. `source` is the
     file that the image was read from, None where there is none. `residual` is what the shares of the worst target and
-    layer miss of that target's change (`AttributionPath.residual`), None without a path. `choice` says how a context
-    chose the evidence, None without one.
+    layer miss of that target's change (`AttributionPath.residual`), None without a path. `choice` says what a place of
+    a map has seen and how it was chosen, None without a trunk.
 
     Shapes:
         - image: (channels, size, size) in [0, 1], as the model saw it
@@ -245,21 +244,13 @@ def explain(model: Model, image: Tensor, settings: ExplainConfig, subject: Subje
 
 
 def calibration_notes(model: Model, risk: float | None = None) -> list[str]:
-    """What to know of a model's probabilities, and of the part of an image that it and its leaves look at."""
+    """What to know of a model's probabilities, and of the part of an image that it looks at."""
     calibration, used = model.calibration, model.preparation.centre
-    initial = getattr(model.network, "initial", None)
     notes = [calibration.note, None if risk is None else calibration.threshold(risk).note]
     if used < 1:
         notes.append(
             f"the model looks at the middle of an image, {100 * used:.0f} % of each side; pictures show that part"
         )
-    if isinstance(initial, TrunkBlock):
-        side, whole = initial.receptive_field, model.network.image_size
-        seen = (
-            f"a place of a map shows evidence from {'the whole image' if side >= whole else f'{side} x {side} pixels'}"
-        )
-        chosen = ", chosen by looking at the whole image; `parsecaps audit` measures what choosing alone says"
-        notes.append(seen + chosen * (model.network.evidence is not None))
     return [note for note in notes if note]
 
 
