@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = "parsecaps"
-BARS = {  # the goal is 36,500 lines, and 29,500 of the core: until then these two only fall
+BARS = {  # the goal is 36,500 lines, and 29,500 of the core: these two only fall
     "files": 235,
-    "lines": 41_500,
-    "lines of the core": 34_100,
-    "lines of templates, YAML and JSON": 1_965,
+    "lines": 40_500,
+    "lines of the core": 33_400,
+    "lines of templates, YAML and JSON": 1_940,
     "files run by train": 100,
     "files run by predict": 70,
     "files run by explain": 100,
