@@ -75,8 +75,8 @@ def test_two_streams_are_explained_like_any_other(tmp_path: Path) -> None:
         logits = model.network(IMAGE[None]).logits[0].numpy()
     assert told.reasons.contributions.sum(1) + told.reasons.reasoning.bias == pytest.approx(logits, abs=1e-5)
     assert told.reasons.flip is not None
-    (note,) = [each for each in told.notes if "looking at the whole image" in each]
-    assert note.startswith("a place of a map shows evidence from 16 x 16 pixels, chosen by ")
+    assert told.choice is not None
+    assert told.choice.startswith("Each place shows evidence from 16 x 16 pixels, chosen by looking at everything. ")
 
 
 def test_reasons_add_up_to_the_logits(known: Model) -> None:

@@ -81,3 +81,19 @@ def test_the_layout_of_the_image_in_memory_does_not_matter() -> None:
 def test_wrong_number_of_channels() -> None:
     with pytest.raises(ValueError, match=r"3 channel numbers; give 4"):
         InitialBlock(in_channels=1, channels=(2, 3, 3), image_size=28, grid_width=28)
+
+
+def test_what_is_usual_at_a_place_says_nothing() -> None:
+    """In training the mean capsule of each place is learned; in answers it is subtracted, so it becomes 0."""
+    primary = PrimaryCaps(in_channels=3, dim=4, squash_form="exponential", places=25)
+    usual, images = torch.randn(1, 3, 5, 5), torch.randn(64, 3, 5, 5)
+    for _ in range(200):
+        primary(usual + 0.1 * images)
+    primary.eval()
+    with torch.no_grad():
+        assert primary(usual).norm(dim=-1).max() < 0.05
+        assert primary(usual + images).norm(dim=-1).mean() > 0.2
+        assert PrimaryCaps(in_channels=3, dim=4, squash_form="exponential").eval()(usual).norm(dim=-1).max() > 0.2
+    before = primary.usual.clone()
+    primary(usual + images)
+    assert torch.equal(primary.usual, before)

@@ -230,10 +230,8 @@ def test_impossible_wishes_are_refused() -> None:
         settle(named, "model.num_concepts=3")
     with pytest.raises(ValueError, match=r"model\.preset is 'medcal'; choose one of medical"):
         settle(data, "model.preset=medcal")
-    with pytest.raises(
-        ValueError, match=r"^model\.settings\.context: it is 'lite0': .* boolean; give one \(docs/settings"
-    ):
-        settle(data, "model.settings.trunk=lite0", "model.settings.context=lite0")
+    with pytest.raises(ValueError, match=r"^model\.settings\.tile: it is 'big': .*; give one \(docs/settings"):
+        settle(data, "model.settings.trunk=lite0", "model.settings.tile=big")
     asked = "training.losses.consistency=2"
     assert "losses: classification, reconstruction, diversity, consistency" in settle(data, asked)[1]
     with pytest.raises(ValueError, match=r"consistency is 2\.0, but with augmentation off all views of an image"):

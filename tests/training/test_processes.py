@@ -13,6 +13,7 @@ from torch import nn
 
 from parsecaps.config import load_config
 from parsecaps.models import ParseCaps
+from parsecaps.nn import capsules
 from parsecaps.run import Run
 from parsecaps.system.processes import Processes, find_processes
 from parsecaps.training.checkpoint import read_tensors
@@ -47,6 +48,7 @@ def test_two_processes_reach_the_result_of_one(tmp_path: Path, monkeypatch: pyte
     two streams, of which the context has no gradient but by what it chooses.
     """
     monkeypatch.setattr(nn, "BatchNorm2d", image_norm)
+    monkeypatch.setattr(capsules, "_MOMENTUM", 0.0)
     network: dict[str, Any] = {"trunk": "PlainCNN", "tile": 16, "context": "trunk"}
     start = ParseCaps.from_preset("tiny", num_classes=5, normalisation="layer", **network)
     start.save_pretrained(tmp_path / "start")

@@ -10,6 +10,7 @@ import torch.distributed
 from torch import nn
 
 from parsecaps.config import load_config
+from parsecaps.nn import capsules
 from parsecaps.training import Callbacks
 from parsecaps.training.fit import fit
 
@@ -25,4 +26,5 @@ def say_whether_the_group_has_ended() -> None:
 if __name__ == "__main__":
     atexit.register(say_whether_the_group_has_ended)  # the last to be called
     nn.BatchNorm2d = image_norm  # type: ignore[assignment,misc]
+    capsules._MOMENTUM = 0.0  # of the usual capsule of each place
     fit(load_config(None, sys.argv[2:]), run_folder=sys.argv[1], callbacks=Callbacks(), score=False)
