@@ -29,7 +29,7 @@ def evidence_of(network: PretrainedModel, image: Tensor) -> Iterator[None]:
 
 
 def describe_choice(model: Model) -> str | None:
-    """What a place of a map has seen of the image, and how a context chose it; None with neither trunk nor context.
+    """Caption for maps: the receptive field, and whether a context chose the evidence; None without a trunk or context.
 
     With what an audit of this very model measured, from `audit.json` beside it or in its run.
     """

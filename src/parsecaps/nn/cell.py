@@ -84,7 +84,7 @@ def capsule_block(
 ) -> nn.Sequential:
     """A block: with a stride of 2 the first cell halves the grid and lengthens the capsules; the others keep both.
 
-    In the first `by_context` cells the context chooses.
+    In the first `by_context` cells, the context chooses the children.
     """
     contexts = [context if i < by_context else None for i in range(cells)]
     first = CapsuleCell(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, context=contexts[0], **cell)

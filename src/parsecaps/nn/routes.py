@@ -66,7 +66,7 @@ class RouteTree:
     def run_cells(self, leaves: Tensor) -> Tensor:
         """Run the cells alone, from primary capsules (S * B, n_1, d_1) to those of the last cell (S * B, n_L, d_L).
 
-        The context is that of the image. Leaves may be of several points on a path, one batch after the other.
+        The context stays that of the image. S is the number of points on a path; their batches are concatenated.
         """
         context = [] if self.context is None else [self.context.repeat(len(leaves) // len(self.context), 1, 1, 1)]
         u = leaves

@@ -156,7 +156,7 @@ class TrunkBlock(nn.Module):
 
 
 def _taps(layers: list[nn.Module], in_channels: int) -> tuple[list[int], int]:
-    """The numbers of the last layers at strides 8 and 16, and how many channels both have."""
+    """Indices of the last layers at strides 8 and 16, and the sum of their channels."""
     x, last = torch.zeros(1, in_channels, SMALLEST_OF_TRUNK, SMALLEST_OF_TRUNK), dict[int, tuple[int, int]]()
     modes = [layer.training for layer in layers]
     with torch.no_grad():
