@@ -141,9 +141,9 @@ class TrunkBlock(nn.Module):
 
     def finish(self, tiles: Tensor) -> Tensor:
         """The tiles, each seen alone, and their maps put together."""
-        x, maps = tiles.contiguous(memory_format=torch.channels_last), []
+        x, maps = tiles, []
         for i, layer in enumerate(self.layers):
-            x = layer(x)
+            x = layer(x.contiguous(memory_format=torch.channels_last))  # lost where there is a single channel
             if i in self.taps:
                 maps.append(x)
         fine, coarse = maps
