@@ -19,7 +19,8 @@ PUBLIC: dict[str, set[str]] = {
         *("diversity_loss", "consistency_loss", "margin_loss"),
     },
     "parsecaps.models": {
-        *("MODELS", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "all_models", "find_model", "load_model"),
+        *("MODELS", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "TrunkCNN"),
+        *("all_models", "find_model", "load_model"),
     },
     "parsecaps.rivals": {
         *("CapsNet", "DeepCaps", "OrthCaps", "ARCapsNet", "EfficientCapsNet", "ThreeLayerCaps"),

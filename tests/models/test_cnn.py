@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from parsecaps.models import ParseCaps, PlainCNN
-from parsecaps.nn import record_couplings
+from parsecaps.models import ParseCaps, PlainCNN, TrunkCNN
+from parsecaps.nn import TRUNKS, record_couplings
+from parsecaps.rivals import CBM, CCNN, CEM
 from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 
@@ -47,6 +48,29 @@ class TestBottleneck(ModelContract):
         output = model(self.images(model))
         expected = output.presence @ model.classes.weight.T + model.classes.bias
         torch.testing.assert_close(output.logits, expected)
+
+
+class TestTrunkCNN(ExportContract):
+    refused = (({"trunk": "lite9"}, "choose one of"), ({"image_size": 28}, "at least 32 pixels"))
+
+    def build(self) -> TrunkCNN:
+        return TrunkCNN.from_preset("tiny", num_classes=3, trunk="PlainCNN")
+
+
+@pytest.mark.parametrize("kind", [TrunkCNN, CBM, CEM, CCNN])
+def test_a_trunk_beneath_any_head_starts_from_its_weights(kind: type[TrunkCNN] | type[CBM]) -> None:
+    backbone = {} if kind is TrunkCNN else {"backbone": "TrunkCNN", "backbone_preset": "medical"}
+    model = kind.from_preset("medical", num_classes=2, num_concepts=3, in_channels=3, image_size=64, **backbone)
+    model.start(torch.tensor([0, 1, 1]), torch.eye(3))
+    trunk = (model if kind is TrunkCNN else model.backbone).layers
+    weights = TRUNKS["lite0"].weights
+    assert weights is not None
+    stored = weights.read()
+    for name, tensor in trunk.layers.state_dict().items():
+        if name in stored:
+            torch.testing.assert_close(tensor, stored[name])
+    assert trunk.learning_rate_factor == 0.3
+    model(torch.rand(2, 3, 64, 64)).logits.sum().backward()
 
 
 def test_it_shares_the_grid_of_parsecaps() -> None:

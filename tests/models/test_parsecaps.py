@@ -177,7 +177,7 @@ class TestTrunk(SparseContract):
 
     def build(self) -> ParseCaps:
         model = on_trunk("lite0")
-        model.load_trunk()
+        model.load_trunks()
         return model
 
 

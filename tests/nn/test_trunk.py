@@ -134,7 +134,7 @@ def network() -> ParseCaps:
     torch.manual_seed(0)
     small = {"dims": (4, 8, 8), "cells": (1, 1), "heads": (2, 2), "radius": (1, 1)}
     model = ParseCaps.from_preset("trunk", num_classes=2, **small, context_cells=2, num_concepts=3)
-    model.load_trunk()
+    model.load_trunks()
     return model.double().eval()
 
 

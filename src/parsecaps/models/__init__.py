@@ -3,11 +3,11 @@
 from importlib import import_module
 from pathlib import Path
 
-from parsecaps.models.cnn import PlainCNN
+from parsecaps.models.cnn import PlainCNN, TrunkCNN
 from parsecaps.models.parsecaps import FlatCaps, ParseCaps
 from parsecaps.models.pretrained import PretrainedModel, read_config
 
-MODELS: dict[str, type[PretrainedModel]] = {"ParseCaps": ParseCaps, "FlatCaps": FlatCaps, "PlainCNN": PlainCNN}
+MODELS: dict[str, type[PretrainedModel]] = {kind.__name__: kind for kind in (ParseCaps, FlatCaps, PlainCNN, TrunkCNN)}
 
 
 def all_models() -> dict[str, type[PretrainedModel]]:
@@ -31,4 +31,14 @@ def load_model(folder: str | Path) -> PretrainedModel:
     return MODELS[name].from_pretrained(folder)
 
 
-__all__ = ["MODELS", "FlatCaps", "ParseCaps", "PlainCNN", "PretrainedModel", "all_models", "find_model", "load_model"]
+__all__ = [
+    "MODELS",
+    "FlatCaps",
+    "ParseCaps",
+    "PlainCNN",
+    "PretrainedModel",
+    "TrunkCNN",
+    "all_models",
+    "find_model",
+    "load_model",
+]

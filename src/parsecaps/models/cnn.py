@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from parsecaps.models.pretrained import Head, Presets, PretrainedModel, check_head
 from parsecaps.nn.capsules import Axes, InitialBlock
 from parsecaps.nn.heads import Bottleneck, LinearConcepts
-from parsecaps.nn.trunk import TRUNKS, TrunkSource
+from parsecaps.nn.trunk import TRUNKS, TrunkBlock, TrunkSource
 from parsecaps.types import Output
 
 SMALL_IMAGE = 64  # pixels a side; up to this, five halvings would leave 2 x 2 positions, and networks halve less often
@@ -137,6 +137,24 @@ class PlainCNN(FeatureModel):
 
     def last_map(self, image: Tensor) -> Tensor:
         return self.layers(self.initial(image))  # type: ignore[no-any-return]
+
+
+class TrunkCNN(FeatureModel):
+    """A trunk that sees the whole image, the mean of its maps over the positions, a linear layer for each head.
+
+    The first layers of the preset `trunk` of ParseCaps, so the two differ in what stands on these; the weights of the
+    trunk are fine-tuned in the same way.
+    """
+
+    presets = SIZE_PRESETS
+
+    def build_layers(self, *, head: Head = "parallel", trunk: str = "lite0", dropout: float = 0.2) -> None:
+        self.layers = TrunkBlock(trunk=trunk, in_channels=self.in_channels, image_size=self.image_size)
+        self.add_heads(self.layers.channels, head, dropout)
+
+    @property
+    def feature_map(self) -> nn.Module:
+        return self.layers
 
 
 def as_trunk(kind: type[FeatureModel]) -> TrunkSource:

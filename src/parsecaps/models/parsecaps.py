@@ -206,15 +206,6 @@ class ParseCaps(PretrainedModel):
     def evidence(self) -> InitialBlock | TrunkBlock | None:
         return None if self.context is None else self.initial
 
-    def start(self, labels: Tensor, concepts: Tensor) -> None:
-        self.load_trunk()
-
-    def load_trunk(self) -> None:
-        """Take the weights of the trunk that come with the package, for both streams."""
-        for part in (self.initial, self.context):
-            if isinstance(part, TrunkBlock):
-                part.load_weights()
-
     @property
     def cells(self) -> list[nn.Module]:
         """The capsule cells of all blocks, from the leaves up."""

@@ -191,11 +191,18 @@ class PretrainedModel(nn.Module, ABC):
         return None if self._decision is None else self._decision.reasoning(output)
 
     def start(self, labels: Tensor, concepts: Tensor) -> None:
-        """Take from the training cases what new weights start from; most models need nothing of them.
+        """Take what new weights start from: those of trunks, and in some models what the training cases say.
 
         Shapes:
             - labels: (N,) int64, -1 = unknown; concepts: (N, m), 1, 0 or NaN = unknown
         """
+        self.load_trunks()
+
+    def load_trunks(self) -> None:
+        """Take the weights of every trunk in it that come with the package."""
+        for part in self.modules():
+            if isinstance(part, TrunkBlock):
+                part.load_weights()
 
     def decide(self, output: Output, presence: Tensor) -> Tensor:
         """The logits (B, num_classes) of an output if these were its presences (B, m)."""

@@ -70,6 +70,7 @@ class CCNN(ConceptModel):
 
     @torch.no_grad()
     def start(self, labels: Tensor, concepts: Tensor) -> None:
+        super().start(labels, concepts)
         self.classes.weight.copy_(_START * usual_concepts(labels, concepts, self.num_classes))
 
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
