@@ -179,11 +179,12 @@ def write_manifest(path: Path, data: DataSet, rows: Rows, classes: Callable[[str
     """The drawn cases as a manifest, with whole paths."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["image", "label", "patient", "split", *(f"concept:{name}" for name in data.concepts)])
+        writer.writerow(["image", "label", "patient", "split", "mask", *(f"concept:{name}" for name in data.concepts)])
         for case, part in rows:
             known = ["" if np.isnan(value) else int(value) for value in case.concepts]
             label = classes(data.classes[case.label])
-            writer.writerow([case.image.resolve(), label, case.patient, part, *known])
+            mask = "" if case.mask is None else case.mask.resolve()
+            writer.writerow([case.image.resolve(), label, case.patient, part, mask, *known])
 
 
 def train(

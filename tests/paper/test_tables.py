@@ -133,6 +133,35 @@ def test_concept_maps_are_judged_by_masks(tmp_path: Path) -> None:
     assert all(0 <= row["figures"]["pointing"]["value"] <= 100 for row in rows)
 
 
+def test_the_price_of_reasons_on_data_with_concepts_and_without(tmp_path: Path) -> None:
+    cases = folder_of_pictures(tmp_path / "pictures", per_class=20, side=32).cases
+    Image.fromarray(np.full((32, 32), 255, np.uint8)).save(tmp_path / "mask.png")
+    lines = [f"{case.image},{case.image.parent.name},{case.patient},{tmp_path / 'mask.png'}" for case in cases]
+    (tmp_path / "outlined.csv").write_text("\n".join(["image,label,patient,mask", *lines]))
+    data = [PHANTOM, str(tmp_path / "outlined.csv")]
+    models = ["linear head", "CBM", "ParseCaps, bottleneck"]
+    reproduce("price", data=data, models=models, out=tmp_path / "out", callbacks=QUIET)
+    stored = look(tmp_path / "out", "price")
+    means, phantom, pictures = stored["sections"]
+    assert [row["name"] for row in phantom["rows"]] == models
+    assert [row["status"] for row in pictures["rows"]] == ["", "needs concepts", ""]
+    linear, cbm, caps = phantom["rows"]
+    assert linear["against"] is None
+    for row in (cbm, caps):
+        own, of_linear = (each["figures"]["macro_auroc"]["value"] for each in (row, linear))
+        assert row["against"]["difference"] == pytest.approx(own - of_linear)
+        assert row["figures"]["corrected"]["value"] is not None
+    assert linear["figures"]["corrected"]["value"] is None
+    assert linear["figures"]["pointing"]["value"] is None  # the phantom has masks of its concepts alone
+    assert {row["figures"].get("pointing", {}).get("value") for row in pictures["rows"][::2]} <= {0, 100}
+    assert [row["name"] for row in means["rows"]] == ["linear head", "ParseCaps, bottleneck"]
+    both = [section["rows"][-1]["figures"]["macro_auroc"]["value"] for section in (phantom, pictures)]
+    assert means["rows"][1]["figures"]["macro_auroc"]["value"] == pytest.approx(np.mean(both))
+    run = Run(tmp_path / "out/cells/price-quick/phantom-ParseCaps-bottleneck-seed-0")
+    assert run.config.training.mixup == 0.4  # the recipe for few images
+    assert run.config.model.settings == {"whole_values": True}
+
+
 def test_unlabelled_concepts_and_drawings(tmp_path: Path) -> None:
     folder_of_pictures(tmp_path / "pictures", per_class=20, side=32)
     data = [str(tmp_path / "pictures")]

@@ -71,7 +71,7 @@ class AffNIST(Table):
         return [_as_shipped(each) for each in super().choose(request)]
 
     def loads(self, request: Request) -> list[Load]:
-        return self.protocol.loads(request, self.choose(request), (AFFNIST,))
+        return self.protocol.loads(request, self.choose(request), (AFFNIST,), self.fits)
 
     def sets(self, request: Request) -> list[Cases]:
         digits, original = _data(request)

@@ -26,7 +26,7 @@ class Need:
     """A data set by its name in `SOURCES`, what people call it, and where it comes from.
 
     The rest is what a timing has to know before the data are there: images to train on, their side and channels,
-    classes and concepts. `instead` says what may stand in.
+    classes and concepts. `instead` says what may stand in. `folder` is where it is looked for, its name if left out.
     """
 
     name: str
@@ -38,12 +38,14 @@ class Need:
     classes: int
     concepts: int = 0
     instead: str = ""
+    folder: str = ""
 
     def ask(self) -> str:
         """One line that asks for it."""
         source = SOURCES[self.name]
         instead = f"; {self.instead}" if self.instead else ""
-        place = f"give --data {self.name}:PATH, or put it at {self.name} below the folder that {FOLDER_VARIABLE} names"
+        below = f"{self.folder or self.name} below the folder that {FOLDER_VARIABLE} names"
+        place = f"give --data {self.name}:PATH, or put it at {below}"
         return f"{self.title} is not at hand: get it from {self.where} ({source.layout}) and {place}{instead}"
 
 
@@ -65,7 +67,7 @@ def find(need: Need) -> str | None:
     if not source.needs_path:
         return f"{need.name}:n=2000,size=64"
     root = os.environ.get(FOLDER_VARIABLE)
-    place = Path(root) / need.name if root else None
+    place = Path(root) / (need.folder or need.name) if root else None
     return f"{need.name}:{place}" if place is not None and place.is_dir() and source.recognise(place) else None
 
 

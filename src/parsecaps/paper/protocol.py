@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ BOTH = ("muon", "usual")
 _PLAIN = {"mixup": 0.0, "losses": {"consistency": 0.0, "diversity": 0.0}}
 _EQUAL = {"keep": "last", "class_balance": "none", "ema": 0.99, "patience": 0}
 _ADAMW = {"optimizer": "adamw", "learning_rate": 1e-3}
+Fits = Callable[[Column, Sized], bool]  # whether a column takes data with these concepts
 _OF_A_RECIPE = (  # what a published recipe says of the optimizer; the rest is equal for all models
     *("optimizer", "learning_rate", "weight_decay", "warm_up_epochs", "schedule", "decay", "decay_epochs"),
     *("max_grad_norm", "lowest_rate"),
@@ -74,55 +75,56 @@ class Protocol:
         *,
         measure: Callable[[Cases, Run], Measured],
         change: Callable[[Config, Cases], Config],
+        fits: Fits,
     ) -> dict[tuple[str, str], Cell]:
         """A cell for each column on each set, by the names of both; epochs are settled, and all models can be built."""
-        built = [column for column in columns if column.kind]
-        for cases in sets:  # before epochs are timed: what cannot be built cannot be timed
-            for column in built:
-                config = change(self._configure(column, cases, {}, 1, request), cases)
-                try:
-                    build_network(config, len(cases.data.classes))
-                except (ValueError, RuntimeError) as error:
-                    reason = " ".join(str(error).split())
-                    raise ValueError(f"{column.name} cannot be built for {cases.name}: {reason}") from None
-        epochs = self._epochs(request, built, sets, log)
+        pairs = [(cases, each) for cases in sets for each in columns if each.kind and fits(each, cases.data.concepts)]
+        for cases, column in pairs:  # before epochs are timed: what cannot be built cannot be timed
+            config = change(self._configure(column, cases, {}, 1, request), cases)
+            try:
+                build_network(config, len(cases.data.classes))
+            except (ValueError, RuntimeError) as error:
+                reason = " ".join(str(error).split())
+                raise ValueError(f"{column.name} cannot be built for {cases.name}: {reason}") from None
+        epochs = self._epochs(request, columns, sets, fits, log)
         found = {}
-        for cases in sets:
-            for column in built:
-                own = re.sub(r"\W+", "-", column.name).strip("-")
-                name = f"{self.folder(request).name}/{own if len(sets) == 1 else f'{cases.name}-{own}'}"
-                known = optimizers(column, epochs=epochs, batch=self.batch, published=request.budget == "full")
-                configs = {
-                    each: change(self._configure(column, cases, known[each], epochs, request), cases)
-                    for each in self.optimizers
-                }
-                found[cases.name, column.name] = _cell(request, cases, name, configs, partial(measure, cases))
+        for cases, column in pairs:
+            own = re.sub(r"\W+", "-", column.name).strip("-")
+            name = f"{self.folder(request).name}/{own if len(sets) == 1 else f'{cases.name}-{own}'}"
+            known = optimizers(column, epochs=epochs, batch=self.batch, published=request.budget == "full")
+            configs = {
+                each: change(self._configure(column, cases, known[each], epochs, request), cases)
+                for each in self.optimizers
+            }
+            found[cases.name, column.name] = _cell(request, cases, name, configs, partial(measure, cases))
         return found
 
-    def loads(self, request: Request, columns: Sequence[Column], needs: Sequence[Need]) -> list[Load]:
+    def loads(self, request: Request, columns: Sequence[Column], needs: Sequence[Need], fits: Fits) -> list[Load]:
         """What training these columns on data of the usual size takes."""
         scale = self.scale(request)
         shapes = []
         for need in needs:
             images = min(need.images, scale.train or need.images)
             shapes.append((min(scale.size, need.side), need.channels, need.classes, need.concepts, images))
-        return self._loads(columns, shapes)
+        return self._loads(columns, shapes, fits)
 
-    def _loads(self, columns: Sequence[Column], shapes: Iterable[tuple[int, int, int, int, int]]) -> list[Load]:
+    def _loads(
+        self, columns: Sequence[Column], shapes: Iterable[tuple[int, int, int, int, int]], fits: Fits
+    ) -> list[Load]:
         """A load for each training: size, channels, classes, concepts and images of each data set, by each column."""
         return [
             Load(column, size, channels, classes, self._concepts(column, concepts), images)
             for size, channels, classes, concepts, images in shapes
             for column in columns
-            if column.kind
+            if column.kind and fits(column, range(concepts))
             for _ in self.optimizers
         ]
 
     def _concepts(self, column: Column, named: int) -> int:
         """How many concepts a model has, of data that name so many."""
-        return named if self.concepts and find_model(column.kind).names_concepts else column.unnamed
+        return named if named and self.concepts and find_model(column.kind).names_concepts else column.unnamed
 
-    def _epochs(self, request: Request, columns: Sequence[Column], sets: Sequence[Cases], log: Log) -> int:
+    def _epochs(self, request: Request, columns: Sequence[Column], sets: Sequence[Cases], fits: Fits, log: Log) -> int:
         """Those of the budget, or as many as fit into an hour here, once settled for all processes."""
         folder = self.folder(request)
         file = folder / "plan.json"
@@ -133,7 +135,7 @@ class Protocol:
                 (each.size, each.channels, len(each.data.classes), len(each.data.concepts), len(each.rows("train")))
                 for each in sets
             )
-            epochs = epochs_in_an_hour(self._loads(columns, shapes), self.most, log)
+            epochs = epochs_in_an_hour(self._loads(columns, shapes, fits), self.most, log)
             log(f"{epochs} epochs for each, so that all take about an hour here")
         return int(settle(folder, {"epochs": epochs, "seed": request.seed})["epochs"])
 

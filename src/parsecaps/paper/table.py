@@ -1,7 +1,7 @@
 """One table or figure of the paper, declared: its data, columns, cells to train, and how a cell becomes a row."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.resources import files
@@ -16,7 +16,7 @@ from parsecaps.metrics import Difference, Score, Scores, paired_differences
 from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.comparison import match
 from parsecaps.metrics.predictions import Predictions, group_numbers
-from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request, choose_columns
+from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request, Scale, choose_columns
 from parsecaps.paper.needs import Cases, Need, choose_data, share_cases
 from parsecaps.paper.protocol import PREDICTIONS, Protocol, keep_scores
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
@@ -174,7 +174,7 @@ class Table:
 
     def loads(self, request: Request) -> list[Load]:
         """What has to be trained, in numbers that are known without the data."""
-        return self.protocol.loads(request, self.choose(request), self.needs)
+        return self.protocol.loads(request, self.choose(request), self.needs, self.fits)
 
     def prepare(self, request: Request, log: Log) -> Work:
         """Find and check everything that it takes, before any training starts."""
@@ -193,8 +193,8 @@ class Table:
         found = choose_data(request.data, self.needs, one_of=not self.one_set)
         for path, data in found:
             self.check(path, data)
-        folder, scale = self.protocol.folder(request), self.protocol.scale(request)
-        sets = [share_cases(folder, path, data, scale) for path, data in found]
+        folder = self.protocol.folder(request)
+        sets = [share_cases(folder, path, data, self.scale(request, data)) for path, data in found]
         name, times = Counter(cases.name for cases in sets).most_common(1)[0]
         if times > 1:
             raise ValueError(
@@ -212,6 +212,14 @@ class Table:
                 f"{path} names no concepts, and the models are compared by them; give {titles}, or such data"
             )
 
+    def scale(self, request: Request, data: DataSet) -> Scale:
+        """How large the table is on a data set."""
+        return self.protocol.scale(request)
+
+    def fits(self, column: Column, concepts: Sized) -> bool:
+        """Whether a column can be trained on data with these concepts; if not, its row says so."""
+        return True
+
     def knows(self, data: DataSet) -> bool:
         """Whether these are data of the paper, not others that stand in."""
         return data.source in {need.name for need in self.needs}
@@ -221,7 +229,7 @@ class Table:
     ) -> dict[tuple[str, str], Cell]:
         """The cells by the names of their data set and column."""
         measure = partial(self.measure, request)
-        return self.protocol.cells(request, columns, sets, log, measure=measure, change=self.change)
+        return self.protocol.cells(request, columns, sets, log, measure=measure, change=self.change, fits=self.fits)
 
     def cells(self, work: Work, log: Log) -> Sequence[Cell]:
         """All cells of the table, in order."""

@@ -11,6 +11,7 @@ from parsecaps.paper.concepts import Concepts
 from parsecaps.paper.leak import Leak
 from parsecaps.paper.needs import find
 from parsecaps.paper.pace import HOUR, duration, epochs_in_an_hour, seconds
+from parsecaps.paper.price import Price
 from parsecaps.paper.routing import Routing
 from parsecaps.paper.skin import Losses, Skin
 from parsecaps.paper.table import Table
@@ -28,6 +29,7 @@ _LISTED: tuple[Table, ...] = (
     Discovered(),
     Reconstruction(),
     Leak(),
+    Price(),
 )
 TABLES: dict[str, Table] = {table.name: table for table in _LISTED}
 
