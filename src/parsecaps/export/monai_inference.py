@@ -7,7 +7,7 @@ The numbers are those of `parsecaps predict`. Nothing here needs MONAI; its `Com
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -78,20 +78,15 @@ def _file(item: Item) -> ImageFile:
     return ImageFile(Path(item["image"]), item.get("frame"), item.get("error", ""), item.get("patient", ""))
 
 
-class _Loader(Protocol):
-    """A `DataLoader` over items as `list_images` gives them, in their order."""
-
-    dataset: Any
-
-    def __iter__(self) -> Iterator[Item]: ...
-
-
 class Evaluator:
-    """Asks the network about all images and writes a row for each: a CSV, or by its name a `.jsonl` file."""
+    """Asks the network about all images and writes a row for each: a CSV, or by its name a `.jsonl` file.
+
+    `dataloader` is a `DataLoader` over items as `list_images` gives them, in their order.
+    """
 
     def __init__(
         self,
-        dataloader: _Loader,
+        dataloader: Any,
         network: MonaiNetwork,
         inferer: Callable[..., Tensor],
         device: torch.device,
@@ -101,7 +96,7 @@ class Evaluator:
         self.output = Path(output)
 
     def run(self) -> int:
-        """Write the rows; gives how many."""
+        """Write the rows and return their number."""
         if self.output.suffix not in (".csv", ".jsonl"):
             raise ValueError(f"output_file is {self.output}; give a .csv or .jsonl file")
         names = columns(self.network.model)

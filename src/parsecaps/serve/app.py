@@ -2,11 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
@@ -15,6 +14,7 @@ from parsecaps import __version__
 from parsecaps.report.explanation_document import ExplanationDocument
 from parsecaps.serve.documents import Answer, ExplainQuestion, Health, ModelDocument, Problem, described, problems
 from parsecaps.serve.guard import (
+    PROBES,
     Guard,
     ProblemError,
     answer_http_error,
@@ -120,19 +120,12 @@ def _add_probes(app: FastAPI, service: Service) -> None:
 
 
 def _describe(app: FastAPI, *, with_token: bool) -> None:
-    """Let the application describe itself, problems and the token too."""
-
-    def describe() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            components = found.setdefault("components", {})
-            components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
-            if with_token:
-                components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-                for path in (path for path in found["paths"] if path not in ("/healthz", "/readyz")):
-                    for operation in found["paths"][path].values():
-                        operation["security"] = [{"token": []}]
-            app.openapi_schema = found
-        return app.openapi_schema
-
-    app.openapi = describe  # type: ignore[method-assign]
+    """Add problems and the token to the application's description of itself, which FastAPI keeps."""
+    found = app.openapi()
+    components = found.setdefault("components", {})
+    components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+    if with_token:
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for path in found["paths"].keys() - set(PROBES):
+            for operation in found["paths"][path].values():
+                operation["security"] = [{"token": []}]

@@ -62,7 +62,6 @@ class Server(uvicorn.Server):
         )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take a signal that asks for the end."""
         self.service.is_stopping = True
         super().handle_exit(sig, frame)
 
