@@ -15,6 +15,7 @@ from parsecaps.explain.explanation import Explanation
 from parsecaps.export.dicom_objects import Device, DicomSource, make_capture, make_map, make_report
 from parsecaps.files.writing import make_private_folder, plain_name, remove_empty, write_binary
 from parsecaps.model import Model
+from parsecaps.models.pretrained import weights_digest
 
 _KINDS = ("report", "picture", "map")
 _LARGEST_SERIES = 10**6
@@ -55,7 +56,7 @@ def write_dicom(model: Model, explanations: Sequence[Explanation], folder: Path)
     An image of another format, or one whose header lacks what an object must repeat, costs a line. Without any object
     in the end it is a ValueError, and the folder is not there if it was not before.
     """
-    device, series = Device.of(model), _Series()
+    device, series = Device(type(model.network).__name__, weights_digest(model.network)), _Series()
     counts, errors = Counter[str](), list[str]()
     with dicom_folder(folder):
         for number, explanation in enumerate(explanations, 1):

@@ -27,8 +27,6 @@ from parsecaps import __version__
 from parsecaps.data.kept import read_dicom_header
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain.explanation import Explanation
-from parsecaps.model import Model
-from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.files import ImageFile
 from parsecaps.report.montage import draw_montage
 
@@ -59,10 +57,6 @@ class Device:
 
     kind: str
     digest: str
-
-    @classmethod
-    def of(cls, model: Model) -> "Device":
-        return cls(type(model.network).__name__, weights_digest(model.network))
 
     @property
     def uid(self) -> str:
@@ -105,13 +99,6 @@ class DicomSource:
     @property
     def num_pixels(self) -> int:
         return int(self.header.Rows) * int(self.header.Columns)
-
-    @property
-    def numbers(self) -> str:
-        """The image's position in the study, if known."""
-        named = [("series", self.header.get("SeriesNumber")), ("image", self.header.get("InstanceNumber"))]
-        named.append(("frame", None if self.frame is None else self.frame + 1))
-        return ", ".join(f"{name} {number}" for name, number in named if number is not None)
 
     @cached_property
     def stand_in(self) -> Any:
@@ -262,7 +249,10 @@ def _comments(explanation: Explanation) -> list[str]:
 def make_capture(explanation: Explanation, source: DicomSource, device: Device, place: dict[str, Any]) -> Any:
     """The picture of one image; `place` has its UIDs and numbers."""
     footer = f"{WARNING}. {NAME} {__version__}, {device.kind} {device.digest}"
-    picture = np.asarray(draw_montage(explanation, footer, source.numbers))
+    frame = None if source.frame is None else source.frame + 1
+    named = {"series": source.header.get("SeriesNumber"), "image": source.header.get("InstanceNumber"), "frame": frame}
+    position = ", ".join(f"{name} {number}" for name, number in named.items() if number is not None)
+    picture = np.asarray(draw_montage(explanation, footer, position))
     capture = SCImage.from_ref_dataset(
         ref_dataset=source.stand_in,
         pixel_array=picture,
@@ -333,15 +323,6 @@ def make_map(
     return made
 
 
-def code_value(letter: str, name: str) -> str:
-    """The value of a code of our own, at most 16 characters.
-
-    >>> code_value("C", "blue-whitish veil")
-    'C-2abb99a18830'
-    """
-    return f"{letter}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-
-
 def shortened(text: str, longest: int = _MEANING) -> str:
     r"""A text of at most so many bytes, as some readers count, without what would end a value.
 
@@ -363,8 +344,11 @@ def named_code(letter: str, name: str, meaning: str = "{}") -> Any:
     """The code of a class or concept by its name, or of something about it.
 
     D is the class as a finding, P its probability, C the concept as something to look for, E what a map shows.
+
+    >>> named_code("C", "blue-whitish veil").value
+    'C-2abb99a18830'
     """
-    return coded(code_value(letter, name), meaning.format(name))
+    return coded(f"{letter}-{hashlib.sha256(name.encode()).hexdigest()[:12]}", meaning.format(name))
 
 
 def scheme_item() -> Any:

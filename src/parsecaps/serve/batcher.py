@@ -1,4 +1,4 @@
-"""Items of many requests, gathered into batches for a few threads: images for the model, files for the readers.
+"""Items of many requests, gathered into batches for a few threads: images for the model.
 
 Each worker that runs the model computes with one thread. On two cores, two workers with a batch each are as fast as one
 with both cores, never wait for each other, and lose little where another process takes a core for a while.
@@ -35,7 +35,6 @@ class Batcher(Generic[S, T]):
         self,
         answer: Callable[[list[S]], list[T]],
         *,
-        name: str,
         workers: int,
         batch_size: int,
         gather_seconds: float,
@@ -52,7 +51,7 @@ class Batcher(Generic[S, T]):
         self._stopping = False
         self._began: dict[int, float] = {}  # when each busy worker took its batch
         self._threads = [
-            threading.Thread(target=self._work, args=(number,), name=f"parsecaps {name} {number}", daemon=True)
+            threading.Thread(target=self._work, args=(number,), name=f"parsecaps model {number}", daemon=True)
             for number in range(workers)
         ]
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,9 +61,9 @@ _FIRST_IMAGE = bytes.fromhex(  # a PNG of 2 x 2 pixels
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """An image of a request: the number of its file, and its levels (channels, size, size) as uint8 once it is read."""
+    """An image of a request: its file, and its levels (channels, size, size) as uint8 once it is read."""
 
-    upload: int
+    upload: Upload
     image: ImageFile
     error: str = ""
     levels: Tensor | None = None
@@ -98,7 +98,6 @@ class Service:
         workers = settings.workers if settings.workers != "auto" else 1 if on_gpu else most_threads()
         self.batcher: Batcher[Tensor, dict[str, Any]] = Batcher(
             partial(self._answers, self.runtime.network),
-            name="model",
             workers=workers,
             batch_size=self.batch_size,
             gather_seconds=settings.gather_milliseconds / 1000,
@@ -209,32 +208,26 @@ class Service:
         results: list[dict[str, Any]] = []
         async for pictures in self._read_in_parts(uploads):
             levels = [picture.levels for picture in pictures if picture.levels is not None]
-            found = iter(await self._in_batches(levels))
+            parts = [levels[start : start + self.batch_size] for start in range(0, len(levels), self.batch_size)]
+            found = chain.from_iterable(await asyncio.gather(*map(self.batcher.submit, parts)))
             for picture in pictures:
-                said = {"error": picture.error} if picture.levels is None else next(found)
-                results.append(result(picture, uploads, said))
+                results.append(result(picture, {"error": picture.error} if picture.levels is None else next(found)))
         refused = sum(result["error"] is not None for result in results)
         self.metrics.count_images(len(results) - refused, refused)
         return results
-
-    async def _in_batches(self, levels: list[Tensor]) -> list[dict[str, Any]]:
-        parts = [levels[start : start + self.batch_size] for start in range(0, len(levels), self.batch_size)]
-        if len(parts) == 1:
-            return await self.batcher.submit(parts[0])
-        return [said for part in await asyncio.gather(*map(self.batcher.submit, parts)) for said in part]
 
     async def explain(self, uploads: Sequence[Upload], how: ExplainQuestion) -> dict[str, Any]:
         """The document of all images of some files that can be explained, with a line for each that cannot."""
         left, model, risk = self.settings.explained, self.explaining, self.settings.risk
         cases: list[Explanation] = []
         errors: list[str] = []
-        for number, upload in enumerate(uploads):
-            (found,) = await self._in_readers(partial(look, upload=upload, most=left), [number])
+        for upload in uploads:
+            (found,) = await self._in_readers(partial(look, most=left), [upload])
             for picture in found:
                 try:
                     if picture.error:
                         raise ValueError(picture.error)
-                    cases.append(await self._in_turn(explain, model, picture, upload, how, risk))
+                    cases.append(await self._in_turn(explain, model, picture, how, risk))
                     left -= 1
                 except (OSError, ValueError) as error:
                     errors.append(told(str(error), upload))
@@ -251,13 +244,13 @@ class Service:
         """The images of some files, read or with an error, at most a few of them at a time."""
         size, left = _IN_MEMORY, self.settings.images
         for start in range(0, len(uploads), size):
-            numbers = range(start, min(start + size, len(uploads)))
-            with self.batcher.expecting(len(numbers)):
-                opened = await self._in_readers(lambda number: self._open(number, uploads[number]), numbers)
+            some = uploads[start : start + size]
+            with self.batcher.expecting(len(some)):
+                opened = await self._in_readers(self._open, some)
             pictures: list[Picture] = []
-            for number, each in zip(numbers, opened, strict=True):
+            for upload, each in zip(some, opened, strict=True):
                 kept = len(each) <= left
-                pictures += each if kept else [too_many(number, uploads[number], self.settings.images)]
+                pictures += each if kept else [too_many(upload, self.settings.images)]
                 left -= len(each) if kept else 0
             for first in range(0, len(pictures), size):
                 part = pictures[first : first + size]
@@ -266,8 +259,8 @@ class Service:
                         part = await self._in_readers(partial(read, preparation=self.model.preparation), part)
                 yield part
 
-    def _open(self, number: int, upload: Upload) -> list[Picture]:
-        found = look(number, upload, self.settings.images)
+    def _open(self, upload: Upload) -> list[Picture]:
+        found = look(upload, self.settings.images)
         if len(found) == 1:
             found = [read(found[0], self.model.preparation)]
             upload.remove()
@@ -286,13 +279,13 @@ async def _give_memory_back() -> None:
         await asyncio.to_thread(trim, 0)
 
 
-def look(number: int, upload: Upload, most: int) -> list[Picture]:
+def look(upload: Upload, most: int) -> list[Picture]:
     """The images of a file, not read yet; one error where there are none, or more than so many."""
     upload.write_out()
     found = list(islice(find_files([upload.path]), most + 1))
     if len(found) > most:
-        return [too_many(number, upload, most)]
-    return [Picture(number, each, told(each.error, upload)) for each in found]
+        return [too_many(upload, most)]
+    return [Picture(upload, each, told(each.error, upload)) for each in found]
 
 
 def read(picture: Picture, preparation: Preparation) -> Picture:
@@ -306,10 +299,10 @@ def read(picture: Picture, preparation: Preparation) -> Picture:
         return replace(picture, error=str(error))
 
 
-def too_many(number: int, upload: Upload, most: int) -> Picture:
+def too_many(upload: Upload, most: int) -> Picture:
     """What stands for a file that has more images than there is room for."""
     error = f"{upload.shown} would make it more than {most:,} images; send fewer in a request"
-    return Picture(number, ImageFile(upload.path), error)
+    return Picture(upload, ImageFile(upload.path), error)
 
 
 def told(error: str, upload: Upload) -> str:
@@ -320,11 +313,11 @@ def told(error: str, upload: Upload) -> str:
     return _LIBRARY_WORDS.sub(r"\1", error.replace(str(upload.path), upload.shown))
 
 
-def result(picture: Picture, uploads: Sequence[Upload], said: dict[str, Any]) -> dict[str, Any]:
+def result(picture: Picture, said: dict[str, Any]) -> dict[str, Any]:
     """The document of one image and what the model says of it."""
-    upload, error = uploads[picture.upload], said.get("error")
+    upload, error = picture.upload, said.get("error")
     return {
-        "file": picture.upload,
+        "file": upload.number,
         "name": upload.name,
         "frame": picture.image.frame,
         "error": error and told(error, upload),
@@ -336,9 +329,10 @@ def result(picture: Picture, uploads: Sequence[Upload], said: dict[str, Any]) ->
     }
 
 
-def explain(model: Model, picture: Picture, upload: Upload, how: ExplainQuestion, risk: float | None) -> Explanation:
+def explain(model: Model, picture: Picture, how: ExplainQuestion, risk: float | None) -> Explanation:
     """One image, explained under the name that was sent."""
-    name, frame = upload.name or f"image {picture.upload + 1}", picture.image.frame
+    upload, frame = picture.upload, picture.image.frame
+    name = upload.name or f"image {upload.number + 1}"
     return model.explain(
         upload.path,
         frame=frame,

@@ -29,13 +29,13 @@ _UNKNOWN_TYPE = "send files as multipart/form-data, in fields called files, or a
 
 
 class Upload:
-    """One file of a request: the name it was sent with, None without one, and where it lies while it is read.
+    """One file of a request: the name it was sent with, None without one, its number from 0, and where it lies.
 
     A small file stays in memory until a thread that reads it writes it out.
     """
 
-    def __init__(self, name: str | None, path: Path, data: bytes = b"") -> None:
-        self.name, self.path = name, path
+    def __init__(self, name: str | None, path: Path, data: bytes = b"", *, number: int = 0) -> None:
+        self.name, self.path, self.number = name, path, number
         self.num_bytes = 0
         self._memory = bytearray(data)
         self._is_removed = False
@@ -127,7 +127,8 @@ class Arrival:
         if len(self.uploads) == self.most_files:
             detail = f"the request has more than {self.most_files:,} files; send fewer at a time"
             raise ProblemError(422, "too-many-files", detail)
-        self.uploads.append(Upload((name or "")[:LONGEST_NAME] or None, self.spool.new_path()))
+        shown = (name or "")[:LONGEST_NAME] or None
+        self.uploads.append(Upload(shown, self.spool.new_path(), number=len(self.uploads)))
 
     def write(self, data: bytes | memoryview) -> None:
         """Add to the file that was opened last."""
