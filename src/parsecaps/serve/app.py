@@ -71,7 +71,13 @@ def make_app(service: Service, *, host: str = "127.0.0.1", token: str | None = N
         add_review(app, service, service.reviews)
     _add_probes(app, service)
     add_pages(app, service)
-    _describe(app, with_token=token is not None)
+    components = app.openapi().setdefault("components", {})  # FastAPI keeps the description, so it can be completed
+    components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+    if token is not None:
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for path in app.openapi()["paths"].keys() - set(PROBES):
+            for operation in app.openapi()["paths"][path].values():
+                operation["security"] = [{"token": []}]
     return app
 
 
@@ -117,15 +123,3 @@ def _add_probes(app: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         """Requests, their time, what waits, batches, images and problems."""
         return Response(service.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-def _describe(app: FastAPI, *, with_token: bool) -> None:
-    """Add problems and the token to the application's description of itself, which FastAPI keeps."""
-    found = app.openapi()
-    components = found.setdefault("components", {})
-    components.setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
-    if with_token:
-        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        for path in found["paths"].keys() - set(PROBES):
-            for operation in found["paths"][path].values():
-                operation["security"] = [{"token": []}]
