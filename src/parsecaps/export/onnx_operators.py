@@ -90,6 +90,7 @@ HANDLERS |= {  # those of one or two nodes
     "cumsum": lambda b, o, x, dim: of_node(b, o, "CumSum", x, b.constant(np.array(dim % len(x.shape)))),
     "_softmax": lambda b, o, x, dim, half: of_node(b, o, "Softmax", x, axis=dim % len(x.shape)),
     "addmm": lambda b, o, bias, x, y: _on_rows(b, "Add", b.matmul(x, y, o.shapes[0]), bias),
+    "where": lambda b, o, given, x, y: each("Where", b, o, given, *(as_value(b, side, o.dtypes[0]) for side in (x, y))),
     **dict.fromkeys(("mm", "bmm"), lambda b, o, x, y: b.matmul(x, y, o.shapes[0])),
 }
 
@@ -124,11 +125,6 @@ def _clamp(b: GraphBuilder, o: Operation, x: Value, low: Any = None, high: Any =
         elif end is not None:
             x = each(kind, b, o, x, as_value(b, end, x.dtype))
     return x
-
-
-@handles("where")
-def _where(b: GraphBuilder, o: Operation, condition: Value, x: Any, y: Any) -> Value:
-    return each("Where", b, o, condition, *(as_value(b, side, o.dtypes[0]) for side in (x, y)))
 
 
 def _on_rows(b: GraphBuilder, kind: str, x: Value, row: Value) -> Value:

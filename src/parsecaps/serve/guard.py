@@ -13,7 +13,7 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -141,9 +141,6 @@ class ServeMetrics:
     def count_images(self, answered: int, refused: int) -> None:
         self._images.labels("answered").inc(answered)
         self._images.labels("refused").inc(refused)
-
-    def text(self) -> bytes:
-        return generate_latest(self.registry)
 
 
 def is_loopback(host: str) -> bool:
