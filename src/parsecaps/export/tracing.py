@@ -75,7 +75,7 @@ def trace_function(function: Callable[[Tensor], Sequence[Tensor]], image: Tensor
 
 
 def _read(graphs: Sequence[fx.GraphModule]) -> Traced:
-    """One graph, or two that differ in the number of images alone, as operations."""
+    """Translate one graph, or two that differ only in the number of images."""
     nodes, twins = (list(graph.graph.nodes) for graph in (graphs[0], graphs[-1]))
     if [str(node.target) for node in nodes] != [str(node.target) for node in twins]:
         raise ValueError("the network does different things for two images and for three; it cannot be exported")

@@ -131,7 +131,7 @@ def add_review(app: FastAPI, service: Service, store: ReviewStore) -> None:
 def _of_each(
     uploads: Sequence[Upload], name: str, function: Callable[[KeptFile], Any], without: Any
 ) -> list[dict[str, Any]]:
-    """A function of what would be kept of each file, by this name; `without` and an error where it cannot be kept."""
+    """Apply a function to the kept form of each file; a file that cannot be kept gives `without` and its error."""
     found: list[dict[str, Any]] = []
     for number, upload in enumerate(uploads):
         kept, error = None, None
@@ -158,7 +158,7 @@ async def _receive(request: Request, seconds: float) -> SentReview:
 
 
 async def _reviewed(service: Service, store: ReviewStore, sent: SentReview) -> Review:
-    """A review with what the model says of the image: not what a client says that it said."""
+    """The review with the model's own answer to the image, whatever the client says that it was."""
     model, agrees = service.model, sent.verdict == "agree"
     kept = await run_in_threadpool(store.content, sent.image)
     if kept is None:

@@ -241,7 +241,7 @@ class Service:
         return answers_of_output(self.model, network(dequantise(torch.stack(levels))), self.settings.risk)
 
     async def _read_in_parts(self, uploads: Sequence[Upload]) -> AsyncIterator[list[Picture]]:
-        """The images of some files, read or with an error, at most a few of them at a time."""
+        """Images of some files, read or with an error, a few at a time."""
         size, left = _IN_MEMORY, self.settings.images
         for start in range(0, len(uploads), size):
             some = uploads[start : start + size]
@@ -300,7 +300,7 @@ def read(picture: Picture, preparation: Preparation) -> Picture:
 
 
 def too_many(upload: Upload, most: int) -> Picture:
-    """What stands for a file that has more images than there is room for."""
+    """The error of a file with more images than a request may still have."""
     error = f"{upload.shown} would make it more than {most:,} images; send fewer in a request"
     return Picture(upload, ImageFile(upload.path), error)
 
