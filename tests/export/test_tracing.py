@@ -20,7 +20,7 @@ def exported(function: Any, image: Tensor, any_batch: bool = True) -> Any:
     """The function in ONNX Runtime."""
     builder, outputs = translate(trace_function(lambda x: (function(x),), image[:1], any_batch), ["result"])
     size = (-1 if any_batch else 1, *image.shape[1:])
-    session = open_session(builder.model(size, outputs, {}, "batch").SerializeToString())
+    session = open_session(builder.model(size, outputs, {}).SerializeToString())
     return lambda x: session.run(None, {"image": x.numpy()})[0]
 
 

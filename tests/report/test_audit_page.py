@@ -70,9 +70,9 @@ def test_the_numbers_are_ready_for_json() -> None:
 
 def test_a_chart_stays_within_its_frame() -> None:
     chart = line_chart(LineChart("t", {"a": [-5, 0.5, 9]}, ["0", "", "2"], below="", beside=""))
-    assert chart.lines[0].points == "46.0,204.0 207.0,108.0 368.0,12.0"
-    assert [label for _, label in chart.columns] == ["0", "2"]
-    assert chart.alt == "t: a from -5.00 to 9.00"
+    assert chart["lines"][0]["points"] == "46.0,204.0 207.0,108.0 368.0,12.0"
+    assert [label for _, label in chart["columns"]] == ["0", "2"]
+    assert chart["alt"] == "t: a from -5.00 to 9.00"
 
 
 @needs_browser

@@ -18,12 +18,11 @@ from parsecaps.explain.traversal import TraversalStrip
 from parsecaps.report.explanation_document import (
     ExplanationDocument,
     explanation_document,
-    explanation_schema,
 )
 from tests.audit.make_audit import make_cost
 from tests.explain.make_explained import DATA, make_model
 from tests.explain.rival_models import make
-from tests.report.make_schema import SCHEMA
+from tests.report.make_schema import SCHEMA, explanation_schema
 
 
 @pytest.fixture(scope="module")

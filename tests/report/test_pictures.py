@@ -11,8 +11,8 @@ from parsecaps.report.pictures import (
     data_uri,
     jpeg_file,
     map_levels,
-    map_png,
-    overlay_png,
+    overlay_jpeg,
+    overlay_picture,
     picture_jpeg,
     png_file,
     traversal_picture,
@@ -23,16 +23,17 @@ def opened(file: bytes, mode: str) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(file)).convert(mode)).astype(int)
 
 
-def test_a_shown_map_is_clear_where_nothing_is_and_strongest_where_it_is_highest() -> None:
+def test_a_map_over_a_file_is_clear_where_nothing_is_and_strongest_where_it_is_highest() -> None:
     found = np.zeros((224, 224))
     found[:112] = 1
     found[112:, 112:] = 4
-    shown = opened(map_png(found), "RGBA")
-    assert shown.shape == (32, 32, 4)
-    assert shown[24, 8, 3] == 0
-    assert shown[24, 24].tolist() == [255, 240, 40, 255]
-    assert abs(shown[8, 8, 3] - 255 * np.sqrt(8 / 31)) <= 1  # a quarter is level 8 of 31
-    assert len(map_png(found)) < 400
+    grey = jpeg_file(Image.new("RGB", (320, 320), (128, 128, 128)), quality=95)
+    shown = opened(overlay_jpeg(grey, found), "RGB")
+    assert shown.shape == (320, 320, 3)
+    assert np.abs(shown[240, 80] - 128).max() <= 3
+    assert np.abs(shown[240, 240] - [round(0.2 * 128 + 0.8 * c) for c in (255, 240, 40)]).max() <= 6
+    colour, alpha = np.array([64.0, 217.5, 201.25]), 0.8 * np.sqrt(0.25)
+    assert np.abs(shown[80, 80] - ((1 - alpha) * 128 + alpha * colour)).max() <= 6
 
 
 def test_the_levels_of_a_map_keep_its_proportions() -> None:
@@ -51,7 +52,8 @@ def test_the_levels_of_a_map_keep_its_proportions() -> None:
 
 
 def test_what_spoke_against_is_not_shown_and_an_empty_map_shows_nothing() -> None:
-    assert opened(map_png(np.full((8, 8), -3.0)), "RGBA")[..., 3].max() == 0
+    grey = torch.full((1, 8, 8), 0.5)
+    assert overlay_picture(grey, np.full((8, 8), -3.0)) == overlay_picture(grey, None)
     for nothing in (np.zeros((8, 8)), np.full((8, 8), -3.0), np.full((8, 8), np.nan)):
         levels, highest = map_levels(nothing)
         assert (levels.max(), highest) == (0, 0)
@@ -61,7 +63,7 @@ def test_an_overlay_changes_the_image_only_where_the_map_is() -> None:
     image = torch.full((1, 64, 64), 0.5)
     found = np.zeros((64, 64))
     found[:32, :32] = 1
-    plain, over = (opened(overlay_png(image, each), "RGB") for each in (None, found))
+    plain, over = (opened(png_file(overlay_picture(image, each)), "RGB") for each in (None, found))
     assert plain.shape == (448, 448, 3)
     assert (plain == 128).all()
     assert (over[300:, 300:] == plain[300:, 300:]).all()
@@ -78,7 +80,7 @@ def test_pictures_and_addresses() -> None:
 
 def test_an_address_holds_the_file_and_names_its_kind() -> None:
     image = torch.zeros(1, 8, 8)
-    for file, kind in ((overlay_png(image, None), "png"), (picture_jpeg(image), "jpeg")):
+    for file, kind in ((png_file(overlay_picture(image, None)), "png"), (picture_jpeg(image), "jpeg")):
         start, text = data_uri(file).split(",")
         assert start == f"data:image/{kind};base64"
         assert base64.b64decode(text) == file

@@ -24,7 +24,7 @@ def run(batcher: Batcher[int, Any], ask: Callable[[], Any]) -> Any:
 
 
 def make(answer: Callable[[list[int]], list[dict[str, Any]]] = numbers, **settings: Any) -> Batcher[int, Any]:
-    return Batcher(answer, name="test", **{"workers": 2, "batch_size": 8, "gather_seconds": 0.002} | settings)
+    return Batcher(answer, **{"workers": 2, "batch_size": 8, "gather_seconds": 0.002} | settings)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])

@@ -12,8 +12,8 @@ import pytest
 from parsecaps.model import Model
 from parsecaps.prediction.files import find_files
 from parsecaps.prediction.predict import Prediction, predict_files
-from parsecaps.serve.answers import told
 from parsecaps.serve.documents import Answer, ModelDocument
+from parsecaps.serve.service import told
 from parsecaps.serve.uploads import Upload
 from tests.data.image_files import grey, write_dicom, write_samples
 from tests.serve.running import MELANOMA, MODEL, NEVUS, Running, running

@@ -82,7 +82,7 @@ def run(session: Any, image: Tensor) -> Arrays:
 
 
 def arrays(tensors: Mapping[str, Tensor]) -> Arrays:
-    """Tensors as arrays."""
+    """Tensors as NumPy arrays."""
     return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
@@ -92,9 +92,7 @@ def compare_answers(want: Arrays, got: Arrays) -> float:
     Of classes that are equally probable, as far as is compared, any may come first.
     """
     _check_finite(got)
-    worst = 0.0
-    for name in want.keys() & {"probabilities", "presence"}:
-        worst = max(worst, float(np.abs(want[name] - got[name]).max()))
+    worst = max(float(np.abs(want[name] - got[name]).max()) for name in want.keys() & {"probabilities", "presence"})
     if worst > PROBABILITY:
         raise _wrong(f"a probability or presence is off by {worst:.1g}")
     if (weights := want.get("concept_weights")) is not None:

@@ -9,11 +9,13 @@ from threading import Lock
 from typing import Any
 from warnings import catch_warnings
 
+from pydicom.uid import generate_uid
+
 from parsecaps.explain.explanation import Explanation
-from parsecaps.export.dicom_objects import make_capture, make_map, make_report
-from parsecaps.export.dicom_source import Device, DicomSource, new_uid
+from parsecaps.export.dicom_objects import Device, DicomSource, make_capture, make_map, make_report
 from parsecaps.files.writing import make_private_folder, plain_name, remove_empty, write_binary
 from parsecaps.model import Model
+from parsecaps.models.pretrained import weights_digest
 
 _KINDS = ("report", "picture", "map")
 _LARGEST_SERIES = 10**6
@@ -54,7 +56,7 @@ def write_dicom(model: Model, explanations: Sequence[Explanation], folder: Path)
     An image of another format, or one whose header lacks what an object must repeat, costs a line. Without any object
     in the end it is a ValueError, and the folder is not there if it was not before.
     """
-    device, series = Device.of(model), _Series()
+    device, series = Device(type(model.network).__name__, weights_digest(model.network)), _Series()
     counts, errors = Counter[str](), list[str]()
     with dicom_folder(folder):
         for number, explanation in enumerate(explanations, 1):
@@ -85,7 +87,7 @@ def write_dicom(model: Model, explanations: Sequence[Explanation], folder: Path)
 def _objects(
     explanation: Explanation, source: DicomSource, device: Device, model: Model, series: "_Series"
 ) -> Iterator[tuple[str, Any]]:
-    """A report, a picture and, in a known place, the maps of what is pictured; one by one, for maps can be large."""
+    """A report, a picture and, where the geometry is known, a map for each; one by one, for maps can be large."""
     yield "report", make_report(explanation, source, device, series.place("report", source))
     yield "picture", make_capture(explanation, source, device, series.place("picture", source))
     if not source.has_geometry or source.num_pixels > _MOST_PIXELS:
@@ -112,12 +114,12 @@ class _Series:
             number = int(source.header.get("SeriesNumber") or 0)
             base = number if 0 < number < _LARGEST_SERIES else _OTHER_SERIES
             before = sum(each[:4] == origin for each in self.known)
-            self.known[*origin, kind, title] = (new_uid(), base * 1000 + before + 1)
+            self.known[*origin, kind, title] = (generate_uid(prefix=None), base * 1000 + before + 1)
         uid, number = self.known[*origin, kind, title]
         self.sizes[uid] += 1
         return {
             "series_instance_uid": uid,
             "series_number": number,
-            "sop_instance_uid": new_uid(),
+            "sop_instance_uid": generate_uid(prefix=None),
             "instance_number": self.sizes[uid],
         }

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parsecaps.data.case_set import CaseSet
 from parsecaps.files.hub_download import is_repository
 from parsecaps.model import Model
 
@@ -37,11 +36,12 @@ class ExportOptions:
 class ExportSource:
     """A model to export, with the validation cases to check the export on.
 
-    `cases` are None for a model without any. `checked_on` says in words what the check saw.
+    `batches` gives the prepared cases, some at a time, and is None for a model without any. `checked_on` says in words
+    what the check saw.
     """
 
     model: Model
-    cases: CaseSet | None
+    batches: Callable[[], Iterable[Tensor]] | None
     checked_on: str
 
     @classmethod
@@ -57,13 +57,12 @@ class ExportSource:
             return cls(model, None, f"drawn images alone: the validation cases cannot be read ({error})")
         if not len(cases):
             return cls(model, None, "drawn images alone: the run has no validation cases")
-        return cls(model, cases, f"{len(cases):,} validation cases and drawn images")
+        said = f"{len(cases):,} validation cases and drawn images"
+        return cls(model, lambda: (batch.image for batch in cases.batches(_BATCH)), said)
 
-    def validation(self) -> Iterator[Tensor]:
+    def validation(self) -> Iterable[Tensor]:
         """The prepared validation cases, some at a time: (B, channels, size, size); none without a run."""
-        if self.cases is not None:
-            for batch in self.cases.batches(_BATCH):
-                yield batch.image
+        return () if self.batches is None else self.batches()
 
     def drawn(self) -> Tensor:
         """Images that any model can be checked on: black, white, constant grey, noise, and two smooth ones.
@@ -104,7 +103,7 @@ def formats() -> dict[str, ExportFormat]:
 
 
 def find_format(name: str) -> ExportFormat:
-    """The format of this name, or a line with those that there are."""
+    """The format of this name."""
     if name not in formats():
         near = get_close_matches(name, formats(), 1)
         advice = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(formats())}"
@@ -127,7 +126,12 @@ def export_model(
     for the format `hub`, it is also uploaded.
     """
     wanted, out = find_format(to), Path(out)
-    _check_push(to, push, private)
+    if private and push is None:
+        raise ValueError("--private is for what is pushed; add --push owner/name")
+    if push is not None and to != "hub":
+        raise ValueError(f"--push is for --to hub, not {to}; leave it out, or export to hub")
+    if push is not None and not is_repository(push):
+        raise ValueError(f"--push is {push!r}; give a repository on the hub with its owner, as in owner/name")
     if out.exists() or out.is_symlink():
         raise FileExistsError(f"{out} is there already; choose another place with --out, or remove it")
     if not out.parent.is_dir():
@@ -142,14 +146,3 @@ def export_model(
         else:
             unfinished.unlink(missing_ok=True)
     return lines
-
-
-def _check_push(to: str, push: str | None, private: bool) -> None:
-    """Refuse a name that nothing can be pushed to before the work starts."""
-    if push is None:
-        if private:
-            raise ValueError("--private is for what is pushed; add --push owner/name")
-    elif to != "hub":
-        raise ValueError(f"--push is for --to hub, not {to}; leave it out, or export to hub")
-    elif not is_repository(push):
-        raise ValueError(f"--push is {push!r}; give a repository on the hub with its owner, as in owner/name")

@@ -8,7 +8,6 @@ there. Fingerprints stay too: whoever has an image of a patient could find out b
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from torch import Tensor
 from parsecaps.explain.strict_tree import STATISTICS_FILE, save_statistics
 from parsecaps.export.export import ExportFormat, ExportOptions, ExportSource
 from parsecaps.files.hub_download import HubName, hub_errors
+from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import Scores
 from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
@@ -27,79 +27,73 @@ CARD_FILE = "README.md"
 PUBLISHED_FILES = ("config.json", "model.safetensors", "bundle.json", "calibration.json", STATISTICS_FILE, CARD_FILE)
 _TOLERANCE = 1e-6  # the same network on the same processor
 
-Answers = Callable[[Tensor], tuple[np.ndarray, np.ndarray | None]]
-
 
 @dataclass(frozen=True)
 class Publication:
-    """A model that is to be given away, with what its run says of it: card, data set, scores, licences of the data.
+    """A model that is to be given away, with what its run says of it: card, data set, scores.
 
     `card` is the text of the run's own card, blank without a run; `data` and `scores` are None where no run is around.
+    `licence` is that of the data, which binds whoever uses the weights; None if no licence was given.
     """
 
     model: Model
     card: str
     data: str | None
     scores: Scores | None
-    licences: tuple[str, ...]
+    licence: str | None
 
     @classmethod
     def of(cls, model: Model) -> "Publication":
-        """What is known of a model from the folder it was loaded from, and the run around that."""
         folder = model.folder
         card = folder / CARD_FILE if folder is not None else None
         text = run_card(card.read_text(encoding="utf-8")) if card is not None and card.is_file() else ""
         run = model.run
         if run is None:
-            return cls(model, text, None, None, ())
+            return cls(model, text, None, None, None)
         text = text or model_card(model, run.config, run.about, run.data_check, run.scores)
-        return cls(model, text, data_name(run.config, run.data_check), run.scores, tuple(run.config.data.licences))
-
-    @property
-    def licence(self) -> str | None:
-        """The licences of the data, which bind whoever uses the weights; None where nobody named any."""
-        return ", ".join(dict.fromkeys(self.licences)) or None
+        licence = ", ".join(dict.fromkeys(run.config.data.licences)) or None
+        return cls(model, text, data_name(run.config, run.data_check), run.scores, licence)
 
 
 def write_model(model: Model, folder: Path) -> None:
     """Write the published files of a model, but for its card, into a folder."""
     model.save(folder)
-    statistics = model.statistics
-    if statistics is not None:
-        save_statistics(folder, statistics, weights_digest(model.network))
+    if model.statistics is not None:
+        save_statistics(folder, model.statistics, weights_digest(model.network))
 
 
-def left_behind(model: Model, folder: Path) -> list[str]:
-    """Files of a model folder that exports leave out."""
-    if model.folder is None:
-        return []
+def left_out(model: Model, folder: Path) -> list[str]:
+    """A line about the files of a model folder that an export leaves out, if there are any."""
     there = {path.name for path in folder.rglob("*")}
-    return sorted(path.name for path in model.folder.iterdir() if path.name not in there)
+    names = sorted({path.name for path in model.folder.iterdir()} - there) if model.folder is not None else []
+    return [f"left out: {', '.join(names)}"] if names else []
 
 
-def check_model(source: ExportSource, answers: Answers, what: str) -> str:
+def check_model(source: ExportSource, answers: Callable[[Tensor], np.ndarray], what: str) -> str:
     """Refuse an export whose answers differ from those of its source; gives a line about the check.
 
     Shapes:
-        - answers: prepared images (B, channels, size, size) to calibrated probabilities (B, K) and presences (B, m)
+        - answers: prepared images (B, channels, size, size) to calibrated probabilities and presences (B, K + m)
     """
-    model, largest = source.model, 0.0
+    largest = 0.0
     for images in (source.drawn(), *source.validation()):
-        wanted = of_output(model, answer(model, images))
-        probabilities, presence = answers(images)
-        pairs = [(probabilities, wanted.probabilities(model.calibration.temperature))]
-        if (presence is None) != (wanted.presence is None):
+        wanted = numbers_of(source.model, of_output(source.model, answer(source.model, images)))
+        found = answers(images)
+        if found.shape != wanted.shape:
             raise ValueError(f"{what} failed its check: it has other outputs than the model; nothing was written")
-        if presence is not None and wanted.presence is not None:
-            pairs.append((presence, wanted.presence))
-        for found, right in pairs:
-            apart = float(np.abs(found - right).max(initial=0.0))
-            if not apart <= _TOLERANCE:  # NaN is not
-                reason = f"its numbers are up to {apart:.2g} away from those of the model"
-                raise ValueError(f"{what} failed its check: {reason}; nothing was written")
-            largest = max(largest, apart)
+        apart = float(np.abs(found - wanted).max(initial=0.0))
+        if not apart <= _TOLERANCE:  # NaN is not
+            reason = f"its numbers are up to {apart:.2g} away from those of the model"
+            raise ValueError(f"{what} failed its check: {reason}; nothing was written")
+        largest = max(largest, apart)
     equal = f"equal to PyTorch to {largest:.0e}" if largest else "exactly equal to PyTorch"
     return f"{equal}, checked on {source.checked_on}"
+
+
+def numbers_of(model: Model, found: Predictions) -> np.ndarray:
+    """Calibrated probabilities and presences, if there are any: (B, K + m)."""
+    probabilities = found.probabilities(model.calibration.temperature)
+    return probabilities if found.presence is None else np.hstack([probabilities, found.presence])
 
 
 def licence_on_hub(licence: str) -> str:
@@ -123,9 +117,9 @@ def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]
     (path / CARD_FILE).write_text(card, encoding="utf-8")
     if strange := {each.name for each in path.iterdir()} - {*PUBLISHED_FILES}:
         raise ValueError(f"the export holds {min(strange)}, which is not for others; nothing was written")
-    lines = [check_model(source, partial(_answers, Model.load(path, "cpu")), "the export to hub")]
-    if behind := left_behind(model, path):
-        lines.append(f"left out: {', '.join(behind)}")
+    written = Model.load(path, "cpu")
+    line = check_model(source, lambda images: numbers_of(written, predict_images(written, images)), "the export to hub")
+    lines = [line, *left_out(model, path)]
     if licence is None:
         lines.append(f"nobody named a licence; add one to {CARD_FILE} before others use the model")
     if options.push is not None:
@@ -155,11 +149,6 @@ def push(folder: Path, name: HubName, *, private: bool = False) -> str:
         )
     seen_by = "private" if is_private else "public"
     return f"pushed ({seen_by}): {url}; load it with parsecaps.load({str(HubName(name.repository, commit.oid))!r})"
-
-
-def _answers(model: Model, images: Tensor) -> tuple[np.ndarray, np.ndarray | None]:
-    found = predict_images(model, images)
-    return found.probabilities(model.calibration.temperature), found.presence
 
 
 FORMAT = ExportFormat(

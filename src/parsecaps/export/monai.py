@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from parsecaps import __version__
 from parsecaps.export.export import ExportFormat, ExportOptions, ExportSource
-from parsecaps.export.hub import Publication, check_model, left_behind, write_model
+from parsecaps.export.hub import Publication, check_model, left_out, write_model
 from parsecaps.model import Model
 from parsecaps.prediction.files import find_files
 from parsecaps.prediction.predict import Prediction, predict_files
 from parsecaps.report.cards import monai_card
+from parsecaps.report.pictures import picture_of
 from parsecaps.system.extras import require
 
 _CONFIGS = ("configs/inference.json", "configs/metadata.json", "configs/schema.json", "configs/logging.conf")
@@ -46,23 +46,20 @@ def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]
     for folder in ("configs", "models", "docs"):
         (path / folder).mkdir(parents=True)
     write_model(model, path / "models")
+    shipped = resources.files("parsecaps.export")
     texts = {
         "configs/metadata.json": json.dumps(_inert(metadata(about)), indent=2) + "\n",
         "configs/inference.json": json.dumps(inference(), indent=2) + "\n",
-        **{f"configs/{name}": _shipped(f"monai_{name}") for name in ("schema.json", "logging.conf")},
+        **{
+            f"configs/{name}": (shipped / f"monai_{name}").read_text("utf-8")
+            for name in ("schema.json", "logging.conf")
+        },
         "docs/README.md": monai_card(model, about.card, configs=_CONFIGS),
         "LICENSE": _licence(about),
     }
     for name, text in texts.items():
         (path / name).write_text(text, encoding="utf-8")
-    lines = [_check(source, path), "verified by MONAI"]
-    if behind := left_behind(model, path):
-        lines.append(f"left out: {', '.join(behind)}")
-    return lines
-
-
-def _shipped(name: str) -> str:
-    return (resources.files("parsecaps.export") / name).read_text(encoding="utf-8")
+    return [_check(source, path), "verified by MONAI", *left_out(model, path)]
 
 
 def inference() -> dict[str, Any]:
@@ -85,11 +82,8 @@ def inference() -> dict[str, Any]:
             "transform": "@preprocessing",
         },
         "dataloader": {
-            "_target_": "DataLoader",
-            "dataset": "@dataset",
-            "batch_size": 32,
-            "shuffle": False,
-            "num_workers": 0,
+            **{"_target_": "DataLoader", "dataset": "@dataset"},
+            **{"batch_size": 32, "shuffle": False, "num_workers": 0},
         },
         "inferer": {"_target_": "SimpleInferer"},
         "evaluator": {
@@ -211,28 +205,21 @@ def _check(source: ExportSource, path: Path) -> str:
         parser.read_config(str(config))
         parser.update({**root, "device": "$torch.device('cpu')"})
         network = parser.get_parsed_content("network")
-        classes = len(source.model.classes)
 
         @torch.no_grad()
-        def answers(images: Tensor) -> tuple[np.ndarray, np.ndarray | None]:
-            found = network(images, concepts=True).double().numpy()
-            return found[:, :classes], found[:, classes:] if source.model.concepts else None
+        def answers(images: Tensor) -> np.ndarray:
+            return np.asarray(network(images, concepts=True).double().numpy())
 
         line = check_model(source, answers, "the export to monai")
         with tempfile.TemporaryDirectory() as folder:
-            _draw(source, Path(folder))
+            for i, image in enumerate(source.drawn()):
+                picture_of(image).save(Path(folder) / f"{i}.png")
+            (Path(folder) / "broken.png").write_bytes(b"no image")
             files = {**root, "dataset_dir": folder, "device": "$torch.device('cpu')"}
             workflow = ConfigWorkflow(str(config), str(meta), logging_file=False, **files)
             workflow.initialize()
             _check_run(source.model, Path(folder), workflow.parser.get_parsed_content("evaluator").predictions())
     return line
-
-
-def _draw(source: ExportSource, folder: Path) -> None:
-    """Write the drawn images as files, and one that is none."""
-    for i, image in enumerate((source.drawn() * 255).round().byte().numpy()):
-        Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0)).save(folder / f"{i}.png")
-    (folder / "broken.png").write_bytes(b"no image")
 
 
 def _check_run(model: Model, folder: Path, found: Iterator[Prediction]) -> None:
@@ -250,7 +237,7 @@ def _check_run(model: Model, folder: Path, found: Iterator[Prediction]) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What MONAI logs is for those who run a bundle, not for those who write one."""
+    """Silence MONAI's log, which is for those who run a bundle."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

@@ -6,8 +6,9 @@ The numbers are those of `parsecaps predict`. Nothing here needs MONAI; its `Com
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -47,6 +48,7 @@ class MonaiNetwork(nn.Module):
         return torch.cat([probabilities, output.presence.clamp(max=1)], 1)  # a length of 1, rounded up
 
 
+@dataclass(frozen=True)
 class PreparedImage:
     """A transform: the image that an item names, read and prepared as the model was trained; or why it cannot be.
 
@@ -54,14 +56,13 @@ class PreparedImage:
         - image: (channels, size, size) in [0, 1], black where `error` says why there is none
     """
 
-    def __init__(self, network: MonaiNetwork) -> None:
-        self.model = network.model
+    network: MonaiNetwork
 
     def __call__(self, item: Item) -> Item:
-        image = read_prepared(self.model, _file(item))
+        image = read_prepared(self.network.model, _file(item))
         if isinstance(image, Tensor):
             return {"image": image, "error": ""}
-        preparation = self.model.preparation
+        preparation = self.network.model.preparation
         return {"image": torch.zeros(preparation.channels, preparation.size, preparation.size), "error": image}
 
 
@@ -78,41 +79,31 @@ def _file(item: Item) -> ImageFile:
     return ImageFile(Path(item["image"]), item.get("frame"), item.get("error", ""), item.get("patient", ""))
 
 
-class _Loader(Protocol):
-    """A `DataLoader` over items as `list_images` gives them, in their order."""
-
-    dataset: Any
-
-    def __iter__(self) -> Iterator[Item]: ...
-
-
+@dataclass(frozen=True)
 class Evaluator:
-    """Asks the network about all images and writes a row for each: a CSV, or by its name a `.jsonl` file."""
+    """Asks the network about all images and writes a row for each: a CSV, or by its name a `.jsonl` file.
 
-    def __init__(
-        self,
-        dataloader: _Loader,
-        network: MonaiNetwork,
-        inferer: Callable[..., Tensor],
-        device: torch.device,
-        output: str,
-    ) -> None:
-        self.dataloader, self.network, self.inferer, self.device = dataloader, network, inferer, device
-        self.output = Path(output)
+    `dataloader` is a `DataLoader` over items as `list_images` gives them, in their order.
+    """
+
+    dataloader: Any
+    network: MonaiNetwork
+    inferer: Callable[..., Tensor]
+    device: torch.device
+    output: str
 
     def run(self) -> int:
-        """Write the rows; gives how many."""
-        if self.output.suffix not in (".csv", ".jsonl"):
-            raise ValueError(f"output_file is {self.output}; give a .csv or .jsonl file")
-        names = columns(self.network.model)
-        count = 0
-        self.output.parent.mkdir(parents=True, exist_ok=True)
-        with write_atomically(self.output) as file:
-            write_header(file, self.output, names)
+        """Write the rows and return their number."""
+        output, names, count = Path(self.output), columns(self.network.model), 0
+        if output.suffix not in (".csv", ".jsonl"):
+            raise ValueError(f"output_file is {output}; give a .csv or .jsonl file")
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with write_atomically(output) as file:
+            write_header(file, output, names)
             for prediction in self.predictions():
-                write_row(file, self.output, prediction, names)
+                write_row(file, output, prediction, names)
                 count += 1
-        logging.getLogger(__name__).info("%s: %d rows", self.output, count)
+        logging.getLogger(__name__).info("%s: %d rows", output, count)
         return count
 
     def predictions(self) -> Iterator[Prediction]:

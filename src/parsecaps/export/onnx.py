@@ -36,14 +36,6 @@ def write_onnx(model: Model, path: str | Path, *, maps: bool = False, trees: boo
     import onnx
 
     graph = explained_graph(model, trees) if maps or trees else answer_graph(model)
-    written = onnx_model(model, graph)
-    onnx.checker.check_model(written)
-    Path(path).write_bytes(written.SerializeToString())
-    return graph
-
-
-def onnx_model(model: Model, graph: ModelGraph) -> Any:
-    """The `onnx.ModelProto` of a graph, with the metadata of its model."""
     preparation = model.preparation
     size = (preparation.channels, preparation.size, preparation.size)
     example = torch.rand(1, *size, generator=torch.Generator().manual_seed(1))
@@ -57,7 +49,10 @@ def onnx_model(model: Model, graph: ModelGraph) -> Any:
     traced = trace_function(results, example, graph.any_batch)
     builder, outputs = translate(traced, names)
     described = json.dumps({**metadata(model), "batch": None if graph.any_batch else 1, "outputs": names})
-    return builder.model((-1 if graph.any_batch else 1, *size), outputs, {METADATA_KEY: described}, "batch")
+    written = builder.model((-1 if graph.any_batch else 1, *size), outputs, {METADATA_KEY: described})
+    onnx.checker.check_model(written)
+    Path(path).write_bytes(written.SerializeToString())
+    return graph
 
 
 def metadata(model: Model) -> dict[str, Any]:

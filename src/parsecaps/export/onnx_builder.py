@@ -45,7 +45,7 @@ class GraphBuilder:
         self._makers: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def node(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> tuple[str, ...]:
-        """The names of the outputs of a node, which is new if there is none like it."""
+        """Names of a node's outputs; an equal node is reused."""
         key = (kind, inputs, tuple(sorted(attributes.items())))
         if key not in self._made:
             number = len(self.nodes)
@@ -65,38 +65,33 @@ class GraphBuilder:
         return self._kept[key]
 
     def squared(self, name: str) -> str | None:
-        """The name of the tensor whose square this is, if it is one."""
+        """The name of the tensor of which this is the square, if it is one."""
         kind, inputs = self._makers.get(name, ("", ()))
         return inputs[0] if kind == "Mul" and inputs[0] == inputs[1] else None
 
     def value_of(self, constant: Tensor) -> Value:
-        """A constant as a value."""
         shape = tuple(constant.shape)
         return Value(self.constant(constant), shape, shape, constant.dtype)
 
     def elementwise(self, kind: str, values: Sequence[Value], shape: Shape, dtype: torch.dtype, **attr: Any) -> Value:
-        """A node that broadcasts its inputs."""
         (name,) = self.node(kind, *(each.name for each in values), **attr)
         return Value(name, shape, broadcast([each.actual for each in values], len(shape)), dtype)
 
     def cast(self, value: Value, dtype: torch.dtype) -> Value:
-        """The value in another type."""
         if value.dtype == dtype:
             return value
         return self.elementwise("Cast", [value], value.shape, dtype, to=onnx_type(dtype))
 
     def reshape(self, value: Value, shape: Shape) -> Value:
         """The same numbers in the same order."""
-        root = value if value.root is None else value.root
+        root = value.root or value
         if root.shape == shape:
             return root
         if root.actual != root.shape:
             if (actual := _without_merging(root, shape)) is not None:
                 return Value(self._reshaped(root, actual), shape, actual, value.dtype, root)
             root = self.full(root)
-        return Value(
-            self._reshaped(root, shape), shape, shape, value.dtype, value if value.root is None else value.root
-        )
+        return Value(self._reshaped(root, shape), shape, shape, value.dtype, value.root or value)
 
     def _reshaped(self, value: Value, shape: Shape) -> str:
         if value.actual == shape:
@@ -106,7 +101,6 @@ class GraphBuilder:
         return self.node("Reshape", value.name, self.constant([max(size, -1) for size in shape]))[0]
 
     def permute(self, value: Value, order: Sequence[int]) -> Value:
-        """The axes in another order."""
         order = tuple(axis % len(value.shape) for axis in order)
         if value.permuted is not None:
             value, before = value.permuted
@@ -120,13 +114,13 @@ class GraphBuilder:
         return Value(name, shape, actual, value.dtype, permuted=(value, order))
 
     def expand(self, value: Value, shape: Shape) -> Value:
-        """The value as one of a larger shape, without making it larger."""
+        """The value in a larger shape, without copying it."""
         if len(shape) > len(value.shape):
             value = self.reshape(value, (1,) * (len(shape) - len(value.shape)) + value.shape)
         return value if value.shape == shape else Value(value.name, shape, value.actual, value.dtype)
 
     def full(self, value: Value) -> Value:
-        """The value with every number there."""
+        """The value, expanded to its whole shape."""
         if value.actual == value.shape:
             return value
         (name,) = self.node("Expand", value.name, self.shape_of(value.shape))
@@ -192,8 +186,7 @@ class GraphBuilder:
             return Value(self._reshaped(value, actual[-2:]), value.shape, actual[-2:], value.dtype)
         return value
 
-    def model(self, size: Shape, outputs: dict[str, Value], metadata: dict[str, str], batch: int | str) -> Any:
-        """The `onnx.ModelProto` with these outputs by their names."""
+    def model(self, size: Shape, outputs: dict[str, Value], metadata: dict[str, str]) -> Any:
         from onnx import helper, numpy_helper
 
         named: list[Any] = [("Identity", (self.full(value).name,), {}, (name,)) for name, value in outputs.items()]
@@ -202,7 +195,7 @@ class GraphBuilder:
         protos = [helper.make_node(kind, inputs, names, **attr) for kind, inputs, attr, names in nodes]
 
         def info(name: str, dtype: torch.dtype, shape: Shape) -> Any:
-            sizes = [batch if each == -1 else each for each in shape]
+            sizes = ["batch" if each == -1 else each for each in shape]
             return helper.make_tensor_value_info(name, onnx_type(dtype), sizes)
 
         graph = helper.make_graph(

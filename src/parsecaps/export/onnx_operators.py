@@ -1,15 +1,27 @@
-"""From the operations of PyTorch to a graph of ONNX, one after the other; here those that put numbers elsewhere."""
+"""From the operations of PyTorch to a graph of ONNX, one after the other.
+
+`HANDLERS` says which function translates an operation, by its name or its family: first those that compute, then those
+that put numbers elsewhere.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from parsecaps.export.onnx_builder import GraphBuilder, Value
-from parsecaps.export.onnx_numbers import HANDLERS, Results, as_value, family, handles, of_node
 from parsecaps.export.tracing import Operation, Traced
+
+Results = Value | tuple[Value, ...]
+Handler = Callable[..., Results]
+HANDLERS: dict[str, Handler] = {}
+_ARITHMETIC = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max", "minimum": "Min"}
+_COMPARISONS = {"eq": "Equal", "gt": "Greater", "lt": "Less", "ge": "GreaterOrEqual", "le": "LessOrEqual"}
+_NAMESAKES = ("abs", "erf", "exp", "log", "neg", "reciprocal", "relu", "sigmoid", "sign", "sqrt", "tanh")
+_LOGIC = {f"{way}_{name}": name.capitalize() for way in ("bitwise", "logical") for name in ("and", "or", "not")}
 
 
 def translate(traced: Traced, names: Sequence[str]) -> tuple[GraphBuilder, dict[str, Value]]:
@@ -35,6 +47,202 @@ def translate(traced: Traced, names: Sequence[str]) -> tuple[GraphBuilder, dict[
     return builder, {name: value(output) for name, output in zip(names, traced.outputs, strict=True)}
 
 
+def family(name: str) -> str:
+    """The name without its overload, and without the mark of those that work in place: `aten.add_.Tensor` is `add`."""
+    return name.removeprefix("aten.").split(".")[0].rstrip("_")
+
+
+def handles(*names: str) -> Callable[[Handler], Handler]:
+    """Enter a function into the table for operations of these families."""
+
+    def register(handler: Handler) -> Handler:
+        HANDLERS.update(dict.fromkeys(names, handler))
+        return handler
+
+    return register
+
+
+def as_value(b: GraphBuilder, x: Any, dtype: torch.dtype) -> Value:
+    """A value in this type, or a number as one."""
+    return b.cast(x, dtype) if isinstance(x, Value) else b.value_of(torch.tensor(x, dtype=dtype))
+
+
+def of_node(b: GraphBuilder, o: Operation, kind: str, *inputs: Value | str, **attributes: Any) -> Value:
+    """The first result of a node whose inputs are there in full; constants may be given by their names."""
+    names = (given if isinstance(given, str) else b.full(given).name for given in inputs)
+    return Value(b.node(kind, *names, **attributes)[0], o.shapes[0], o.shapes[0], o.dtypes[0])
+
+
+def each(kind: str, b: GraphBuilder, o: Operation, x: Value, *others: Any, **attributes: Any) -> Value:
+    """A node that works number by number, in the shape of the operation; its other inputs may be plain numbers."""
+    values = [x, *(other if isinstance(other, Value) else as_value(b, other, x.dtype) for other in others)]
+    return b.elementwise(kind, values, o.shapes[0], o.dtypes[0], **attributes)
+
+
+HANDLERS |= {  # those of one or two nodes
+    **{name: partial(each, name.capitalize()) for name in _NAMESAKES},
+    **{name: partial(each, kind) for name, kind in _LOGIC.items()},
+    "leaky_relu": lambda b, o, x, slope=0.01: each("LeakyRelu", b, o, x, alpha=float(slope)),
+    "gelu": lambda b, o, x, approximate="none": each("Gelu", b, o, x, approximate=approximate),
+    "rsqrt": lambda b, o, x: each("Reciprocal", b, o, each("Sqrt", b, o, x)),
+    "exp2": lambda b, o, x: each("Exp", b, o, each("Mul", b, o, x, math.log(2))),
+    "pow": lambda b, o, x, y: each("Mul", b, o, x, x) if y == 2 else each("Pow", b, o, x, y),
+    "cumsum": lambda b, o, x, dim: of_node(b, o, "CumSum", x, b.constant(np.array(dim % len(x.shape)))),
+    "_softmax": lambda b, o, x, dim, half: of_node(b, o, "Softmax", x, axis=dim % len(x.shape)),
+    "addmm": lambda b, o, bias, x, y: _on_rows(b, "Add", b.matmul(x, y, o.shapes[0]), bias),
+    "where": lambda b, o, given, x, y: each("Where", b, o, given, *(as_value(b, side, o.dtypes[0]) for side in (x, y))),
+    **dict.fromkeys(("mm", "bmm"), lambda b, o, x, y: b.matmul(x, y, o.shapes[0])),
+}
+
+
+@handles(*_ARITHMETIC)
+def _arithmetic(b: GraphBuilder, o: Operation, x: Any, y: Any, *, alpha: float = 1, **others: Any) -> Value:
+    if any(mode is not None for mode in others.values()):
+        raise ValueError(f"the network uses {o.name} with rounding, which cannot be exported to ONNX")
+    dtype = o.dtypes[0]
+    x, y = as_value(b, x, dtype), as_value(b, y, dtype)
+    kind = _ARITHMETIC[family(o.name)]
+    if alpha == -1 and kind in ("Add", "Sub"):
+        kind = "Sub" if kind == "Add" else "Add"
+    elif alpha != 1:
+        y = b.elementwise("Mul", [y, as_value(b, alpha, dtype)], y.shape, dtype)
+    return each(kind, b, o, x, y)
+
+
+@handles(*_COMPARISONS, "ne")
+def _comparison(b: GraphBuilder, o: Operation, x: Value, y: Any) -> Value:
+    dtype = torch.promote_types(x.dtype, y.dtype) if isinstance(y, Value) else x.dtype
+    kind = _COMPARISONS.get(family(o.name), "Equal")
+    found = each(kind, b, o, as_value(b, x, dtype), as_value(b, y, dtype))
+    return each("Not", b, o, found) if family(o.name) == "ne" else found
+
+
+@handles("clamp", "hardtanh")
+def _clamp(b: GraphBuilder, o: Operation, x: Value, low: Any = None, high: Any = None, **ends: Any) -> Value:
+    for kind, end in (("Max", ends.get("min", low)), ("Min", ends.get("max", high))):
+        if kind == "Max" and end == 0:
+            x = each("Relu", b, o, x)
+        elif end is not None:
+            x = each(kind, b, o, x, as_value(b, end, x.dtype))
+    return x
+
+
+def _on_rows(b: GraphBuilder, kind: str, x: Value, row: Value) -> Value:
+    """An operation of each row of `x` with one row, in the shape that `x` had before its rows were put together."""
+    root = x.root if x.root is not None and x.root.shape[-1] == x.shape[-1] else x
+    if kind == "Mul":
+        return b.reshape(b.scale_rows(root, row), x.shape)
+    return b.reshape(b.elementwise(kind, [root, row], root.shape, x.dtype), x.shape)
+
+
+@handles("sum", "mean", "amax", "amin", "any", "all")
+def _reduce(b: GraphBuilder, o: Operation, x: Value, dim: Any = None, keepdim: bool = False, **others: Any) -> Value:
+    kind = {"sum": "Sum", "mean": "Mean", "amax": "Max", "amin": "Min", "any": "Max", "all": "Min"}[family(o.name)]
+    dims = range(len(x.shape)) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
+    dims = tuple(sorted(axis % len(x.shape) for axis in dims))
+    if any(x.actual[axis] != x.shape[axis] for axis in dims):
+        x = b.full(x)
+    x = b.cast(x, torch.int64 if x.dtype == torch.bool else x.dtype)
+    given = x.name
+    if kind == "Sum" and (squared := b.squared(given)) is not None:
+        kind, given = "SumSquare", squared
+    (name,) = b.node(f"Reduce{kind}", given, b.constant(dims), keepdims=int(keepdim))
+    actual = tuple(1 if axis in dims else size for axis, size in enumerate(x.actual) if keepdim or axis not in dims)
+    return b.cast(Value(name, o.shapes[0], actual, x.dtype), o.dtypes[0])
+
+
+@handles("var_mean")
+def _var_mean(
+    b: GraphBuilder, o: Operation, x: Value, dim: Sequence[int], *, correction: float = 0, keepdim: bool = False
+) -> tuple[Value, Value]:
+    if correction or not keepdim:
+        raise ValueError("the network takes another variance than layer normalisation does; it cannot be exported")
+    shape = o.shapes[0]
+    axes = b.constant([axis % len(x.shape) for axis in dim])
+    x = b.full(x)
+    mean = Value(b.node("ReduceMean", x.name, axes, keepdims=1)[0], shape, shape, x.dtype)
+    rest = b.elementwise("Sub", [x, mean], x.shape, x.dtype)
+    square = b.elementwise("Mul", [rest, rest], x.shape, x.dtype)
+    return Value(b.node("ReduceMean", square.name, axes, keepdims=1)[0], shape, shape, x.dtype), mean
+
+
+@handles("native_batch_norm", "_native_batch_norm_legit_no_training")
+def _batch_norm(b: GraphBuilder, o: Operation, x: Value, *statistics: Any) -> tuple[Value, ...]:
+    weight, bias, mean, var, *_, eps = statistics
+    ones, zeros = (b.value_of(fill(mean.shape)) for fill in (torch.ones, torch.zeros))
+    scale, shift = ones if weight is None else weight, zeros if bias is None else bias
+    if len(x.shape) > 2:  # behind a convolution, into which a runtime puts it
+        return (of_node(b, o, "BatchNormalization", x, scale, shift, mean, var, epsilon=eps),)
+    numbers = [torch.from_numpy(b.constants[value.name]).double() for value in (scale, shift, mean, var)]
+    factor = numbers[0] / (numbers[3] + eps).sqrt()
+    rest = numbers[1] - numbers[2] * factor
+    scaled = _on_rows(b, "Mul", x, b.value_of(factor.float()))
+    return (_on_rows(b, "Add", scaled, b.value_of(rest.float())) if bool(rest.any()) else scaled,)
+
+
+@handles("convolution")
+def _convolution(b: GraphBuilder, o: Operation, x: Value, weight: Value, bias: Value | None, *window: Any) -> Value:
+    stride, padding, dilation, transposed, output_padding, groups = window
+    settings: dict[str, Any] = {
+        "strides": tuple(stride),
+        "pads": (*padding, *padding),
+        "dilations": tuple(dilation),
+        "group": groups,
+    }
+    if transposed:
+        settings["output_padding"] = tuple(output_padding)
+    given = [value for value in (x, weight, bias) if value is not None]
+    return of_node(b, o, "ConvTranspose" if transposed else "Conv", *given, **settings)
+
+
+@handles("avg_pool2d")
+def _avg_pool(
+    b: GraphBuilder,
+    o: Operation,
+    x: Value,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0, 0),
+    ceil_mode: bool = False,
+    *others: Any,
+) -> Value:
+    if any(padding) or any(each not in (True, None) for each in others):
+        raise ValueError("the network pools with padding, which cannot be exported to ONNX")
+    steps = tuple(stride or kernel)
+    return of_node(b, o, "AveragePool", x, kernel_shape=tuple(kernel), strides=steps, ceil_mode=int(ceil_mode))
+
+
+@handles("max_pool2d_with_indices")
+def _max_pool(
+    b: GraphBuilder,
+    o: Operation,
+    x: Value,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0, 0),
+    dilation: Sequence[int] = (1, 1),
+    ceil_mode: bool = False,
+) -> tuple[Value, ...]:
+    settings = {
+        "kernel_shape": tuple(kernel),
+        "strides": tuple(stride or kernel),
+        "pads": (*padding, *padding),
+        "dilations": tuple(dilation),
+        "ceil_mode": int(ceil_mode),
+    }
+    return (of_node(b, o, "MaxPool", x, **settings),)
+
+
+@handles("log1p")
+def _log1p(b: GraphBuilder, o: Operation, x: Value) -> Value:
+    """`x log(y) / (y - 1)` with y = 1 + x as it is rounded, which keeps the digits that log(1 + x) has lost near 0."""
+    y = each("Add", b, o, x, 1.0)
+    rest = each("Sub", b, o, y, 1.0)
+    same = b.elementwise("Equal", [rest, as_value(b, 0.0, x.dtype)], o.shapes[0], torch.bool)
+    top, bottom = each("Mul", b, o, x, each("Log", b, o, y)), each("Where", b, o, same, as_value(b, 1.0, x.dtype), rest)
+    return each("Where", b, o, same, x, each("Div", b, o, top, bottom))
+
+
 HANDLERS |= {  # those that are one call
     "<built-in function getitem>": lambda b, o, several, index: several[index],
     "_to_copy": lambda b, o, x, **others: b.cast(x, o.dtypes[0]),
@@ -42,19 +250,12 @@ HANDLERS |= {  # those that are one call
     "expand": lambda b, o, x, *others, **more: b.expand(x, o.shapes[0]),
     "index_select": lambda b, o, x, dim, index: of_node(b, o, "Gather", x, index, axis=dim % len(x.shape)),
     "gather": lambda b, o, x, dim, index, **others: of_node(b, o, "GatherElements", x, index, axis=dim % len(x.shape)),
+    "cat": lambda b, o, parts, dim=0: of_node(b, o, "Concat", *parts, axis=dim % len(o.shapes[0])),
     **dict.fromkeys(("clone", "detach", "alias", "lift_fresh_copy", "contiguous"), lambda b, o, x, **others: x),
     **dict.fromkeys(
         ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), lambda b, o, x, *others: b.reshape(x, o.shapes[0])
     ),
 }
-
-
-@handles("transpose", "t")
-def _transpose(b: GraphBuilder, o: Operation, x: Value, first: int = 0, second: int = 1) -> Value:
-    order = list(range(len(x.shape)))
-    if len(order) > 1:
-        order[first], order[second] = order[second], order[first]
-    return b.permute(x, order)
 
 
 @handles("repeat")
@@ -63,15 +264,10 @@ def _repeat(b: GraphBuilder, o: Operation, x: Value, times: Sequence[int]) -> Va
     return of_node(b, o, "Tile", x, b.shape_of(tuple(times)))
 
 
-@handles("new_zeros", "zeros", "zeros_like", "ones", "ones_like", "new_ones")
+@handles("new_zeros", "zeros", "zeros_like", "ones", "ones_like", "new_ones", "full", "full_like", "new_full")
 def _filled(b: GraphBuilder, o: Operation, *others: Any, **more: Any) -> Value:
-    number = b.value_of(torch.tensor("ones" in o.name, dtype=o.dtypes[0]))
-    return b.expand(number, o.shapes[0])
-
-
-@handles("full", "full_like", "new_full")
-def _full(b: GraphBuilder, o: Operation, like: Any, *others: Any, **more: Any) -> Value:
-    return b.expand(b.value_of(torch.tensor(others[-1], dtype=o.dtypes[0])), o.shapes[0])
+    number = others[-1] if "full" in o.name else "ones" in o.name
+    return b.expand(b.value_of(torch.tensor(number, dtype=o.dtypes[0])), o.shapes[0])
 
 
 @handles("constant_pad_nd")
@@ -128,14 +324,6 @@ def _scatter(b: GraphBuilder, o: Operation, x: Value, dim: int, index: Value, so
         raise ValueError(f"the network uses {o.name} with a number, which cannot be exported to ONNX")
     reduction = {"reduction": "add"} if family(o.name) == "scatter_add" else {}
     return of_node(b, o, "ScatterElements", x, index, source, axis=dim % len(x.shape), **reduction)
-
-
-@handles("cat", "stack")
-def _join(b: GraphBuilder, o: Operation, parts: Sequence[Value], dim: int = 0) -> Value:
-    axis = dim % len(o.shapes[0])
-    if family(o.name) == "stack":
-        parts = [b.reshape(each, (*each.shape[:axis], 1, *each.shape[axis:])) for each in parts]
-    return of_node(b, o, "Concat", *parts, axis=axis)
 
 
 @handles("sort")

@@ -27,7 +27,8 @@ Shape = tuple[int, ...]
 aten = torch.ops.aten
 
 _BY_PYTORCH = (
-    *(aten.addcmul, aten.hardtanh, aten.linalg_vector_norm, aten.native_layer_norm, aten.rsub, aten.silu),
+    *(aten.addcmul, aten.baddbmm, aten.clamp_max, aten.clamp_min, aten.hardtanh, aten.linalg_vector_norm),
+    *(aten.native_layer_norm, aten.rsub, aten.silu, aten.stack, aten.t, aten.transpose),
     *(aten.gelu_backward, aten.native_layer_norm_backward, aten.sigmoid_backward, aten.tanh_backward),
     *(aten.hardtanh_backward, aten.threshold_backward, aten._softmax_backward_data),
 )
@@ -70,69 +71,56 @@ def trace_function(function: Callable[[Tensor], Sequence[Tensor]], image: Tensor
             graph = make_fx(function, decompositions())(image.repeat(count, 1, 1, 1))
             graph.graph.eliminate_dead_code()
             graphs.append(graph)
-    return _Reader(graphs).read()
+    return _read(graphs)
 
 
-class _Reader:
-    """Reads one graph, or two that differ in the number of images alone."""
-
-    def __init__(self, graphs: Sequence[fx.GraphModule]) -> None:
-        self.first, self.last = graphs[0], graphs[-1]
-        self.found: dict[fx.Node, Operation] = {}
-
-    def read(self) -> Traced:
-        one, other = (list(graph.graph.nodes) for graph in (self.first, self.last))
-        if [str(node.target) for node in one] != [str(node.target) for node in other]:
-            raise ValueError("the network does different things for two images and for three; it cannot be exported")
-        operations: list[Operation] = []
-        image: Operation | None = None
-        outputs: tuple[Operation, ...] = ()
-        for node, twin in zip(one, other, strict=True):
-            if node.op == "output":
-                outputs = tuple(self.found[each] for each in node.args[0])
-                continue
-            operation = self.found[node] = self._operation(node, twin)
-            if node.op == "placeholder":
-                image = operation
-            elif operation.value is None:
-                operations.append(operation)
-        assert image is not None
-        return Traced(image, tuple(operations), outputs)
-
-    def _operation(self, node: fx.Node, twin: fx.Node) -> Operation:
+def _read(graphs: Sequence[fx.GraphModule]) -> Traced:
+    """Translate one graph, or two that differ only in the number of images."""
+    nodes, twins = (list(graph.graph.nodes) for graph in (graphs[0], graphs[-1]))
+    if [str(node.target) for node in nodes] != [str(node.target) for node in twins]:
+        raise ValueError("the network does different things for two images and for three; it cannot be exported")
+    found: dict[fx.Node, Operation] = {}
+    for node, twin in zip(nodes, twins, strict=True):
         if node.op == "get_attr":
-            return _constant(getattr(self.first, str(node.target)).detach())
-        args, kwargs = self._argument(node.args, twin.args), self._argument(node.kwargs, twin.kwargs)
-        results, twins = (_results(each.meta["val"]) for each in (node, twin))
-        shapes = tuple(_with_batch(one.shape, other.shape) for one, other in zip(results, twins, strict=True))
-        name = str(node.target) if node.op == "call_function" else "image"
-        operation = Operation(name, args, kwargs, shapes, tuple(each.dtype for each in results))
-        return self._folded(node, operation)
+            found[node] = _constant(getattr(graphs[0], str(node.target)).detach())
+        elif node.op != "output":
+            found[node] = _folded(node, _operation(node, twin, found), found)
+    (image,) = (found[node] for node in nodes if node.op == "placeholder")
+    operations = tuple(each for each in found.values() if each.value is None and each is not image)
+    return Traced(image, operations, tuple(found[node] for node in nodes[-1].args[0]))
 
-    def _folded(self, node: fx.Node, operation: Operation) -> Operation:
-        """The constant that an operation gives which has nothing but constants to work on."""
-        flat: list[Operation] = []
-        fx.map_arg((node.args, node.kwargs), lambda each: flat.append(self.found[each]))
-        fixed = all(each.value is not None for each in flat)
-        grows = any(size < 0 for shape in operation.shapes for size in shape)
-        if node.op != "call_function" or not fixed or operation.name in _NEVER_FOLDED or grows:
-            return operation
-        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda each: self.found[each].value)
-        value = node.target(*args, **kwargs)  # type: ignore[operator]
-        # of several results each is picked by another operation
-        return _constant(value.clone()) if isinstance(value, Tensor) else operation
 
-    def _argument(self, one: Any, other: Any) -> Any:
-        """An argument of both graphs as one: nodes as operations, numbers that grow with the batch as -k."""
-        if isinstance(one, fx.Node):
-            return self.found[one]
-        if isinstance(one, Mapping):
-            return {key: self._argument(one[key], other[key]) for key in one}
-        if isinstance(one, list | tuple):
-            return tuple(self._argument(*each) for each in zip(one, other, strict=True))
-        if isinstance(one, int) and one != other:
-            return _with_batch((one,), (other,))[0]
-        return one
+def _operation(node: fx.Node, twin: fx.Node, found: Mapping[fx.Node, Operation]) -> Operation:
+    args, kwargs = _argument(node.args, twin.args, found), _argument(node.kwargs, twin.kwargs, found)
+    results, twins = (_results(each.meta["val"]) for each in (node, twin))
+    shapes = tuple(_with_batch(one.shape, other.shape) for one, other in zip(results, twins, strict=True))
+    name = str(node.target) if node.op == "call_function" else "image"
+    return Operation(name, args, kwargs, shapes, tuple(each.dtype for each in results))
+
+
+def _folded(node: fx.Node, operation: Operation, found: Mapping[fx.Node, Operation]) -> Operation:
+    """The result of an operation on constants alone as a constant; any other operation as it is."""
+    fixed = all(found[each].value is not None for each in node.all_input_nodes)
+    grows = any(size < 0 for shape in operation.shapes for size in shape)
+    if node.op != "call_function" or not fixed or operation.name in _NEVER_FOLDED or grows:
+        return operation
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda each: found[each].value)
+    value = node.target(*args, **kwargs)  # type: ignore[operator]
+    # of several results each is picked by another operation
+    return _constant(value.clone()) if isinstance(value, Tensor) else operation
+
+
+def _argument(one: Any, other: Any, found: Mapping[fx.Node, Operation]) -> Any:
+    """An argument of both graphs as one: nodes as operations, numbers that grow with the batch as -k."""
+    if isinstance(one, fx.Node):
+        return found[one]
+    if isinstance(one, Mapping):
+        return {key: _argument(one[key], other[key], found) for key in one}
+    if isinstance(one, list | tuple):
+        return tuple(_argument(a, b, found) for a, b in zip(one, other, strict=True))
+    if isinstance(one, int) and one != other:
+        return _with_batch((one,), (other,))[0]
+    return one
 
 
 def _constant(value: Tensor) -> Operation:
@@ -140,7 +128,6 @@ def _constant(value: Tensor) -> Operation:
 
 
 def _results(value: Any) -> list[Tensor]:
-    """Operations that make several tensors give a sequence, of which some may be missing."""
     return [value] if isinstance(value, Tensor) else [each for each in value if isinstance(each, Tensor)]
 
 

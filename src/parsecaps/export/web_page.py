@@ -44,15 +44,18 @@ def _write(source: ExportSource, path: Path, options: ExportOptions) -> list[str
     )
     write_text(path, page)
     size = path.stat().st_size / _MEGABYTE
-    return [f"one page of {size:.1f} MB{_advice(size, maps)}; open it in a browser, no server is needed", *lines]
+    advice = " (large: --no-maps makes a smaller one)" if maps else " (large: the network itself is)"
+    shown = f"{size:.1f} MB{advice if size > _USUAL else ''}"
+    return [f"one page of {shown}; open it in a browser, no server is needed", *lines]
 
 
 def about_model(source: ExportSource, maps: bool) -> dict[str, Any]:
     """What the page must know of the model: `About` in `page/src/web/case.js`."""
     model, known = source.model, metadata(source.model)
+    folder = model.folder if model.run is None else model.run.folder
     names = ("kind", "classes", "concepts", "reasoning")
     return {
-        "title": _title(source),
+        "title": "Model" if folder is None else f"Model {folder.resolve().name}",
         "model": {**{name: known[name] for name in names}, "image_size": model.preparation.size},
         **{name: known[name] for name in ("preparation", "temperature", "thresholds", "grid", "reasoning_by_image")},
         "method": "routes" if maps else None,
@@ -75,7 +78,6 @@ def _part(name: str) -> bytes:
 
 
 def _notes(model: Model, maps: bool, *, decides_by_concepts: bool) -> list[str]:
-    """What the page cannot give, and why."""
     notes = [*calibration_notes(model), _NO_CASES]
     if not has_tree(model.network):
         notes.append(f"{describe_routes(model.network)}, so there are no maps on this page, and no parse tree")
@@ -90,28 +92,14 @@ def _notes(model: Model, maps: bool, *, decides_by_concepts: bool) -> list[str]:
 
 def _facts(model: Model) -> list[tuple[str, str]]:
     """What a visitor may want to know of the model, in words."""
-    preparation = model.preparation
-    colour = "colour" if preparation.channels == 3 else "grey"
-    facts = [
-        ("network", f"{type(model.network).__name__}, {count_parameters(model.network)} parameters"),
-        ("sees", f"images of {preparation.size} x {preparation.size} pixels in {colour}"),
-        ("classes", ", ".join(model.classes)),
-    ]
-    return [*facts, ("concepts", ", ".join(model.concepts))] if model.concepts else facts
-
-
-def _title(source: ExportSource) -> str:
-    folder = source.model.folder
-    run = source.model.run
-    folder = folder if run is None else run.folder
-    name = "" if folder is None else folder.resolve().name
-    return f"Model {name}" if name else "Model"
-
-
-def _advice(size: float, maps: bool) -> str:
-    if size <= _USUAL:
-        return ""
-    return " (large: --no-maps makes a smaller one)" if maps else " (large: the network itself is)"
+    side, colour = model.preparation.size, "colour" if model.preparation.channels == 3 else "grey"
+    facts = {
+        "network": f"{type(model.network).__name__}, {count_parameters(model.network)} parameters",
+        "sees": f"images of {side} x {side} pixels in {colour}",
+        "classes": ", ".join(model.classes),
+        "concepts": ", ".join(model.concepts),
+    }
+    return [(name, text) for name, text in facts.items() if text]
 
 
 FORMAT = ExportFormat(

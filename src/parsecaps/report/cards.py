@@ -117,22 +117,19 @@ def monai_card(model: Model, card: str, *, configs: Sequence[str]) -> str:
 
 
 def _with_use(model: Model, card: str, template: str, **content: Any) -> str:
-    """The card of the run, or a short one, and how to use the model where it lies now."""
     above = card or render("short_card.md", model=model)
     return above.rstrip("\n") + "\n" + _USE + render(template, model=model, **content)
 
 
 def _model_index(scores: Scores) -> list[dict[str, Any]]:
-    """The main scores, as the hub lists them."""
-    single = {each.name: scores[each.name] for each in scores.main_metrics}
     return [
         {
             "type": _METRICS.get(each.name, each.name),
-            "value": round(float(value), 6),
-            "name": f"{each.title}: {each.with_interval(single[each.name])}, n = {single[each.name].n:,}",
+            "value": round(float(score.value), 6),
+            "name": f"{each.title}: {each.with_interval(score)}, n = {score.n:,}",
         }
         for each in scores.main_metrics
-        if (value := single[each.name].value) is not None
+        if (score := scores[each.name]).value is not None
     ]
 
 
@@ -149,13 +146,13 @@ class SourceRow:
     scores: Scores | None
 
     def value(self, metric: str) -> str:
-        """A score in short, or a hyphen."""
+        """A score to three digits, or a hyphen."""
         found = None if self.scores is None else self.scores.single.get(metric)
         return "-" if found is None or found.value is None else f"{found.value:.3f}"
 
     @property
     def validated(self) -> int:
-        """How many labelled validation images the scores are of."""
+        """Number of labelled validation images behind the scores."""
         return 0 if self.scores is None else self.scores.labelled
 
 

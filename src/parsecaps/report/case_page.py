@@ -75,12 +75,10 @@ def web_page(
     )
 
 
-_PLACE = "the document goes here"  # as `page/src/app/report.js` knows it
-
-
 def report_shell() -> str:
     """The page of explained cases with a place for their document, which `page/src/app/report.js` fills in."""
-    return render("cases.html", title="Report", **_content(json.dumps(_PLACE)))
+    place = "the document goes here"  # as `page/src/app/report.js` knows it
+    return render("cases.html", title="Report", **_content(json.dumps(place)))
 
 
 def view_style() -> str:

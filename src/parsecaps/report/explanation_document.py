@@ -4,8 +4,7 @@ Its models are the source of `docs/explanation-schema.json`, and `page/src` draw
 strictness are the package's own dataclasses.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
@@ -212,22 +211,33 @@ class ExplanationDocument(_Part):
     errors: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
         return self.model_dump(mode="json")
 
 
 def explanation_document(
-    explanations: Sequence[Explanation], *, title: str = "", errors: Sequence[str] = (), pictures: bool = False
+    explanations: Sequence[Explanation],
+    *,
+    title: str = "",
+    errors: Sequence[str] = (),
+    pictures: bool = False,
+    names: bool = True,
 ) -> ExplanationDocument:
     """The document of cases of one model; `errors` are lines about images that could not be read.
 
     With `pictures` it is for a page: it holds the images and pictures of known cases instead of their file names, and
-    maps have at most 32 pixels a side instead of 64. Patients of known cases are never in it.
+    maps have at most 32 pixels a side instead of 64. Without `names` it has no file names of known cases either.
+    Patients of known cases are never in it.
     """
     if not explanations:
         raise ValueError("there are no cases to show; explain at least one image")
     first = explanations[0]
-    known = {row: file for each in explanations for row, file in each.pictures.items()} if pictures else None
+    files = {row: file for each in explanations for row, file in each.pictures.items()}
+
+    def known(case: KnownCase) -> dict[str, Any]:
+        picture = data_uri(files[case.row]) if pictures and case.row in files else None
+        said = {"label": case.label, "diagnosis": case.diagnosis, "probability": case.probability, "picture": picture}
+        return {**said, "row": case.row, "name": case.name} if names and not pictures else said
+
     return ExplanationDocument(
         version=VERSION,
         title=title,
@@ -238,12 +248,12 @@ def explanation_document(
             image_size=first.image.shape[-1],
             reasoning=_reasoning(first.reasons, of_model=True),
         ),
-        cases=[_case(each, known) for each in explanations],
+        cases=[_case(each, known, pictures) for each in explanations],
         prototypes=[
             ConceptPrototypes(
                 concept=concept.name,
                 cases=[
-                    KnownPrototype(**_known(each.case, known), presence=each.presence, has=each.truth)
+                    KnownPrototype(**known(each.case), presence=each.presence, has=each.truth)
                     for each in concept.prototypes
                 ],
             )
@@ -254,27 +264,20 @@ def explanation_document(
     )
 
 
-def explanation_schema() -> str:
-    """The JSON schema of the document, as `docs/explanation-schema.json` has it."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **ExplanationDocument.model_json_schema()}
-    return json.dumps(schema, indent=2) + "\n"
-
-
-def _case(explanation: Explanation, known: dict[int, bytes] | None) -> CasePart:
-    """`known` has pictures of known cases by their row; None: no pictures at all."""
-    side = MAP_SIDE if known is None else SHOWN_SIDE
+def _case(explanation: Explanation, known: Callable[[KnownCase], dict[str, Any]], pictures: bool) -> CasePart:
+    side = SHOWN_SIDE if pictures else MAP_SIDE
     return _part(
         CasePart,
         explanation,
-        picture=None if known is None else data_uri(picture_jpeg(explanation.image)),
+        picture=data_uri(picture_jpeg(explanation.image)) if pictures else None,
         size=explanation.image.shape[-1],
         class_map=_map(explanation.class_map, side),
         concepts=[_part(SeenConceptPart, each, map=_map(each.map, side)) for each in explanation.concepts],
-        similar=[KnownNeighbour(**_known(each.case, known), distance=each.distance) for each in explanation.similar],
-        reasons=None if explanation.reasons is None else _reasons(explanation.reasons),
+        similar=[KnownNeighbour(**known(each.case), distance=each.distance) for each in explanation.similar],
+        reasons=explanation.reasons and _reasons(explanation.reasons),
         reasoning=_reasoning(explanation.reasons, of_model=False),
         strict=explanation.strict and _part(StrictPart, explanation.strict, lines=explanation.strict_lines),
-        traversals=[_traversal(each, small=known is not None) for each in explanation.traversals],
+        traversals=[_traversal(each, small=pictures) for each in explanation.traversals],
     )
 
 
@@ -288,21 +291,12 @@ def _map(found: np.ndarray, side: int) -> PlaceMap:
     return PlaceMap(side=len(levels), levels=base64_text(levels.tobytes()), max=highest)
 
 
-def _known(case: KnownCase, known: dict[int, bytes] | None) -> dict[str, Any]:
-    said = {"label": case.label, "diagnosis": case.diagnosis, "probability": case.probability}
-    if known is None:
-        return {**said, "row": case.row, "name": case.name, "picture": None}
-    picture = data_uri(known[case.row]) if case.row in known else None
-    return {**said, "picture": picture}
-
-
 def _reasons(reasons: Reasons) -> ReasonsPart:
-    flip = None if reasons.flip is None else _part(CounterfactualPart, reasons.flip)
+    flip = reasons.flip and _part(CounterfactualPart, reasons.flip)
     return _part(ReasonsPart, reasons, counterfactual=flip, sentence=reasons.sentence())
 
 
 def _reasoning(reasons: Reasons | None, *, of_model: bool) -> ReasoningPart | None:
-    """That of the model, or of the image alone, where it is the one or the other."""
     if reasons is None or reasons.of_model != of_model:
         return None
     return ReasoningPart(**reasons.reasoning.as_dict())

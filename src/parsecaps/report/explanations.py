@@ -9,7 +9,7 @@ from parsecaps.explain.explanation import Explanation
 from parsecaps.files.writing import plain_name, write_text
 from parsecaps.report.draw import terminal_table
 from parsecaps.report.explanation_document import explanation_document
-from parsecaps.report.pictures import overlay_png, png_file, traversal_picture
+from parsecaps.report.pictures import overlay_picture, png_file, traversal_picture
 from parsecaps.report.tree_drawing import draw_tree
 from parsecaps.types import Grid
 
@@ -57,14 +57,12 @@ def write_explanation(explanation: Explanation, folder: Path) -> None:
     """Write an overlay of the diagnosis and of each concept, the trees, the traversals, and `explanation.json`."""
     folder.mkdir(parents=True, exist_ok=True)
     image = explanation.image
-    pictures = {"image": overlay_png(image, None)}
-    pictures[f"diagnosis-{plain_name(explanation.diagnosis)}"] = overlay_png(image, explanation.class_map)
-    for j, concept in enumerate(explanation.concepts, 1):
-        pictures[f"concept-{j}-{plain_name(concept.name)}"] = overlay_png(image, concept.map)
-    for strip in explanation.traversals:
-        pictures[f"traversal-{plain_name(strip.name)}"] = png_file(traversal_picture(strip))
-    for name, file in pictures.items():
-        (folder / f"{name}.png").write_bytes(file)
+    maps = {"image": None, f"diagnosis-{plain_name(explanation.diagnosis)}": explanation.class_map}
+    maps |= {f"concept-{j}-{plain_name(each.name)}": each.map for j, each in enumerate(explanation.concepts, 1)}
+    pictures = {name: overlay_picture(image, found) for name, found in maps.items()}
+    pictures |= {f"traversal-{plain_name(each.name)}": traversal_picture(each) for each in explanation.traversals}
+    for name, picture in pictures.items():
+        (folder / f"{name}.png").write_bytes(png_file(picture))
     for tree in explanation.trees:
         kind = "diagnosis" if tree.about == "classes" else f"concept-{tree.index + 1}"
         write_text(folder / f"tree-{kind}-{plain_name(tree.name)}.svg", draw_tree(tree, image))

@@ -10,7 +10,7 @@ from parsecaps.report.pictures import overlay_picture
 
 _PANEL, _GAP, _COLUMNS = 320, 12, 4  # pixels of a picture, between two of them, and how many stand beside each other
 _TITLE, _TEXT = 22, 16  # pixels of a letter
-_LINE = 1.35
+_Line = tuple[str, int, tuple[int, int, int]]  # text, size, colour
 _INK, _FAINT, _ALERT, _PAPER = (240, 240, 240), (170, 170, 170), (255, 200, 60), (16, 16, 16)
 _SCALE = "Maps go from blue (a little) to yellow (most), each scaled to its own highest value."
 
@@ -28,23 +28,28 @@ def draw_montage(explanation: Explanation, footer: str, which: str = "") -> Imag
     ]
     columns = min(_COLUMNS, max(3, len(panels)))
     width = columns * (_PANEL + _GAP) + _GAP
-    caption, rows = 2 * round(_TEXT * _LINE) + 6, -(-len(panels) // columns)
-    texts = [(_headline(explanation), _TITLE, _INK), (_unseen(explanation), _TEXT, _FAINT)]
-    texts += [(_SCALE, _TEXT, _FAINT), (footer, _TEXT, _ALERT)]
-    wrapped = [[(line, size, ink) for line in _wrapped(text, size, width - 2 * _GAP)] for text, size, ink in texts]
-    heading, ending = wrapped[0] + wrapped[1], wrapped[2] + wrapped[3]
-    top = _GAP + _height(heading)
-    picture = Image.new("RGB", (width, top + rows * (_PANEL + caption + _GAP) + _height(ending) + _GAP), _PAPER)
+    high = _PANEL + 2 * _height(_TEXT) + 6 + _GAP  # a panel with its caption
+    heading = [
+        *_wrapped(_headline(explanation), _TITLE, _INK, width),
+        *_wrapped(_unseen(explanation), _TEXT, _FAINT, width),
+    ]
+    ending = [*_wrapped(_SCALE, _TEXT, _FAINT, width), *_wrapped(footer, _TEXT, _ALERT, width)]
+    top = 2 * _GAP + sum(_height(size) for _, size, _ in heading)
+    below = top + -(-len(panels) // columns) * high
+    height = below + sum(_height(size) for _, size, _ in ending) + 2 * _GAP
+    picture = Image.new("RGB", (width, height), _PAPER)
     pen = ImageDraw.Draw(picture)
-    _write(pen, heading, _GAP)
+    for start, texts in ((_GAP, heading), (below, ending)):
+        for line, size, ink in texts:
+            pen.text((_GAP, start), line, fill=ink, font=_font(size))
+            start += _height(size)
     for i, (lines, found) in enumerate(panels):
-        x, y = _GAP + i % columns * (_PANEL + _GAP), top + i // columns * (_PANEL + caption + _GAP)
+        x, y = _GAP + i % columns * (_PANEL + _GAP), top + i // columns * high
         panel = overlay_picture(explanation.image, found).resize((_PANEL, _PANEL), Image.Resampling.LANCZOS)
         picture.paste(panel, (x, y))
         for j, line in enumerate(lines):
-            size = round(_TEXT * _LINE)
-            pen.text((x, y + _PANEL + 4 + j * size), _cut(line, _TEXT, _PANEL), fill=_INK, font=_font(_TEXT))
-    _write(pen, ending, top + rows * (_PANEL + caption + _GAP))
+            place = (x, y + _PANEL + 4 + j * _height(_TEXT))
+            pen.text(place, _cut(line, _TEXT, _PANEL), fill=_INK, font=_font(_TEXT))
     return picture
 
 
@@ -56,27 +61,24 @@ def _headline(explanation: Explanation) -> str:
 
 
 def _unseen(explanation: Explanation) -> str:
-    """What has no picture."""
     if not explanation.concepts:
         return "The model was trained without concepts."
     names = [f"{each.name} {each.presence:.2f}" for each in explanation.concepts if not each.seen]
     return f"not seen: {', '.join(names)}" if names else "all concepts were seen"
 
 
-def _wrapped(text: str, size: int, width: int) -> list[str]:
-    """A text in lines that fit."""
-    lines = [""]
+def _wrapped(text: str, size: int, ink: tuple[int, int, int], width: int) -> list[_Line]:
+    room, lines = width - 2 * _GAP, [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()
-        if _font(size).getlength(longer) <= width or not lines[-1]:
+        if _font(size).getlength(longer) <= room or not lines[-1]:
             lines[-1] = longer
         else:
             lines.append(word)
-    return [_cut(line, size, width) for line in lines]
+    return [(_cut(line, size, room), size, ink) for line in lines]
 
 
 def _cut(text: str, size: int, width: int) -> str:
-    """A text on one line, shortened until it fits."""
     text = visible(" ".join(text.split()))
     if _font(size).getlength(text) <= width:
         return text
@@ -85,14 +87,8 @@ def _cut(text: str, size: int, width: int) -> str:
     return f"{text}…"
 
 
-def _height(lines: list[tuple[str, int, tuple[int, int, int]]]) -> int:
-    return sum(round(size * _LINE) for _, size, _ in lines) + _GAP
-
-
-def _write(pen: ImageDraw.ImageDraw, lines: list[tuple[str, int, tuple[int, int, int]]], top: int) -> None:
-    for line, size, colour in lines:
-        pen.text((_GAP, top), line, fill=colour, font=_font(size))
-        top += round(size * _LINE)
+def _height(size: int) -> int:
+    return round(size * 1.35)
 
 
 @lru_cache(maxsize=4)

@@ -1,7 +1,6 @@
 """What pages are made of: templates filled to files that need nothing but themselves, and line charts as numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -50,33 +49,10 @@ def _environment() -> "Environment":
     return environment
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line by its name: `points` as SVG writes them, `dashed` for what others are compared with."""
+def line_chart(found: LineChart) -> dict[str, Any]:
+    """A line chart for `charts.html`: lines as SVG points, ticks in pixels, and what it shows in words (`alt`).
 
-    name: str
-    colour: str
-    dashed: bool
-    points: str
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Lines over a few places, in pixels; `alt` says in words what they show."""
-
-    title: str
-    alt: str
-    below: str
-    beside: str
-    columns: list[tuple[float, str]]
-    rows: list[tuple[float, str]]
-    lines: list[Line]
-
-
-def line_chart(found: LineChart) -> Chart:
-    """Where the lines of a result stand on a page.
-
-    >>> line_chart(LineChart("a", {"x": [0, 1]}, ["0", "1"], below="", beside="")).lines[0].points
+    >>> line_chart(LineChart("a", {"x": [0, 1]}, ["0", "1"], below="", beside=""))["lines"][0]["points"]
     '46.0,204.0 368.0,12.0'
     """
     count, low, high = len(found.labels), found.low, 1.0
@@ -88,22 +64,20 @@ def line_chart(found: LineChart) -> Chart:
         inside = min(max(value, low), high)
         return TOP + (HEIGHT - TOP - BOTTOM) * (high - inside) / (high - low)
 
-    drawn = []
+    lines = []
     described = []
     for i, (name, values) in enumerate(found.lines.items()):
         points = " ".join(f"{x(j):.1f},{y(value):.1f}" for j, value in enumerate(values))
-        drawn.append(Line(name, COLOURS[i % len(COLOURS)], name in found.dashed, points))
+        colour = COLOURS[i % len(COLOURS)]
+        lines.append({"name": name, "colour": colour, "dashed": name in found.dashed, "points": points})
         described.append(f"{name} from {values[0]:.2f} to {values[-1]:.2f}")
     ticks = [low + (high - low) * k / 4 for k in range(5)]
-    return Chart(
-        title=found.title,
-        alt=f"{found.title}: {'; '.join(described)}",
-        below=found.below,
-        beside=found.beside,
-        columns=[(round(x(j), 1), label) for j, label in enumerate(found.labels) if label],
-        rows=[(round(y(tick), 1), f"{tick:.2g}") for tick in ticks],
-        lines=drawn,
-    )
+    return {
+        **{"title": found.title, "below": found.below, "beside": found.beside, "lines": lines},
+        "alt": f"{found.title}: {'; '.join(described)}",
+        "columns": [(round(x(j), 1), label) for j, label in enumerate(found.labels) if label],
+        "rows": [(round(y(tick), 1), f"{tick:.2g}") for tick in ticks],
+    }
 
 
 def draw_curves(path: Path, history: Sequence[Mapping[str, float]], best: int) -> None:

@@ -15,27 +15,13 @@ if TYPE_CHECKING:
 
 MAP_SIDE = 64  # pixels of a map that is stored, at most
 SHOWN_SIDE = 32  # pixels of a map that is shown, at most: about as many as the primary grid has; a browser enlarges it
-_LEVELS = 32
 _LOW, _HIGH = np.array([0.0, 210.0, 255.0]), np.array([255.0, 240.0, 40.0])  # blue to yellow, told apart by all eyes
+_STRENGTH = 0.8  # opacity of a map where it is highest
 _LARGE = 448  # pixels of an overlay, at least
 _GAP = 4  # pixels between the pictures of a contact sheet
 _TEXT_SIZE, _TEXT_HEIGHT = 12, 18
 _PAPER, _INK = 255, 20
 _STRIP_SIDE, _STRIP_GAP = 96, 4  # pixels of a picture in a strip, at most, and between two of them
-
-
-def map_png(found: np.ndarray) -> bytes:
-    """A map (size, size) as a PNG of at most 32 pixels: clear where it is 0, from blue to yellow as it grows.
-
-    It is meant to be enlarged over the image. The colours are scaled to its own highest value.
-    """
-    level = (_small(found, SHOWN_SIDE) * (_LEVELS - 1)).round().astype(np.uint8)
-    value = np.linspace(0, 1, _LEVELS)[:, None]
-    colours = (_LOW + (_HIGH - _LOW) * value).round().astype(np.uint8)
-    opacity = (255 * np.sqrt(value)).round().astype(np.uint8)  # weak evidence shows more than its share
-    picture = Image.fromarray(level, mode="P")
-    picture.putpalette(colours.tobytes())
-    return png_file(picture, transparency=opacity.tobytes())
 
 
 def map_levels(found: np.ndarray, largest: int = MAP_SIDE) -> tuple[np.ndarray, float]:
@@ -44,32 +30,26 @@ def map_levels(found: np.ndarray, largest: int = MAP_SIDE) -> tuple[np.ndarray, 
     return (_scaled(small) * 255).round().astype(np.uint8), float(_positive(found).max() * small.max())
 
 
-def overlay_png(image: Tensor, found: np.ndarray | None, strength: float = 0.8) -> bytes:
-    """A map (size, size) in colour over its image (channels, size, size), as a PNG; None: the image alone."""
-    return png_file(overlay_picture(image, found, strength))
-
-
-def overlay_picture(image: Tensor, found: np.ndarray | None, strength: float = 0.8) -> Image.Image:
-    """The same for Pillow, in colour and at least 448 pixels large."""
+def overlay_picture(image: Tensor, found: np.ndarray | None) -> Image.Image:
+    """A map (size, size) over its image (channels, size, size), at least 448 pixels large; None: the image alone."""
     below = picture_of(image).convert("RGB")
     side = below.width * max(1, -(-_LARGE // below.width))
     below = below.resize((side, side), Image.Resampling.BICUBIC)
-    if found is None:
-        return below
-    small = Image.fromarray(_small(found, SHOWN_SIDE).astype(np.float32))
-    share = small.resize((side, side), Image.Resampling.BICUBIC)
-    value = np.clip(np.asarray(share), 0, 1)[..., None]
-    alpha = strength * np.sqrt(value)
+    return below if found is None else _overlaid(below, found)
+
+
+def overlay_jpeg(picture: bytes, heat: np.ndarray) -> bytes:
+    """A map (size, size) over a JPEG file, in the colours that it has on the page of a case."""
+    return jpeg_file(_overlaid(Image.open(io.BytesIO(picture)).convert("RGB"), heat), quality=82)
+
+
+def _overlaid(below: Image.Image, found: np.ndarray) -> Image.Image:
+    """A map in colours from blue to yellow, scaled to its own highest value, and clear where it is 0."""
+    small = Image.fromarray(_scaled(_resized(_scaled(found), SHOWN_SIDE)).astype(np.float32))
+    value = np.clip(np.asarray(small.resize(below.size, Image.Resampling.BICUBIC)), 0, 1)[..., None]
+    alpha = _STRENGTH * np.sqrt(value)  # weak evidence shows more than its share
     mixed = np.asarray(below, dtype=np.float64) * (1 - alpha) + (_LOW + (_HIGH - _LOW) * value) * alpha
     return Image.fromarray(mixed.round().astype(np.uint8))
-
-
-def overlay_jpeg(picture: bytes, heat: np.ndarray, strength: float = 0.8) -> bytes:
-    """A map (size, size) over a JPEG file, in the colours that it has on the page of a case."""
-    below = Image.open(io.BytesIO(picture)).convert("RGBA")
-    above = Image.open(io.BytesIO(map_png(heat))).convert("RGBA").resize(below.size, Image.Resampling.BICUBIC)
-    above.putalpha(above.getchannel("A").point(lambda value: round(strength * value)))
-    return jpeg_file(Image.alpha_composite(below, above).convert("RGB"), quality=82)
 
 
 def picture_jpeg(image: Tensor, largest: int = 320) -> bytes:
@@ -96,10 +76,10 @@ def picture_of(image: Tensor) -> Image.Image:
     return Image.fromarray(levels[:, :, 0] if levels.shape[2] == 1 else levels)
 
 
-def png_file(picture: Image.Image, **settings: bytes) -> bytes:
+def png_file(picture: Image.Image) -> bytes:
     """A picture of Pillow as a PNG file."""
     file = io.BytesIO()
-    picture.save(file, "PNG", optimize=True, **settings)
+    picture.save(file, "PNG", optimize=True)
     return file.getvalue()
 
 
@@ -130,23 +110,18 @@ def data_uri(file: bytes) -> str:
 
 
 def _positive(found: np.ndarray) -> np.ndarray:
-    """What is below 0 spoke against, and is not shown."""
+    """Values below 0 spoke against, and are not shown."""
     return np.clip(np.nan_to_num(np.asarray(found, dtype=np.float64)), 0, None)
 
 
 def _scaled(found: np.ndarray) -> np.ndarray:
-    """To [0, 1] by the highest value."""
     positive = _positive(found)
     highest = positive.max()
     return np.asarray(positive / highest if highest > 0 else positive)
 
 
-def _small(found: np.ndarray, largest: int) -> np.ndarray:
-    """At most so many pixels, each the mean of those it stands for, scaled to [0, 1]."""
-    return _scaled(_resized(_scaled(found), largest))
-
-
 def _resized(found: np.ndarray, largest: int) -> np.ndarray:
+    """At most this many pixels a side, each the mean of those it stands for."""
     picture = Image.fromarray(found.astype(np.float32))
     side = min(largest, picture.width)
     return np.asarray(picture.resize((side, side), Image.Resampling.BILINEAR))

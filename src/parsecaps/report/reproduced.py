@@ -25,49 +25,55 @@ class Measure:
     lower_is_better: bool = False
     intervals: bool = True
 
-    def number(self, value: float | None, *, sign: bool = False, digits: int | None = None) -> str:
-        """A value in the unit of the column.
+    def number(self, value: float | None, sign: str = "", *, digits: int | None = None) -> str:
+        """A value in the unit of the column; `sign` is "+" or blank, as in format strings.
 
         >>> Measure("a", "accuracy").number(88.888), Measure("n", "parameters", digits=0, unit="").number(3.6e6)
         ('88.9', '3,600,000')
         """
         if value is None:
             return NOTHING
-        places = self.digits if digits is None else digits
-        return f"{value:+,.{places}f}" if sign else f"{value:,.{places}f}"
+        return f"{value:{sign},.{self.digits if digits is None else digits}f}"
+
+    def interval(self, low: float | None, high: float | None, sign: str = "") -> str:
+        if low is None or high is None or not self.intervals:
+            return NOTHING
+        return f"{self.number(low, sign)} to {self.number(high, sign)}"
+
+    def published(self, value: float | None) -> str:
+        """As in the paper: two places after the point, where ours has some."""
+        return self.number(value, digits=2 if self.digits else 0)
 
     @property
     def heading(self) -> str:
-        """The title with its unit."""
         return f"{self.title}, {self.unit}" if self.unit else self.title
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number of ours with its 95 % interval over patients and its `n`, and the published one; None where unknown."""
+    """A number of ours with its 95 % interval over patients and its `n`, and the published one; None where unknown.
+
+    `difference` is ours minus the published one.
+    """
 
     value: float | None = None
     low: float | None = None
     high: float | None = None
     n: int | None = None
     published: float | None = None
+    difference: float | None = field(init=False, default=None)
 
     @classmethod
     def of(cls, score: Score | None, published: float | None = None, *, scale: float = 100.0) -> "Figure":
-        """A score on another scale, in per cent if nothing else is said."""
+        """A score on another scale, by default in per cent."""
         if score is None:
             return cls(published=published)
         value, low, high = (None if each is None else scale * each for each in (score.value, score.low, score.high))
         return cls(value, low, high, score.n, published)
 
-    @property
-    def difference(self) -> float | None:
-        """Ours minus the published one."""
-        return None if self.value is None or self.published is None else self.value - self.published
-
-    def as_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
-        return {**asdict(self), "difference": self.difference}
+    def __post_init__(self) -> None:
+        if self.value is not None and self.published is not None:
+            object.__setattr__(self, "difference", self.value - self.published)
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,9 @@ class Row:
     against: Difference | None = None
     by: str = ""
     note: str = ""
+
+    def figure(self, measure: Measure) -> Figure:
+        return self.figures.get(measure.key, Figure())
 
 
 @dataclass(frozen=True)
@@ -127,12 +136,7 @@ class Reproduced:
             yield Grid(section.title, [heads[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
-        stored = asdict(self)
-        for section, shown in zip(self.sections, stored["sections"], strict=True):
-            for row, written in zip(section.rows, shown["rows"], strict=True):
-                written["figures"] = {key: each.as_dict() for key, each in row.figures.items()}
-        return stored
+        return asdict(self)
 
 
 def markdown(table: Reproduced) -> str:
@@ -157,68 +161,44 @@ def markdown(table: Reproduced) -> str:
 
 
 def _terminal_row(measure: Measure, row: Row) -> list[str]:
-    figure = row.figures.get(measure.key, Figure())
+    figure = row.figure(measure)
     p_value = NOTHING if row.against is None or row.against.p_value is None else f"{row.against.p_value:.3f}"
     value = measure.number(figure.value) if not row.status else row.status.partition(":")[0]
-    difference = measure.number(figure.difference, sign=True)
-    return [row.name, value, _interval(measure, figure), _printed(measure, figure), difference, p_value]
+    interval, printed = measure.interval(figure.low, figure.high), measure.published(figure.published)
+    return [row.name, value, interval, printed, measure.number(figure.difference, "+"), p_value]
 
 
 def _section(section: Section) -> Iterator[str]:
-    tested = section.reference and any(row.against is not None for row in section.rows)
-    yield f"## {section.title}"
-    yield ""
+    yield from (f"## {section.title}", "")
     if section.about:
-        yield f"{section.about}."
-        yield ""
-    columns = [f"{each.heading}: ours / published / difference" for each in section.measures]
-    if all(row.figures.get(m.key, Figure()).published is None for row in section.rows for m in section.measures):
-        columns = [each.heading for each in section.measures]
-    first = section.measures[0]
-    test = [f"{first.title} minus that of {section.reference} (95 % interval, p)"] if tested else []
-    plain, rows = "/" not in columns[0], []
+        yield from (f"{section.about}.", "")
+    first, measures = section.measures[0], section.measures
+    printed = any(row.figure(each).published is not None for row in section.rows for each in measures)
+    columns = [each.heading + ": ours / published / difference" * printed for each in measures]
+    tested = section.reference and any(row.against is not None for row in section.rows)
+    if tested:
+        columns.append(f"{first.title} minus that of {section.reference} (95 % interval, p)")
+    rows = []
     for row in section.rows:
-        cells = [
-            _cell(measure, row.figures.get(measure.key, Figure()), plain, "" if i else row.status)
-            for i, measure in enumerate(section.measures)
-        ]
-        name = row.name + (f" ({row.note})" if row.note else "")
-        rows.append([name, *cells, *([_test(first, row.against)] if tested else [])])
-    yield _table(["", *columns, *test], rows)
-    sources = [f"{plain_markdown(row.name)}: {row.by}" for row in section.rows if row.by]
-    if sources:
-        yield ""
-        yield f"Published figures by: {'; '.join(sources)}."
-
-
-def _cell(measure: Measure, figure: Figure, plain: bool, status: str) -> str:
-    ours = status or measure.number(figure.value)
-    if figure.value is not None and figure.low is not None and measure.intervals:
-        ours += f" ({_interval(measure, figure)})"
-    if plain:
-        return ours
-    return f"{ours} / {_printed(measure, figure)} / {measure.number(figure.difference, sign=True)}"
-
-
-def _printed(measure: Measure, figure: Figure) -> str:
-    """As in the paper: two places after the point, where ours has some."""
-    return measure.number(figure.published, digits=2 if measure.digits else 0)
-
-
-def _interval(measure: Measure, figure: Figure) -> str:
-    if figure.low is None or figure.high is None or not measure.intervals:
-        return NOTHING
-    return f"{measure.number(figure.low)} to {measure.number(figure.high)}"
+        cells = [row.name + (f" ({row.note})" if row.note else "")]
+        for measure in measures:
+            figure, status = row.figure(measure), row.status if measure is first else ""
+            ours = status or measure.number(figure.value)
+            if figure.value is not None and figure.low is not None and measure.intervals:
+                ours += f" ({measure.interval(figure.low, figure.high)})"
+            others = (measure.published(figure.published), measure.number(figure.difference, "+"))
+            cells.append(" / ".join((ours, *others)) if printed else ours)
+        rows.append([*cells, _test(first, row.against)] if tested else cells)
+    yield _table(["", *columns], rows)
+    if sources := [f"{plain_markdown(row.name)}: {row.by}" for row in section.rows if row.by]:
+        yield from ("", f"Published figures by: {'; '.join(sources)}.")
 
 
 def _test(measure: Measure, found: Difference | None) -> str:
-    if found is None or found.difference is None:
-        return NOTHING
-    text = measure.number(found.difference, sign=True)
-    if found.low is None or found.high is None or found.p_value is None:
+    text = measure.number(None if found is None else found.difference, "+")
+    if found is None or found.low is None or found.p_value is None:
         return text
-    between = f"{measure.number(found.low, sign=True)} to {measure.number(found.high, sign=True)}"
-    return f"{text} ({between}, p {found.p_value:.3f})"
+    return f"{text} ({measure.interval(found.low, found.high, '+')}, p {found.p_value:.3f})"
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from parsecaps.files.writing import write_binary
 from parsecaps.report.pictures import overlay_picture
-from parsecaps.report.reproduced import Figure, Measure, Row, Section
+from parsecaps.report.reproduced import Figure, Measure, Section
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,11 +21,8 @@ if TYPE_CHECKING:
 OURS, THEIRS = "#1f5fa8", "#c2410c"  # told apart by shape too
 COLOURS = (OURS, THEIRS, "#15803d", "#7c3aed", "#525252", "#b45309", "#0e7490")
 FONT: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "legend.fontsize": 8,
-    "font.family": "DejaVu Sans",
+    **{"font.family": "DejaVu Sans", "legend.fontsize": 8},
+    **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), 9),
 }
 _DPI = 200
 _SIDE = 1.35  # inches of a picture
@@ -53,27 +50,24 @@ def draw_intervals(
 
 
 def _dots(axes: "Axes", section: Section, order: Measure, measure: Measure, reference: str) -> None:
-    rows = sorted(section.rows, key=lambda row: _place(row.figures.get(order.key, Figure())))
+    rows = sorted(section.rows, key=lambda row: _rank(row.figure(order)))
     for y, row in enumerate(rows):
-        figure = row.figures.get(measure.key, Figure())
+        figure = row.figure(measure)
         if figure.value is not None:
             if figure.low is not None and figure.high is not None and measure.intervals:
                 axes.plot([figure.low, figure.high], [y, y], color=OURS, linewidth=1.6, solid_capstyle="butt", zorder=2)
-            axes.plot(
-                figure.value, y, "o", color=OURS, markersize=5, zorder=3, label="ours, 95 % interval over patients"
-            )
+            said = "ours, 95 % interval over patients"
+            axes.plot(figure.value, y, "o", color=OURS, markersize=5, zorder=3, label=said)
         if figure.published is not None:
             style: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": THEIRS, "markersize": 5}
             axes.plot(figure.published, y, "D", zorder=3, label="published", linestyle="none", **style)
-    found = next((row for row in rows if row.name == reference), None)
-    line = found.figures.get(measure.key, Figure()).value if found is not None else None
-    if line is not None:
-        axes.axvline(line, color=OURS, linewidth=0.6, linestyle=":", zorder=1)
-    _name_rows(axes, [_label(row) for row in rows])
+        if row.name == reference and figure.value is not None:
+            axes.axvline(figure.value, color=OURS, linewidth=0.6, linestyle=":", zorder=1)
+    _name_rows(axes, [f"{row.name} ({row.status.partition(':')[0]})" if row.status else row.name for row in rows])
     axes.set_xlabel(measure.heading)
 
 
-def _place(figure: Figure) -> tuple[int, float]:
+def _rank(figure: Figure) -> tuple[int, float]:
     """What is measured above what is only published, above what is missing."""
     if figure.value is not None:
         return 2, figure.value
@@ -81,15 +75,10 @@ def _place(figure: Figure) -> tuple[int, float]:
 
 
 def _name_rows(axes: "Axes", names: Sequence[str]) -> None:
-    """A row for each name, from below, and a grid that tells values apart."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.grid(axis="x", color="0.92", linewidth=0.6)
     axes.set_axisbelow(True)
-
-
-def _label(row: Row) -> str:
-    return row.name if not row.status else f"{row.name} ({row.status.partition(':')[0]})"
 
 
 def draw_layers(
@@ -166,11 +155,9 @@ def draw_panels(
     with _canvas(path, (columns + (0.9 if sides else 0.05)) * _SIDE, len(rows) * (_SIDE + 0.05) + 0.4) as canvas:
         grid = canvas.subplots(len(rows), columns, squeeze=False)
         for i, row in enumerate(rows):
-            for j in range(columns):
-                axes = grid[i, j]
+            for j, axes in enumerate(grid[i]):
                 axes.set(xticks=[], yticks=[])
-                for spine in axes.spines.values():
-                    spine.set_visible(False)
+                axes.spines[:].set_visible(False)
                 if j >= len(row):
                     continue
                 panel = row[j]
@@ -181,10 +168,10 @@ def draw_panels(
                     axes.contour(x, y, panel.mask.astype(float), levels=[0.5], colors=[_OUTLINE], linewidths=0.9)
                 if panel.caption:
                     axes.set_xlabel(panel.caption, fontsize=7, labelpad=2)
-                if i == 0 and j < len(heads):
-                    axes.set_title("\n".join(wrap(heads[j], _LETTERS)), fontsize=8)
-                if j == 0 and i < len(sides):
-                    axes.set_ylabel(sides[i], fontsize=8, rotation=0, ha="right", va="center")
+        for axes, head in zip(grid[0], heads, strict=False):
+            axes.set_title("\n".join(wrap(head, _LETTERS)), fontsize=8)
+        for axes, side in zip(grid[:, 0], sides, strict=False):
+            axes.set_ylabel(side, fontsize=8, rotation=0, ha="right", va="center")
 
 
 @contextmanager

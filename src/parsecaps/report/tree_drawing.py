@@ -17,31 +17,41 @@ _TOP, _ROW, _IMAGE, _FOOT = 64, 74, 256, 24
 
 def draw_tree(tree: "ParseTree", image: Tensor | None = None) -> str:
     """The SVG of a parse tree, above the prepared image (channels, size, size) in [0, 1] or its empty frame."""
-    levels = sorted({node.level for node in tree.nodes}, reverse=True)
-    rows = {level: _TOP + _ROW * (i + 1) for i, level in enumerate(levels)}
-    image_top = _TOP + _ROW * (len(levels) + 1)
-    image_left = _LABELS + (_WIDTH - _LABELS - _MARGIN - _IMAGE) / 2
+    names = dict(sorted({node.level: node.name for node in tree.nodes}.items(), reverse=True))
+    rows = {level: _TOP + _ROW * (i + 1) for i, level in enumerate(names)}
+    top = _TOP + _ROW * (len(rows) + 1)
+    left = _LABELS + (_WIDTH - _LABELS - _MARGIN - _IMAGE) / 2
     across = _positions(tree)
-    at = {node.id: (across[node.id], rows[node.level]) for node in tree.nodes}
-    at["root"] = (across["root"], _TOP)
+    at = {node.id: (across[node.id], rows[node.level]) for node in tree.nodes} | {"root": (across["root"], _TOP)}
+    leaves = [node for node in tree.nodes if node.level == 0]
     strongest = max((node.share for node in tree.nodes), default=1)
+    name, key = escape(tree.name), f"pt-{tree.about}-{tree.index}"
+    said = f"{'presence' if tree.about == 'concepts' else 'logit'} {tree.value:.2f}"
+    described = (
+        f"{name}, {said}. The {'strict tree shown carries' if tree.strict else 'routes shown carry'} {tree.share:.0%} "
+        f"of the evidence, from {len(leaves)} regions of the image through {len(tree.nodes) - len(leaves)} groups of "
+        "capsules."
+    )
+    shown = f"{said} ({tree.neutral:.2f} for an empty picture), {tree.share:.0%} of the evidence shown"
+    frame = f'x="{left:.1f}" y="{top}" width="{_IMAGE}" height="{_IMAGE}"'
+    address = None if image is None else data_uri(png_file(picture_of(image)))
     parts = [
-        *_heading(tree),
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="pt" viewBox="0 0 {_WIDTH} {top + _IMAGE + _FOOT}" role="img" '
+        f'aria-labelledby="{key}-title {key}-desc">',
+        f'<title id="{key}-title">Parse tree: {name}</title><desc id="{key}-desc">{described}</desc>',
+        f"<style>\n{template_text('tree.css')}</style>",
+        f'<text class="head" x="{_MARGIN}" y="24">{name}{" (strict tree)" if tree.strict else ""}</text>',
+        f'<text class="faint" x="{_MARGIN}" y="42">{shown}</text>',
         *(_route(at[node.parent], at[node.id], node.share / strongest) for node in tree.nodes),
-        *_labels(tree, rows),
-        *_picture(image, image_left, image_top),
-        *(_place(tree, node, at[node.id], image_left, image_top) for node in tree.nodes if node.level == 0),
+        *(f'<text class="faint" x="{_MARGIN}" y="{y + 4}">{names[level]}</text>' for level, y in rows.items()),
+        *([] if address is None else [f'<image {frame} href="{address}" preserveAspectRatio="none"/>']),
+        f'<rect class="frame" {frame}/>',
+        *(_place(tree, node, at[node.id], left, top) for node in leaves),
         f'<circle class="capsule" cx="{at["root"][0]:.1f}" cy="{_TOP}" r="11"/>',
         *(_capsule(node, at[node.id]) for node in tree.nodes),
+        "</svg>",
     ]
-    height = image_top + _IMAGE + _FOOT
-    key = f"pt-{tree.about}-{tree.index}"
-    start = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="pt" viewBox="0 0 {_WIDTH} {height}" role="img" '
-        f'aria-labelledby="{key}-title {key}-desc">'
-    )
-    described = f'<title id="{key}-title">Parse tree: {escape(tree.name)}</title>{_description(tree, key)}'
-    return "\n".join([start, described, f"<style>\n{template_text('tree.css')}</style>", *parts, "</svg>"]) + "\n"
+    return "\n".join(parts) + "\n"
 
 
 def _positions(tree: "ParseTree") -> dict[str, float]:
@@ -69,31 +79,6 @@ def _positions(tree: "ParseTree") -> dict[str, float]:
     return across
 
 
-def _description(tree: "ParseTree", key: str) -> str:
-    leaves = sum(node.level == 0 for node in tree.nodes)
-    kind = "presence" if tree.about == "concepts" else "logit"
-    text = (
-        f"{tree.name}, {kind} {tree.value:.2f}. The {'strict tree' if tree.strict else 'routes'} shown "
-        f"{'carries' if tree.strict else 'carry'} {tree.share:.0%} of the evidence, from {leaves} regions of the image "
-        f"through {len(tree.nodes) - leaves} groups of capsules."
-    )
-    return f'<desc id="{key}-desc">{escape(text)}</desc>'
-
-
-def _heading(tree: "ParseTree") -> list[str]:
-    kind = "presence" if tree.about == "concepts" else "logit"
-    shown = f"{kind} {tree.value:.2f} ({tree.neutral:.2f} for an empty picture), {tree.share:.0%} of the evidence shown"
-    return [
-        f'<text class="head" x="{_MARGIN}" y="24">{escape(tree.name)}{" (strict tree)" if tree.strict else ""}</text>',
-        f'<text class="faint" x="{_MARGIN}" y="42">{shown}</text>',
-    ]
-
-
-def _labels(tree: "ParseTree", rows: dict[int, int]) -> list[str]:
-    names = {node.level: node.name for node in tree.nodes}
-    return [f'<text class="faint" x="{_MARGIN}" y="{y + 4}">{names[level]}</text>' for level, y in rows.items()]
-
-
 def _route(parent: tuple[float, float], child: tuple[float, float], strength: float) -> str:
     (x0, y0), (x1, y1) = parent, child
     half = (y0 + y1) / 2
@@ -114,14 +99,6 @@ def _capsule(node: "TreeNode", at: tuple[float, float]) -> str:
     region = " ".join(map(str, node.region))
     drawn = f'class="{kind}" cx="{at[0]:.1f}" cy="{at[1]}" r="{radius:.1f}" data-region="{region}"'
     return f"<circle {drawn}><title>{text}</title></circle>"
-
-
-def _picture(image: Tensor | None, left: float, top: float) -> list[str]:
-    frame = f'x="{left:.1f}" y="{top}" width="{_IMAGE}" height="{_IMAGE}"'
-    drawn = [f'<rect class="frame" {frame}/>']
-    if image is not None:
-        drawn.insert(0, f'<image {frame} href="{data_uri(png_file(picture_of(image)))}" preserveAspectRatio="none"/>')
-    return drawn
 
 
 def _place(tree: "ParseTree", node: "TreeNode", at: tuple[float, float], left: float, top: float) -> str:

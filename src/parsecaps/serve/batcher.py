@@ -1,4 +1,4 @@
-"""Items of many requests, gathered into batches for a few threads: images for the model, files for the readers.
+"""Items of many requests, gathered into batches for a few threads: images for the model.
 
 Each worker that runs the model computes with one thread. On two cores, two workers with a batch each are as fast as one
 with both cores, never wait for each other, and lose little where another process takes a core for a while.
@@ -19,9 +19,7 @@ _FORGETTING = 0.25  # of the difference, at each batch
 
 
 @dataclass(frozen=True, eq=False)
-class _Job(Generic[S, T]):
-    """Items of one request, and who waits for the answers to them."""
-
+class _Job(Generic[S, T]):  # the items of one request
     items: Sequence[S]
     future: "asyncio.Future[list[T]]"
 
@@ -37,7 +35,6 @@ class Batcher(Generic[S, T]):
         self,
         answer: Callable[[list[S]], list[T]],
         *,
-        name: str,
         workers: int,
         batch_size: int,
         gather_seconds: float,
@@ -54,17 +51,16 @@ class Batcher(Generic[S, T]):
         self._stopping = False
         self._began: dict[int, float] = {}  # when each busy worker took its batch
         self._threads = [
-            threading.Thread(target=self._work, args=(number,), name=f"parsecaps {name} {number}", daemon=True)
+            threading.Thread(target=self._work, args=(number,), name=f"parsecaps model {number}", daemon=True)
             for number in range(workers)
         ]
 
     def start(self) -> None:
-        """Start the workers."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End the workers when what waits is answered."""
+        """Stop the workers once all waiting items are answered."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -73,33 +69,31 @@ class Batcher(Generic[S, T]):
 
     @property
     def num_workers(self) -> int:
-        """How many batches can be under way at a time."""
         return len(self._threads)
 
     @property
     def num_waiting(self) -> int:
-        """Items that wait for a worker."""
         with self._changed:
             return self._count()
 
     def is_answering(self, seconds: float) -> bool:
-        """Whether the workers live, and none is busy with one batch for longer than so many seconds."""
+        """Whether all workers live and none has been busy with one batch for longer than this."""
         oldest = min(self._began.copy().values(), default=float("inf"))
         return all(thread.is_alive() for thread in self._threads) and time.monotonic() - oldest < seconds
 
     @contextmanager
     def expecting(self, count: int) -> Iterator[None]:
-        """Say that so many items will be here soon, so that a worker waits for them a little."""
+        """Announce items, so that a worker waits for them a little."""
         with self._changed:
             self._expected += count
         try:
             yield
         finally:
             with self._changed:
-                self._expected -= count  # who waits for them sees them come, or has waited long enough
+                self._expected -= count
 
     async def submit(self, items: Sequence[S]) -> list[T]:
-        """The answers to some items, of which there may not be more than a batch holds."""
+        """Answers to at most a batch of items."""
         future: asyncio.Future[list[T]] = asyncio.get_running_loop().create_future()
         with self._changed:
             self._waiting.append(_Job(items, future))
@@ -112,35 +106,32 @@ class Batcher(Generic[S, T]):
             self._began[number] = time.monotonic()
             items = [item for job in batch for item in job.items]
             self._observe(len(items))
+            found: list[T] | Exception
             try:
                 found = self._answer(items)
             except Exception as error:  # whoever waits must hear of it, and the worker goes on
-                self._deliver(batch, error)
-            else:
-                self._deliver(batch, found)
+                found = error
+            self._deliver(batch, found)
             self._began.pop(number, None)
             with self._changed:
                 self._running -= len(items)
-            del batch, items
+            del batch, items, found
 
     def _next_batch(self) -> list[_Job[S, T]]:
-        """Jobs to do together; none when the work is over."""
+        """The next jobs to answer together; none at the end."""
         with self._changed:
             self._idle += 1
-            try:
-                while True:
-                    if self._waiting:
-                        self._gather()
-                        if batch := self._take(self._share()):
-                            return batch
-                    elif self._stopping:
-                        return []
-                    else:
-                        self._changed.wait()
-            finally:
-                self._idle -= 1
+            batch: list[_Job[S, T]] = []
+            while not batch and (self._waiting or not self._stopping):
                 if self._waiting:
-                    self._changed.notify()
+                    self._gather()
+                    batch = self._take(self._share())
+                else:
+                    self._changed.wait()
+            self._idle -= 1
+            if self._waiting:
+                self._changed.notify()
+            return batch
 
     def _gather(self) -> None:
         """Wait a little for items that are on their way.
@@ -156,7 +147,7 @@ class Batcher(Generic[S, T]):
         return sum(len(job.items) for job in self._waiting)
 
     def _share(self) -> int:
-        """How many items a worker takes: its part of all that are near, so that no other worker stays idle."""
+        """Items for one worker: its part of all that are near, so that no other worker stays idle."""
         near = self._count() + self._expected
         usual = round(self._usual / len(self._threads))
         return max(1, min(self._batch_size, max(usual, -(-near // self._idle))))

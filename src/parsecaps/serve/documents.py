@@ -169,14 +169,14 @@ def described(
     It takes up to so many `files`, as a form or as JSON with base64, or a `body` in JSON; both have problems of their
     own.
     """
-    found: dict[str, Any] = {"tags": [tag], "summary": summary}
     taking = _TAKING if files or body else ()
-    responses = problems(*taking, *statuses)
+    found: dict[str, Any] = {"tags": [tag], "summary": summary, "responses": problems(*taking, *statuses)}
     if isinstance(answer, str):
         content = {"schema": {"type": "string", **({"format": "binary"} if answer == BINARY else {})}}
-        found |= {"response_class": Response, "responses": {200: {"content": {answer: content}}, **responses}}
+        found["responses"][200] = {"content": {answer: content}}
+        found["response_class"] = Response
     else:
-        found |= {"response_model": answer, "responses": responses}
+        found["response_model"] = answer
     if taking:
         schemas = _file_schemas(files) if body is None else {"application/json": _schema(body)}
         content = {media: {"schema": schema} for media, schema in schemas.items()}
@@ -185,7 +185,6 @@ def described(
 
 
 def _file_schemas(most: int) -> dict[str, Any]:
-    """What a request with files has to be, by its media type."""
     sent = {"multipart/form-data": {"type": "string", "format": "binary"}, "application/json": _schema(SentFile)}
     kind = {"type": "object", "required": ["files"], "additionalProperties": False}
     files = {"type": "array", "minItems": 1, "maxItems": most}

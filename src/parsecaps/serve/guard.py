@@ -13,7 +13,7 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -72,14 +72,14 @@ def problem_response(problem: ProblemError) -> Response:
 
 
 async def answer_problem(request: Request, error: Exception) -> Response:
-    """The answer to a request that one of our own functions refuses."""
+    """Response to a `ProblemError`."""
     assert isinstance(error, ProblemError)
     request.state.problem = error.code
     return problem_response(error)
 
 
 async def answer_http_error(request: Request, error: Exception) -> Response:
-    """The answer to a request that no route takes."""
+    """Response to a request that no route takes."""
     assert isinstance(error, HTTPException)
     method = request.method if request.method in _METHODS else "this method"
     details = {
@@ -91,13 +91,13 @@ async def answer_http_error(request: Request, error: Exception) -> Response:
 
 
 async def answer_wrong_value(request: Request, error: Exception) -> Response:
-    """The answer to a parameter that is not what it has to be."""
+    """Response to an invalid parameter."""
     fault = first_fault(getattr(error, "errors", list)())
     return await answer_problem(request, ProblemError(422, "wrong-value", fault))
 
 
 def first_fault(errors: Any) -> str:
-    """What pydantic says is wrong first, in one line: where, and what would do; never the value itself."""
+    """The first error of pydantic in one line: where it is, and what would be valid; never the value itself."""
     first = next(iter(errors), {"loc": ("request",), "msg": "cannot be read"})
     place = [str(part) for part in first["loc"] if part not in ("query", "body")]
     message = str(first["msg"])
@@ -129,24 +129,18 @@ class ServeMetrics:
         self.batches = Histogram("batch_images", "Images in a batch.", buckets=_IMAGES, **here)
 
     def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Show a number that is looked up whenever somebody asks."""
+        """Add a gauge that reads its value when it is scraped."""
         Gauge(f"parsecaps_{name}", text, registry=self.registry).set_function(value)
 
     def count_request(self, route: str, method: str, status: int, seconds: float, problem: str | None) -> None:
-        """Count a request that is answered."""
         self._requests.labels(route, method if method in _METHODS else "other", str(status)).inc()
         self._seconds.labels(route).observe(seconds)
         if problem:
             self._problems.labels(problem).inc()
 
     def count_images(self, answered: int, refused: int) -> None:
-        """Count images that have an answer, and files that have an error."""
         self._images.labels("answered").inc(answered)
         self._images.labels("refused").inc(refused)
-
-    def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
-        return generate_latest(self.registry)
 
 
 def is_loopback(host: str) -> bool:
@@ -182,7 +176,6 @@ class Guard:
         self.token = None if token is None else token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -229,7 +222,7 @@ class Guard:
             raise ProblemError(401, "no-token", detail, {"WWW-Authenticate": 'Bearer realm="parsecaps"'})
 
     def _is_foreign(self, headers: Headers, host: str) -> bool:
-        """Whether a browser sends this for a page that is not of this server."""
+        """Whether a browser sends this for a page of another server."""
         origin = headers.get("origin")
         if origin is None:
             return headers.get("sec-fetch-site") == "cross-site"
@@ -242,7 +235,6 @@ class Guard:
 
 
 def _name(host: str) -> str:
-    """The name in a Host header, without the port."""
     name = host.rpartition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
     return name.lower()
 

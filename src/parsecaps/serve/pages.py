@@ -2,9 +2,8 @@
 
 import gzip
 from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cache, partial
 from importlib.resources import files
-from threading import Lock
 from typing import Annotated, Any
 
 import numpy as np
@@ -51,19 +50,19 @@ def add_pages(app: FastAPI, service: Service) -> None:
     """Put the pages, their files and the examples."""
     for path, kind, policy, content in _PAGES:
         app.get(path, include_in_schema=False)(_answering(f"{kind}; charset=utf-8", policy, content))
-    examples = Examples(service.model.run, service.settings.examples)
+    examples = cache(partial(_examples, service.model.run, service.settings.examples))
 
     @app.get("/api/examples", **described("examples", "Which examples there are", ExampleList))
     async def list_examples() -> Response:
         """The classes of some images of the run that the model never learned from; none where they are not at hand."""
-        labels = await run_in_threadpool(lambda: examples.labels)
-        return JSONResponse({"examples": [{"label": label} for label in labels]})
+        found = await run_in_threadpool(examples)
+        return JSONResponse({"examples": [{"label": data.classes[data.cases[row].label]} for data, row in found]})
 
     @app.get("/api/examples/{number}", **described("examples", "An example", BINARY, statuses=[404, 422]))
     async def example(number: Annotated[int, Path(ge=0, description="Its position, from 0.")]) -> Response:
         """The file of an example; of a DICOM its pixels alone."""
         try:
-            content = await run_in_threadpool(examples.content, number)
+            content = await run_in_threadpool(lambda: _content(*examples()[number]))
         except (IndexError, OSError, ValueError):
             raise ProblemError(404, "no-example", "there is no such example; /api/examples lists them") from None
         return Response(content, headers={"Content-Type": BINARY})
@@ -83,41 +82,25 @@ def _answering(kind: str, policy: str, content: Callable[[], bytes]) -> Callable
     return answer
 
 
-class Examples:
+def _examples(run: Run | None, most: int) -> list[tuple[DataSet, int]]:
     """Images to try the page with, that the model never learned from; none where the data of the run are not at hand.
 
     They are the first test cases (validation without any) of the first patients, the classes in turn.
     """
+    if run is None or not most:
+        return []
+    try:
+        data, rows = run.data, run.rows("test") or run.rows("val")
+    except (OSError, ValueError):  # the data are elsewhere, or were changed: there is nothing to show
+        return []
+    whole = [row for row in rows if data.cases[row].frame is None]
+    return [(data, row) for row in first_of_patients(data, whole, most)]
 
-    def __init__(self, run: Run | None, most: int) -> None:
-        self._run, self._most, self._lock = run, most, Lock()
 
-    @property
-    def labels(self) -> list[str]:
-        """The classes of the examples, in order."""
-        with self._lock:
-            data, rows = self._found
-        return [] if data is None else [data.classes[data.cases[row].label] for row in rows]
+def _content(data: DataSet, row: int) -> bytes:
+    """The file of a case, without what may name a patient."""
+    from PIL import Image
 
-    @cached_property
-    def _found(self) -> tuple[DataSet | None, list[int]]:
-        run = self._run
-        if run is None or not self._most:
-            return None, []
-        try:
-            data, rows = run.data, run.rows("test") or run.rows("val")
-        except (OSError, ValueError):  # the data are elsewhere, or were changed: there is nothing to show
-            return None, []
-        return data, first_of_patients(data, [row for row in rows if data.cases[row].frame is None], self._most)
-
-    def content(self, number: int) -> bytes:
-        """The file of an example, without what may name a patient; IndexError where there is none."""
-        with self._lock:
-            data, rows = self._found
-        from PIL import Image
-
-        row = rows[number]
-        assert data is not None
-        if data.draw is not None:
-            return png_file(Image.fromarray(np.moveaxis(data.draw([row])[0], 0, -1).squeeze()))
-        return kept_file(data.cases[row].image).content
+    if data.draw is not None:
+        return png_file(Image.fromarray(np.moveaxis(data.draw([row])[0], 0, -1).squeeze()))
+    return kept_file(data.cases[row].image).content

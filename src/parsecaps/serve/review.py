@@ -1,7 +1,7 @@
 """Reviews, where the server keeps them: what persons say of images becomes training data."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from fastapi import FastAPI, Request, Response
@@ -10,11 +10,10 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from parsecaps.data.kept import KeptFile, kept_file
-from parsecaps.serve.answers import told
 from parsecaps.serve.documents import Sent, described
 from parsecaps.serve.guard import ProblemError, parsed, too_large
 from parsecaps.serve.review_store import GivenReview, Mark, Review, ReviewStore, digest_of, manifest_text, settle
-from parsecaps.serve.service import Service
+from parsecaps.serve.service import Service, told
 from parsecaps.serve.uploads import Upload, in_time, pieces
 
 _MOST_BYTES = 4 * 10**6  # of a review: 50 marks of 2,000 points
@@ -74,15 +73,22 @@ class ReviewCounts(BaseModel):
 
 def add_review(app: FastAPI, service: Service, store: ReviewStore) -> None:
     """Put the routes below `/api/review`."""
-    reviewing, most = Reviewing(service, store), service.settings.files
+    most = service.settings.files
 
     @app.post(
         "/api/review/images", **described("review", "Keep images to review", KeptImages, files=most, statuses=[507])
     )
     async def keep(request: Request) -> Response:
         """Keep files as they are, of a DICOM its pixels alone; the digest of each is for its reviews."""
+
+        def kept(file: KeptFile) -> str:
+            if (digest := store.keep(file, service.settings.review_bytes)) is None:
+                detail = "the file of reviews has no room for more images; see the setting review_bytes"
+                raise ProblemError(507, "no-room", detail)
+            return digest
+
         async with service.files_of(request, most) as uploads:
-            found = await run_in_threadpool(reviewing.keep, uploads)
+            found = await run_in_threadpool(_of_each, uploads, "image", kept, None)
         return JSONResponse({"images": found})
 
     @app.post(
@@ -92,120 +98,93 @@ def add_review(app: FastAPI, service: Service, store: ReviewStore) -> None:
     )
     async def review(request: Request) -> Response:
         """Write down what a reviewer says of a kept image, with what the model says of it now."""
-        given = await reviewing.review(await reviewing.sent(request))
-        return JSONResponse(_given(given), 201)
+        sent = await _receive(request, service.settings.seconds)
+        written = await run_in_threadpool(store.add, await _reviewed(service, store, sent))
+        return JSONResponse(_given(written), 201)
 
     @app.post("/api/review/earlier", **described("review", "What was said of images before", EarlierAnswer, files=most))
     async def earlier(request: Request) -> Response:
         """The reviews of each file, found by its pixels or bytes; nothing that is sent is kept."""
+
+        def reviews(file: KeptFile) -> list[dict[str, Any]]:
+            return [_given(review) for review in store.reviews(digest_of(file))]
+
         async with service.files_of(request, most) as uploads:
-            found = await run_in_threadpool(reviewing.earlier, uploads)
+            found = await run_in_threadpool(_of_each, uploads, "reviews", reviews, [])
         return JSONResponse({"files": found})
 
     @app.get("/api/review", **described("review", "How much is reviewed", ReviewCounts))
     async def counts() -> Response:
         """How many reviews there are, of how many images, and on how many their reviewers differ."""
-        return JSONResponse(await run_in_threadpool(reviewing.counts))
+        reviews = await run_in_threadpool(store.reviews)
+        settled = settle(reviews)
+        disputed = sum(bool(each.disputed) for each in settled)
+        return JSONResponse({"reviews": len(reviews), "images": len(settled), "disputed": disputed})
 
     @app.get("/api/review/manifest", **described("review", "Reviews as a manifest", "text/csv"))
     async def manifest() -> Response:
         """The table that `parsecaps train` reads; `parsecaps review FILE --out FOLDER` writes it with the images."""
-        text = await run_in_threadpool(manifest_text, reviewing.store)
+        text = await run_in_threadpool(manifest_text, store)
         return Response(text, headers={"Content-Type": "text/csv; charset=utf-8"})
 
 
-class Reviewing:
-    """Reviews of images of one service."""
-
-    def __init__(self, service: Service, store: ReviewStore) -> None:
-        self.service, self.store = service, store
-
-    def keep(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
-        """Keep the images of a request; an error for each that cannot be kept."""
-        found: list[dict[str, Any]] = []
-        for number, (kept, error) in enumerate(map(_kept, uploads)):
-            digest = kept and self.store.keep(kept, self.service.settings.review_bytes)
-            if kept and digest is None:
-                detail = "the file of reviews has no room for more images; see the setting review_bytes"
-                raise ProblemError(507, "no-room", detail)
-            found.append({"file": number, "image": digest, "error": error})
-        return found
-
-    def earlier(self, uploads: Sequence[Upload]) -> list[dict[str, Any]]:
-        """What was said before of the images of a request."""
-        found: list[dict[str, Any]] = []
-        for number, (kept, error) in enumerate(map(_kept, uploads)):
-            reviews = [_given(review) for review in self.store.reviews(digest_of(kept))] if kept else []
-            found.append({"file": number, "reviews": reviews, "error": error})
-        return found
-
-    async def sent(self, request: Request) -> SentReview:
-        """The body of a review, within limits."""
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise ProblemError(415, "unknown-type", "send a review as application/json")
-        body = bytearray()
-        seconds = self.service.settings.seconds
-        late = ProblemError(408, "too-slow", f"the review did not arrive within {seconds:g} seconds")
-        async with in_time(asyncio.get_running_loop().time() + seconds, late):
-            async for data in pieces(request):
-                body += data
-                if len(body) > _MOST_BYTES:
-                    raise too_large(f"the review has more than {_MOST_BYTES:,} bytes; draw fewer marks")
-        return parsed(SentReview, body)
-
-    async def review(self, sent: SentReview) -> Review:
-        """Write a review down."""
-        model, service = self.service.model, self.service
-        said = await self._said(sent)
-        if sent.verdict == "agree" and sent.label is not None:
-            raise ProblemError(422, "wrong-value", "label: is for one who disagrees; leave it out, or disagree")
-        for name, known, what in (
-            *((name, model.concepts, "concept") for name in sent.concepts),
-            *((name, model.classes, "class") for name in [sent.label] if name is not None),
-        ):
-            if name not in known:
-                detail = f"the model knows no such {what}; it knows {', '.join(known) or 'none'}"
-                raise ProblemError(422, f"unknown-{what}", detail)
-        about = {"weights": service.weights, "preparation": model.preparation.to_dict(), "said": said}
-        counted = {"reviewer": sent.reviewer.strip(), "label": said["class"] if sent.verdict == "agree" else sent.label}
-        given = Review(**{**dict(sent), **about, **counted})
-        return await run_in_threadpool(self.store.add, given)
-
-    async def _said(self, sent: SentReview) -> dict[str, Any]:
-        """What the model says of a kept image: not what a client says that it said."""
-        kept = await run_in_threadpool(self.store.content, sent.image)
-        if kept is None:
-            detail = "no such image is kept; send it to /api/review/images first"
-            raise ProblemError(404, "unknown-image", detail)
-        upload = Upload(None, self.service.spool.new_path(), bytearray(kept.content))
+def _of_each(
+    uploads: Sequence[Upload], name: str, function: Callable[[KeptFile], Any], without: Any
+) -> list[dict[str, Any]]:
+    """Apply a function to the kept form of each file; a file that cannot be kept gives `without` and its error."""
+    found: list[dict[str, Any]] = []
+    for number, upload in enumerate(uploads):
+        kept, error = None, None
         try:
-            async with self.service.admitted() as end, self.service.answering(end):
-                results = await self.service.predict([upload])
-        finally:
-            upload.remove()
-        result = next((each for each in results if each["frame"] == sent.frame), None)
-        if result is None or result["error"] is not None:
-            frames = "leave frame out" if len(results) == 1 else f"give frame from 0 to {len(results) - 1}"
-            raise ProblemError(422, "wrong-frame", f"the model has no answer for this frame of the image; {frames}")
-        return {name: result[name] for name in ("class", "probabilities", "concepts", "set", "abstain")}
-
-    def counts(self) -> dict[str, int]:
-        """How much there is."""
-        reviews = self.store.reviews()
-        settled = settle(reviews)
-        disputed = sum(bool(each.disputed) for each in settled)
-        return {"reviews": len(reviews), "images": len(settled), "disputed": disputed}
+            upload.write_out()
+            kept = kept_file(upload.path)
+        except (OSError, ValueError) as fault:
+            error = told(str(fault), upload)
+        found.append({"file": number, name: without if kept is None else function(kept), "error": error})
+    return found
 
 
-def _kept(upload: Upload) -> tuple[KeptFile | None, str | None]:
-    """What would be kept of a file, or why that cannot be."""
+async def _receive(request: Request, seconds: float) -> SentReview:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise ProblemError(415, "unknown-type", "send a review as application/json")
+    body = bytearray()
+    late = ProblemError(408, "too-slow", f"the review did not arrive within {seconds:g} seconds")
+    async with in_time(asyncio.get_running_loop().time() + seconds, late):
+        async for data in pieces(request):
+            body += data
+            if len(body) > _MOST_BYTES:
+                raise too_large(f"the review has more than {_MOST_BYTES:,} bytes; draw fewer marks")
+    return parsed(SentReview, body)
+
+
+async def _reviewed(service: Service, store: ReviewStore, sent: SentReview) -> Review:
+    """The review with the model's own answer to the image, whatever the client says that it was."""
+    model, agrees = service.model, sent.verdict == "agree"
+    kept = await run_in_threadpool(store.content, sent.image)
+    if kept is None:
+        raise ProblemError(404, "unknown-image", "no such image is kept; send it to /api/review/images first")
+    upload = Upload(None, service.spool.new_path(), kept.content)
     try:
-        upload.write_out()
-        return kept_file(upload.path), None
-    except (OSError, ValueError) as error:
-        return None, told(str(error), upload)
+        async with service.admitted() as end, service.answering(end):
+            results = await service.predict([upload])
+    finally:
+        upload.remove()
+    result = next((each for each in results if each["frame"] == sent.frame), None)
+    if result is None or result["error"] is not None:
+        frames = "leave frame out" if len(results) == 1 else f"give frame from 0 to {len(results) - 1}"
+        raise ProblemError(422, "wrong-frame", f"the model has no answer for this frame of the image; {frames}")
+    if agrees and sent.label is not None:
+        raise ProblemError(422, "wrong-value", "label: is for one who disagrees; leave it out, or disagree")
+    labels = () if sent.label is None else (sent.label,)
+    for what, names, known in (("concept", sent.concepts, model.concepts), ("class", labels, model.classes)):
+        if not set(names) <= set(known):
+            detail = f"the model knows no such {what}; it knows {', '.join(known) or 'none'}"
+            raise ProblemError(422, f"unknown-{what}", detail)
+    said = {name: result[name] for name in ("class", "probabilities", "concepts", "set", "abstain")}
+    about = {"weights": service.weights, "preparation": model.preparation.to_dict(), "said": said}
+    counted = {"reviewer": sent.reviewer.strip(), "label": said["class"] if agrees else sent.label}
+    return Review(**{**dict(sent), **about, **counted})
 
 
 def _given(review: Review) -> dict[str, Any]:
-    """A review as the interface shows it."""
     return review.model_dump(include={*GivenReview.model_fields})

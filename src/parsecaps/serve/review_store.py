@@ -15,12 +15,12 @@ import re
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -34,10 +34,8 @@ REVIEWS_FILE = "reviews.json"
 SCHEMA = 1
 _IMAGES = "images"
 _SHOWN_DIGITS = 24  # of a digest, in the name of a file
-T = TypeVar("T", bound=Hashable)
 _APPLICATION = 0x50435256  # "PCRV": the file is one of reviews
 _WAIT_SECONDS = 30
-_KEY_BYTES = 32
 _DIGEST, _SUFFIX = re.compile(r"[0-9a-f]{64}"), re.compile(r"(\.[a-z0-9]{1,8}){1,2}")
 _TABLES = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
@@ -103,9 +101,13 @@ class Review(GivenReview):
 
     preparation: dict[str, Any]
 
+    @property
+    def person(self) -> str:
+        """The reviewer, however the name is spaced and capitalised."""
+        return " ".join(self.reviewer.casefold().split())
+
 
 _JSON = ("preparation", "said", "concepts", "marks")
-_COLUMNS = tuple(Review.model_fields)
 
 
 class ReviewStore:
@@ -127,30 +129,29 @@ class ReviewStore:
             raise ValueError(f"{self.path} cannot be used for reviews ({error}); give another file") from None
 
     def _prepare(self) -> None:
-        with closing(self._connect()) as database:
+        with self._open() as database:
             application = database.execute("PRAGMA application_id").fetchone()[0]
             is_new = not application and not database.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
             if not is_new and application != _APPLICATION:
                 raise ValueError(f"{self.path} is a database of another program; give another file for reviews")
             os.chmod(self.path, 0o600)
             database.execute("PRAGMA journal_mode = WAL")
-            with _writing(database):
-                if not database.execute("PRAGMA user_version").fetchone()[0]:
-                    for statement in _TABLES.split(";\n"):
-                        database.execute(statement)
-                    key = secrets.token_bytes(_KEY_BYTES)
-                    database.execute("INSERT INTO about VALUES ('key', ?)", (key,))
-                    database.execute(f"PRAGMA application_id = {_APPLICATION}")
-                    database.execute(f"PRAGMA user_version = {SCHEMA}")
+        with self._open(writing=True) as database:
             version = database.execute("PRAGMA user_version").fetchone()[0]
-            if version != SCHEMA:
+            if not version:
+                for statement in _TABLES.split(";\n"):
+                    database.execute(statement)
+                database.execute("INSERT INTO about VALUES ('key', ?)", (secrets.token_bytes(32),))
+                database.execute(f"PRAGMA application_id = {_APPLICATION}")
+                database.execute(f"PRAGMA user_version = {SCHEMA}")
+            elif version != SCHEMA:
                 raise ValueError(f"{self.path} has schema {version}, not {SCHEMA}; use the parsecaps that wrote it")
             self._key = bytes(database.execute("SELECT value FROM about WHERE key = 'key'").fetchone()[0])
 
     def keep(self, kept: KeptFile, most_bytes: int) -> str | None:
         """Keep an image, unless it is there already; gives its digest, None where there is no room for it."""
         digest = digest_of(kept)
-        with closing(self._connect()) as database, _writing(database):
+        with self._open(writing=True) as database:
             if database.execute("SELECT 1 FROM images WHERE digest = ?", (digest,)).fetchone() is None:
                 if self.num_bytes + len(kept.content) > most_bytes:
                     return None
@@ -162,7 +163,7 @@ class ReviewStore:
 
     @property
     def num_bytes(self) -> int:
-        """How large the file is, with what is not yet written into it."""
+        """Size of the file and of its write-ahead log."""
         beside = (self.path, self.path.with_name(f"{self.path.name}-wal"))
         return sum(path.stat().st_size for path in beside if path.exists())
 
@@ -173,50 +174,44 @@ class ReviewStore:
 
     def image(self, columns: str, digest: str) -> Any:
         """Some columns of a kept image; None where it is not kept."""
-        with closing(self._connect()) as database:
+        with self._open() as database:
             return database.execute(f"SELECT {columns} FROM images WHERE digest = ?", (digest,)).fetchone()
 
     def add(self, review: Review) -> Review:
-        """Write a review down; gives it with its number and time."""
+        """Store a review and return it with its number and time."""
         values = review.model_dump(exclude={"id"}) | {"at": _now()}
         row = {name: json.dumps(value) if name in _JSON else value for name, value in values.items()}
-        marks = ", ".join("?" * len(row))
-        with closing(self._connect()) as database, _writing(database):
-            statement = f"INSERT INTO reviews ({', '.join(row)}) VALUES ({marks})"
+        statement = f"INSERT INTO reviews ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
+        with self._open(writing=True) as database:
             number = database.execute(statement, tuple(row.values())).lastrowid
         return Review(**values, id=number or 0)
 
     def reviews(self, image: str | None = None) -> list[Review]:
         """All reviews, or those of an image by its digest, the oldest first."""
-        query = f"SELECT {', '.join(_COLUMNS)} FROM reviews WHERE ? IS NULL OR image = ? ORDER BY id"
-        with closing(self._connect()) as database:
+        names = tuple(Review.model_fields)
+        query = f"SELECT {', '.join(names)} FROM reviews WHERE ? IS NULL OR image = ? ORDER BY id"
+        with self._open() as database:
             rows = database.execute(query, (image, image)).fetchall()
-        named = (zip(_COLUMNS, row, strict=True) for row in rows)
+        named = (zip(names, row, strict=True) for row in rows)
         read = ({key: json.loads(cell) if key in _JSON else cell for key, cell in row} for row in named)
         return [checked(Review, row, self.path, "it is damaged; take an earlier copy of it") for row in read]
 
-    def _connect(self) -> sqlite3.Connection:
-        database = sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)
-        for pragma in ("trusted_schema = OFF", "foreign_keys = ON", "synchronous = FULL"):
-            database.execute(f"PRAGMA {pragma}")
-        return database
+    @contextmanager
+    def _open(self, *, writing: bool = False) -> Iterator[sqlite3.Connection]:
+        """A connection; `writing` is one transaction that waits for other writers, and is undone if it fails."""
+        with closing(sqlite3.connect(self.path, timeout=_WAIT_SECONDS, isolation_level=None)) as database:
+            for pragma in ("trusted_schema = OFF", "foreign_keys = ON", "synchronous = FULL"):
+                database.execute(f"PRAGMA {pragma}")
+            if writing:
+                database.execute("BEGIN IMMEDIATE")
+            yield database
+            if writing:
+                database.execute("COMMIT")
 
 
 def digest_of(kept: KeptFile) -> str:
-    """What an image that is kept is called."""
+    """The name of a kept image: sha256 of its content."""
     return hashlib.sha256(kept.content).hexdigest()
-
-
-@contextmanager
-def _writing(database: sqlite3.Connection) -> Iterator[None]:
-    """A transaction that waits for others that write, and is undone where it fails."""
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        database.execute("ROLLBACK")
-        raise
-    database.execute("COMMIT")
 
 
 def _now() -> str:
@@ -239,35 +234,30 @@ def settle(reviews: Sequence[Review]) -> list[ReviewedImage]:
     """What counts for each image, in the order in which images were first reviewed."""
     images: dict[tuple[str, int | None], dict[str, Review]] = {}
     for review in reviews:  # the oldest first, so that the last one of a reviewer stays
-        images.setdefault((review.image, review.frame), {})[_person(review)] = review
-    return [_settle_one(image, frame, list(last.values())) for (image, frame), last in images.items()]
+        images.setdefault((review.image, review.frame), {})[review.person] = review
+    settled = []
+    for (image, frame), last in images.items():
+        votes: dict[str | None, list[Any]] = {None: []}  # on the class, then on the concepts
+        for review in last.values():
+            votes[None] += [] if review.label is None else [review.label]
+            for name, value in review.concepts.items():
+                votes.setdefault(name, []).append(value)
+        disputed = ["class" if name is None else name for name, given in votes.items() if len(set(given)) > 1]
+        agreed = {name: _majority(given) for name, given in votes.items()}
+        label = agreed.pop(None)
+        concepts = {name: value for name, value in agreed.items() if name is not None and value is not None}
+        settled.append(ReviewedImage(image, frame, label, concepts, len(last), disputed))
+    return settled
 
 
-def _settle_one(image: str, frame: int | None, last: list[Review]) -> ReviewedImage:
-    label, disputed = _majority([review.label for review in last if review.label is not None])
-    doubts = ["class"] if disputed else []
-    concepts: dict[str, bool] = {}
-    for name in dict.fromkeys(name for review in last for name in review.concepts):
-        value, disputed = _majority([review.concepts[name] for review in last if name in review.concepts])
-        if value is not None:
-            concepts[name] = value
-        doubts += [name] if disputed else []
-    return ReviewedImage(image, frame, label, concepts, len(last), doubts)
-
-
-def _majority(votes: Iterable[T]) -> tuple[T | None, bool]:
-    """What most say, None where no one thing has most votes; and whether they differ at all.
+def _majority(votes: Iterable[Any]) -> Any:
+    """What most say, None where no one thing has most votes.
 
     >>> _majority(["a", "b", "a"]), _majority(["a", "b"]), _majority([])
-    (('a', True), (None, True), (None, False))
+    ('a', None, None)
     """
-    most = Counter(votes).most_common(2)
-    tied = len(most) > 1 and most[0][1] == most[1][1]
-    return (most[0][0] if most and not tied else None), len(most) > 1
-
-
-def _person(review: Review) -> str:
-    return " ".join(review.reviewer.casefold().split())
+    first, second = (*Counter(votes).most_common(2), (None, 0), (None, 0))[:2]
+    return None if first[1] == second[1] else first[0]
 
 
 def manifest_text(store: ReviewStore) -> str:
@@ -310,7 +300,7 @@ def write_reviews(store: ReviewStore, folder: Path) -> list[ReviewedImage]:
         assert kept is not None
         with write_binary(folder / name, private=True) as file:
             file.write(kept.content)
-    counting = {(review.image, review.frame, _person(review)): review.id for review in reviews}.values()
+    counting = {(review.image, review.frame, review.person): review.id for review in reviews}.values()
     documents = [{**review.model_dump(), "counts": review.id in counting} for review in reviews]
     write_text(folder / REVIEWS_FILE, json.dumps(documents, indent=2) + "\n", private=True)
     write_text(folder / IN_FOLDER, manifest_text(store), private=True)

@@ -5,7 +5,7 @@ ONNX Runtime answers the same, as is checked, in less time. The exported file is
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +29,6 @@ from parsecaps.types import Output
 
 RuntimeName = Literal["torch", "onnx"]
 Network = Callable[[Tensor], Output]
-_PACKAGES = ("onnx", "onnxruntime")
 _CASES = 32  # validation cases that an export is checked on, beside drawn images
 _ONE_THREAD = 1  # a worker has one core
 
@@ -53,35 +52,31 @@ class Runtime:
 
 def choose_runtime(model: Model, wanted: Literal["auto"] | RuntimeName) -> Runtime:
     """ONNX Runtime where it can answer for this model, unless PyTorch is `wanted`; with `onnx` an error where not."""
-    if wanted == "torch":
-        return Runtime("torch", torch.__version__, None, partial(answer, model))
+    reason = None
     try:
-        return _in_onnx(model)
+        if wanted != "torch":
+            return _in_onnx(model)
     except Exception as error:  # whatever a network has in it that cannot be exported, PyTorch runs it
         reason = " ".join(str(error).split()) or type(error).__name__
         if wanted == "onnx":
             raise ValueError(f"runtime is 'onnx', but {reason}; choose auto or torch") from None
-        return Runtime("torch", torch.__version__, reason, partial(answer, model))
+    return Runtime("torch", torch.__version__, reason, partial(answer, model))
 
 
 def _in_onnx(model: Model) -> Runtime:
     if model.device.type != "cpu":
         raise ValueError("the model is on a GPU")
-    versions = [_version(name) for name in _PACKAGES]
+    try:
+        versions = [version(name) for name in ("onnx", "onnxruntime")]
+    except PackageNotFoundError as error:
+        raise ValueError(f"{error.args[0]} is not installed (pip install 'parsecaps[export]')") from None
     path = cache_folder() / f"served-{_key(model, versions)}.onnx"
     session = _kept(model, path) or _exported(model, path)
     return Runtime("onnx", versions[-1], None, partial(_network, session))
 
 
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        raise ValueError(f"{package} is not installed (pip install 'parsecaps[export]')") from None
-
-
 def _key(model: Model, versions: list[str]) -> str:
-    """A name for what an export is made from: the files of the model, and who makes it."""
+    """Hash of what an export depends on: the files of the model and the versions of the packages."""
     digest = hashlib.sha256("|".join([__version__, torch.__version__, *versions]).encode())
     assert model.folder is not None
     for name in ("config.json", "bundle.json", "calibration.json", "model.safetensors"):
@@ -106,7 +101,7 @@ def _exported(model: Model, path: Path) -> Any:
     with tempfile.TemporaryDirectory(prefix="parsecaps-onnx-") as folder:
         unchecked = Path(folder) / "model.onnx"
         graph = write_onnx(model, unchecked)
-        check_onnx(unchecked, graph, _SomeCases.of(model))
+        check_onnx(unchecked, graph, _source(model))
         content = unchecked.read_bytes()
     with suppress(OSError):
         make_private_folder(path.parent)
@@ -121,27 +116,16 @@ def _network(session: Any, image: Tensor) -> Output:
     return Output(torch.from_numpy(found["logits"]), presence=None if presence is None else torch.from_numpy(presence))
 
 
-@dataclass(frozen=True)
-class _SomeCases(ExportSource):
-    """A model with the first of its validation cases, read from their files.
+def _source(model: Model) -> ExportSource:
+    """The model with its first validation cases, read from their files.
 
     A server that starts has no time to prepare a whole data set, as `parsecaps export` does.
     """
-
-    images: tuple[Tensor, ...] = ()
-
-    @classmethod
-    def of(cls, model: Model) -> "_SomeCases":
-        """None of the cases where the model has no run, or its data are elsewhere."""
-        images: list[Tensor] = []
-        found = model.run
-        with suppress(OSError, ValueError):
-            if found is not None and found.data.draw is None:
-                cases = [found.data.cases[row] for row in found.rows("val")[:_CASES]]
-                images += [model.read(case.image, case.frame) for case in cases]
-        return cls(model, None, f"{len(images)} validation cases and drawn images", tuple(images))
-
-    def validation(self) -> Iterator[Tensor]:
-        """All of them at once: (B, channels, size, size)."""
-        if self.images:
-            yield torch.stack(self.images)
+    images: list[Tensor] = []
+    found = model.run
+    with suppress(OSError, ValueError):  # the data of the run are elsewhere
+        if found is not None and found.data.draw is None:
+            cases = [found.data.cases[row] for row in found.rows("val")[:_CASES]]
+            images += [model.read(case.image, case.frame) for case in cases]
+    checked_on = f"{len(images)} validation cases and drawn images"
+    return ExportSource(model, (lambda: [torch.stack(images)]) if images else None, checked_on)

@@ -1,15 +1,20 @@
-"""What the routes ask: files in, answers out, by the same readers and the same model as `parsecaps predict`."""
+"""What the routes ask: files in, answers out, by the same readers and the same model as `parsecaps predict`.
+
+Explanations are those of `parsecaps explain`, without what may name a patient.
+"""
 
 import asyncio
 import ctypes
 import gc
 import hashlib
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,13 +23,20 @@ from starlette.requests import Request
 from torch import Tensor
 
 from parsecaps import __version__
-from parsecaps.data.preparation import dequantise
+from parsecaps.data.preparation import Preparation, dequantise
 from parsecaps.data.reader_pool import READERS
+from parsecaps.data.reading import prepare_image
 from parsecaps.explain.explanation import Explanation
 from parsecaps.model import Model
-from parsecaps.prediction.files import ImageFile
+from parsecaps.prediction.files import ImageFile, find_files
 from parsecaps.prediction.predict import answer, answers_of_output
-from parsecaps.serve.answers import Picture, document, explain, look, read, result, told, too_many
+from parsecaps.report.explanation_document import (
+    VERSION,
+    ExplanationDocument,
+    ModelPart,
+    ReasoningPart,
+    explanation_document,
+)
 from parsecaps.serve.batcher import Batcher
 from parsecaps.serve.documents import ExplainQuestion
 from parsecaps.serve.guard import ProblemError, ServeMetrics, overloaded
@@ -36,14 +48,25 @@ from parsecaps.system.threads import most_threads
 
 S = TypeVar("S")
 T = TypeVar("T")
+_LIBRARY_WORDS = re.compile(r"(is a damaged DICOM) \(.*\)(?=; )", re.DOTALL)
+_LIMITS = {"files", "images", "explained", "file_bytes", "request_bytes", "requests", "seconds"}  # that clients see
 _TIDY_SECONDS = 5.0
-_READ_TOGETHER = 8  # files that a thread reads before it hands them over
 _IN_MEMORY = 16  # images of a request that are read at a time
 _BATCH_SIZES = {"torch": 16, "onnx": 8}  # of a batch's time per image, the larger is hardly better
 _FIRST_IMAGE = bytes.fromhex(  # a PNG of 2 x 2 pixels
     "89504e470d0a1a0a0000000d494844520000000200000002080000000057dd52f8"
     "0000000e49444154789c636c60606260000002920084f77ca3580000000049454e44ae426082"
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """An image of a request: its file, and its levels (channels, size, size) as uint8 once it is read."""
+
+    upload: Upload
+    image: ImageFile
+    error: str = ""
+    levels: Tensor | None = None
 
 
 class Service:
@@ -60,7 +83,11 @@ class Service:
         self.explaining.memory, self.explaining.strict_cost  # noqa: B018 (read now: what is wrong is said at the start)
         if settings.risk is not None:
             self.model.calibration.threshold(settings.risk)
-        self._check(partial(answer, self.model))
+        preparation = self.model.preparation
+        self._black = torch.zeros(preparation.channels, preparation.size, preparation.size, dtype=torch.uint8)
+        (said,) = self._answers(partial(answer, self.model), [self._black])
+        if error := said.get("error"):
+            raise ValueError(f"{self.model.folder}: {error}")
         self.runtime = choose_runtime(self.model, settings.runtime)
         self.spool = Spool(settings.stored_bytes)
         self.num_requests = 0
@@ -71,38 +98,24 @@ class Service:
         workers = settings.workers if settings.workers != "auto" else 1 if on_gpu else most_threads()
         self.batcher: Batcher[Tensor, dict[str, Any]] = Batcher(
             partial(self._answers, self.runtime.network),
-            name="model",
             workers=workers,
             batch_size=self.batch_size,
             gather_seconds=settings.gather_milliseconds / 1000,
             observe=self.metrics.batches.observe,
         )
-        self._reading: Batcher[Callable[[], Any], Any] = Batcher(
-            _try_each, name="reading", workers=READERS, batch_size=_READ_TOGETHER, gather_seconds=0
-        )
+        self._reading = ThreadPoolExecutor(READERS, "parsecaps reading")  # each waits for a reader of its own
         self._explaining = ThreadPoolExecutor(1, "parsecaps explaining")
         self.metrics.watch("queue_images", "Images that wait for the model.", lambda: self.batcher.num_waiting)
         self.metrics.watch("requests_at_a_time", "Requests that are being answered.", lambda: self.num_requests)
-
-    def _check(self, network: Network) -> None:
-        """Refuse a model that gives no answer to a black image."""
-        (said,) = self._answers(network, [self._black_image()])
-        if error := said.get("error"):
-            raise ValueError(f"{self.model.folder}: {error}")
-
-    def _black_image(self) -> Tensor:
-        preparation = self.model.preparation
-        return torch.zeros(preparation.channels, preparation.size, preparation.size, dtype=torch.uint8)
 
     async def start(self) -> None:
         """Start the workers and the readers, and let each have its first work: a full batch takes memory that stays."""
         if self.model.device.type == "cpu":
             torch.set_num_threads(1)  # a worker has one core
-        for batcher in (self.batcher, self._reading):
-            batcher.start()
-        uploads = [Upload(None, self.spool.new_path(), bytearray(_FIRST_IMAGE)) for _ in range(READERS)]
+        self.batcher.start()
+        uploads = [Upload(None, self.spool.new_path(), _FIRST_IMAGE) for _ in range(READERS)]
         await self.predict(uploads)
-        full = [self._black_image()] * self.batch_size
+        full = [self._black] * self.batch_size
         await asyncio.gather(*(self.batcher.submit(full) for _ in range(self.batcher.num_workers)))
         for upload in uploads:
             upload.remove()
@@ -115,33 +128,30 @@ class Service:
         """End the threads, and remove what uploads may be left."""
         self.is_stopping = True
         self._tidying.cancel()
-        for batcher in (self._reading, self.batcher):
-            await asyncio.to_thread(batcher.stop)
+        for stop in (self._reading.shutdown, self.batcher.stop):
+            await asyncio.to_thread(stop)
         self._explaining.shutdown(wait=False, cancel_futures=True)
         self.spool.close()
         gc.unfreeze()
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request would be answered now."""
         return self.is_started and not self.is_stopping and self.batcher.is_answering(self.settings.seconds)
 
     @cached_property
     def weights(self) -> str:
-        """The digest of the file with the weights."""
         assert self.model.folder is not None
         with open(self.model.folder / "model.safetensors", "rb") as file:
             return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
     @cached_property
     def notes(self) -> list[str]:
-        """What to know about every answer."""
         calibration, risk = self.model.calibration, self.settings.risk
         notes = [calibration.note, None if risk is None else calibration.threshold(risk).note]
         return [note for note in notes if note]
 
     def about_model(self) -> dict[str, Any]:
-        """What is served, and what a request has to keep to."""
+        """The document of GET /api/model."""
         model, risk = self.model, self.settings.risk
         calibration = model.calibration
         return {
@@ -159,7 +169,7 @@ class Service:
                 "note": calibration.note,
             },
             "runtime": {"name": self.runtime.name, "version": self.runtime.version, "note": self.runtime.note},
-            "limits": self.settings.limits(),
+            "limits": self.settings.model_dump(include=_LIMITS),
             "review": self.reviews is not None,
         }
 
@@ -178,7 +188,6 @@ class Service:
             self.num_requests -= 1
 
     def answering(self, end: float) -> AbstractAsyncContextManager[None]:
-        """Until a time of the event loop; then there is no answer."""
         late = f"no answer within {self.settings.seconds:g} seconds; send fewer images at a time"
         return in_time(end, ProblemError(504, "too-slow", late))
 
@@ -199,33 +208,26 @@ class Service:
         results: list[dict[str, Any]] = []
         async for pictures in self._read_in_parts(uploads):
             levels = [picture.levels for picture in pictures if picture.levels is not None]
-            found = iter(await self._in_batches(levels))
+            parts = [levels[start : start + self.batch_size] for start in range(0, len(levels), self.batch_size)]
+            found = chain.from_iterable(await asyncio.gather(*map(self.batcher.submit, parts)))
             for picture in pictures:
-                said = {"error": picture.error} if picture.levels is None else next(found)
-                results.append(result(picture, uploads, said))
+                results.append(result(picture, {"error": picture.error} if picture.levels is None else next(found)))
         refused = sum(result["error"] is not None for result in results)
         self.metrics.count_images(len(results) - refused, refused)
         return results
-
-    async def _in_batches(self, levels: list[Tensor]) -> list[dict[str, Any]]:
-        """The answers to some images, by as many workers as there are batches of them."""
-        parts = [levels[start : start + self.batch_size] for start in range(0, len(levels), self.batch_size)]
-        if len(parts) == 1:
-            return await self.batcher.submit(parts[0])
-        return [said for part in await asyncio.gather(*map(self.batcher.submit, parts)) for said in part]
 
     async def explain(self, uploads: Sequence[Upload], how: ExplainQuestion) -> dict[str, Any]:
         """The document of all images of some files that can be explained, with a line for each that cannot."""
         left, model, risk = self.settings.explained, self.explaining, self.settings.risk
         cases: list[Explanation] = []
         errors: list[str] = []
-        for number, upload in enumerate(uploads):
-            (found,) = await self._in_readers(partial(look, upload=upload, most=left), [number])
+        for upload in uploads:
+            (found,) = await self._in_readers(partial(look, most=left), [upload])
             for picture in found:
                 try:
                     if picture.error:
                         raise ValueError(picture.error)
-                    cases.append(await self._in_turn(explain, model, picture, upload, how, risk))
+                    cases.append(await self._in_turn(explain, model, picture, how, risk))
                     left -= 1
                 except (OSError, ValueError) as error:
                     errors.append(told(str(error), upload))
@@ -233,23 +235,23 @@ class Service:
         return await self._in_turn(document, model, cases, errors, how)
 
     async def _in_turn(self, function: Callable[..., T], *arguments: Any) -> T:
-        """What a function gives in the thread of explanations."""
         return await asyncio.get_running_loop().run_in_executor(self._explaining, function, *arguments)
 
     def _answers(self, network: Network, levels: list[Tensor]) -> list[dict[str, Any]]:
         return answers_of_output(self.model, network(dequantise(torch.stack(levels))), self.settings.risk)
 
     async def _read_in_parts(self, uploads: Sequence[Upload]) -> AsyncIterator[list[Picture]]:
-        """The images of some files, read or with an error, at most a few of them at a time."""
+        """Images of some files, read or with an error, a few at a time."""
         size, left = _IN_MEMORY, self.settings.images
         for start in range(0, len(uploads), size):
-            numbers = range(start, min(start + size, len(uploads)))
-            with self.batcher.expecting(len(numbers)):
-                opened = await self._in_readers(lambda number: self._open(number, uploads[number]), numbers)
+            some = uploads[start : start + size]
+            with self.batcher.expecting(len(some)):
+                opened = await self._in_readers(self._open, some)
             pictures: list[Picture] = []
-            for each in opened:
-                pictures += each if len(each) <= left else [self._left_out(each[0], uploads)]
-                left -= min(left, len(each))
+            for upload, each in zip(some, opened, strict=True):
+                kept = len(each) <= left
+                pictures += each if kept else [too_many(upload, self.settings.images)]
+                left -= len(each) if kept else 0
             for first in range(0, len(pictures), size):
                 part = pictures[first : first + size]
                 if any(picture.levels is None and not picture.error for picture in part):
@@ -257,26 +259,16 @@ class Service:
                         part = await self._in_readers(partial(read, preparation=self.model.preparation), part)
                 yield part
 
-    def _left_out(self, picture: Picture, uploads: Sequence[Upload]) -> Picture:
-        whole = replace(picture, image=ImageFile(picture.image.path))
-        return too_many(whole, uploads[picture.upload], self.settings.images)
-
-    def _open(self, number: int, upload: Upload) -> list[Picture]:
-        """The images of a file; a single one is read at once, and the file removed."""
-        found = look(number, upload, self.settings.images)
+    def _open(self, upload: Upload) -> list[Picture]:
+        found = look(upload, self.settings.images)
         if len(found) == 1:
             found = [read(found[0], self.model.preparation)]
             upload.remove()
         return found
 
     async def _in_readers(self, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
-        """A function of each item, in order, in threads that each wait for a reader of their own."""
-        asked = [self._reading.submit([partial(function, item)]) for item in items]
-        found = [each[0] for each in ([await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked))]
-        for each in found:
-            if isinstance(each, Exception):
-                raise each
-        return found
+        loop = asyncio.get_running_loop()
+        return await asyncio.gather(*(loop.run_in_executor(self._reading, function, item) for item in items))
 
 
 async def _give_memory_back() -> None:
@@ -287,12 +279,82 @@ async def _give_memory_back() -> None:
         await asyncio.to_thread(trim, 0)
 
 
-def _try_each(calls: list[Callable[[], Any]]) -> list[Any]:
-    """What each call gives, or the exception that it raised: one must not stop those of other requests."""
-    found: list[Any] = []
-    for call in calls:
-        try:
-            found.append(call())
-        except Exception as error:
-            found.append(error)
-    return found
+def look(upload: Upload, most: int) -> list[Picture]:
+    """The images of a file, not read yet; one error where there are none, or more than so many."""
+    upload.write_out()
+    found = list(islice(find_files([upload.path]), most + 1))
+    if len(found) > most:
+        return [too_many(upload, most)]
+    return [Picture(upload, each, told(each.error, upload)) for each in found]
+
+
+def read(picture: Picture, preparation: Preparation) -> Picture:
+    """The image with its levels, unless it has them or an error already."""
+    if picture.error or picture.levels is not None:
+        return picture
+    path, frame = picture.image.path, picture.image.frame
+    try:
+        return replace(picture, levels=prepare_image(path, frame, preparation.levels))
+    except (OSError, ValueError) as error:
+        return replace(picture, error=str(error))
+
+
+def too_many(upload: Upload, most: int) -> Picture:
+    """The error of a file with more images than a request may still have."""
+    error = f"{upload.shown} would make it more than {most:,} images; send fewer in a request"
+    return Picture(upload, ImageFile(upload.path), error)
+
+
+def told(error: str, upload: Upload) -> str:
+    """An error as its sender may read it: by the name that was sent, and without a library's words about a DICOM.
+
+    Those may quote the header, which names a patient.
+    """
+    return _LIBRARY_WORDS.sub(r"\1", error.replace(str(upload.path), upload.shown))
+
+
+def result(picture: Picture, said: dict[str, Any]) -> dict[str, Any]:
+    """The document of one image and what the model says of it."""
+    upload, error = picture.upload, said.get("error")
+    return {
+        "file": upload.number,
+        "name": upload.name,
+        "frame": picture.image.frame,
+        "error": error and told(error, upload),
+        "class": said.get("label"),
+        "probabilities": said.get("probabilities"),
+        "concepts": said.get("concepts"),
+        "set": said.get("possible"),
+        "abstain": said.get("abstain"),
+    }
+
+
+def explain(model: Model, picture: Picture, how: ExplainQuestion, risk: float | None) -> Explanation:
+    """One image, explained under the name that was sent."""
+    upload, frame = picture.upload, picture.image.frame
+    name = upload.name or f"image {upload.number + 1}"
+    return model.explain(
+        upload.path,
+        frame=frame,
+        name=name if frame is None else f"{name}#{frame}",
+        risk=None if how.strict else risk,  # it is promised for the ordinary network only
+        **how.model_dump(exclude={"pictures"}),
+    )
+
+
+def document(model: Model, cases: list[Explanation], errors: list[str], how: ExplainQuestion) -> dict[str, Any]:
+    """The explanation document of some cases, or of none; training cases have no file names in it."""
+    if cases:
+        title = cases[0].name if len(cases) == 1 else f"{len(cases):,} cases"
+        found = explanation_document(cases, title=title, errors=errors, pictures=how.pictures, names=False)
+        return found.to_dict()
+    reasoning = model.reasoning
+    part = ModelPart(
+        kind=type(model.network).__name__,
+        classes=list(model.classes),
+        concepts=list(model.concepts),
+        image_size=model.preparation.size,
+        reasoning=None if reasoning is None else ReasoningPart(**reasoning.as_dict()),
+    )
+    empty = ExplanationDocument(version=VERSION, title="", model=part, cases=[], prototypes=[], errors=errors)
+    return empty.to_dict()

@@ -45,8 +45,3 @@ class ServeConfig(AnswerConfig):
     """Let people review images, and keep reviews and images in this SQLite file."""
     review_bytes: PositiveInt = 20_000 * _MEGABYTE
     """How large the file of reviews may grow; then 507."""
-
-    def limits(self) -> dict[str, int | float]:
-        """What a client has to keep to."""
-        names = ("files", "images", "explained", "file_bytes", "request_bytes", "requests", "seconds")
-        return {name: getattr(self, name) for name in names}

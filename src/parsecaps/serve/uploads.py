@@ -6,11 +6,11 @@ import shutil
 import tempfile
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -29,65 +29,46 @@ _UNKNOWN_TYPE = "send files as multipart/form-data, in fields called files, or a
 
 
 class Upload:
-    """One file of a request: the name it was sent with, None without one, and where it lies while it is read.
+    """One file of a request: the name it was sent with, None without one, its number from 0, and where it lies.
 
     A small file stays in memory until a thread that reads it writes it out.
     """
 
-    def __init__(self, name: str | None, path: Path, data: bytearray | None = None) -> None:
-        self.name, self.path = name, path
+    def __init__(self, name: str | None, path: Path, data: bytes = b"", *, number: int = 0) -> None:
+        self.name, self.path, self.number = name, path, number
         self.num_bytes = 0
-        self._memory = bytearray() if data is None else data
-        self._file: BinaryIO | None = None
-        self._is_there = self._is_removed = False
+        self._memory = bytearray(data)
+        self._is_removed = False
         self._lock = threading.Lock()
 
     @property
     def shown(self) -> str:
-        """What an error calls it."""
+        """The name as errors show it."""
         return "the file" if self.name is None else visible(self.name)
 
     def add(self, data: bytes | memoryview) -> None:
-        """Take what comes next."""
         self.num_bytes += len(data)
         self._memory += data
         if len(self._memory) > _IN_MEMORY:
             self._flush()
 
     def write_out(self) -> None:
-        """Have all of it in the file; an error where it was removed meanwhile, as its request took too long."""
+        """Write all of it to the file; an error if the request was given up meanwhile and removed it."""
         with self._lock:
             if self._is_removed:
                 raise FileNotFoundError(f"{self.path} is not there any more")
-            if not self._is_there or self._memory:
-                self._flush()
-            self._close()
+            self._flush()
 
     def remove(self) -> None:
-        """Leave nothing of it."""
         with self._lock:
             self._is_removed = True
-            self._close()
             self._memory = bytearray()
-            if self._is_there:
-                self._is_there = False
-                with suppress(FileNotFoundError):
-                    self.path.unlink()
+            self.path.unlink(missing_ok=True)
 
     def _flush(self) -> None:
-        if self._file is None:
-            self._file = self.path.open("ab" if self._is_there else "xb", buffering=0)
-            self._is_there = True
-        left = memoryview(self._memory)
-        while left:
-            left = left[self._file.write(left) :]
-        left.release()
+        with self.path.open("ab") as file:
+            file.write(self._memory)
         self._memory = bytearray()
-
-    def _close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
 
 class Spool:
@@ -100,7 +81,6 @@ class Spool:
         self._numbers = count()
 
     def new_path(self) -> Path:
-        """A place that nothing is at yet."""
         return self.folder / str(next(self._numbers))
 
     def take(self, num_bytes: int) -> None:
@@ -110,7 +90,6 @@ class Spool:
         self.held_bytes += num_bytes
 
     def close(self) -> None:
-        """Remove the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -140,20 +119,19 @@ class Arrival:
             raise too_large(f"the request has more than {most:,} bytes; send fewer files at a time")
 
     def count(self, num_bytes: int) -> None:
-        """Count bytes that come in, as long as there is room for them."""
         self.allow(self.num_bytes + num_bytes)
         self.spool.take(num_bytes)
         self.num_bytes += num_bytes
 
     def begin(self, name: str | None) -> None:
-        """Open a new file."""
         if len(self.uploads) == self.most_files:
             detail = f"the request has more than {self.most_files:,} files; send fewer at a time"
             raise ProblemError(422, "too-many-files", detail)
-        self.uploads.append(Upload((name or "")[:LONGEST_NAME] or None, self.spool.new_path()))
+        shown = (name or "")[:LONGEST_NAME] or None
+        self.uploads.append(Upload(shown, self.spool.new_path(), number=len(self.uploads)))
 
     def write(self, data: bytes | memoryview) -> None:
-        """Take what comes next of the file that was opened last."""
+        """Add to the file that was opened last."""
         upload = self.uploads[-1]
         upload.add(data)
         if upload.num_bytes > self.limits.file_bytes:
@@ -178,7 +156,6 @@ class Arrival:
         return self.uploads
 
     async def _read_form(self, request: Request, boundary: bytes) -> None:
-        """Write the parts of a form as they come."""
         if not 0 < len(boundary) <= 200:
             raise ProblemError(400, "no-boundary", "the Content-Type names no boundary; let your HTTP library write it")
         form = _Form(self)
@@ -224,7 +201,6 @@ class _Form:
         self.name, self.value = b"", b""
 
     def callbacks(self) -> Any:
-        """The methods that the parser calls, by their names."""
         return {name: getattr(self, name) for name in dir(self) if name.startswith("on_")}
 
     def on_part_begin(self) -> None:
