@@ -1,7 +1,7 @@
 """The readable cases of one part of a data set, with their prepared images."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -17,9 +17,8 @@ _FINER = 4  # times as many pixels, where masks are drawn
 _DRAWN = 64  # cases drawn at a time
 
 
-@dataclass(frozen=True, init=False)
 class CaseSet:
-    """Cases of a data set by their `rows` there; those whose images could not be read are left out.
+    """Cases of a data set by their `rows` there, all if left out; unreadable images are dropped.
 
     A position counts within the set, a row within the whole data set.
 
@@ -28,16 +27,10 @@ class CaseSet:
         - images: (n, channels, size, size) uint8, read when asked for: of a large set, take a `subset` first
     """
 
-    data: DataSet
-    prepared: PreparedImages
-    rows: list[int]
-
     def __init__(self, data: DataSet, prepared: PreparedImages, rows: Sequence[int] | None = None) -> None:
-        """Take these rows of the data set, or all."""
         wanted = range(len(data)) if rows is None else rows
-        readable = [int(row) for row in wanted if prepared.sizes[row] != (0, 0)]
-        for name, value in (("data", data), ("prepared", prepared), ("rows", readable)):
-            object.__setattr__(self, name, value)
+        self.data, self.prepared = data, prepared
+        self.rows = [int(row) for row in wanted if prepared.sizes[row] != (0, 0)]
 
     def __len__(self) -> int:
         return len(self.rows)
