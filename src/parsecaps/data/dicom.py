@@ -30,9 +30,8 @@ _DAMAGED_FRAME = "has a frame whose compressed header cannot be read; replace th
 def read(path: Path, frame: int | None) -> RawImage:
     """Read an image or, by its number, a frame of several.
 
-    Grey values are those of the modality (rescaled), and `full_range` is the file's first window. A file with a lookup
-    table in place of a window, or with a sigmoid, gives the values after it. MONOCHROME1 is inverted, so that high
-    values are bright; palettes and YBR become RGB.
+    Grey values are rescaled to those of the modality, and `full_range` is the file's first window; a lookup table or a
+    sigmoid is applied. MONOCHROME1 is inverted, so that high values are bright; palettes and YBR become RGB.
     """
     data = _dataset(version(path))
     if _pixels(data) is None and path.stat().st_size <= _LARGE:
@@ -97,7 +96,6 @@ def num_frames(data: Any) -> int:
 
 
 def _check_frames(file: Version, frames: int) -> None:
-    """Refuse a file that has fewer frames than its header says."""
     from pydicom.encaps import parse_basic_offsets, parse_fragments
     from pydicom.filebase import DicomBytesIO
 
@@ -115,7 +113,6 @@ def _check_frames(file: Version, frames: int) -> None:
 
 
 def _bits(data: Any) -> int:
-    """The bits of a pixel that is not compressed, all channels together."""
     bits = int(data.get("BitsAllocated") or 1) * int(data.get("SamplesPerPixel") or 1)
     return bits * 2 // 3 if data.get("PhotometricInterpretation") == "YBR_FULL_422" else bits
 
@@ -151,7 +148,6 @@ def _decode(path: Path, data: Any, index: int) -> NDArray[Any]:
 
 
 def _check_same(data: Any, size: tuple[int, ...] | None) -> None:
-    """Refuse pixels of another height and width than the header says."""
     if size is not None and size != _size(data):
         raise DefectError(f"holds {size[1]} x {size[0]} pixels, not what its header says; export it again")
 
@@ -172,7 +168,6 @@ def compressed_size(frame: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(frame: bytes) -> tuple[int, int]:
-    """Walk from marker to marker to the one that starts a frame."""
     place = len(_SOI)
     while place + 9 <= len(frame) and frame[place] == 0xFF:
         kind = frame[place + 1]
@@ -188,14 +183,12 @@ def _jpeg(frame: bytes) -> tuple[int, int]:
 
 
 def _codestream(frame: bytes) -> int:
-    """Where the codestream begins in the boxes of a JP2 file; a box that leads nowhere is refused."""
-    place = len(_JP2) + 4
-    while place + 8 <= len(frame):
+    """Where the codestream begins in the boxes of a JP2 file."""
+    place, length = len(_JP2) + 4, 8
+    while place + 8 <= len(frame) and length >= 8:
         if frame[place + 4 : place + 8] == b"jp2c":
             return place + 8
         length = _big_endian(frame, place, 4)
-        if length < 8:
-            break
         place += length
     raise DefectError(_DAMAGED_FRAME)
 
@@ -223,7 +216,7 @@ def _headers(data: Any, index: int) -> Iterator[Any]:
 
 
 def _number(headers: Sequence[Any], keyword: str) -> float | None:
-    """The first of the values of an attribute, where it stands first."""
+    """The first value of an attribute in the first header that has it."""
     for header in headers:
         value = header.get(keyword)
         if isinstance(value, Sequence) and not isinstance(value, str):
@@ -263,7 +256,7 @@ def _windowed(
 
 
 def _looked_up(data: Any, table: Any, values: NDArray[Any]) -> tuple[NDArray[Any], tuple[float, float]]:
-    """Values through a lookup table, whose ends go on for ever, and the range that its entries may have."""
+    """Values through a lookup table, whose ends are extended, and the range of its entries."""
     _, first, bits = (int(number) for number in table.LUTDescriptor)
     entries = table.LUTData
     if isinstance(entries, bytes):

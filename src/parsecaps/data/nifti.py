@@ -1,8 +1,7 @@
 """NIfTI slices (.nii, .nii.gz), by nibabel.
 
-A slice is taken along the last axis and turned as a radiologist sees it and as a DICOM of the same plane is stored:
-the front of the patient at the top (the head, in a coronal or sagittal plane), the patient's left on the right. The
-affine says how. A mask needs the affine of its image.
+A slice is taken along the last axis and turned by the affine as a radiologist sees it: the front of the patient at the
+top (the head, in a coronal or sagittal plane), the patient's left on the right. A mask needs the affine of its image.
 """
 
 import math
@@ -69,7 +68,6 @@ def image_size(path: Path) -> tuple[int, int]:
 
 
 def _open(path: Path) -> Any:
-    """The image, whatever its file is called; nibabel goes by the name where it can."""
     import nibabel
 
     packed = is_packed(path)
@@ -88,9 +86,9 @@ def _shape(image: Any) -> tuple[int, int, int]:
         shape.pop()
     if len(shape) not in (2, 3):
         raise DefectError(f"has {len(shape)} axes {tuple(shape)}; give a NIfTI of 2 or 3 axes, one volume without time")
-    width, height, *depth = shape
+    width, height, depth = (*shape, 1)[:3]
     check_size(height, width)
-    return width, height, depth[0] if depth else 1
+    return width, height, depth
 
 
 @lru_cache(maxsize=1)  # so that reading slice after slice unpacks a .nii.gz once; a plain .nii stays on the disk
@@ -106,7 +104,7 @@ def _volume(file: Version) -> _Volume:
 
 
 def _check_length(path: Path, image: Any, shape: tuple[int, int, int]) -> None:
-    """Refuse a file that cannot hold what its header says: too short as it is, or too long when unpacked."""
+    """Refuse a file that is too short for what its header says, or too long when unpacked."""
     stored = image.dataobj
     wanted = int(stored.offset) + stored.dtype.itemsize * math.prod(shape)
     if is_packed(path):

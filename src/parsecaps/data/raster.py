@@ -41,8 +41,7 @@ _LYING = {5, 6, 7, 8}  # orientations that swap height and width
 def read(path: Path, frame: int | None) -> RawImage:
     """Read an image; `frame` is a page of a TIFF.
 
-    Transparent pixels are laid over black, palettes, CMYK and YCbCr become RGB, and 16 bits per colour channel become 8
-    (16 bits of grey stay).
+    Transparent pixels are laid over black; palettes, CMYK and YCbCr become RGB; 16 bits of a colour channel become 8.
     """
     image = _open(version(path))
     image.seek(pick_frame(frame, _num_frames(image)))
@@ -95,8 +94,9 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _pixels(image: Image.Image, opened: Image.Image) -> RawImage:
-    if image.mode.startswith("I;16"):
-        bits = _bits(opened)
+    if image.mode.startswith("I;16"):  # or 12 bits, in the TIFFs of some cameras
+        tags = opened.tag_v2 if isinstance(opened, TiffImagePlugin.TiffImageFile) else {}
+        bits = int(tags.get(_BITS_PER_SAMPLE, (16,))[0])
         return RawImage(np.array(image).astype(np.uint16), (0.0, 2.0**bits - 1))
     if image.mode == "I":
         return RawImage(np.array(image), (0.0, 65535.0) if opened.format == "PNG" else None)
@@ -107,13 +107,6 @@ def _pixels(image: Image.Image, opened: Image.Image) -> RawImage:
         return RawImage(_over_black(np.array(image.convert("LA" if grey else "RGBA"))), EIGHT_BIT)
     mode = "L" if image.mode in {"1", "L"} else "RGB"
     return RawImage(np.array(image if image.mode == mode else image.convert(mode)), EIGHT_BIT)
-
-
-def _bits(image: Image.Image) -> int:
-    """16, or 12 in the TIFFs of some cameras."""
-    if not isinstance(image, TiffImagePlugin.TiffImageFile):
-        return 16
-    return int(image.tag_v2.get(_BITS_PER_SAMPLE, (16,))[0])
 
 
 def _over_black(pixels: NDArray[Any]) -> NDArray[Any]:
