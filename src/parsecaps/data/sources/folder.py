@@ -11,14 +11,10 @@ _JUNK = {"thumbs.db", "desktop.ini", "__macosx"}  # and whatever begins with a p
 
 def recognise(path: Path) -> bool:
     """Whether a folder in it, or in a folder named as a split, has an image directly in it."""
-    if not path.is_dir():
-        return False
-    folders, _ = entries(path)
-    for folder in folders:
+    for folder in entries(path)[0] if path.is_dir() else ():
         inner, files = entries(folder)
-        if any(is_image(file) for file in files):
-            return True
-        if _split(folder) and any(is_image(file) for child in inner for file in entries(child)[1]):
+        files += [file for child in inner if _split(folder) for file in entries(child)[1]]
+        if any(map(is_image, files)):
             return True
     return False
 
@@ -91,9 +87,7 @@ def _stray(file: Path) -> Problem:
 
 def recognise_unlabelled(path: Path) -> bool:
     """Whether a folder has images directly in it, and no folders."""
-    if not path.is_dir():
-        return False
-    folders, files = entries(path)
+    folders, files = entries(path) if path.is_dir() else ([], [])
     return not folders and any(map(is_image, files))
 
 
