@@ -1,7 +1,6 @@
-"""The one preparation between a file's pixels and a model, saved with the model.
+"""The preparation between a file's pixels and a model, saved with the model.
 
-Training, prediction and serving prepare an image by the same numbers and the same code, down to the rounding: the
-result lies on the 256 levels of a byte, so an image from a cache and one prepared on the spot are the same bit for bit.
+The result lies on the 256 levels of a byte, so an image from a cache and one prepared on the spot are the same.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,11 +43,10 @@ class _Box(NamedTuple):
 
 @dataclass(frozen=True)
 class Preparation:
-    """How an image becomes a square of `size` pixels with values in [0, 1].
+    """How an image becomes a square of `size` pixels with values in [0, 1], by `config.PreparationSection`.
 
-    The settings are those of `config.PreparationSection`; where the file does not say what black and white are, the
-    "range" is by content. Grey becomes colour by repetition, colour grey by ITU-R 601 luma. Resampling is bilinear with
-    antialiasing.
+    Without a range in the file, `scaling="range"` is by content. Grey becomes colour by repetition, colour grey by
+    ITU-R 601 luma. Resampling is bilinear with antialiasing.
     """
 
     size: int
@@ -74,20 +72,18 @@ class Preparation:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Preparation":
-        """The preparation that `to_dict` wrote; nothing may be unknown, and nothing but `centre` missing.
+        """The preparation that `to_dict` wrote; only `centre` may be missing.
 
         >>> Preparation.from_dict({"size": 112, "chanels": 1, "square": "pad", "scaling": "range"})
         Traceback (most recent call last):
         ValueError: a preparation has no 'chanels'; did you mean 'channels'?
         """
         names = [field.name for field in fields(cls)]
-        for key in values:
-            if key not in names:
-                near = get_close_matches(str(key), names, 1, 0)
-                raise ValueError(f"a preparation has no {key!r}; did you mean {near[0]!r}?")
-        for name in names:
-            if name not in values and name != "centre":  # models from before it was a choice use the whole image
-                raise ValueError(f"the preparation lacks {name!r}; it has {', '.join(values) or 'nothing'}, add it")
+        if unknown := [key for key in values if key not in names]:
+            near = get_close_matches(str(unknown[0]), names, 1, 0)
+            raise ValueError(f"a preparation has no {unknown[0]!r}; did you mean {near[0]!r}?")
+        if lacking := [name for name in names if name not in {*values, "centre"}]:  # older models have no centre
+            raise ValueError(f"the preparation lacks {lacking[0]!r}; it has {', '.join(values) or 'nothing'}, add it")
         return cls(**values)
 
     def prepare(self, raw: RawImage) -> Tensor:
@@ -102,8 +98,8 @@ class Preparation:
             # resized as bytes: thirty times as fast on a large photo, and within a level of the same in floating point
             part = _resized(torch.from_numpy(planes).permute(2, 0, 1), target)
         else:
-            low, span = self._low_and_span(raw)
-            scale = partial(_scaled, low=low, span=span)
+            low, high = self._range(raw)
+            scale = partial(_scaled, low=low, span=high - low)
             each = (planes[None, :, :, c] for c in range(planes.shape[2]))
             part = quantise(torch.cat([_resized(plane, target, scale) for plane in each]))
         if len(part) > self.channels:
@@ -141,18 +137,14 @@ class Preparation:
         scale = self.size / max(rows, columns)
         return used, _middle(self.size, self.size, max(1, round(rows * scale)), max(1, round(columns * scale)))
 
-    def _low_and_span(self, raw: RawImage) -> tuple[float, float]:
+    def _range(self, raw: RawImage) -> tuple[float, float]:
         if self.scaling == "range" and raw.full_range is not None:
-            low, high = raw.full_range
-        else:
-            low, high = float(raw.pixels.min()), _percentile(raw.pixels, _BRIGHTEST)
-            if raw.pixels.dtype.kind != "f":
-                high = max(high, low + 1)  # one grey level
-        return low, high - low
+            return raw.full_range
+        low, high = float(raw.pixels.min()), _percentile(raw.pixels, _BRIGHTEST)
+        return low, high if raw.pixels.dtype.kind == "f" else max(high, low + 1)  # one grey level
 
 
 def _middle(height: int, width: int, rows: int, columns: int) -> _Box:
-    """So many rows and columns in the middle of a picture of this height and width."""
     return _Box((height - rows) // 2, (width - columns) // 2, rows, columns)
 
 
@@ -175,7 +167,7 @@ def _scaled(planes: NDArray[Any], low: float, span: float) -> Tensor:
 
 
 def _percentile(pixels: NDArray[Any], percent: float) -> float:
-    """So many percent of the pixels are darker; of a large image only the brighter ones are kept, not a copy."""
+    """`np.percentile`, without a copy of a large image."""
     values = pixels.reshape(-1)
     if values.size <= _AT_ONCE:
         return float(np.percentile(values, percent))
@@ -192,8 +184,8 @@ def _percentile(pixels: NDArray[Any], percent: float) -> float:
 def _resized(planes: Any, box: _Box, scale: Callable[[Any], Tensor] = lambda planes: planes) -> Tensor:
     """Planes (c, h, w), of torch or of numpy with a `scale` that makes a tensor of them, at the size of the box.
 
-    A large image is narrowed some rows at a time, and then shortened: the same numbers bit for bit, as torch goes the
-    same way. One that has to become wider is shortened first, or it would be larger still in between.
+    A large image is narrowed some rows at a time, then shortened, as torch does: the result is the same. One that
+    becomes wider is shortened first, to save memory.
     """
     channels, height, width = planes.shape
     if channels * height * width <= _AT_ONCE:
@@ -208,5 +200,4 @@ def _resized(planes: Any, box: _Box, scale: Callable[[Any], Tensor] = lambda pla
 
 
 def _interpolated(planes: Tensor, height: int, width: int) -> Tensor:
-    """Planes (c, h, w) at this size."""
     return F.interpolate(planes[None], (height, width), mode="bilinear", antialias=True, align_corners=False)[0]

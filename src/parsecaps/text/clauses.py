@@ -1,4 +1,4 @@
-"""From pieces to clauses: which mentions stand together in a list, and which words belong to which mention.
+"""From pieces to clauses: which mentions form a list, and which words belong to which mention.
 
 A sentence ends at a stop; a clause also at a contrast ("but", "however", "except"), at a semicolon and around brackets
 that have a mention of their own. Inside, two neighbouring mentions stay in one list ("streaks and veil are absent")
@@ -8,6 +8,8 @@ unless the first already has its predicate ("the network is typical, streaks ...
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from typing import Literal
 
 from parsecaps.text.pieces import Meaning, Piece, Role
@@ -73,25 +75,21 @@ def _cut(pieces: Sequence[Piece], text: str) -> Iterator[list[Piece]]:
     current: list[Piece] = []
     inside = _brackets(pieces)
     for index, piece in enumerate(pieces):
-        question = text[piece.start : piece.end] == "?"
-        if question:
-            asked = any(p.role & Role.MENTION for p in current)
-            current.append(piece._replace(role=Role.DOUBT_AFTER if asked else Role.DOUBT_BEFORE))
-            if asked:
-                yield current
-                current = []
-            continue
-        as_clause = bool(current) and current[-1].role & Role.COMMA and text[piece.start : piece.end].lower() == "as"
-        if piece.role & (Role.STOP | Role.CONTRAST) or index in inside or as_clause:
+        word = text[piece.start : piece.end].lower()
+        as_clause = bool(current) and current[-1].role & Role.COMMA and word == "as"
+        ends = bool(piece.role & (Role.STOP | Role.CONTRAST)) or index in inside or as_clause
+        if word == "?":
+            ends = any(p.role & Role.MENTION for p in current)
+            current.append(piece._replace(role=Role.DOUBT_AFTER if ends else Role.DOUBT_BEFORE))
+        elif not ends:
+            current.append(piece)
+        if ends:
             yield current
             current = []
-        else:
-            current.append(piece)
     yield current
 
 
 def _brackets(pieces: Sequence[Piece]) -> set[int]:
-    """The positions of brackets around a mention."""
     found: set[int] = set()
     opened = None
     for index, piece in enumerate(pieces):
@@ -144,13 +142,9 @@ def _divide(gap: Sequence[Piece]) -> tuple[int, int, Link | None]:
     left = last
     while left and gap[left - 1].role & SEPARATOR:
         left -= 1
-    joined = gap[left : last + 1]
     own, next_one = gap[:left], gap[last + 1 :]
-    link: Link | None = "comma"
-    if any(piece.role & Role.OR for piece in joined):
-        link = "or"
-    elif any(piece.role & Role.AND for piece in joined):
-        link = "and"
+    roles = reduce(or_, (piece.role for piece in gap[left : last + 1]))
+    link: Link | None = "or" if roles & Role.OR else "and" if roles & Role.AND else "comma"
     foreign = _foreign_denial(own)
     if foreign is not None:
         return foreign, foreign, None
@@ -176,10 +170,8 @@ def _divide_plain(gap: Sequence[Piece]) -> tuple[int, int]:
         verbal = piece.role & Role.NOT and any(p.role & (Role.BE | Role.VERB | Role.MODAL) for p in gap[:index])
         if piece.role & (_BEFORE | Role.PREPOSITION | Role.PLACE) and not verbal:
             return index, index
-    verbs = [
-        index for index, piece in enumerate(gap) if piece.role & (Role.BE | Role.VERB | Role.STATE | Role.NEG_AFTER)
-    ]
-    cut = verbs[-1] + 1 if verbs else 0
+    verbal_roles = Role.BE | Role.VERB | Role.STATE | Role.NEG_AFTER
+    cut = max((index + 1 for index, piece in enumerate(gap) if piece.role & verbal_roles), default=0)
     return cut, cut
 
 

@@ -261,11 +261,10 @@ class PieceReader:
         pieces = []
         position = 0
         while position < len(tokens):
-            after = ends.get(position, position + 1)
-            words = [word for word, _, _ in tokens[position:after]]
+            words, starts, stops = zip(*tokens[position : ends.get(position, position + 1)], strict=True)
             role, meaning = self._entries.get(" ".join(words), (Role.NONE, None))
-            pieces.append(Piece(tokens[position][1], tokens[after - 1][2], role, meaning))
-            position = after
+            pieces.append(Piece(starts[0], stops[-1], role, meaning))
+            position += len(words)
         return pieces
 
     def _add(self, phrase: str, role: int, meaning: Meaning | None) -> None:
@@ -284,10 +283,8 @@ class PieceReader:
 
     def _tokens(self, text: str) -> Iterator[tuple[str, int, int]]:
         """Normalised words with their positions; a minus sign after a noun is a word, a hyphen inside a word is not."""
-        tokens = self._nlp.make_doc(text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
-        for token in tokens:
-            start, end = token.idx, token.idx + len(token)
-            word = token.text
+        for token in self._nlp.make_doc(text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")):
+            word, start, end = token.text, token.idx, token.idx + len(token)
             if word.isspace():
                 if "\n" in word:
                     yield ".", start, end

@@ -60,8 +60,8 @@ def draw(
 ) -> PhantomBatch:
     """Draw the images of these numbers; image i depends on (seed, i, size) alone, and is the same scene at every size.
 
-    `concept_noise` and `label_noise` are the shares of annotations that are flipped. `force` draws every scene with
-    concepts set to present or absent, all else as it was: pairs that differ in one concept.
+    `concept_noise` and `label_noise` are the shares of annotations that are flipped. `force` sets concepts to present
+    or absent in every scene, all else as it was.
 
     >>> batch = draw([0, 1], size=32, force={"blue-whitish veil": True})
     >>> batch.image.shape, batch.concepts[:, 2].tolist()
@@ -135,7 +135,7 @@ def _scenes(
 
 
 def _light(canvas: Canvas, patient: Randomness) -> Floats:
-    """(N, size, size): the light falls off towards the corners; some dermatoscopes show the dark rim of their tube."""
+    """(N, size, size): light falls off towards the corners; some dermatoscopes show the dark rim of their tube."""
     x = canvas.x - column(patient.between("light x", -0.12, 0.12))
     y = canvas.y - column(patient.between("light y", -0.12, 0.12))
     squared = x * x + y * y
@@ -146,7 +146,6 @@ def _light(canvas: Canvas, patient: Randomness) -> Floats:
 
 
 def _some(on: Lesion, chosen: Integers) -> Lesion:
-    """The lesions of these rows."""
     fields = on._asdict()
     outline = fields.pop("outline")
     return Lesion(type(outline)(*(values[chosen] for values in outline)), **{k: v[chosen] for k, v in fields.items()})

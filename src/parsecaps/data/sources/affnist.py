@@ -1,10 +1,9 @@
 """affNIST: MNIST digits under small affine changes, 40 x 40; in its original MATLAB files, or drawn by its recipe.
 
-Where affNIST cannot be had, affNIST-like has the MNIST test digits under the same kind of changes: rotation by up to 20
-degrees, shear by up to 0.2, each axis scaled by 0.8 to 1.2, anywhere on the canvas that keeps the digit inside,
-bilinear. It is always to be reported as "affNIST-like". The MNIST training digits stand unchanged in the middle of the
-canvas: a network that has only seen them moved about (`augmentation.padding`) is tested on what it never saw, as in the
-paper's study of robustness (Sec. 4.5.3).
+affNIST-like has the MNIST test digits under the same kind of changes: rotation by up to 20 degrees, shear by up to 0.2,
+each axis scaled by 0.8 to 1.2, anywhere on the canvas that keeps the digit inside, bilinear. Always report it as
+"affNIST-like". The MNIST training digits stand unchanged in the middle of the canvas, as in the paper's study of
+robustness (Sec. 4.5.3).
 """
 
 import math
@@ -65,10 +64,8 @@ def read(path: str) -> DataSet:
             continue
         names = (file.stem, file.parent.name.removesuffix("_batches"))  # which say the part of MNIST
         split = next((_PARTS[name] for name in names if name in _PARTS), None)
-        cases += [
-            Case(file, label, f"{split or 'digit'}-{index}", frame=index, split=split)
-            for index, label in enumerate(labels)
-        ]
+        part = split or "digit"
+        cases += [Case(file, label, f"{part}-{i}", frame=i, split=split) for i, label in enumerate(labels)]
     note = "digits of the same number in several files are changed versions of one MNIST digit and count as one patient"
     return DataSet("affnist", root, CLASSES, (), cases, problems, [note], look_alikes=True)
 
@@ -111,7 +108,6 @@ def _images(file: Version) -> NDArray[np.uint8]:
 
 
 def _variable(file: Version) -> Any:
-    """The variable affNISTdata, None where there is none."""
     from scipy.io import loadmat
 
     _check_unpacked(file)
@@ -119,7 +115,6 @@ def _variable(file: Version) -> Any:
 
 
 def _check_unpacked(file: Version) -> None:
-    """Refuse a file whose compressed variables say that they unpack to too much."""
     position = _HEADER_BYTES
     with file.path.open("rb") as opened:
         little = opened.read(_HEADER_BYTES)[126:128] == b"IM"
@@ -135,8 +130,7 @@ def _check_unpacked(file: Version) -> None:
 def read_like(path: str) -> DataSet:
     """List the images of `PATH_TO_MNIST[,per_digit=32][,seed=0]`; they are drawn when they are asked for.
 
-    Image i is version i // 10000 of test digit i % 10000 and depends on the seed and i only; the training digits, where
-    they are there, come after the last version.
+    Image i is version i // 10000 of test digit i % 10000 and depends on the seed and i only; training digits come last.
     """
     folder, _, text = path.partition(",")
     options = {name: int(value) for name, value in read_options("affnist-like", text, _OPTIONS).items()}
@@ -201,8 +195,8 @@ def change(digits: "Tensor", draws: "Tensor") -> "Tensor":
 def placement(digits: "Tensor", draws: "Tensor") -> "tuple[Tensor, Tensor, Tensor]":
     """The affine change of each digit: `canvas = matrix @ (digit - centre) + start`, x before y, in pixels.
 
-    `start` is where the middle of the ink comes to lie, such that all of the ink, spread by a pixel as bilinear
-    sampling does, stays on the canvas. A digit of at most 20 x 20, as MNIST's are, always fits.
+    `start` is where the middle of the ink comes to lie, such that all of the ink, spread by a pixel, stays on the
+    canvas. A digit of at most 20 x 20 always fits.
 
     Shapes:
         - digits: (n, 28, 28); draws: (n, 6)

@@ -127,7 +127,6 @@ def idx_values(path: Path) -> NDArray[np.uint8]:
 
 
 def _count(path: Path) -> int:
-    """The number of images, which a file that is not packed must be long enough for."""
     count, height, width = image_shape(path)
     check_length(path, count * height * width, f"{count:,} images")
     return count
