@@ -32,11 +32,9 @@ def demo(
 ) -> dict[str, Any]:
     """See all of it on drawn images, in minutes: training, scores, explanations.
 
-    Draws skin lesions, trains on them, and scores the network on patients it never saw. A page to open has the scores,
-    and unseen cases with their maps, parse trees and the most similar training cases.
-
-    Takes three to four minutes on two cores, with `--quick` half a minute. The lesions, their seven concepts and the
-    diagnosis are drawn by rule (docs/phantom.md), so nothing has to be downloaded and everything about them is known.
+    Draws skin lesions by rule (docs/phantom.md), trains on them, and scores the network on patients it never saw. A
+    page to open has the scores, and unseen cases with their maps, parse trees and the most similar training cases.
+    Takes three to four minutes on two cores, with `--quick` half a minute.
 
     **Examples**
 

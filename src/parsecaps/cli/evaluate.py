@@ -17,11 +17,10 @@ def evaluate(
 ) -> dict[str, Any]:
     """Score runs again, on other data too, and compare them.
 
-    Each score has n and a 95 % interval over patients. The temperature of the probabilities is fitted on the validation
-    part. A run alone on its own test part gets its `scores.json`, `scores.html` and model card anew; anything else goes
-    to files of other names. With several runs, each is compared with the first on the same cases: McNemar's test, and a
-    bootstrap of the differences; and the mean of all is scored, with the images that none of them names rightly. The
-    folds of a cross-validation count as one, pooled.
+    Each score has n and a 95 % interval over patients. Probabilities are calibrated on the validation part. A run alone
+    on its own test part gets a new `scores.json`, `scores.html` and model card; anything else goes to files of other
+    names. Several runs are compared with the first on the same cases (McNemar's test, bootstrap of the differences),
+    and their ensemble is scored. The folds of a cross-validation count as one, pooled.
 
     **Examples**
 
