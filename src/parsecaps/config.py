@@ -1,9 +1,7 @@
-"""Every setting with its default, its bounds and what it means; and how files and `key=value` lines change them.
+"""Every setting with its default, its bounds and its meaning; and how files and `key=value` lines change them.
 
-`Config` is for a training run; `EvaluateConfig`, `PredictConfig` and `ExplainConfig` are for what follows it. `auto`
-means that the value is chosen from the data (`training.choose`), so the configuration that a run keeps has none. Few
-images are up to 5,000 training images for the preset `medical`. The page "Settings" of the documentation is made from
-this file.
+`auto` values are chosen from the data (`training.choose`) before a run keeps its configuration. "Few images" are up to
+5,000 training images for the preset `medical`. The page "Settings" of the documentation is made from this file.
 """
 
 import re
@@ -11,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from difflib import SequenceMatcher
 from importlib.resources import as_file, files
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -298,7 +297,7 @@ def load_config(
 ) -> Config:
     """The settings of a training run: the defaults, changed by a YAML file, `section.key=value` lines and `values`.
 
-    Instead of a file, the name of one that the package has (`shipped_configs`) will do.
+    The file may be the name of one of the package (`shipped_configs`).
 
     >>> load_config(None, ["training.epochs=5", "augmentation.flip=false"]).training.epochs
     5
@@ -332,9 +331,7 @@ def load_settings(
     values: Mapping[str, Any] | None = None,
     base: S | None = None,
 ) -> S:
-    """Settings of a kind: those of `base` or the defaults, changed by a file, by `key=value` lines, and by `values`.
-
-    The lines are what `--set` takes, their values read as YAML; `values` are Python's own, under the same keys.
+    """Settings of a kind: those of `base` or the defaults, changed by a file, by `--set` lines, and by `values`.
 
     >>> load_settings(EvaluateConfig, None, ["resamples=50"], values={"part": "val"}).resamples
     50
@@ -359,9 +356,8 @@ def known_keys(kind: type[Section] = Config) -> list[str]:
     """Every key with its section, as in `training.epochs`; the network and losses have further ones of their own."""
     keys = []
     for name, field in kind.model_fields.items():
-        kinds = [each for each in (field.annotation, *get_args(field.annotation)) if isinstance(each, type)]
-        section = next((each for each in kinds if issubclass(each, Section)), None)
-        keys += [name, *(f"{name}.{key}" for key in section.model_fields)] if section else [name]
+        kinds = (each for each in (field.annotation, *get_args(field.annotation)) if isinstance(each, type))
+        keys += [name, *(f"{name}.{key}" for each in kinds if issubclass(each, Section) for key in each.model_fields)]
     return keys
 
 
@@ -372,10 +368,9 @@ def _read(path: Path) -> dict[str, Any]:
         content = parse_yaml(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not valid YAML ({error}); mend it") from None
-    content = {} if content is None else content
-    if not isinstance(content, dict):
+    if not isinstance(content, dict | None):
         raise ValueError(f"{path} holds no settings; write a line `key: value` for each, in its section if it has one")
-    return content
+    return content or {}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -408,10 +403,9 @@ def _check_known(kind: type[Section], key: str, place: str) -> None:
         last = SequenceMatcher(None, key.rpartition(".")[2], known.rpartition(".")[2]).ratio()
         return SequenceMatcher(None, key, known).ratio() + last
 
-    near = max(keys, key=likeness)
     below = _OPEN in keys and key.startswith("model.")
     more = f" (other arguments of the network go below {_OPEN})" if below else ""
-    raise ValueError(f"{place}: there is no key {key!r}; did you mean {near!r}?{more}")
+    raise ValueError(f"{place}: there is no key {key!r}; did you mean {max(keys, key=likeness)!r}?{more}")
 
 
 def _put(content: dict[str, Any], path: Sequence[str], value: Any, place: str) -> None:
@@ -431,10 +425,9 @@ def _put(content: dict[str, Any], path: Sequence[str], value: Any, place: str) -
 
 def _describe(error: ValidationError, given_by: Mapping[str, str], path: str) -> str:
     first = error.errors()[0]
-    place = [str(part) for part in first["loc"]]
-    key = next((".".join(place[:n]) for n in range(len(place), 0, -1) if ".".join(place[:n]) in given_by), "")
+    keys = accumulate(map(str, first["loc"]), "{}.{}".format)
+    key = next((key for key in reversed([*keys]) if key in given_by), "")
     # of a choice between kinds of value, each kind has its own complaint
-    reasons = [
-        each["msg"][0].lower() + each["msg"][1:] for each in error.errors() if each["loc"][:2] == first["loc"][:2]
-    ]
-    return f"{given_by.get(key, path)}: {key} is {shown(first['input'])}; {', or '.join(dict.fromkeys(reasons))}"
+    messages = dict.fromkeys(each["msg"] for each in error.errors() if each["loc"][:2] == first["loc"][:2])
+    reasons = ", or ".join(message[0].lower() + message[1:] for message in messages)
+    return f"{given_by.get(key, path)}: {key} is {shown(first['input'])}; {reasons}"

@@ -18,11 +18,9 @@ _FIRST_BYTE = 0xDC00  # what Python adds to a byte of a name that is not UTF-8
 
 @contextmanager
 def write_atomically(path: str | Path, *, private: bool = False) -> Iterator[TextIO]:
-    r"""A UTF-8 text file to write to; it takes its name only when all of it is written, and replaces what had it.
+    r"""A UTF-8 text file to write to, which takes its name only when it is complete.
 
-    What UTF-8 cannot hold, as in the names of some files, is written as `\udce9`.
-
-    A `private` file, and any file in a folder that is closed to other users, is closed to them too.
+    What UTF-8 cannot hold is written as `\udce9`. A `private` file, or one in a private folder, is closed to others.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "notes.txt"
@@ -72,10 +70,7 @@ def make_private_file(path: Path) -> None:
 
 
 def make_private_folder(folder: str | Path) -> list[Path]:
-    """Make a folder that is closed to other users, and those above it that are missing; gives what it made.
-
-    A folder that is there already stays as it is.
-    """
+    """Make a folder that is closed to other users, with missing parents, unless it exists; return what was made."""
     folder, made = Path(folder), list[Path]()
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
@@ -89,10 +84,7 @@ def make_private_folder(folder: str | Path) -> list[Path]:
 
 
 def make_first_free(folders: Iterable[Path]) -> list[Path]:
-    """Make the first of these folders that is not there yet; gives what was made, that folder last.
-
-    No two processes get the same one.
-    """
+    """Make the first of these folders that does not exist, once for all processes; return what was made, it last."""
     for folder in folders:
         if (made := make_private_folder(folder)) and made[-1] == folder:
             return made
@@ -116,9 +108,7 @@ def close_to_others(folder: Path) -> None:
 
 
 def visible(text: str) -> str:
-    r"""A text on one line that any program can read: what would break that is written as `\x0d`.
-
-    These are control characters, and the bytes of a file's name that are not UTF-8.
+    r"""A text on one line, with control characters and bytes that are not UTF-8 written as `\x0d`.
 
     >>> print(visible("a\r\nb"), visible("caf\udce9.png"))
     a\x0d\x0ab caf\xe9.png
