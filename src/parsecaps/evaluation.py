@@ -69,10 +69,7 @@ def evaluate_run(
     reading: ProgressCallback = silent,
     scoring: ProgressCallback = silent,
 ) -> Evaluation:
-    """Score a run on a part of its own data or on all cases of other data; or a cross-validation on all its folds.
-
-    Nothing is written: `write_results` does that.
-    """
+    """Score a run on a part of its own data or on all cases of other data; or a cross-validation on all its folds."""
     settings = settings or EvaluateConfig()
     run = Run(Path(folder), device=settings.device, reading=reading)
     return _evaluate_folds(run, settings, scoring) if run.folds else _evaluate_one(run, settings, scoring)
@@ -86,10 +83,7 @@ def calibrate_run(run: Run) -> None:
 
 
 def write_results(run: Run, evaluation: Evaluation) -> None:
-    """Write the card, the page and, last of all, `scores.json`: a run that has it is finished.
-
-    A cross-validation has a card in each fold, and none of its own.
-    """
+    """Write the card (of a fold, not of all), the page and, last, `scores.json`: a run that has it is finished."""
     from parsecaps.report.result_pages import scores_page
 
     if run.is_trained:
@@ -183,7 +177,6 @@ def _evaluate_folds(run: Run, settings: EvaluateConfig, scoring: ProgressCallbac
 
 
 def _join_notes(names: Sequence[str], notes: Sequence[list[str]]) -> list[str]:
-    """The notes of all folds, each with the names of those it is about."""
     about: dict[str, list[str]] = {}
     for name, own in zip(names, notes, strict=True):
         for note in own:
@@ -199,7 +192,7 @@ def _calibration(run: Run, changes: Augmentation | None, views: int) -> Calibrat
 
 
 def _changes(run: Run, views: int) -> Augmentation | None:
-    """The changes of the images that the run was trained with, where several views are asked for."""
+    """The augmentation of the run, for several views."""
     if views == 1:
         return None
     if run.config.augmentation is None:

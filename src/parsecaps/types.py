@@ -17,10 +17,7 @@ def silent(*_: object) -> None:
 
 
 class Mixed(NamedTuple):
-    """What the images of a batch were mixed with: the labels (B,) of the others, and the share that is an image's own.
-
-    Labels are unknown in the same rows as those of the batch.
-    """
+    """What a batch was mixed with: the other labels (B,), unknown in the same rows, and each image's own share."""
 
     label: Tensor
     share: float

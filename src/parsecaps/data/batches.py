@@ -23,9 +23,7 @@ _AHEAD = 2  # batches that are kept ready
 
 
 class Augmentation(AugmentationSection):
-    """Random flip, crop, small affine change and small change of intensity, drawn for each image on its own.
-
-    The settings, with no `auto` left. All changes of place are one resampling.
+    """Random flip, crop, affine change and change of intensity for each image, by the settings without `auto`.
 
     Shapes:
         - input and output: (B, C, H, W)

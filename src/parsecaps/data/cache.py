@@ -301,10 +301,7 @@ def cache_size(folder: Path) -> CacheSize:
 
 
 def clear_cache(folder: Path) -> CacheSize:
-    """Remove what `prepare_all` wrote into a folder, and return the size of that.
-
-    A set that another process is preparing stays. So do the locks, which are empty: somebody may wait at one.
-    """
+    """Remove what `prepare_all` wrote into a folder, but for sets in use and locks; return the size of that."""
     before = cache_size(folder)
     for key in sorted({*_keys(folder).values()}):
         lock = FileLock(folder / f"{key}.lock", timeout=0, mode=0o600) if key else nullcontext()

@@ -97,17 +97,14 @@ def prepared_masks(data: DataSet, preparation: Preparation, rows: Sequence[int])
 
 
 def lesion_masks(data: DataSet, preparation: Preparation, rows: Sequence[int]) -> np.ndarray:
-    """How much of each place the lesion covers, 255 being all of it: (cases, 28, 28) uint8, zeros but for these rows.
-
-    In drawn images, the lesion is the union of all concept masks.
-    """
+    """How much of each place the lesion covers, 255 being all: (cases, 28, 28) uint8, zeros but for these rows."""
     small, masks = replace(preparation, size=MASK_SIDE), np.zeros((len(data), MASK_SIDE, MASK_SIDE), np.uint8)
     for start in range(0, len(rows), _DRAWN):
         some = list(rows[start : start + _DRAWN])
         if data.concept_masks is None:
             covered = prepared_masks(data, small, some)
         else:
-            drawn = np.asarray(data.concept_masks(some, _FINER * MASK_SIDE).any(1))
+            drawn = np.asarray(data.concept_masks(some, _FINER * MASK_SIDE).any(1))  # of a lesion, all concepts
             covered = np.stack([small.prepare_mask(each).numpy() for each in drawn])
         masks[some] = (covered * 255).round()
     return masks

@@ -1,8 +1,4 @@
-"""What a source of data is and gives: cases with their labels, and the problems found on the way.
-
-A source is one file in `data/sources`. It lists cases from tables and folders, never pixels: those are read by
-`data.reading`, the same for training, prediction and serving.
-"""
+"""What a source of data, one file in `data/sources`, gives: cases with their labels, and problems, but no pixels."""
 
 import os
 from collections import Counter
@@ -171,10 +167,7 @@ def first_of_patients(data: DataSet, rows: Sequence[int], most: int) -> list[int
 
 
 def join(names: Sequence[str], sets: Sequence[DataSet]) -> DataSet:
-    """One data set of the cases of all, in their order, with the concepts of other sets unknown.
-
-    Classes, concepts and patients are called `set/name`, so those of two sets are never taken for the same.
-    """
+    """One data set of all cases; classes, concepts and patients are called `set/name`, other sets' concepts unknown."""
     named = [*zip(names, sets, strict=True)]
     drawn = [name for name, each in named if each.draw is not None]
     if 0 < len(drawn) < len(sets):

@@ -152,10 +152,7 @@ def read_dicom_header(path: str | Path, frame: int | None = None) -> str | None:
 
 
 def header_of(path: Path, frame: int | None) -> str | None:
-    """The attributes as DICOM JSON, None if the file is not a DICOM; called in a reader.
-
-    They include the rows, the columns, the number of frames if there are several, and the geometry if it is complete.
-    """
+    """`read_dicom_header`, called in a reader; with the geometry of the frame if it is complete."""
     from pydicom import Dataset
 
     with path.open("rb") as file:

@@ -127,10 +127,7 @@ def _signs(bits: np.ndarray) -> Tensor:
 
 
 def find_leaks(data: DataSet, division: Division, digests: Sequence[str], prints: Fingerprints) -> list[Leak]:
-    """Every patient and picture that is in two parts of the division, and every file that is listed twice.
-
-    Pictures of the same file or patient are not named again, and none where different cases can look the same.
-    """
+    """Every patient in two parts, file listed twice, and pair of other pictures in two parts that look the same."""
     first_in: dict[str, dict[str, int]] = defaultdict(dict)
     for i, (case, part) in enumerate(zip(data.cases, division, strict=True)):
         if part is not None:

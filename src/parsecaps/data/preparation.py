@@ -1,7 +1,4 @@
-"""The preparation between a file's pixels and a model, saved with the model.
-
-The result lies on the 256 levels of a byte, so an image from a cache and one prepared on the spot are the same.
-"""
+"""The preparation between a file's pixels and a model, saved with the model; it gives the 256 levels of a byte."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields

@@ -129,10 +129,7 @@ def official(data: DataSet, *, test_part: Split = "test", val: float = 0.15, see
 
 
 def divide(data: DataSet, section: DataSection = _DEFAULTS) -> Divided:
-    """The division that settings ask for: one of several folds, a file, the author's folds, the official one, or new.
-
-    Data sets that were joined are divided one by one.
-    """
+    """The division by settings: a fold, a file, the author's folds, official, or new; joined sets are divided alone."""
     val, test, seed = section.val, section.test, section.seed
     given = (section.split is not None) + bool(section.test_fold) + (section.test_part is not None)
     if data.members:
@@ -174,10 +171,7 @@ def divide(data: DataSet, section: DataSection = _DEFAULTS) -> Divided:
 
 
 def fold_divisions(section: DataSection, data: DataSet) -> tuple[list[Divided], str]:
-    """A division for each fold, and whose folds they are: the author's where there are as many, else dealt by patient.
-
-    Each patient is tested in one of them; a share `val` of the others chooses, the rest trains.
-    """
+    """A division for each fold, and whose folds they are: the author's if there are as many, else dealt by patient."""
     if section.split is not None or section.test_fold or section.test_part:
         raise ValueError("data.folds tests everybody once; leave out data.split, data.test_fold and data.test_part")
     authors = sorted({case.fold for case in data.cases if case.fold is not None})
@@ -212,10 +206,7 @@ def _dealt_notes(division: Division, given: Sequence[object], what: str, how: st
 
 
 def _place_all(data: DataSet, given: Sequence[Place | None], dealt_to: Sequence[Place], seed: int) -> list[Place]:
-    """A place for every case: the given one, else that of most images of its patient, else one that is dealt.
-
-    Patients without any are dealt in the proportions of the cases that have a place.
-    """
+    """A place for every case: its own, else its patient's most frequent one, else one dealt in the same proportions."""
     places: dict[str, Counter[Place]] = defaultdict(Counter)
     for place, case in zip(given, data.cases, strict=True):
         if place is not None:
@@ -311,10 +302,7 @@ def write_split(
 
 
 def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]]:
-    """Read a division back: from the columns `image`, `split` and, where files hold several images, `frame`.
-
-    A case that the file does not name takes no part, which is a problem; so is a row that names no case.
-    """
+    """Read a division from the columns `image`, `split` and, for files of several images, `frame`; and its problems."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; write one with parsecaps data split")

@@ -36,10 +36,7 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The columns that were known, the rows that could be read, and the problems of the others.
-
-    `num_rows` is the number of rows with anything in them, readable or not.
-    """
+    """The known columns, the readable rows, the problems of the others, and the number of all rows but blank ones."""
 
     path: Path
     columns: tuple[str, ...]
@@ -91,8 +88,8 @@ def read_table(
 def text_cell(text: str) -> str:
     r"""A text of someone else's (a name, a patient, a class, an error) as a cell of a CSV file.
 
-    It stays on one line, and what a spreadsheet would run as a formula has an apostrophe before it: at the start, and
-    after a semicolon, where spreadsheets of many countries begin another cell. What is such a cell stays as it is.
+    It stays on one line, and what a spreadsheet would run as a formula gets an apostrophe: at the start, and after a
+    semicolon, where spreadsheets of many countries begin another cell.
 
     >>> print(text_cell("=1+1"), text_cell("a\rb"), text_cell(text_cell("x;=1+1")))
     '=1+1 a\x0db x;'=1+1

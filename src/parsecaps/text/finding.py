@@ -1,7 +1,4 @@
-"""Concepts from texts: what each text says of each concept, with the words that say it.
-
-A table of reports comes out as the same table with concept columns, and a second one with the evidence.
-"""
+"""Concepts from texts: what each text says of each concept, with the words that say it; and tables of texts."""
 
 import csv
 import math

@@ -26,10 +26,7 @@ _SIGN = re.compile(r"(?<=[A-Za-z])[+-]$")
 
 
 class Role:
-    """What a word or phrase does in a sentence, as bits of a number; one without any is just a word.
-
-    Plain numbers, because `enum.Flag` made reading a text twice as slow.
-    """
+    """What a word or phrase does in a sentence, as bits; not an `enum.Flag`, which made reading twice as slow."""
 
     NONE = 0
     MENTION = 1 << 0  # a noun or phrase of the lexicon

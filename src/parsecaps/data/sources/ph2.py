@@ -1,8 +1,4 @@
-"""PH2: 200 dermoscopic images with lesion masks; nevus (common or atypical) against melanoma.
-
-PH2D7 is PH2 and Derm7pt together, with one vocabulary of concepts. Only Derm7pt has official parts: `data.splits` deals
-the images of PH2 in the same proportions.
-"""
+"""PH2: 200 dermoscopic images with lesion masks, nevus (common or atypical) against melanoma; with Derm7pt: PH2D7."""
 
 import re
 from dataclasses import replace
