@@ -335,11 +335,11 @@ class Run:
                 path.rmdir()
 
     def write_json(self, path: Path, content: Mapping[str, Any]) -> None:
-        """Write one of the files of the run, whole or not at all; other users cannot open it."""
+        """Write a private JSON file of the run."""
         self.write_text(path, json.dumps(content, indent=2) + "\n")
 
     def write_text(self, path: Path, text: str) -> None:
-        """The same for any text."""
+        """Write a private file of the run."""
         write_text(path, text, private=True)
 
     def __repr__(self) -> str:

@@ -107,14 +107,11 @@ def _check_frames(file: Version, frames: int) -> None:
         held = parse_fragments(stream)[0]
     else:  # of a large file the length must do; each compressed frame has a head of 8 bytes
         length = file.num_bytes if pixels is None else len(pixels)
-        held = length * 8 // (64 if compressed else max(1, math.prod(_size(data)) * _bits(data)))
+        bits = int(data.get("BitsAllocated") or 1) * int(data.get("SamplesPerPixel") or 1)
+        bits = bits * 2 // 3 if data.get("PhotometricInterpretation") == "YBR_FULL_422" else bits
+        held = length * 8 // (64 if compressed else max(1, math.prod(_size(data)) * bits))
     if frames > held:
         raise DefectError(f"says that it has {frames:,} frames, but holds at most {held:,}; replace the file")
-
-
-def _bits(data: Any) -> int:
-    bits = int(data.get("BitsAllocated") or 1) * int(data.get("SamplesPerPixel") or 1)
-    return bits * 2 // 3 if data.get("PhotometricInterpretation") == "YBR_FULL_422" else bits
 
 
 def _pixels(data: Any) -> bytes | None:
@@ -231,11 +228,11 @@ def _number(headers: Sequence[Any], keyword: str) -> float | None:
 def _rescaled(data: Any, headers: Sequence[Any], stored: NDArray[Any]) -> NDArray[Any]:
     if data.get("ModalityLUTSequence"):
         return _looked_up(data, data.ModalityLUTSequence[0], stored)[0]
-    slope, intercept = _number(headers, "RescaleSlope"), _number(headers, "RescaleIntercept")
-    if (slope in (None, 1)) and (intercept in (None, 0)):
+    slope, intercept = _number(headers, "RescaleSlope"), _number(headers, "RescaleIntercept") or 0
+    slope = 1 if slope is None else slope
+    if (slope, intercept) == (1, 0):
         return stored
-    values = stored.astype(np.float64) * (1 if slope is None else slope) + (intercept or 0)
-    return values.astype(np.float32)
+    return (stored.astype(np.float64) * slope + intercept).astype(np.float32)
 
 
 def _windowed(
@@ -294,7 +291,4 @@ def available_decoders() -> dict[str, bool]:
         "JPEG-LS": uid.JPEGLSLossless,
         "JPEG 2000": uid.JPEG2000Lossless,
     }
-    return {
-        name: any(plugin in _PLUGINS for plugin in get_decoder(syntax).available_plugins)
-        for name, syntax in syntaxes.items()
-    }
+    return {name: not set(_PLUGINS).isdisjoint(get_decoder(each).available_plugins) for name, each in syntaxes.items()}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -20,22 +20,8 @@ Square = Literal["pad", "crop", "stretch"]
 Scaling = Literal["range", "percentile"]
 _BRIGHTEST = 99.5
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
+_Box = tuple[slice, slice]  # rows and columns of an image
 _AT_ONCE = 2**24  # pixels of a large image that are worked on at a time: copies of all of it would not fit in memory
-
-
-class _Box(NamedTuple):
-    top: int
-    left: int
-    height: int
-    width: int
-
-    @property
-    def rows(self) -> slice:
-        return slice(self.top, self.top + self.height)
-
-    @property
-    def columns(self) -> slice:
-        return slice(self.left, self.left + self.width)
 
 
 @dataclass(frozen=True)
@@ -90,7 +76,7 @@ class Preparation:
     def levels(self, raw: RawImage) -> Tensor:
         """The prepared image (channels, size, size) as uint8, for a cache: `dequantise` makes `prepare` of it."""
         source, target = self._boxes(raw.pixels.shape[0], raw.pixels.shape[1])
-        planes = np.atleast_3d(raw.pixels)[source.rows, source.columns]  # (h, w, 1 or 3)
+        planes = np.atleast_3d(raw.pixels)[source]  # (h, w, 1 or 3)
         if planes.dtype == np.uint8 and raw.full_range == (0, 255) and self.scaling == "range":
             # resized as bytes: thirty times as fast on a large photo, and within a level of the same in floating point
             part = _resized(torch.from_numpy(planes).permute(2, 0, 1), target)
@@ -102,15 +88,15 @@ class Preparation:
         if len(part) > self.channels:
             part = quantise(torch.einsum("chw,c->hw", dequantise(part), torch.tensor(_LUMA)))[None]
         image = part.new_zeros(self.channels, self.size, self.size)
-        image[:, target.rows, target.columns] = part
+        image[:, *target] = part
         return image
 
     def prepare_mask(self, mask: NDArray[np.bool_]) -> Tensor:
         """How much of each pixel of the prepared image the mask (H, W) covers: (size, size), float32 in [0, 1]."""
         source, target = self._boxes(*mask.shape)
-        part = torch.from_numpy(mask[source.rows, source.columns].astype(np.float32))
+        part = torch.from_numpy(mask[source].astype(np.float32))
         covered = torch.zeros(self.size, self.size)
-        covered[target.rows, target.columns] = _resized(part[None], target)[0].clamp(0, 1)
+        covered[target] = _resized(part[None], target)[0].clamp(0, 1)
         return covered
 
     def to_original(self, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -119,18 +105,17 @@ class Preparation:
             raise ValueError(f"the map has shape {tuple(values.shape)}; give ({self.size}, {self.size})")
         source, target = self._boxes(*shape)
         original = values.new_zeros(shape)
-        original[source.rows, source.columns] = _resized(values[None, target.rows, target.columns], source)[0]
+        original[source] = _resized(values[None, *target], source)[0]
         return original
 
     def _boxes(self, height: int, width: int) -> tuple[_Box, _Box]:
         """The part of the image that is used, and where it lies in the square."""
-        square = _Box(0, 0, self.size, self.size)
         rows, columns = (max(1, round(side * self.centre)) for side in (height, width))
         if self.square == "crop":
             rows = columns = min(rows, columns)
         used = _middle(height, width, rows, columns)
         if self.square != "pad":
-            return used, square
+            return used, (slice(0, self.size), slice(0, self.size))
         scale = self.size / max(rows, columns)
         return used, _middle(self.size, self.size, max(1, round(rows * scale)), max(1, round(columns * scale)))
 
@@ -142,7 +127,8 @@ class Preparation:
 
 
 def _middle(height: int, width: int, rows: int, columns: int) -> _Box:
-    return _Box((height - rows) // 2, (width - columns) // 2, rows, columns)
+    top, left = (height - rows) // 2, (width - columns) // 2
+    return slice(top, top + rows), slice(left, left + columns)
 
 
 def quantise(image: Tensor) -> Tensor:
@@ -185,15 +171,15 @@ def _resized(planes: Any, box: _Box, scale: Callable[[Any], Tensor] = lambda pla
     becomes wider is shortened first, to save memory.
     """
     channels, height, width = planes.shape
+    new_height, new_width = (side.stop - side.start for side in box)
     if channels * height * width <= _AT_ONCE:
-        return _interpolated(scale(planes), box.height, box.width)
-    if width < box.width and height > box.height:
-        turned = _Box(box.left, box.top, box.width, box.height)
-        return _resized(planes.swapaxes(1, 2), turned, scale).swapaxes(1, 2)
+        return _interpolated(scale(planes), new_height, new_width)
+    if width < new_width and height > new_height:
+        return _resized(planes.swapaxes(1, 2), box[::-1], scale).swapaxes(1, 2)
     rows = max(1, _AT_ONCE // (channels * width))
     parts = (planes[:, start : start + rows] for start in range(0, height, rows))
-    narrow = torch.cat([_interpolated(scale(part), part.shape[1], box.width) for part in parts], 1)
-    return _interpolated(narrow, box.height, box.width)
+    narrow = torch.cat([_interpolated(scale(part), part.shape[1], new_width) for part in parts], 1)
+    return _interpolated(narrow, new_height, new_width)
 
 
 def _interpolated(planes: Tensor, height: int, width: int) -> Tensor:

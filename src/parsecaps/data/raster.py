@@ -26,15 +26,8 @@ from parsecaps.data.raw_image import (
 _PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "TIFF")
 _ORIENTATION = 0x0112
 _BITS_PER_SAMPLE = 258
-_UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+_TURNS = ("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
+_UPRIGHT = {orientation: Image.Transpose[turn] for orientation, turn in enumerate(_TURNS, 2)}
 _LYING = {5, 6, 7, 8}  # orientations that swap height and width
 
 

@@ -125,7 +125,7 @@ def _visible(character: str) -> str:
 
 
 def refuse_links(folder: str | Path) -> None:
-    """Refuse a folder with a link that leads out of it; asked before anything is written or removed there."""
+    """Refuse a folder with a link that leads out of it, before anything is written or removed there."""
     inside = os.path.realpath(folder)
     for place, folders, names in os.walk(folder):
         for path in (os.path.join(place, name) for name in (*folders, *names)):
@@ -167,18 +167,17 @@ class Listing:
 
     def find(self, path: str | Path) -> Path | None:
         """The file as it is on disk, where upper and lower case may differ; None where nothing or several fit."""
-        folder, name = os.path.split(os.path.normpath(path))
-        place = self._find_folder(folder)
-        found = None if place is None else _pick(self._folder(place)[0], name)
-        return None if found is None or place is None else Path(place, found)
+        found = self._locate(os.path.normpath(path), is_folder=False)
+        return None if found is None else Path(found)
 
-    def _find_folder(self, path: str) -> str | None:
-        if path in self._known or not path or os.path.isdir(path):
+    def _locate(self, path: str, *, is_folder: bool) -> str | None:
+        if is_folder and (path in self._known or not path or os.path.isdir(path)):
             return path
         parent, name = os.path.split(path)
-        place = self._find_folder(parent) if parent != path else None
-        found = None if place is None else _pick(self._folder(place)[1], name)
-        return None if found is None or place is None else os.path.join(place, found)
+        place = self._locate(parent, is_folder=True) if parent != path else None
+        alike = [] if place is None else self._folder(place)[is_folder].get(name.casefold(), [])
+        found = name if name in alike else alike[0] if len(alike) == 1 else None
+        return None if place is None or found is None else os.path.join(place, found)
 
     def _folder(self, path: str) -> tuple[_Names, _Names]:
         if path not in self._known:
@@ -188,10 +187,3 @@ class Listing:
                     found[entry.is_dir()].setdefault(entry.name.casefold(), []).append(entry.name)
             self._known[path] = found
         return self._known[path]
-
-
-def _pick(names: _Names, name: str) -> str | None:
-    alike = names.get(name.casefold(), [])
-    if name in alike:
-        return name
-    return alike[0] if len(alike) == 1 else None

@@ -9,6 +9,7 @@ unless the first already has its predicate ("the network is typical, streaks ...
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import pairwise
 from operator import or_
 from typing import Literal
 
@@ -145,8 +146,9 @@ def _divide(gap: Sequence[Piece]) -> tuple[int, int, Link | None]:
     own, next_one = gap[:left], gap[last + 1 :]
     roles = reduce(or_, (piece.role for piece in gap[left : last + 1]))
     link: Link | None = "or" if roles & Role.OR else "and" if roles & Role.AND else "comma"
-    foreign = _foreign_denial(own)
-    if foreign is not None:
+    # a "no" that begins a list with an unknown noun: "... there are no vessels, streaks or dots"
+    denials = (index for index, (one, other) in enumerate(pairwise(own)) if one.role & Role.NO and not other.role)
+    if (foreign := next(denials, None)) is not None:
         return foreign, foreign, None
     closed = any(piece.role & _PREDICATE for piece in own)
     if gap[last].role & Role.NEG:  # "nor" goes on with the denial, also after a predicate
@@ -154,14 +156,6 @@ def _divide(gap: Sequence[Piece]) -> tuple[int, int, Link | None]:
     if closed or any(piece.role & _FRESH for piece in next_one):
         link = None
     return left, last + 1, link
-
-
-def _foreign_denial(own: Sequence[Piece]) -> int | None:
-    """The position of a "no" that begins a list with an unknown noun: "... there are no vessels, streaks or dots"."""
-    for index, piece in enumerate(own[:-1]):
-        if piece.role & Role.NO and not own[index + 1].role:
-            return index
-    return None
 
 
 def _divide_plain(gap: Sequence[Piece]) -> tuple[int, int]:

@@ -291,13 +291,10 @@ def _reason(pieces: Sequence[Piece], index: int) -> str | None:
 
 def own_words(after: Sequence[Piece]) -> Sequence[Piece]:
     """The part of what follows that is still about the mention: up to a new subject ("..., the lesion is ...")."""
-    for index, piece in enumerate(after[:-1]):
-        if not piece.role & (Role.AND | Role.COMMA):
-            continue
-        follower = after[index + 1]
-        if follower.role & (Role.DETERMINER | Role.NEG | Role.ELSEWHERE):
-            return after[:index]
-        if not follower.role and index + 2 < len(after) and after[index + 2].role & (Role.BE | Role.VERB):
+    for index, (piece, follower) in enumerate(pairwise(after)):
+        named = bool(follower.role & (Role.DETERMINER | Role.NEG | Role.ELSEWHERE))
+        named = named or (not follower.role and _any(after[index + 2 : index + 3], Role.BE | Role.VERB))
+        if piece.role & (Role.AND | Role.COMMA) and named:
             return after[:index]
     return after
 

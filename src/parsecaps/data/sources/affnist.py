@@ -108,13 +108,9 @@ def _images(file: Version) -> NDArray[np.uint8]:
 
 
 def _variable(file: Version) -> Any:
+    """The variable affNISTdata, unless compressed variables say that they unpack to too much."""
     from scipy.io import loadmat
 
-    _check_unpacked(file)
-    return loadmat(file.path, variable_names=["affNISTdata"]).get("affNISTdata")
-
-
-def _check_unpacked(file: Version) -> None:
     position = _HEADER_BYTES
     with file.path.open("rb") as opened:
         little = opened.read(_HEADER_BYTES)[126:128] == b"IM"
@@ -125,6 +121,7 @@ def _check_unpacked(file: Version) -> None:
                 inner = zlib.decompressobj().decompress(opened.read(64), 8)
                 check_bytes(int.from_bytes(inner[4:8], "little" if little else "big"))
             position += 8 + length
+    return loadmat(file.path, variable_names=["affNISTdata"]).get("affNISTdata")
 
 
 def read_like(path: str) -> DataSet:
@@ -205,12 +202,10 @@ def placement(digits: "Tensor", draws: "Tensor") -> "tuple[Tensor, Tensor, Tenso
     import torch
 
     angle = (draws[:, 0] * 2 - 1) * math.radians(20)
-    shear = (draws[:, 1] * 2 - 1) * 0.2
-    scale = 0.8 + 0.4 * draws[:, 2:4]
     rotation = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], dim=-1).reshape(-1, 2, 2)
     shearing = torch.eye(2).repeat(len(digits), 1, 1)
-    shearing[:, 0, 1] = shear
-    matrix = rotation @ shearing @ torch.diag_embed(scale)
+    shearing[:, 0, 1] = (draws[:, 1] * 2 - 1) * 0.2
+    matrix = rotation @ shearing @ torch.diag_embed(0.8 + 0.4 * draws[:, 2:4])
     low, high = _ink(digits)
     centre = (low + high) / 2
     reach = (matrix.abs() @ ((high - low) / 2)[:, :, None])[:, :, 0]  # half the width and height on the canvas
