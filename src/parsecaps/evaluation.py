@@ -108,7 +108,9 @@ def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: ProgressCallback)
     if settings.data is None and not run.rows(part):
         there = [f"--part {each}" for each in SPLITS if each in division]
         raise ValueError(f"{run.folder} has no {part} part to score; give {', '.join(there)} or --data DATA")
-    changes = _changes(run, settings.views)
+    if (several := settings.views > 1) and run.config.augmentation is None:
+        raise ValueError(f"{run.folder} was trained without augmentation, so it has no other views; leave views out")
+    changes = Augmentation(**run.config.augmentation.model_dump()) if several and run.config.augmentation else None
     if settings.data is None:
         scored = run.cases(part)
         cases, flattering = f"{_PARTS[part]} part", _FLATTERING.get(part)
@@ -134,7 +136,7 @@ def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: ProgressCallback)
             inside = prediction_sets(probabilities, threshold.probability)
             sets[risk] = Sets(inside, [threshold.note] if threshold.note else [])
     notes += [flattering] if flattering else []
-    if settings.views > 1:
+    if several:
         notes.append(f"averaged over {settings.views} views of each image, itself and random changes as in training")
     scores = score(predictions, temperature=calibration.temperature, resamples=settings.resamples)
     tempered = predictions.tempered(calibration.temperature)
@@ -189,15 +191,6 @@ def _calibration(run: Run, changes: Augmentation | None, views: int) -> Calibrat
     if not run.rows("val") or (views == 1 and run.model.calibration.quantiles is not None):
         return run.model.calibration
     return Calibration.fit(predict_cases(run.model, run.cases("val"), changes=changes, views=views))
-
-
-def _changes(run: Run, views: int) -> Augmentation | None:
-    """The augmentation of the run, for several views."""
-    if views == 1:
-        return None
-    if run.config.augmentation is None:
-        raise ValueError(f"{run.folder} was trained without augmentation, so it has no other views; leave views out")
-    return Augmentation(**run.config.augmentation.model_dump())
 
 
 @dataclass(frozen=True, repr=False)

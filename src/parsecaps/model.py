@@ -63,20 +63,16 @@ class Model:
 
     def __post_init__(self) -> None:
         network, preparation = self.network, self.preparation
-        for what, names, wanted in (
-            ("classes", self.classes, network.num_classes),
-            ("concepts", self.concepts, network.num_concepts),
-        ):
-            if len(names) != wanted:
-                raise ValueError(f"{len(names)} names for {wanted} {what}; give one for each")
+        counts = {"classes": network.num_classes, "concepts": network.num_concepts}
+        for what, names in (("classes", self.classes), ("concepts", self.concepts)):
+            if len(names) != counts[what]:
+                raise ValueError(f"{len(names)} names for {counts[what]} {what}; give one for each")
             if len(set(names)) != len(names):
                 twice = Counter(names).most_common(1)[0][0]
                 raise ValueError(f"two of the {what} are called {twice!r}; give each its own name")
         if (preparation.size, preparation.channels) != (network.image_size, network.in_channels):
-            fits, given = (
-                f"{network.in_channels} x {network.image_size}",
-                f"{preparation.channels} x {preparation.size}",
-            )
+            fits = f"{network.in_channels} x {network.image_size}"
+            given = f"{preparation.channels} x {preparation.size}"
             raise ValueError(f"images of {given} px do not fit a model of {fits} px; prepare them as {fits} px")
 
     def __repr__(self) -> str:
@@ -229,18 +225,10 @@ def use_gpu(number: int) -> None:
         torch.cuda.set_device(number % torch.cuda.device_count())
 
 
-def unnamed_concepts(count: int) -> tuple[str, ...]:
-    """What concepts are called before anybody has named them.
-
-    >>> unnamed_concepts(2)
-    ('unnamed 1', 'unnamed 2')
-    """
-    return tuple(f"{_UNNAMED}{i + 1}" for i in range(count))
-
-
 def concept_names(data: DataSet, network: PretrainedModel) -> tuple[str, ...]:
     """What the concepts of a network that was trained on a data set are called."""
-    return (data.concepts or unnamed_concepts(network.num_concepts))[: network.num_concepts]
+    unnamed = tuple(f"{_UNNAMED}{i + 1}" for i in range(network.num_concepts))
+    return (data.concepts or unnamed)[: network.num_concepts]
 
 
 def is_unnamed(name: str) -> bool:

@@ -47,7 +47,7 @@ def predict(
 
     chosen = given.load()
     processes = find_processes(1)
-    use_gpu(processes.rank_here)
+    use_gpu(processes.rank % processes.here)
     loaded = Model.load(model, chosen.device)
     calibration = loaded.calibration
     notes = [calibration.note] if calibration.note else []

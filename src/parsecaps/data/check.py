@@ -149,14 +149,14 @@ def check_data(
     notes += more_notes
     if before and allow_leaks:
         notes.append(f"WARNING: {len(before)} test cases that {learned} learned from were allowed (--allow-leaks)")
-    reasons = _class_reasons(data, division)
-    if found and not skip_bad:
-        reasons.insert(0, f"{_count(len(found), 'problem')} in the files; mend them, or leave them out with --skip-bad")
-    if crossing and not allow_leaks:
-        reasons.insert(0, f"{_count(len(crossing), 'leak')} between the parts; move them to one side with --fix-split")
-    if before and not allow_leaks:
-        fix = "start from other weights, or leave these cases out"
-        reasons.insert(0, f"{_count(len(before), 'test case')} among what {learned} learned from; {fix}")
+    start = f"among what {learned} learned from; start from other weights, or leave these cases out"
+    unsafe_counts = (
+        ("test case", len(before), allow_leaks, start),
+        ("leak", len(crossing), allow_leaks, "between the parts; move them to one side with --fix-split"),
+        ("problem", len(found), skip_bad, "in the files; mend them, or leave them out with --skip-bad"),
+    )
+    reasons = [f"{_count(n, what)} {why}" for what, n, is_allowed, why in unsafe_counts if n and not is_allowed]
+    reasons += _class_reasons(data, division)
     patients = np.array(cases.patients, dtype=object)
     per_patient = Counter(cases.patients)
     ceiling, ceiling_cases = concept_ceiling(cases)

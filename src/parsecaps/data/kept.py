@@ -66,7 +66,6 @@ _GEOMETRY = {
     "SliceThickness": ("PixelMeasuresSequence", 1),
 }
 _TOLERANCE = 1e-3  # of the length and the angle of the axes
-_UNREADABLE = "\ufffd"  # in place of bytes that are no character
 
 
 class KeptFile(NamedTuple):
@@ -195,12 +194,11 @@ def _keep_identifier(kept: Any, data: Any, keyword: str) -> None:
     from pydicom.datadict import dictionary_description
 
     value, name = _text(data, keyword), f"{dictionary_description(keyword)} ({keyword})"
-    if not value:
-        if keyword in _NEEDED:
-            raise DefectError(f"has no {name}, which an object beside it must repeat; add it to its header")
-    elif (fault := _fault(keyword, value)) is not None:
+    if not value and keyword in _NEEDED:
+        raise DefectError(f"has no {name}, which an object beside it must repeat; add it to its header")
+    if value and (fault := _fault(keyword, value)):
         raise DefectError(f"has a {name} that {fault}, so it cannot be repeated unchanged; correct its header")
-    else:
+    if value:
         setattr(kept, keyword, value)
 
 
@@ -216,24 +214,21 @@ def _text(data: Any, keyword: str) -> str:
 
 
 def _fault(keyword: str, value: str) -> str | None:
-    """What is wrong with a value by its kind, as the end of a sentence."""
     from pydicom import config
     from pydicom.datadict import dictionary_VR
     from pydicom.valuerep import validate_value
 
-    if _UNREADABLE in value:
-        return "is not written in its character set"
-    if not value.isprintable():
-        return "has control characters"
-    if "\\" in value:
-        return "has several values"
-    if value not in _CHOICES.get(keyword, (value,)):
-        return "is none of the values that DICOM knows"
+    faults = {
+        "is not written in its character set": "\ufffd" in value,  # in place of bytes that are no character
+        "has control characters": not value.isprintable(),
+        "has several values": "\\" in value,
+        "is none of the values that DICOM knows": value not in _CHOICES.get(keyword, (value,)),
+    }
     try:
         validate_value(dictionary_VR(keyword), value, config.RAISE)
     except ValueError:
-        return "is not what DICOM allows"
-    return None
+        faults["is not what DICOM allows"] = True
+    return next((fault for fault, is_there in faults.items() if is_there), None)
 
 
 def _geometry(data: Any, index: int, frames: int) -> dict[str, list[float]]:

@@ -5,10 +5,8 @@ MONAI's `PILReader` is not used: it would lose the orientation that a camera not
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, TiffImagePlugin
 
 from parsecaps.data.raw_image import (
@@ -97,16 +95,11 @@ def _pixels(image: Image.Image, opened: Image.Image) -> RawImage:
         return RawImage(np.array(image), None)
     if image.has_transparency_data:
         grey = image.mode in {"1", "L", "LA", "La"}
-        return RawImage(_over_black(np.array(image.convert("LA" if grey else "RGBA"))), EIGHT_BIT)
+        pixels = np.array(image.convert("LA" if grey else "RGBA")).astype(np.uint16)
+        laid = ((pixels[:, :, :-1] * pixels[:, :, -1:] + 127) // 255).astype(np.uint8)  # colour times opacity
+        return RawImage(laid[:, :, 0] if grey else laid, EIGHT_BIT)
     mode = "L" if image.mode in {"1", "L"} else "RGB"
     return RawImage(np.array(image if image.mode == mode else image.convert(mode)), EIGHT_BIT)
-
-
-def _over_black(pixels: NDArray[Any]) -> NDArray[Any]:
-    """Colour times opacity, rounded: (H, W, 2) to (H, W), (H, W, 4) to (H, W, 3)."""
-    colour, opacity = pixels[:, :, :-1].astype(np.uint16), pixels[:, :, -1:]
-    laid: NDArray[Any] = ((colour * opacity + 127) // 255).astype(np.uint8)
-    return laid[:, :, 0] if laid.shape[2] == 1 else laid
 
 
 def _format(name: str, suffixes: tuple[str, ...], starts: tuple[bytes, ...], black: int = 0) -> Format:

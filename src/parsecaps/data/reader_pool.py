@@ -107,11 +107,16 @@ class _Pool:
                     kind, value = reader.ask(function, path, arguments, expect)
                 except _GoneError:
                     code = reader.process.returncode
-                    reason = _why_gone(code)
-                    if used and reason is None:
-                        continue
                     ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-                    raise RefusedError(reason or f"ends its decoder ({ending}); replace the file") from None
+                    if ending == "SIGXCPU":
+                        reason = f"takes more than {CPU_SECONDS} seconds to decode; replace the file"
+                    elif ending == "SIGALRM":
+                        reason = f"takes more than {_WALL_SECONDS:g} seconds to read; replace the file, or try again"
+                    elif used:
+                        continue
+                    else:
+                        reason = f"ends its decoder ({ending}); replace the file"
+                    raise RefusedError(reason) from None
                 finally:
                     self._give(reader)
                 if kind == "done":
@@ -181,14 +186,6 @@ def call_or_name(function: Callable[..., Any], path: str | Path, damaged: str = 
         return call(function, path)
     except RefusedError as refused:
         raise ValueError(f"{path} {damaged if refused.damaged else refused}") from None
-
-
-def _why_gone(code: int | None) -> str | None:
-    if os.name == "posix" and code == -signal.SIGXCPU:
-        return f"takes more than {CPU_SECONDS} seconds to decode; replace the file"
-    if os.name == "posix" and code == -signal.SIGALRM:
-        return f"takes more than {_WALL_SECONDS:g} seconds to read; replace the file, or try again"
-    return None
 
 
 def _start_anew() -> None:

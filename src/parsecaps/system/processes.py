@@ -22,11 +22,6 @@ class Processes:
         return self.rank == 0
 
     @property
-    def rank_here(self) -> int:
-        """The number of this one among those on its machine."""
-        return self.rank % self.here
-
-    @property
     def here(self) -> int:
         """How many of them share this machine."""
         return self.count // self.machines

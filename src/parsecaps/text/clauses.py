@@ -64,11 +64,11 @@ def stretches(pieces: Sequence[Piece], text: str) -> Iterator[list[Piece]]:
 
 def _speaks_of_last(stretch: Sequence[Piece], text: str) -> bool:
     """Does it go on about the mention before it: "They are irregular", "this is uncertain"?"""
-    if not stretch or any(piece.role & Role.MENTION for piece in stretch):
+    roles = reduce(or_, (piece.role for piece in stretch), Role.NONE)
+    if not stretch or roles & Role.MENTION:
         return False
     word = text[stretch[0].start : stretch[0].end].lower()
-    decides = any(piece.role & Role.MODIFIER for piece in stretch)
-    doubts = any(piece.role & (Role.DOUBT | Role.DOUBT_AFTER) for piece in stretch)
+    decides, doubts = bool(roles & Role.MODIFIER), bool(roles & (Role.DOUBT | Role.DOUBT_AFTER))
     return (word in _PLURAL and (decides or doubts)) or (word == "this" and doubts and not decides)
 
 
