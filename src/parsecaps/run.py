@@ -245,8 +245,9 @@ class Run:
     def division(self) -> Division:
         """The part of each case; refused where a case is gone or another patient's. Newer cases take no part."""
         data, named = self.data, split_keys(self.split_file)
-        rows = [i for i, case in enumerate(data.cases) if case_key(data, case) in named]
-        if gone := named - {case_key(data, data.cases[i]) for i in rows}:
+        keys = [case_key(data, case) for case in data.cases]
+        rows = [i for i, key in enumerate(keys) if key in named]
+        if gone := named.difference(keys):
             name, frame = min(gone, key=str)
             what = name if frame is None else f"{name}#{frame}"
             raise ValueError(f"{what} of the run {self.folder} is not in {data.root} any more; put it back")
@@ -257,10 +258,8 @@ class Run:
         if (now := split_hash(then_there, parts)) != (then := self.about["split_hash"]):
             reason = f"has the hash {now}, but the run was started with {shown(then)}"
             raise ValueError(f"{self.split_file} {reason}; restore the file, or the patients of the data")
-        division: Division = [None] * len(data)
-        for row, part in zip(rows, parts, strict=True):
-            division[row] = part
-        return division
+        part_of = dict(zip(rows, parts, strict=True))
+        return [part_of.get(row) for row in range(len(data))]
 
     def rows(self, part: Split) -> list[int]:
         """The cases of a part, as rows of the data."""

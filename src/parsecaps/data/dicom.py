@@ -203,13 +203,18 @@ def _big_endian(data: bytes, place: int, length: int) -> int:
 
 
 def _headers(data: Any, index: int) -> Iterator[Any]:
-    """Where rescaling and window may stand: in the data set, or in what it says of one frame or of all frames."""
+    """Where rescaling and window may stand: in the data set, or in the functional groups of a frame."""
     yield data
+    for groups in frame_groups(data, index):
+        for group in ("PixelValueTransformationSequence", "FrameVOILUTSequence"):
+            yield from (groups.get(group) or [])[:1]
+
+
+def frame_groups(data: Any, index: int) -> Iterator[Any]:
+    """The functional groups of a frame, then those of all frames."""
     for name, item in (("PerFrameFunctionalGroupsSequence", index), ("SharedFunctionalGroupsSequence", 0)):
-        groups = data.get(name) or []
-        if len(groups) > item:
-            for group in ("PixelValueTransformationSequence", "FrameVOILUTSequence"):
-                yield from (groups[item].get(group) or [])[:1]
+        if name in data and data[name].VR == "SQ" and len(data[name].value) > item:
+            yield data[name].value[item]
 
 
 def _number(headers: Sequence[Any], keyword: str) -> float | None:

@@ -233,14 +233,9 @@ def _fault(keyword: str, value: str) -> str | None:
 
 def _geometry(data: Any, index: int, frames: int) -> dict[str, list[float]]:
     """The numbers that place a frame in the patient, empty unless they are complete and valid."""
-    groups = [
-        data[name].value[item]
-        for name, item in (("PerFrameFunctionalGroupsSequence", index), ("SharedFunctionalGroupsSequence", 0))
-        if name in data and data[name].VR == "SQ" and len(data[name].value) > item
-    ]
     found = {}
     for keyword, (sequence, count) in _GEOMETRY.items():
-        places = [item for group in groups for item in (group.get(sequence) or [])[:1]]
+        places = [item for groups in dicom.frame_groups(data, index) for item in (groups.get(sequence) or [])[:1]]
         places += [data] if frames == 1 else []
         numbers = next((_numbers(place, keyword) for place in places if keyword in place), [])
         if len(numbers) != count:

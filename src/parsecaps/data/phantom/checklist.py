@@ -9,8 +9,6 @@ import numpy as np
 from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS
 from parsecaps.data.phantom.canvas import Flags, Floats, Integers, Randomness
 
-__all__ = ["CLASSES", "CONCEPTS", "Cases", "case_table", "diagnose", "draw_cases", "patients", "score"]
-
 CLASSES, CONCEPTS = SKIN_CLASSES, SKIN_CONCEPTS
 POINTS = {
     "atypical pigment network": 2,

@@ -52,18 +52,15 @@ def read(path: str) -> DataSet:
     left_out: Counter[str] = Counter()
     repeated = 0
     for row in table.rows:
-        diagnosis = row.cells["diagnosis"].strip()
+        diagnosis, patient, written = (row.cells[name].strip() for name in ("diagnosis", "case_num", "derm"))
         label = _label(diagnosis)
         if label is None and diagnosis:
             left_out[diagnosis] += 1
             continue
         concepts, wrong = read_skin_concepts(row.cells, _CRITERIA)
-        patient, written = row.cells["case_num"].strip(), row.cells["derm"].strip()
         image = listing.find(root / "images" / written) if written else None
-        if not patient:
-            wrong.append("case_num is blank; download the table again")
-        if not diagnosis:
-            wrong.append("the diagnosis is blank; download the table again")
+        blank = {"case_num": patient, "the diagnosis": diagnosis}
+        wrong += [f"{name} is blank; download the table again" for name, cell in blank.items() if not cell]
         if image is None:
             wrong.append(f"image images/{written or '(blank)'} is missing; put it there or remove the row")
         found.refuse(row.number, *wrong)
