@@ -62,8 +62,7 @@ class DataSection(Section):
     fold: PositiveInt | None = None
     """Of a cross-validation, train only this fold."""
     val: float = Field(default=0.15, ge=0, lt=1)
-    """Share of the patients that choose the epoch and the temperature. Official parts come first where there are
-    some."""
+    """Share of the patients that choose the epoch and the temperature, unless there are official parts."""
     test: float = Field(default=0.2, ge=0, lt=1)
     """Share of the patients to test on."""
     seed: Seed = 0
@@ -82,12 +81,10 @@ class ModelSection(Section):
     start: str | None = None
     """The weights to start from: a run, a model folder, `hf://owner/name`, or `imagenet`."""
     preset: str = "auto"
-    """`medical`, `digits`, `tiny`, `medical-paper` or `digits-paper`; auto is `digits` for images up to 40 px, else
-    `medical`."""
+    """`medical`, `digits`, `tiny`, `medical-paper` or `digits-paper`; auto is `digits` up to 40 px, else `medical`."""
     image_size: ImageSize | Auto = "auto"
-    """Pixels a side. Auto is the largest of 64, 96, 112, 128 and 224 that is not above the files' usual side, and at
-    most 112 for few images; digits as they are, from 28. The side is the longer one where images are padded to a
-    square, else the shorter one."""
+    """Pixels a side. Auto is the largest of 64, 96, 112, 128 and 224 up to the files' usual side (the longer one where
+    images are padded, else the shorter one), at most 112 for few images; digits as they are, from 28."""
     head: Literal["parallel", "bottleneck"] = "parallel"
     """`parallel`: concepts stand beside the diagnosis, as in the paper. `bottleneck`: the concepts alone decide."""
     num_concepts: Annotated[int, Field(ge=0, le=10_000)] | Auto = "auto"
@@ -131,11 +128,9 @@ class AugmentationSection(Section):
     brightness: float = Field(default=0.05, ge=0, le=100)
     """Change of brightness."""
     colour: Annotated[float, Field(ge=0, lt=1)] | Auto = "auto"
-    """Each channel is scaled on its own, as another lamp or camera would; auto is 0.2 for few images in colour, else
-    0."""
+    """Share by which each channel is scaled, as by another lamp; auto is 0.2 for few images in colour, else 0."""
     resampling: Literal["bilinear", "bicubic"] | Auto = "auto"
-    """How moved pixels are computed. Bilinear blurs, so that a network learns from softer images than it is asked
-    about. Auto is `bicubic` for few images, else `bilinear`."""
+    """How moved pixels are computed; bilinear blurs. Auto is `bicubic` for few images, else `bilinear`."""
 
 
 class LossArguments(Section):
@@ -150,8 +145,7 @@ class TrainingSection(Section):
     """How to train. `batch_size` is that of all processes together; `patience`, `ema` and the weights are off at 0."""
 
     epochs: PositiveInt | Auto = "auto"
-    """Auto is 100,000 images in all, between 10 and 100 epochs; for few images at most 40, as each comes in two
-    views."""
+    """Auto is 100,000 images in all, from 10 to 100 epochs; for few images, which come in two views, at most 40."""
     batch_size: PositiveInt | Auto = "auto"
     """Of all processes together; auto is 16, or 64 from 10,000 training images."""
     optimizer: OptimizerName = "muon"
@@ -162,8 +156,7 @@ class TrainingSection(Section):
     start_rate: float = Field(default=1.0, ge=0, le=1)
     """Of the layers that come from other weights, as a share of `learning_rate`; 0 keeps them as they are."""
     weight_decay: float = Field(default=0.01, ge=0)
-    """Biases, scales, priors and prototypes are not decayed. With `adam`, `sgd` and `rmsprop` it is a part of the
-    gradient."""
+    """Not of biases, scales, priors and prototypes. With `adam`, `sgd` and `rmsprop` it is a part of the gradient."""
     warm_up_epochs: NonNegativeInt = 5
     """Linear, at most a quarter of the epochs; then the schedule, step by step."""
     schedule: ScheduleName = "cosine"
@@ -179,23 +172,19 @@ class TrainingSection(Section):
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Of the classification loss."""
     mixup: Annotated[float, Field(ge=0)] | Auto = "auto"
-    """With 0.4, each image and its labels are mixed with another of its batch, in shares from Beta(0.4, 0.4). What is
-    unknown of one is unknown of the mixture; training losses are then those of mixtures. Auto is 0.4 for few images,
-    else 0."""
+    """With 0.4, each image and its labels are mixed with another of its batch, in shares from Beta(0.4, 0.4). Training
+    losses are then those of mixtures. Auto is 0.4 for few images, else 0."""
     losses: dict[str, LossWeight | LossArguments] = {}
-    """Weights of losses, as in `training.losses.triplet=0.2`, and their arguments; see below. Auto, or left out, is the
-    weight that the model was published with."""
+    """Weights of losses, as in `training.losses.triplet=0.2`, and their arguments; see below. Auto is as published."""
     class_balance: Balance | Auto = "auto"
     """`weights`, `sampling` or `none`; auto is `weights` where the largest class has more than 1.5 times as many
     training images as the smallest."""
     concept_balance: float = Field(default=0.0, ge=0, le=1)
-    """How far the rare side of a concept weighs more in its loss: with 0 each label weighs the same, with 1 presence
-    and absence do."""
+    """From 0, where each label of a concept weighs the same in its loss, to 1, where presence and absence do."""
     patience: NonNegativeInt | Auto = "auto"
     """Epochs without a better validation before it stops: auto is half of all, at least 10; 0 never stops."""
     keep: Literal["best", "last"] | Auto = "auto"
-    """`best` is the epoch that validation finds best. Auto is `last` for few images, where validation patients are too
-    few to choose by; then nothing stops early."""
+    """`best` by validation, or `last`; auto is `last` for few images, and then nothing stops early."""
     ema: Annotated[float, Field(ge=0, lt=1)] | Auto = "auto"
     """Decay of an average of the weights, which is validated and kept; auto is 0.99 for few images, else 0 (off)."""
     precision: Precision | Auto = "auto"
@@ -244,8 +233,7 @@ class EvaluateConfig(Section):
     risks: tuple[Risk, ...] = (0.05, 0.1, 0.2)
     """At which prediction sets are measured."""
     views: PositiveInt = 1
-    """Average over the image and random changes of it, as in training; for comparison, never a run's own scores. Also
-    says how many changed views get the same answer as the image itself."""
+    """Average over the image and random changes of it, as in training; and how many of these get the same answer."""
     device: Device = "auto"
     """Auto is a GPU where there is one."""
 
