@@ -72,7 +72,6 @@ def demo(
 
 
 def _write_page(run: "Run", page: Path, device: str) -> None:
-    """Explain some cases of the test part beside the training cases, and write the page."""
     from parsecaps.data.cases import first_of_patients
     from parsecaps.explain.case_memory import remember_run
     from parsecaps.explain.explain_cases import explain_series
@@ -90,7 +89,7 @@ def _write_page(run: "Run", page: Path, device: str) -> None:
 
 
 def _write_images(data: "DataSet", folder: Path) -> None:
-    """Write drawn images as files that are called after their class; those of other data are files already."""
+    """Write drawn images as files, named by class."""
     from PIL import Image
 
     if data.draw is None:

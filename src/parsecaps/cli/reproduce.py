@@ -74,7 +74,6 @@ def reproduce(
 
 
 def _list(name: str | None, request: "Request") -> None:
-    """Print what there is, what it needs, and how long it takes."""
     from parsecaps.paper.pace import machine
     from parsecaps.paper.tables import list_tables
 

@@ -65,7 +65,7 @@ def train(
 
 
 def show_run(run: "Run") -> dict[str, Any]:
-    """Print how a run came out; gives what goes into the JSON file."""
+    """Print the results of a run, and return the content of the JSON file."""
     scores, history = run.scores, run.history
     best = history[run.best_epoch - 1]
     if "val_loss" in best:
@@ -88,7 +88,6 @@ def show_run(run: "Run") -> dict[str, Any]:
 
 
 def _show_folds(run: "Run") -> dict[str, Any]:
-    """Print how a cross-validation came out; gives what goes into the JSON file."""
     scores = run.scores
     assert scores is not None
     display(*scores.tables(short=True).values(), *scores.lines(), f"folds: {run.folder}", f"page: {run.page_file}")

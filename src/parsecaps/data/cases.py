@@ -212,7 +212,6 @@ def _draw_all(sets: Sequence[DataSet], rows: Sequence[int]) -> np.ndarray:
 
 
 def _common_folder(sets: Sequence[DataSet]) -> Path:
-    """The nearest folder above all data sets, so that every image has a name of its own below it."""
     roots = [os.path.abspath(each.root.parent if each.root.is_file() else each.root) for each in sets]
     try:
         return Path(os.path.commonpath(roots))

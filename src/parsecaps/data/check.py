@@ -215,9 +215,8 @@ def concept_ceiling(cases: CaseSet) -> tuple[float | None, int]:
         if label >= 0 and max(pattern, default=-1) >= 0:
             patterns[tuple(pattern)][label] += 1
     total = sum(counts.total() for counts in patterns.values())
-    if not total:
-        return None, 0
-    return sum(max(counts.values()) for counts in patterns.values()) / total, total
+    right = sum(max(counts.values()) for counts in patterns.values())
+    return (right / total if total else None), total
 
 
 def mask_problems(cases: CaseSet) -> list[Problem]:

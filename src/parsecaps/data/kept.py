@@ -21,7 +21,7 @@ import numpy as np
 from parsecaps.data import dicom, nifti, raster
 from parsecaps.data.raw_image import GZIP, DefectError, Version, pick_frame, version
 from parsecaps.data.reader_pool import call_or_name
-from parsecaps.data.reading import ask, look_into, read_image, recognise
+from parsecaps.data.reading import in_reader, look_into, read_image, recognise
 
 _PICTURES = (*raster.FORMATS, nifti.FORMAT)
 _VALUES = ("RescaleSlope", "RescaleIntercept", "RescaleType", "WindowCenter", "WindowWidth", "VOILUTFunction")
@@ -144,14 +144,12 @@ def _part_of(data: Any, wanted: Mapping[str, Any]) -> Any:
     return kept
 
 
-def read_dicom_header(path: str | Path, frame: int | None = None) -> str | None:
-    """What new objects beside a DICOM image repeat of its header, as DICOM JSON; None if it is not a DICOM."""
-    header: str | None = ask(header_of, path, frame)
-    return header
+@in_reader
+def read_dicom_header(path: Path, frame: int | None = None) -> str | None:
+    """What new objects beside a DICOM image repeat of its header, as DICOM JSON; None if it is not a DICOM.
 
-
-def header_of(path: Path, frame: int | None) -> str | None:
-    """`read_dicom_header`, called in a reader; with the geometry of the frame if it is complete."""
+    The geometry of the frame is there if it is complete.
+    """
     from pydicom import Dataset
 
     with path.open("rb") as file:

@@ -162,7 +162,7 @@ def move_to_one_side(data: DataSet, division: Division, leaks: Sequence[Leak]) -
 
 
 def _alike_across(division: Division, prints: Fingerprints) -> Iterator[tuple[int, int]]:
-    """Pairs of pictures in different parts that look the same, by a product of +-1 bits, some rows at a time."""
+    """Pairs of pictures in different parts that look the same, by a product of +-1 bits."""
     part = torch.tensor([-1 if each is None else SPLITS.index(each) for each in division])
     signs = _signs(prints.bits)
     pixels = torch.from_numpy(np.array(prints.thumbnails)).float()  # a copy: what is mapped is read-only

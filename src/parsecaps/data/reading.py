@@ -83,11 +83,9 @@ def look_into(path: str | Path) -> Contents:
 
 def is_known_format(path: str | Path) -> bool:
     """Whether the first bytes of a file are those of an image that can be read."""
-    try:
-        recognise(Path(path))
-    except (DefectError, zlib.error):
-        return False
-    return True
+    with suppress(DefectError, zlib.error):
+        return bool(recognise(Path(path)))
+    return False
 
 
 def ask(function: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any) -> Any:

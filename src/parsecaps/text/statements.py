@@ -5,7 +5,6 @@ streaks absent" loses its network, and "no irregular streaks" is the same as "no
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -56,8 +55,7 @@ class Statement(NamedTuple):
     heading: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Force:
+class Force(NamedTuple):
     """How a mention is meant, and the cue that says so."""
 
     reason: str

@@ -99,16 +99,13 @@ def _scenes(
         chosen = np.flatnonzero(present[:, CONCEPTS.index(concept)])
         return chosen, Randomness(seed, "image", numbers[chosen]), _some(on, chosen)
 
-    def record(concept: str, chosen: Integers, pixels: Flags) -> None:
-        concept_masks[chosen, CONCEPTS.index(concept)] = pixels
-
     for concept, structure in _STRUCTURES.items():
         chosen, own, part = having(concept)
         if len(chosen):
             *pigments, pixels = structure(canvas, own, part)
             for there, pigment in zip((structures, blue), pigments, strict=False):
                 there[chosen] += pigment
-            record(concept, chosen, pixels)
+            concept_masks[chosen, CONCEPTS.index(concept)] = pixels
     structures = np.maximum(structures, -brown)
     brown += skin_relief(canvas, random)
     tone = skin_tone(patient)
@@ -121,7 +118,7 @@ def _scenes(
         colour[:, chosen] += opacity * (veil_colour * light - colour[:, chosen])
         structures[chosen] *= 1 - _VEILED * opacity
         blue[chosen] *= 1 - _VEILED * opacity
-        record("blue-whitish veil", chosen, pixels)
+        concept_masks[chosen, CONCEPTS.index("blue-whitish veil")] = pixels
     strand, shadow = hair(canvas, patient, random)
     light = (1 - 0.22 * shadow) * _light(canvas, patient)
     grains = [random.uniform(name, canvas.size, canvas.size) for name in ("grain", "grain 2")]
