@@ -113,3 +113,8 @@ def pick_frame(frame: int | None, num_frames: int) -> int:
         allowed = "leave the frame out" if num_frames == 1 else f"give a frame from 0 to {num_frames - 1}"
         raise DefectError(f"has {num_frames} frame{'s' * (num_frames > 1)}, so there is no frame {frame}; {allowed}")
     return frame or 0
+
+
+def image_of(images: NDArray[Any], frame: int | None) -> RawImage:
+    """One of the images (N, H, W) of bytes in a file that is decoded as a whole."""
+    return RawImage(images[pick_frame(frame, len(images))].copy(), EIGHT_BIT)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsecaps.data.cases import Case, DataSet, Problem, Split, read_options
-from parsecaps.data.raw_image import EIGHT_BIT, DefectError, Format, RawImage, Version, check_bytes, pick_frame, version
+from parsecaps.data.raw_image import DefectError, Format, Version, check_bytes, image_of, version
 from parsecaps.data.reader_pool import RefusedError, call
 from parsecaps.data.sources.mnist import CLASSES, image_file, read_idx, read_labels
 
@@ -88,11 +88,6 @@ def file_labels(path: Path) -> list[int]:
     if not np.isin(labels, range(10)).all():
         raise DefectError("label_int is not 0 to 9 everywhere; download it again")
     return [int(label) for label in labels]
-
-
-def _read_image(path: Path, frame: int | None) -> RawImage:
-    images = _images(version(path))
-    return RawImage(images[pick_frame(frame, len(images))].copy(), EIGHT_BIT)
 
 
 @lru_cache(maxsize=2)  # a file is decoded as a whole, so that its next image costs next to nothing
@@ -230,7 +225,7 @@ FORMAT = Format(
     name="affNIST .mat",
     suffixes=(".mat",),
     recognise=lambda head: head.startswith(_MAGIC),
-    read=_read_image,
+    read=lambda path, frame: image_of(_images(version(path)), frame),
     count=lambda path: len(_images(version(path))),  # the format gives it only with the pixels
     size=lambda path: _images(version(path)).shape[1:],
 )

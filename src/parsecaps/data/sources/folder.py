@@ -1,6 +1,7 @@
 """Anyone's images in a folder per class, optionally below folders train, val and test; or in one folder, unlabelled."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from parsecaps.data.cases import EXTENSIONS, SPLIT_WORDS, Case, DataSet, Problem, Split
@@ -60,11 +61,9 @@ def is_image(file: Path) -> bool:
     """Whether a file is an image by its extension, or by the mark of a DICOM file where it has none of ours."""
     if file.name.casefold().endswith(EXTENSIONS):
         return True
-    try:
-        with file.open("rb") as opened:
-            return opened.read(132)[128:] == b"DICM"
-    except OSError:
-        return False
+    with suppress(OSError), file.open("rb") as opened:
+        return opened.read(132)[128:] == b"DICM"
+    return False
 
 
 def entries(folder: Path) -> tuple[list[Path], list[Path]]:
