@@ -65,8 +65,7 @@ def read_table(
     if not filled:
         return Table(path, (), [], [Problem(str(path), None, "the table is empty; write a header and rows")], 0)
     (header_row, header), *body = filled
-    used = {place for _, cells in body for place, cell in enumerate(cells) if cell.strip()}
-    columns, wrong = _columns(header, used, known, prefix, others)
+    columns, wrong = _columns(header, body, known, prefix, others)
     found = CaseList(path)
     found.refuse(header_row, *wrong)
     missing = [name for name in required if name not in columns.values()]
@@ -143,24 +142,27 @@ def wrong_spelling(labels: Sequence[str]) -> dict[str, str]:
 
 
 def _columns(
-    header: list[str], used: set[int], known: dict[str, str], prefix: str | None, others: bool
+    header: list[str], body: list[tuple[int, list[str]]], known: dict[str, str], prefix: str | None, others: bool
 ) -> tuple[dict[int, str], list[str]]:
-    """The name of each known column by its place, and what is wrong with the others; `used` ones have a filled cell."""
+    """The name of each known column by its place, and what is wrong with the others."""
     columns: dict[int, str] = {}
     wrong = []
     names = [*map(_tidy, header)]
-    folded = [name.casefold() for name in names]
-    missing = [name for name in known if name not in folded]
+    places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
-        same = [other for other, each in enumerate(folded) if each == folded[place]]
+        places.setdefault(name.casefold(), []).append(place)
+    missing = [name for name in known if name not in places]
+    for place, name in enumerate(names):
+        same = places[name.casefold()]
         prefixed = bool(prefix and re.match(rf"{re.escape(prefix)}\S", name))
-        match = name if prefixed else known.get(folded[place])
+        match = name if prefixed else known.get(name.casefold())
         if match is not None and len(same) == 1:
             columns[place] = match
         elif match is not None and same[0] == place:
             wrong.append(f"column {match!r} stands more than once ({' and '.join(map(_letter, same))}); keep one")
-        elif match is None and not others and not name.startswith(NOTE) and (name or place in used):
-            wrong.append(_unknown(name, _letter(place), known, missing, prefix))
+        elif match is None and not others and not name.startswith(NOTE):
+            if name or any(len(cells) > place and cells[place].strip() for _, cells in body):
+                wrong.append(_unknown(name, _letter(place), known, missing, prefix))
     return columns, wrong
 
 
