@@ -129,7 +129,7 @@ def official(data: DataSet, *, test_part: Split = "test", val: float = 0.15, see
 
 
 def divide(data: DataSet, section: DataSection = _DEFAULTS) -> Divided:
-    """The division by settings: a fold, a file, the author's folds, official, or new; joined sets are divided alone."""
+    """The division by settings: a fold, a file, the author's folds, official, or new; each joined set by itself."""
     val, test, seed = section.val, section.test, section.seed
     given = (section.split is not None) + bool(section.test_fold) + (section.test_part is not None)
     if data.members:

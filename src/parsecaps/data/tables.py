@@ -145,6 +145,10 @@ def _columns(
     header: list[str], body: list[tuple[int, list[str]]], known: dict[str, str], prefix: str | None, others: bool
 ) -> tuple[dict[int, str], list[str]]:
     """The name of each known column by its place, and what is wrong with the others."""
+
+    def is_used(place: int) -> bool:
+        return any(len(cells) > place and cells[place].strip() for _, cells in body)
+
     columns: dict[int, str] = {}
     wrong = []
     names = [*map(_tidy, header)]
@@ -160,9 +164,8 @@ def _columns(
             columns[place] = match
         elif match is not None and same[0] == place:
             wrong.append(f"column {match!r} stands more than once ({' and '.join(map(_letter, same))}); keep one")
-        elif match is None and not others and not name.startswith(NOTE):
-            if name or any(len(cells) > place and cells[place].strip() for _, cells in body):
-                wrong.append(_unknown(name, _letter(place), known, missing, prefix))
+        elif match is None and not others and not name.startswith(NOTE) and (name or is_used(place)):
+            wrong.append(_unknown(name, _letter(place), known, missing, prefix))
     return columns, wrong
 
 
