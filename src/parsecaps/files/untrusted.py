@@ -58,7 +58,7 @@ def read_document(path: Path, advice: str) -> dict[str, Any]:
 def checked(kind: type[T], value: Any, path: Path | str, advice: str, *, strict: bool = False) -> T:
     """The value as the kind that a file should hold, such as a dataclass, or an error of one line.
 
-    A dictionary may stand for a dataclass, a list for a tuple. `strict` values are not converted, nor may be NaN.
+    A dictionary may stand for a dataclass, a list for a tuple. `strict` values are not converted; NaN is refused.
     """
     exactly = ConfigDict(strict=True, allow_inf_nan=False)
     try:
