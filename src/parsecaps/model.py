@@ -134,10 +134,7 @@ class Model:
         name: str | None = None,
         **changes: Any,
     ) -> "Explanation":
-        """Explain an image file, or an image (channels, size, size) in [0, 1] prepared as `preparation` says.
-
-        `changes` are settings by name, such as `risk=0.1`.
-        """
+        """Explain an image file or a prepared image (channels, size, size); `changes` are settings, such as `risk`."""
         from parsecaps.explain.explanation import Subject, explain, explain_file
         from parsecaps.prediction.files import ImageFile
 

@@ -18,9 +18,7 @@ _DRAWN = 64  # cases drawn at a time
 
 
 class CaseSet:
-    """Cases of a data set by their `rows` there, all if left out; unreadable images are dropped.
-
-    A position counts within the set, a row within the whole data set.
+    """Readable cases of a data set, by their `rows` there, or all; a position counts within the set.
 
     Shapes:
         - labels: (n,) int64, -1 where unknown; concepts: (n, concepts of the data) float64, NaN where unknown

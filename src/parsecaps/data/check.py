@@ -18,10 +18,7 @@ PARTS = (*SPLITS, "unused")
 
 
 class Learned(NamedTuple):
-    """The fingerprints (N, 32) of what weights learned from; not the `whole` where some were not kept.
-
-    The name goes into notes and the card of a model, so it must not be a path.
-    """
+    """The fingerprints (N, 32) of what weights learned from, the `whole` or a part; the name goes into cards."""
 
     name: str
     bits: np.ndarray

@@ -1,7 +1,4 @@
-"""DICOM, by pydicom.
-
-MONAI's `PydicomReader` is not used: it knows neither windows nor MONOCHROME1, and it swaps the axes.
-"""
+"""DICOM, by pydicom: MONAI's `PydicomReader` knows neither windows nor MONOCHROME1, and it swaps the axes."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -76,10 +76,9 @@ def fingerprint(image: Tensor) -> Fingerprints:
 
 
 def write_fingerprints(path: Path, bits: np.ndarray, *, whole: bool = True) -> None:
-    """Keep the bits (N, 32) of the pictures that something was learned from, each once and sorted.
+    """Keep the bits (N, 32) of the pictures that were learned from, sorted; not `whole` if starting weights kept none.
 
-    Whoever has a picture can find out whether it is among them, and no more. They are not the `whole` where starting
-    weights had kept none.
+    Whoever has a picture can find out whether it is among them, and no more.
     """
     each_once = np.unique(np.asarray(bits, dtype=np.uint8).reshape(-1, _BYTES), axis=0)
     with write_binary(path, private=True) as file:

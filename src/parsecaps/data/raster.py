@@ -1,7 +1,4 @@
-"""PNG, JPEG, BMP and TIFF, by Pillow.
-
-MONAI's `PILReader` is not used: it would lose the orientation that a camera noted, the palette and the transparency.
-"""
+"""PNG, JPEG, BMP and TIFF, by Pillow: MONAI's `PILReader` loses orientation, palette and transparency."""
 
 from functools import lru_cache
 from pathlib import Path

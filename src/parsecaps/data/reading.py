@@ -1,8 +1,7 @@
 """From a file to pixels, for training, prediction and serving alike.
 
-The format is told by the first bytes, not by the name. Files are decoded in another process (`data.reader_pool`), which
-runs the second half of this file. Every error is a ValueError (or FileNotFoundError) of one line that names the file
-and what to do.
+The first bytes tell the format. Files are decoded in another process (`data.reader_pool`): the second half of this file
+runs there. Every error is a ValueError (or FileNotFoundError) of one line that names the file and what to do.
 """
 
 import zlib

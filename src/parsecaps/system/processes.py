@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Processes:
-    """`count` processes on `machines` machines; this one has the number `rank`, from 0.
-
-    `by_torchrun` says who started them: torchrun, or Fabric from the first one.
-    """
+    """`count` processes on `machines` machines, this one with the number `rank`; started by torchrun, or by Fabric."""
 
     rank: int = 0
     count: int = 1

@@ -1,7 +1,4 @@
-"""How many threads torch computes with: as many as there are free cores at the start.
-
-More threads than free cores make a training many times slower: after each operation all wait for the one without one.
-"""
+"""How many threads torch computes with: the free cores at the start, as more threads would wait for each other."""
 
 import os
 import time

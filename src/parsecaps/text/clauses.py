@@ -1,9 +1,8 @@
 """From pieces to clauses: which mentions form a list, and which words belong to which mention.
 
-A sentence ends at a stop; a clause also at a contrast ("but", "however", "except"), at a semicolon and around brackets
-that have a mention of their own. Inside, two neighbouring mentions stay in one list ("streaks and veil are absent")
-unless the first already has its predicate ("the network is typical, streaks ...") or the second has a cue of its own
-("globules, no veil").
+A clause ends at a stop, a contrast ("but", "however", "except"), a semicolon and around brackets with a mention.
+Inside, two mentions form a list ("streaks and veil are absent") unless the first has its predicate ("the network is
+typical, streaks ...") or the second a cue of its own ("globules, no veil").
 """
 
 from collections.abc import Iterator, Sequence

@@ -13,10 +13,9 @@ SHIPPED = ("dermoscopy",)
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """A thing that several concepts are kinds of: its names, and the names of its parts.
+    """A thing that several concepts are kinds of, with its parts.
 
-    A part that is denied denies the thing only while nothing else of it is asserted: with "irregular dots, no globules"
-    there are dots and globules.
+    A denied part denies the thing only if nothing else of it is asserted, unlike in "irregular dots, no globules".
     """
 
     key: str

@@ -1,8 +1,7 @@
 """From text to pieces: English cue words, and spaCy's tokenizer and matcher with lexicon and cues in one pass.
 
-A cue is a word or phrase that says how a statement is meant: denied, in doubt, past or conditional, joined or ended.
-Words are normalised before matching: lower case, plurals to singular, American spelling, and a hyphen inside a word is
-dropped, so that "Blue-white Veils" and "blue white veil" are the same. Phrases are normalised alike.
+A cue says how a statement is meant: denied, in doubt, past or conditional, joined or ended. Words are normalised: lower
+case, singular, American spelling, no hyphen inside a word, so that "Blue-white Veils" matches "blue white veil".
 """
 
 import re

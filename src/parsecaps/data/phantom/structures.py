@@ -1,14 +1,4 @@
-"""The structures that concepts name: pigment network, streaks, dots and globules, blue-whitish veil.
-
-- Network: a honeycomb of brown lines around lighter holes; its pixels are all that it covers, holes and lines. Typical:
-  thin lines, even meshes, fading towards the border. Atypical: meshes of all sizes, lines thick and thin, broken,
-  unevenly dark, over part of the lesion, ending abruptly.
-- Streaks: pigmented lines that run out of the lesion like rays, some ending in a bulb. Regular: alike and evenly all
-  round the border. Irregular: few, of any length, width and tilt, on part of the border.
-- Dots and globules: small round bodies of pigment. Regular: round, brown, alike, evenly spread over the lesion.
-  Irregular: of any size, shape and shade (brown, black, blue grey), crowded together in places.
-- Veil: confluent, irregular blue over part of the lesion under a white haze, as through ground glass.
-"""
+"""The structures that concepts name: pigment network, streaks, dots and globules, veil (`docs/phantom.md`)."""
 
 from typing import NamedTuple
 
