@@ -2,9 +2,10 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 from parsecaps.cli.output import console, display
 
@@ -14,13 +15,8 @@ if TYPE_CHECKING:
 
     from parsecaps.training.callbacks import Callbacks, Progress
 
+Show = Callable[..., None]  # of a stage, how much is done, of how much (None: unknown), and maybe more to say
 LOG_SECONDS = 30.0  # between two lines about the same work in a log
-
-
-class Show(Protocol):
-    """Takes a stage of the work, how much of it is done and of how much (None: nobody knows), and more to say of it."""
-
-    def __call__(self, stage: str, done: int, total: int | None, state: str = "") -> None: ...
 
 
 class _LogLines:
@@ -98,12 +94,8 @@ def showing_training() -> "Iterator[Callbacks]":
         def advance(now: "Progress") -> None:
             place.show(f"epoch {now.epoch}/{now.epochs}", now.batch, now.batches, describe(now))
 
-        yield Callbacks(
-            log=place.log,
-            reading=lambda done, total: place.show("reading images", done, total),
-            progress=advance,
-            scoring=lambda done, total: place.show("predicting", done, total),
-        )
+        reading, scoring = (partial(place.show, stage) for stage in ("reading images", "predicting"))
+        yield Callbacks(log=place.log, reading=reading, progress=advance, scoring=scoring)
 
 
 def describe(now: "Progress") -> str:
