@@ -280,8 +280,8 @@ class Run:
         """The trained model with all that prediction needs: names, preparation, temperature, conformal quantiles."""
         if not self.is_trained:
             _ = self.config  # a folder that is no run says so
-            more = f"the run is not finished; go on with parsecaps train --resume {self.folder}"
-            raise FileNotFoundError(f"{self.bundle_folder} is missing: {more}")
+            more = f"go on with parsecaps train --resume {self.folder}"
+            raise FileNotFoundError(f"{self.bundle_folder} is missing: the run is not finished; {more}")
         model = Model.load(self.bundle_folder, self.device)
         vars(model)["run"] = self  # which it would look for
         return model

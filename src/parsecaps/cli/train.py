@@ -48,8 +48,8 @@ def train(
         if not chosen.data.path:
             raise ValueError("there is nothing to train on; give DATA, as in parsecaps train phantom")
     elif data is not None or out is not None or given.file is not None or given.lines or given.values:
-        what = "--resume goes on with a run as it was started; give --device and --json at most"
-        raise ValueError(f"{what}: parsecaps train --resume {resume}")
+        what = "--resume goes on with a run as it was started"
+        raise ValueError(f"{what}; give --device and --json at most: parsecaps train --resume {resume}")
     from parsecaps.run import Run
     from parsecaps.training.cross_validate import cross_validate  # torch and Lightning, some seconds
     from parsecaps.training.fit import fit
