@@ -49,24 +49,21 @@ __all__ = [
     "save_page",
 ]
 
-_MODULES = {
-    "Callbacks": "training.callbacks",
-    "Config": "config",
-    "Model": "model",
-    "ParseCaps": "models",
-    "Run": "run",
-    "compare": "evaluation",
-    "cross_validate": "training.cross_validate",
-    "evaluate": "evaluation",
-    "fit": "training.fit",
-    "load": "model",
-    "load_config": "config",
-    "load_model": "models",
-    "open_data": "data.sources",
-    "pretrain": "training.pretrain",
-    "record_couplings": "nn",
-    "save_page": "report.case_page",
+_NAMES = {
+    "config": "Config load_config",
+    "data.sources": "open_data",
+    "evaluation": "compare evaluate",
+    "model": "Model load",
+    "models": "ParseCaps load_model",
+    "nn": "record_couplings",
+    "report.case_page": "save_page",
+    "run": "Run",
+    "training.callbacks": "Callbacks",
+    "training.cross_validate": "cross_validate",
+    "training.fit": "fit",
+    "training.pretrain": "pretrain",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

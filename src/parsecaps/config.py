@@ -1,9 +1,7 @@
-"""Every setting with its default, its bounds and what it means; and how files and `key=value` lines change them.
+"""Every setting with its default, its bounds and its meaning; and how files and `key=value` lines change them.
 
-`Config` is for a training run; `EvaluateConfig`, `PredictConfig` and `ExplainConfig` are for what follows it. `auto`
-means that the value is chosen from the data (`training.choose`), so the configuration that a run keeps has none. Few
-images are up to 5,000 training images for the preset `medical`. The page "Settings" of the documentation is made from
-this file.
+`auto` values are chosen from the data (`training.choose`) before a run keeps its configuration. "Few images" are up to
+5,000 training images for the preset `medical`. The page "Settings" of the documentation is made from this file.
 """
 
 import re
@@ -11,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from difflib import SequenceMatcher
 from importlib.resources import as_file, files
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -63,8 +62,7 @@ class DataSection(Section):
     fold: PositiveInt | None = None
     """Of a cross-validation, train only this fold."""
     val: float = Field(default=0.15, ge=0, lt=1)
-    """Share of the patients that choose the epoch and the temperature. Official parts come first where there are
-    some."""
+    """Share of the patients that choose the epoch and the temperature, unless there are official parts."""
     test: float = Field(default=0.2, ge=0, lt=1)
     """Share of the patients to test on."""
     seed: Seed = 0
@@ -83,12 +81,10 @@ class ModelSection(Section):
     start: str | None = None
     """The weights to start from: a run, a model folder, `hf://owner/name`, or `imagenet`."""
     preset: str = "auto"
-    """`medical`, `digits`, `tiny`, `medical-paper` or `digits-paper`; auto is `digits` for images up to 40 px, else
-    `medical`."""
+    """`medical`, `digits`, `tiny`, `medical-paper` or `digits-paper`; auto is `digits` up to 40 px, else `medical`."""
     image_size: ImageSize | Auto = "auto"
-    """Pixels a side. Auto is the largest of 64, 96, 112, 128 and 224 that is not above the files' usual side, and at
-    most 112 for few images; digits as they are, from 28. The side is the longer one where images are padded to a
-    square, else the shorter one."""
+    """Pixels a side. Auto is the largest of 64, 96, 112, 128 and 224 up to the files' usual side (the longer one where
+    images are padded, else the shorter one), at most 112 for few images; digits as they are, from 28."""
     head: Literal["parallel", "bottleneck"] = "parallel"
     """`parallel`: concepts stand beside the diagnosis, as in the paper. `bottleneck`: the concepts alone decide."""
     num_concepts: Annotated[int, Field(ge=0, le=10_000)] | Auto = "auto"
@@ -132,11 +128,9 @@ class AugmentationSection(Section):
     brightness: float = Field(default=0.05, ge=0, le=100)
     """Change of brightness."""
     colour: Annotated[float, Field(ge=0, lt=1)] | Auto = "auto"
-    """Each channel is scaled on its own, as another lamp or camera would; auto is 0.2 for few images in colour, else
-    0."""
+    """Share by which each channel is scaled, as by another lamp; auto is 0.2 for few images in colour, else 0."""
     resampling: Literal["bilinear", "bicubic"] | Auto = "auto"
-    """How moved pixels are computed. Bilinear blurs, so that a network learns from softer images than it is asked
-    about. Auto is `bicubic` for few images, else `bilinear`."""
+    """How moved pixels are computed; bilinear blurs. Auto is `bicubic` for few images, else `bilinear`."""
 
 
 class LossArguments(Section):
@@ -151,8 +145,7 @@ class TrainingSection(Section):
     """How to train. `batch_size` is that of all processes together; `patience`, `ema` and the weights are off at 0."""
 
     epochs: PositiveInt | Auto = "auto"
-    """Auto is 100,000 images in all, between 10 and 100 epochs; for few images at most 40, as each comes in two
-    views."""
+    """Auto is 100,000 images in all, from 10 to 100 epochs; for few images, which come in two views, at most 40."""
     batch_size: PositiveInt | Auto = "auto"
     """Of all processes together; auto is 16, or 64 from 10,000 training images."""
     optimizer: OptimizerName = "muon"
@@ -163,8 +156,7 @@ class TrainingSection(Section):
     start_rate: float = Field(default=1.0, ge=0, le=1)
     """Of the layers that come from other weights, as a share of `learning_rate`; 0 keeps them as they are."""
     weight_decay: float = Field(default=0.01, ge=0)
-    """Biases, scales, priors and prototypes are not decayed. With `adam`, `sgd` and `rmsprop` it is a part of the
-    gradient."""
+    """Not of biases, scales, priors and prototypes. With `adam`, `sgd` and `rmsprop` it is a part of the gradient."""
     warm_up_epochs: NonNegativeInt = 5
     """Linear, at most a quarter of the epochs; then the schedule, step by step."""
     schedule: ScheduleName = "cosine"
@@ -180,23 +172,19 @@ class TrainingSection(Section):
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Of the classification loss."""
     mixup: Annotated[float, Field(ge=0)] | Auto = "auto"
-    """With 0.4, each image and its labels are mixed with another of its batch, in shares from Beta(0.4, 0.4). What is
-    unknown of one is unknown of the mixture; training losses are then those of mixtures. Auto is 0.4 for few images,
-    else 0."""
+    """With 0.4, each image and its labels are mixed with another of its batch, in shares from Beta(0.4, 0.4). Training
+    losses are then those of mixtures. Auto is 0.4 for few images, else 0."""
     losses: dict[str, LossWeight | LossArguments] = {}
-    """Weights of losses, as in `training.losses.triplet=0.2`, and their arguments; see below. Auto, or left out, is the
-    weight that the model was published with."""
+    """Weights of losses, as in `training.losses.triplet=0.2`, and their arguments; see below. Auto is as published."""
     class_balance: Balance | Auto = "auto"
     """`weights`, `sampling` or `none`; auto is `weights` where the largest class has more than 1.5 times as many
     training images as the smallest."""
     concept_balance: float = Field(default=0.0, ge=0, le=1)
-    """How far the rare side of a concept weighs more in its loss: with 0 each label weighs the same, with 1 presence
-    and absence do."""
+    """From 0, where each label of a concept weighs the same in its loss, to 1, where presence and absence do."""
     patience: NonNegativeInt | Auto = "auto"
     """Epochs without a better validation before it stops: auto is half of all, at least 10; 0 never stops."""
     keep: Literal["best", "last"] | Auto = "auto"
-    """`best` is the epoch that validation finds best. Auto is `last` for few images, where validation patients are too
-    few to choose by; then nothing stops early."""
+    """`best` by validation, or `last`; auto is `last` for few images, and then nothing stops early."""
     ema: Annotated[float, Field(ge=0, lt=1)] | Auto = "auto"
     """Decay of an average of the weights, which is validated and kept; auto is 0.99 for few images, else 0 (off)."""
     precision: Precision | Auto = "auto"
@@ -245,8 +233,7 @@ class EvaluateConfig(Section):
     risks: tuple[Risk, ...] = (0.05, 0.1, 0.2)
     """At which prediction sets are measured."""
     views: PositiveInt = 1
-    """Average over the image and random changes of it, as in training; for comparison, never a run's own scores. Also
-    says how many changed views get the same answer as the image itself."""
+    """Average over the image and random changes of it, as in training; and how many of these get the same answer."""
     device: Device = "auto"
     """Auto is a GPU where there is one."""
 
@@ -298,7 +285,7 @@ def load_config(
 ) -> Config:
     """The settings of a training run: the defaults, changed by a YAML file, `section.key=value` lines and `values`.
 
-    Instead of a file, the name of one that the package has (`shipped_configs`) will do.
+    The file may be the name of one of the package (`shipped_configs`).
 
     >>> load_config(None, ["training.epochs=5", "augmentation.flip=false"]).training.epochs
     5
@@ -332,9 +319,7 @@ def load_settings(
     values: Mapping[str, Any] | None = None,
     base: S | None = None,
 ) -> S:
-    """Settings of a kind: those of `base` or the defaults, changed by a file, by `key=value` lines, and by `values`.
-
-    The lines are what `--set` takes, their values read as YAML; `values` are Python's own, under the same keys.
+    """Settings of a kind: those of `base` or the defaults, changed by a file, by `--set` lines, and by `values`.
 
     >>> load_settings(EvaluateConfig, None, ["resamples=50"], values={"part": "val"}).resamples
     50
@@ -359,9 +344,8 @@ def known_keys(kind: type[Section] = Config) -> list[str]:
     """Every key with its section, as in `training.epochs`; the network and losses have further ones of their own."""
     keys = []
     for name, field in kind.model_fields.items():
-        kinds = [each for each in (field.annotation, *get_args(field.annotation)) if isinstance(each, type)]
-        section = next((each for each in kinds if issubclass(each, Section)), None)
-        keys += [name, *(f"{name}.{key}" for key in section.model_fields)] if section else [name]
+        kinds = (each for each in (field.annotation, *get_args(field.annotation)) if isinstance(each, type))
+        keys += [name, *(f"{name}.{key}" for each in kinds if issubclass(each, Section) for key in each.model_fields)]
     return keys
 
 
@@ -372,10 +356,9 @@ def _read(path: Path) -> dict[str, Any]:
         content = parse_yaml(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not valid YAML ({error}); mend it") from None
-    content = {} if content is None else content
-    if not isinstance(content, dict):
+    if not isinstance(content, dict | None):
         raise ValueError(f"{path} holds no settings; write a line `key: value` for each, in its section if it has one")
-    return content
+    return content or {}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -408,10 +391,9 @@ def _check_known(kind: type[Section], key: str, place: str) -> None:
         last = SequenceMatcher(None, key.rpartition(".")[2], known.rpartition(".")[2]).ratio()
         return SequenceMatcher(None, key, known).ratio() + last
 
-    near = max(keys, key=likeness)
     below = _OPEN in keys and key.startswith("model.")
     more = f" (other arguments of the network go below {_OPEN})" if below else ""
-    raise ValueError(f"{place}: there is no key {key!r}; did you mean {near!r}?{more}")
+    raise ValueError(f"{place}: there is no key {key!r}; did you mean {max(keys, key=likeness)!r}?{more}")
 
 
 def _put(content: dict[str, Any], path: Sequence[str], value: Any, place: str) -> None:
@@ -431,10 +413,9 @@ def _put(content: dict[str, Any], path: Sequence[str], value: Any, place: str) -
 
 def _describe(error: ValidationError, given_by: Mapping[str, str], path: str) -> str:
     first = error.errors()[0]
-    place = [str(part) for part in first["loc"]]
-    key = next((".".join(place[:n]) for n in range(len(place), 0, -1) if ".".join(place[:n]) in given_by), "")
+    keys = accumulate(map(str, first["loc"]), "{}.{}".format)
+    key = next((key for key in reversed([*keys]) if key in given_by), "")
     # of a choice between kinds of value, each kind has its own complaint
-    reasons = [
-        each["msg"][0].lower() + each["msg"][1:] for each in error.errors() if each["loc"][:2] == first["loc"][:2]
-    ]
-    return f"{given_by.get(key, path)}: {key} is {shown(first['input'])}; {', or '.join(dict.fromkeys(reasons))}"
+    messages = dict.fromkeys(each["msg"] for each in error.errors() if each["loc"][:2] == first["loc"][:2])
+    reasons = ", or ".join(message[0].lower() + message[1:] for message in messages)
+    return f"{given_by.get(key, path)}: {key} is {shown(first['input'])}; {reasons}"

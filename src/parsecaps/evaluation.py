@@ -28,7 +28,7 @@ from parsecaps.run import Run
 from parsecaps.types import ProgressCallback, StageCallback, silent
 
 _SHOWN, _MEAN = "accuracy", "mean of all"
-_PARTS = {"test": "test part", "val": "validation part", "train": "training part"}
+_PARTS = {"test": "test", "val": "validation", "train": "training"}
 _FLATTERING = {
     "val": "scores on the validation part, which chose the epoch and the temperature: expect less on new patients",
     "train": "scores on the training part, which the model has learned from: they say nothing about new patients",
@@ -56,29 +56,22 @@ def evaluate(
     """Score a run or its folder: on its test part (validation without one), another `part`, or all cases of `data`.
 
     Every score has its 95 % interval over patients and its n: `evaluate(run)["accuracy"]`. A cross-validation is scored
-    on all its folds together. The files in the folder stay as they are. `device` is auto (a GPU where there is one),
-    cpu or cuda.
+    on all its folds together. Nothing is written. `device` is auto (a GPU where there is one), cpu or cuda.
     """
-    values: dict[str, Any] = {"part": part, "data": data, "resamples": resamples, "risks": tuple(risks)}
-    values["device"] = device
-    folder = run.folder if isinstance(run, Run) else run
-    return evaluate_run(folder, load_settings(EvaluateConfig, values=values)).scores
+    values = {"part": part, "data": data, "resamples": resamples, "risks": tuple(risks), "device": device}
+    return evaluate_run(run, load_settings(EvaluateConfig, values=values)).scores
 
 
 def evaluate_run(
-    folder: str | Path,
+    folder: Run | str | Path,
     settings: EvaluateConfig | None = None,
     *,
     reading: ProgressCallback = silent,
     scoring: ProgressCallback = silent,
 ) -> Evaluation:
-    """Score a run on a part of its own data or on all cases of other data; or a cross-validation on all its folds.
-
-    A run without validation is scored as it is. Nothing is written: `write_results` does that. `reading` and `scoring`
-    are told how many images are read and predicted, and of how many.
-    """
+    """Score a run on a part of its own data or on all cases of other data; or a cross-validation on all its folds."""
     settings = settings or EvaluateConfig()
-    run = Run(folder, device=settings.device, reading=reading)
+    run = Run(Path(folder), device=settings.device, reading=reading)
     return _evaluate_folds(run, settings, scoring) if run.folds else _evaluate_one(run, settings, scoring)
 
 
@@ -90,10 +83,7 @@ def calibrate_run(run: Run) -> None:
 
 
 def write_results(run: Run, evaluation: Evaluation) -> None:
-    """Write the card, the page and, last of all, `scores.json`: a run that has it is finished.
-
-    A cross-validation has a card in each fold, and none of its own.
-    """
+    """Write the card (of a fold, not of all), the page and, last, `scores.json`: a run that has it is finished."""
     from parsecaps.report.result_pages import scores_page
 
     if run.is_trained:
@@ -118,11 +108,13 @@ def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: ProgressCallback)
     if settings.data is None and not run.rows(part):
         there = [f"--part {each}" for each in SPLITS if each in division]
         raise ValueError(f"{run.folder} has no {part} part to score; give {', '.join(there)} or --data DATA")
-    changes = _changes(run, settings.views)
+    if (several := settings.views > 1) and run.config.augmentation is None:
+        raise ValueError(f"{run.folder} was trained without augmentation, so it has no other views; leave views out")
+    changes = Augmentation(**run.config.augmentation.model_dump()) if several and run.config.augmentation else None
     if settings.data is None:
         scored = run.cases(part)
-        cases, flattering = _PARTS[part], _FLATTERING.get(part)
-        if part == "val" and "test" not in division and flattering:
+        cases, flattering = f"{_PARTS[part]} part", _FLATTERING.get(part)
+        if part == "val" and "test" not in division:
             flattering = f"there is no test part; these are {flattering}"
     else:
         other = open_data(settings.data)
@@ -144,7 +136,7 @@ def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: ProgressCallback)
             inside = prediction_sets(probabilities, threshold.probability)
             sets[risk] = Sets(inside, [threshold.note] if threshold.note else [])
     notes += [flattering] if flattering else []
-    if settings.views > 1:
+    if several:
         notes.append(f"averaged over {settings.views} views of each image, itself and random changes as in training")
     scores = score(predictions, temperature=calibration.temperature, resamples=settings.resamples)
     tempered = predictions.tempered(calibration.temperature)
@@ -157,11 +149,9 @@ def _evaluate_folds(run: Run, settings: EvaluateConfig, scoring: ProgressCallbac
     folds = run.folds
     if settings.data is not None or settings.part not in ("auto", "test"):
         raise ValueError(f"{run.folder} is a cross-validation of several models; for other cases give one of its folds")
-    for fold in folds:
-        if not fold.is_trained:
-            raise FileNotFoundError(f"{fold.folder} is not finished; go on with parsecaps train --resume {run.folder}")
-    own = settings.model_copy(update={"part": "test"})
-    parts = [_evaluate_one(fold, own, scoring) for fold in folds]
+    if unfinished := [fold.folder for fold in folds if not fold.is_trained]:
+        raise FileNotFoundError(f"{unfinished[0]} is not finished; go on with parsecaps train --resume {run.folder}")
+    parts = [_evaluate_one(fold, settings.model_copy(update={"part": "test"}), scoring) for fold in folds]
     names = [fold.folder.name for fold in folds]
     predictions = concatenate([part.predictions for part in parts])
     sets = {
@@ -189,7 +179,6 @@ def _evaluate_folds(run: Run, settings: EvaluateConfig, scoring: ProgressCallbac
 
 
 def _join_notes(names: Sequence[str], notes: Sequence[list[str]]) -> list[str]:
-    """The notes of all folds, each with the names of those it is about."""
     about: dict[str, list[str]] = {}
     for name, own in zip(names, notes, strict=True):
         for note in own:
@@ -204,22 +193,9 @@ def _calibration(run: Run, changes: Augmentation | None, views: int) -> Calibrat
     return Calibration.fit(predict_cases(run.model, run.cases("val"), changes=changes, views=views))
 
 
-def _changes(run: Run, views: int) -> Augmentation | None:
-    """The changes of the images that the run was trained with, where several views are asked for."""
-    if views == 1:
-        return None
-    if run.config.augmentation is None:
-        raise ValueError(f"{run.folder} was trained without augmentation, so it has no other views; leave views out")
-    return Augmentation(**run.config.augmentation.model_dump())
-
-
 @dataclass(frozen=True, repr=False)
 class ComparedRuns:
-    """What runs reach on the same cases, by their names.
-
-    `evaluations` have what each said of every case. `comparisons` are paired, of the first run with each other one.
-    `ensemble` is the mean of all, None of one alone.
-    """
+    """Runs on the same cases, by name; paired `comparisons` of the first with each other one, and the mean of all."""
 
     evaluations: dict[str, Evaluation]
     comparisons: dict[tuple[str, str], Comparison]
@@ -231,19 +207,16 @@ class ComparedRuns:
         return {name: each.scores for name, each in self.evaluations.items()}
 
     def page(self, title: str = "Scores") -> str:
-        """All of it as a page, in HTML."""
+        """An HTML page of all results."""
         from parsecaps.report.result_pages import scores_page
 
         return scores_page(self.scores, self.comparisons, self.ensemble, title=title)
 
     def as_dict(self) -> dict[str, Any]:
-        """The numbers, ready for JSON."""
+        """Return a JSON-serialisable dict."""
+        runs = {name: each.as_dict() for name, each in self.scores.items()}
         pairs = [{"first": one, "second": other, **each.as_dict()} for (one, other), each in self.comparisons.items()]
-        return {
-            "runs": {name: each.as_dict() for name, each in self.scores.items()},
-            "comparisons": pairs,
-            "ensemble": self.ensemble and self.ensemble.as_dict(),
-        }
+        return {"runs": runs, "comparisons": pairs, "ensemble": self.ensemble and self.ensemble.as_dict()}
 
     def __repr__(self) -> str:
         first, metric = next(iter(self.scores)), find_metric(_SHOWN)
@@ -274,19 +247,20 @@ def compare(
 ) -> ComparedRuns:
     """Score runs on the same cases, and compare each with the first: a paired test over the same resamples of patients.
 
-    `runs` are runs or their folders, under names of your own, or else their paths. The cases are their test part
-    (validation without one), another `part`, or all of `data`. The files in the folders stay as they are.
+    `runs` are runs or their folders, named by their paths or by your own names. The cases are their test part
+    (validation without one), another `part`, or all of `data`. Nothing is written.
     """
-    named = dict(runs) if isinstance(runs, Mapping) else {str(_folder(run)): run for run in runs}
-    if len({_folder(run).resolve() for run in named.values()}) < max(len(runs), 1):
+    named = dict(runs) if isinstance(runs, Mapping) else {str(Path(run)): run for run in runs}
+    if len({Path(run).resolve() for run in named.values()}) < max(len(runs), 1):
         raise ValueError("the same run is given twice, or none; give each once")
     values = {"part": part, "data": data, "resamples": resamples, "device": device}
-    settings = load_settings(EvaluateConfig, values=values)
-    return compare_runs({name: _folder(run) for name, run in named.items()}, settings)
+    return compare_runs(named, load_settings(EvaluateConfig, values=values))
 
 
-def compare_runs(runs: Mapping[str, Path], settings: EvaluateConfig, *, show: StageCallback = silent) -> ComparedRuns:
-    """`compare` of folders with settings; `show` is told what is being done."""
+def compare_runs(
+    runs: Mapping[str, Run | str | Path], settings: EvaluateConfig, *, show: StageCallback = silent
+) -> ComparedRuns:
+    """`compare` with settings; `show` is told what is being done."""
     found = {}
     for name, folder in runs.items():
         reading, scoring = partial(show, f"reading images for {name}"), partial(show, f"predicting as {name}")
@@ -296,7 +270,3 @@ def compare_runs(runs: Mapping[str, Path], settings: EvaluateConfig, *, show: St
     pairs = {(first, name): compare_predictions(one, each, resamples=settings.resamples) for name, each in others}
     averaged = average_predictions(list(said.values()), resamples=settings.resamples) if others else None
     return ComparedRuns(found, pairs, averaged)
-
-
-def _folder(run: Run | str | Path) -> Path:
-    return run.folder if isinstance(run, Run) else Path(run)

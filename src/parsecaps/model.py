@@ -1,14 +1,13 @@
 """A loaded model: its network, how images are prepared for it, the names of its outputs, and its calibration.
 
 The folder has `config.json` and `model.safetensors` (`models.pretrained`), `bundle.json`, `calibration.json` where
-validation patients calibrated it, and fingerprints of the images it learned from (`data.leaks`). Training, prediction
-and serving read the preparation from there and nowhere else, so they cannot drift apart.
+validation patients calibrated it, and fingerprints of the images it learned from (`data.leaks`).
 """
 
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import prepare_image
 from parsecaps.files.hub_download import fetch_model, is_hub_name, parse_hub_name
 from parsecaps.files.untrusted import checked, read_document
-from parsecaps.files.writing import write_atomically
+from parsecaps.files.writing import write_text
 from parsecaps.metrics.calibration import Calibration
 from parsecaps.models import PretrainedModel, load_model
 from parsecaps.types import Output
@@ -43,8 +42,6 @@ _AGAIN = "save the model again"
 
 @dataclass(frozen=True)
 class _Stored:
-    """What `bundle.json` holds."""
-
     preparation: dict[str, Any]
     classes: list[str]
     concepts: list[str]
@@ -54,8 +51,7 @@ class _Stored:
 class Model:
     """A network, its preparation, the names of its classes and concepts in the order of its outputs, its calibration.
 
-    `folder` is where it was loaded from, None for one that was not saved. What lies in the folder, and in the run
-    around it, is read when it is first needed.
+    `folder` is where it was loaded from. Other files in it, and in the run around it, are read when first needed.
     """
 
     network: PretrainedModel
@@ -67,19 +63,17 @@ class Model:
 
     def __post_init__(self) -> None:
         network, preparation = self.network, self.preparation
-        for what, names, wanted in (
-            ("classes", self.classes, network.num_classes),
-            ("concepts", self.concepts, network.num_concepts),
-        ):
-            if len(names) != wanted:
-                raise ValueError(f"{len(names)} names for {wanted} {what}; give one for each")
+        counts = {"classes": network.num_classes, "concepts": network.num_concepts}
+        for what, names in (("classes", self.classes), ("concepts", self.concepts)):
+            if len(names) != counts[what]:
+                raise ValueError(f"{len(names)} names for {counts[what]} {what}; give one for each")
             if len(set(names)) != len(names):
                 twice = Counter(names).most_common(1)[0][0]
                 raise ValueError(f"two of the {what} are called {twice!r}; give each its own name")
         if (preparation.size, preparation.channels) != (network.image_size, network.in_channels):
-            given = f"{preparation.channels} x {preparation.size} px"
-            wanted_size = f"{network.in_channels} x {network.image_size} px"
-            raise ValueError(f"images of {given} do not fit a model of {wanted_size}; prepare them as {wanted_size}")
+            fits = f"{network.in_channels} x {network.image_size}"
+            given = f"{preparation.channels} x {preparation.size}"
+            raise ValueError(f"images of {given} px do not fit a model of {fits} px; prepare them as {fits} px")
 
     def __repr__(self) -> str:
         kind, side = type(self.network).__name__, self.preparation.size
@@ -91,7 +85,7 @@ class Model:
     def load(cls, place: "Run | str | Path", device: str = "auto") -> "Model":
         """The model of a run or its folder, of a saved model's folder, or on the hub (`hf://owner/name@revision`).
 
-        `device` is auto (a GPU where there is one), cpu or cuda. No code from the folder is run.
+        Without a revision, the newest. `device` is auto (a GPU where there is one), cpu or cuda. No code of it is run.
         """
         folder, found = find_model_folder(place), find_device(device)
         path = folder / BUNDLE_FILE
@@ -107,13 +101,8 @@ class Model:
         """Write everything into `folder`, which is made if it is not there."""
         folder = Path(folder)
         self.network.save_pretrained(folder)
-        stored = {
-            "preparation": self.preparation.to_dict(),
-            "classes": list(self.classes),
-            "concepts": list(self.concepts),
-        }
-        with write_atomically(folder / BUNDLE_FILE) as file:
-            file.write(json.dumps(stored, indent=2) + "\n")
+        stored = _Stored(self.preparation.to_dict(), list(self.classes), list(self.concepts))
+        write_text(folder / BUNDLE_FILE, json.dumps(asdict(stored), indent=2) + "\n")
         if self.calibration.quantiles is not None:
             self.calibration.save(folder)
 
@@ -145,10 +134,7 @@ class Model:
         name: str | None = None,
         **changes: Any,
     ) -> "Explanation":
-        """Explain an image file, or an image (channels, size, size) in [0, 1] prepared as `preparation` says.
-
-        `changes` are settings by name, such as `risk=0.1`.
-        """
+        """Explain an image file or a prepared image (channels, size, size); `changes` are settings, such as `risk`."""
         from parsecaps.explain.explanation import Subject, explain, explain_file
         from parsecaps.prediction.files import ImageFile
 
@@ -212,11 +198,7 @@ class Model:
 
 
 def load(model: "Run | str | Path", device: str = "auto") -> Model:
-    """The model of a run or its folder, of a saved model's folder, or on the hub, ready to predict and explain.
-
-    On the Hugging Face hub it is called `hf://owner/name@revision`; without a revision, the newest is meant.
-    `device` is auto (a GPU where there is one), cpu or cuda.
-    """
+    """The model of a run or its folder, of a saved model's folder, or on the Hugging Face hub: see `Model.load`."""
     return Model.load(model, device)
 
 
@@ -240,18 +222,10 @@ def use_gpu(number: int) -> None:
         torch.cuda.set_device(number % torch.cuda.device_count())
 
 
-def unnamed_concepts(count: int) -> tuple[str, ...]:
-    """What concepts are called before anybody has named them.
-
-    >>> unnamed_concepts(2)
-    ('unnamed 1', 'unnamed 2')
-    """
-    return tuple(f"{_UNNAMED}{i + 1}" for i in range(count))
-
-
 def concept_names(data: DataSet, network: PretrainedModel) -> tuple[str, ...]:
     """What the concepts of a network that was trained on a data set are called."""
-    return (data.concepts or unnamed_concepts(network.num_concepts))[: network.num_concepts]
+    unnamed = tuple(f"{_UNNAMED}{i + 1}" for i in range(network.num_concepts))
+    return (data.concepts or unnamed)[: network.num_concepts]
 
 
 def is_unnamed(name: str) -> bool:

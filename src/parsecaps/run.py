@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from parsecaps.metrics.scores import Scores
 from parsecaps.model import FILES_PATTERN, Model
 from parsecaps.types import ProgressCallback, silent
 
+T = TypeVar("T")
 CONTENT = "content"  # a column of `split.csv`
 BEST_CHECKPOINT = r"best-[0-9]{4,}\.pt"  # what `Run.best_checkpoint` is called
 _FILES = r"config\.yaml|(run|data|scores)\.json|(history|split)\.csv|curves\.png|scores\.html|fingerprints\.safetensors"
@@ -40,10 +41,10 @@ class _Seeds:
 
 @dataclass(frozen=True)
 class Origin:
-    """The weights that a run was started from: where they are, in short, and what was taken of them.
+    """The weights that a run was started from.
 
-    `images` is how many images they are known to have learned from, None where they keep no fingerprints; `taken`
-    counts the numbers in `layers`, of all `parameters`; `adapted` says what was done to fit, `new` what starts anew.
+    `images` counts the images they learned from, None without fingerprints; `taken` counts the numbers in `layers`, of
+    all `parameters`; `adapted` layers were changed to fit, `new` ones initialised.
     """
 
     weights: str
@@ -79,10 +80,10 @@ class _Finished(_Started):
 
 
 @dataclass(frozen=True)
-class _Parts:
-    train: int
-    val: int
-    test: int
+class _Parts(Generic[T]):
+    train: T
+    val: T
+    test: T
 
 
 @dataclass(frozen=True)
@@ -93,13 +94,6 @@ class _Known:
 
 
 @dataclass(frozen=True)
-class _KnownParts:
-    train: _Known
-    val: _Known
-    test: _Known
-
-
-@dataclass(frozen=True)
 class _Data:
     """What `data.json` holds, as far as anything rests on it."""
 
@@ -107,24 +101,22 @@ class _Data:
     concepts: list[str]
     images: int
     patients: int
-    by_class: dict[str, _Parts]
-    patients_by_part: _Parts
-    by_concept: dict[str, _KnownParts]
+    by_class: dict[str, _Parts[int]]
+    patients_by_part: _Parts[int]
+    by_concept: dict[str, _Parts[_Known]]
     notes: list[str]
     unused: dict[str, int]
 
 
 class Run:
-    """The folder of a run with its settings, split, data, model and scores; a cross-validation has a run in each fold.
+    """The folder of a run; a cross-validation has a run in each fold. Opening one computes nothing.
 
-    `config.yaml` has every setting, `split.csv` who trains, chooses and tests, `run.json` versions, seeds and results,
-    `data.json` what the check of the data found, `history.csv` and `curves.png` the epochs, `logs` is for TensorBoard,
-    `checkpoints` what is needed to resume, `bundle` the model with all that prediction needs, and `scores.json` and
-    `scores.html` how good it is. `fingerprints.safetensors` tells whether a picture was learned from. `known_cases` are
-    pictures and ids of training cases, where they were remembered.
-    Nothing is fitted or computed when a run is opened.
+    `config.yaml` has every setting, `split.csv` the part of each case, `run.json` versions, seeds and results,
+    `data.json` the check of the data, `history.csv` and `curves.png` the epochs, `logs` is for TensorBoard,
+    `checkpoints` for resuming, `bundle` the model, `scores.json` and `scores.html` its scores.
+    `fingerprints.safetensors` tells whether a picture was learned from; `known_cases` are remembered training cases.
 
-    `is_main` is false in the other processes where several trained together: they have nothing to say or to write.
+    `is_main` is false in all processes but the first where several trained together: they print and write nothing.
     `failure` says why a finished run could not be scored.
     """
 
@@ -192,16 +184,12 @@ class Run:
     @property
     def about(self) -> dict[str, Any]:
         """Versions, seeds, choices and results."""
-        content = _read_json(self.about_file)
-        checked(_Finished if self.is_trained else _Started, content, self.about_file, _AGAIN)
-        return content
+        return _read_json(self.about_file, _Finished if self.is_trained else _Started)
 
     @property
     def data_check(self) -> dict[str, Any]:
         """What the check of the data found before training."""
-        content = _read_json(self.data_file)
-        checked(_Data, content, self.data_file, _AGAIN)
-        return content
+        return _read_json(self.data_file, _Data)
 
     @property
     def history(self) -> list[dict[str, float]]:
@@ -247,34 +235,31 @@ class Run:
     @cached_property
     def data(self) -> DataSet:
         """The cases, whatever part they are in."""
-        again = f"put the data back, or set data.path in {self.config_file}"
         try:
             return open_all(self.config.data)
-        except OSError as error:
-            raise FileNotFoundError(f"{error}; {again}") from None
-        except ValueError as error:
-            raise ValueError(f"{error}; {again}") from None
+        except (OSError, ValueError) as error:
+            kind = FileNotFoundError if isinstance(error, OSError) else ValueError
+            raise kind(f"{error}; put the data back, or set data.path in {self.config_file}") from None
 
     @cached_property
     def division(self) -> Division:
         """The part of each case; refused where a case is gone or another patient's. Newer cases take no part."""
         data, named = self.data, split_keys(self.split_file)
-        rows = [i for i, case in enumerate(data.cases) if case_key(data, case) in named]
-        if gone := named - {case_key(data, data.cases[i]) for i in rows}:
+        keys = [case_key(data, case) for case in data.cases]
+        rows = [i for i, key in enumerate(keys) if key in named]
+        if gone := named.difference(keys):
             name, frame = min(gone, key=str)
             what = name if frame is None else f"{name}#{frame}"
             raise ValueError(f"{what} of the run {self.folder} is not in {data.root} any more; put it back")
         then_there = data.subset(rows)
         parts, problems = read_split(self.split_file, then_there)
         if problems:
-            raise ValueError(f"{problems[0]}; restore the file as the run wrote it")
+            raise ValueError(f"{problems[0]}; {_AGAIN}")
         if (now := split_hash(then_there, parts)) != (then := self.about["split_hash"]):
             reason = f"has the hash {now}, but the run was started with {shown(then)}"
             raise ValueError(f"{self.split_file} {reason}; restore the file, or the patients of the data")
-        division: Division = [None] * len(data)
-        for row, part in zip(rows, parts, strict=True):
-            division[row] = part
-        return division
+        part_of = dict(zip(rows, parts, strict=True))
+        return [part_of.get(row) for row in range(len(data))]
 
     def rows(self, part: Split) -> list[int]:
         """The cases of a part, as rows of the data."""
@@ -323,10 +308,10 @@ class Run:
         fingerprints: np.ndarray | None,
         whole: bool,
     ) -> None:
-        """Write down how a training starts. `config.yaml` comes last: with it, the folder is a run.
+        """Write the files that a training starts with; `config.yaml` last, because with it the folder is a run.
 
-        `contents` stand for each case's file, class and concepts; `fingerprints` (N, 32) are those of all images that
-        the model learns from, the `whole` of them or as far as they are known.
+        `contents` stand for each case's file, class and concepts; `fingerprints` (N, 32) are of the images that the
+        model learns from, not the `whole` where some are unknown.
         """
         make_private_folder(self.checkpoint_folder)
         write_split(self.split_file, data, division, more={CONTENT: contents}, private=True)
@@ -337,10 +322,7 @@ class Run:
         self.write_text(self.config_file, config.to_yaml())
 
     def remove_unfinished(self) -> None:
-        """Remove what a killed process left: files and a bundle that had not got their names yet, and nothing else.
-
-        Only where no other process trains in the folder.
-        """
+        """Remove the unfinished files of a killed process, while no other process trains in the folder."""
         remove_files(self.folder, unfinished_pattern(_FILES))
         remove_files(self.checkpoint_folder, unfinished_pattern(rf"last\.pt|{BEST_CHECKPOINT}"))
         remove_files(self.bundle_folder, unfinished_pattern(FILES_PATTERN))
@@ -352,11 +334,11 @@ class Run:
                 path.rmdir()
 
     def write_json(self, path: Path, content: Mapping[str, Any]) -> None:
-        """Write one of the files of the run, whole or not at all; other users cannot open it."""
+        """Write a private JSON file of the run."""
         self.write_text(path, json.dumps(content, indent=2) + "\n")
 
     def write_text(self, path: Path, text: str) -> None:
-        """The same for any text."""
+        """Write a private file of the run."""
         write_text(path, text, private=True)
 
     def __repr__(self) -> str:
@@ -392,7 +374,9 @@ def preparation_of(config: Config) -> Preparation:
     return Preparation(size, how.channels, how.square, how.scaling, how.centre)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path, kind: type = dict) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; give the folder of a run of parsecaps train")
-    return read_document(path, _AGAIN)
+    content = read_document(path, _AGAIN)
+    checked(kind, content, path, _AGAIN)
+    return content

@@ -17,10 +17,7 @@ def silent(*_: object) -> None:
 
 
 class Mixed(NamedTuple):
-    """What the images of a batch were mixed with: the labels (B,) of the others, and the share that is an image's own.
-
-    Labels are unknown in the same rows as those of the batch.
-    """
+    """What a batch was mixed with: the other labels (B,), unknown in the same rows, and each image's own share."""
 
     label: Tensor
     share: float
@@ -36,8 +33,8 @@ class Batch(NamedTuple):
         - mask: (B, 1, h, w), how much of each place the lesion covers, from 0 to 1, on a grid of its own; zeros where
           it is not known; None where no loss asks for it
 
-    With several `views`, the first B / views rows come again that many times, each time changed in another way. Where
-    images were `mixed`, each with another of the batch, so are concepts; `label` is of the larger share.
+    With several `views`, the first B / views rows are repeated that many times, each time augmented anew. Where images
+    were `mixed`, each with another of the batch, so are concepts; `label` is of the larger share.
     """
 
     image: Tensor
@@ -49,10 +46,9 @@ class Batch(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What every model gives for a batch of images; the same in training and evaluation, without knowing labels.
+    """What every model gives for a batch of images, in training and evaluation; None for parts that it does not have.
 
-    A tuple, so that `torch.compile`, `torch.export` and data parallelism take it as it is. A part that a model does
-    not have is None.
+    A tuple, so that `torch.compile`, `torch.export` and data parallelism can take it.
 
     Shapes:
         - logits: (B, num_classes)
@@ -89,8 +85,8 @@ class Cell(NamedTuple):
 class Grid(NamedTuple):
     """A titled table of a result, which `report.draw` draws. Each row has a cell for each column.
 
-    `left` are the columns of text, which are aligned left; `folded` those that may be broken into several lines.
-    `stacked` intervals stand below their numbers, others beside them. The last `totals` rows are set apart.
+    `left` columns are aligned left, `folded` ones may be broken into lines. `stacked` intervals stand below their
+    numbers, others beside them. The last `totals` rows are set apart.
     """
 
     title: str
@@ -103,11 +99,7 @@ class Grid(NamedTuple):
 
 
 class LineChart(NamedTuple):
-    """Lines over evenly spaced places, by name; a place has a label or a blank one.
-
-    Values run from `low` to 1. `below` and `beside` are the titles of the axes; `dashed` lines are what the others are
-    compared with.
-    """
+    """Lines over evenly spaced places with labels, from `low` to 1; `below` and `beside` are the titles of the axes."""
 
     title: str
     lines: Mapping[str, Sequence[float]]

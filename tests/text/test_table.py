@@ -84,11 +84,9 @@ def test_byte_order_mark_short_rows_and_progress(tmp_path: Path) -> None:
     rows = [("text", "label"), ("No veil.", "nevus"), ("Veil.",)]
     reports = write(tmp_path / "reports.csv", rows, "utf-8-sig")
     done: list[int] = []
-    summary = annotate_table(
-        reports, "text", LEXICON, tmp_path / "c.csv", tmp_path / "e.csv", progress=done.append, preview=1
-    )
+    summary = annotate_table(reports, "text", LEXICON, tmp_path / "c.csv", tmp_path / "e.csv", progress=done.append)
     assert done == [1, 2]
-    assert len(summary.first) == 1
+    assert len(summary.first) == 2
     assert [row["label"] for row in read(tmp_path / "c.csv")] == ["nevus", ""]
     assert [row["concept:blue-whitish veil"] for row in read(tmp_path / "c.csv")] == ["0", "1"]
 

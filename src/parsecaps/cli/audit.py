@@ -21,11 +21,10 @@ def audit(
 ) -> dict[str, Any]:
     """Measure how far the explanations of a model can be trusted.
 
-    Do maps point at the right place, do decisions rest on what they show? Maps along the routes stand beside gradient
-    maps in one table: localisation against masks, deletion and insertion of image regions, random weights. Then what is
-    still found with lesions and concepts painted over, what cutting the shown routes does, what other couplings cost,
-    whether concepts are right and are the reasons, and how alike capsules are. Each number comes with n and a 95 %
-    interval over patients.
+    Maps along the routes stand beside gradient maps in one table: localisation against masks, deletion and insertion of
+    image regions, random weights. Then what is still found with lesions and concepts painted over, what cutting the
+    shown routes does, what other couplings cost, whether concepts are right and are the reasons, and how alike capsules
+    are. Each number comes with n and a 95 % interval over patients.
 
     **Examples**
 

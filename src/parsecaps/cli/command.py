@@ -68,8 +68,8 @@ class Numbers(NamedTuple):
 def command(kind: type[Section] | None = None, *keys: str, files: bool = True) -> Callable[..., Callable[..., None]]:
     """Make a command of a function.
 
-    Its parameter `given` becomes an option for each of these keys of the settings and, unless `files` is false,
-    `--config` and `--set`. A function that returns numbers gets `--json`.
+    Its parameter `given` becomes an option for each of these keys of the settings and, with `files`, `--config` and
+    `--set`. A function that returns numbers gets `--json`.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
@@ -90,9 +90,8 @@ def command(kind: type[Section] | None = None, *keys: str, files: bool = True) -
 
         if kind not in (None, Config) and files:
             listed = ", ".join(f"`{key}`" for key in kind.model_fields)
-            run.__doc__ = (
-                f"{inspect.getdoc(function)}\n\nKeys of a YAML file and of `--set`: {listed} (docs/settings.md)."
-            )
+            listed = f"Keys of a YAML file and of `--set`: {listed} (docs/settings.md)."
+            run.__doc__ = f"{inspect.getdoc(function)}\n\n{listed}"
         parameters = [*_parameters(function, kind, keys, files)]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return run
@@ -103,7 +102,6 @@ def command(kind: type[Section] | None = None, *keys: str, files: bool = True) -
 def _parameters(
     function: Callable[..., Any], kind: type[Section] | None, keys: Sequence[str], files: bool
 ) -> Iterator[inspect.Parameter]:
-    """The parameters of the command: those of the function, then options."""
     signature = inspect.signature(function, eval_str=True)
     for parameter in signature.parameters.values():
         if parameter.name != "given":
@@ -150,10 +148,7 @@ def _optional(name: str, kind: Any, option: Any) -> inspect.Parameter:
 
 @contextmanager
 def _errors_in_one_line() -> Iterator[None]:
-    """A user's mistake ends in one line on stderr and exit code 2, not in a traceback.
-
-    So does a stop, with the exit code that shells give to Ctrl-C and to SIGTERM.
-    """
+    """A user's mistake ends in one line on stderr and exit code 2; a stop in one, and the exit code of shells."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names of files may hold what no encoding can print
             stream.reconfigure(errors="backslashreplace")
@@ -172,7 +167,6 @@ def _errors_in_one_line() -> Iterator[None]:
 
 
 def _advice(error: OSError) -> str:
-    """What would do about an error of the system."""
     folder = Path(os.fsdecode(error.filename)).absolute().parent
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "make room; parsecaps doctor says how much is free, and parsecaps doctor --clear-cache makes some"
@@ -182,11 +176,7 @@ def _advice(error: OSError) -> str:
 
 
 def _leave(stopped: KeyboardInterrupt) -> NoReturn:
-    """End as what was stopped.
-
-    Of several processes that train the first one says it. The others end with 0: Fabric kills the first when another
-    fails.
-    """
+    """Of several processes, the first one says it. The others end with 0: Fabric kills the first if another fails."""
     if os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) != "0":
         raise typer.Exit(0)
     print(str(stopped) or "stopped", file=sys.stderr)
@@ -194,6 +184,5 @@ def _leave(stopped: KeyboardInterrupt) -> NoReturn:
 
 
 def _fail(reason: str) -> NoReturn:
-    """One line on stderr, and exit code 2."""
     print("error:", " ".join(reason.split()), file=sys.stderr)
     raise typer.Exit(2)

@@ -41,11 +41,8 @@ def check(
     """
     for path in (page, fix_split):
         check_writable(path)
-    from parsecaps.data.cache import prepare_all
-    from parsecaps.data.check import check_data
+    from parsecaps.data import Preparation, check_data, open_data, prepare_all
     from parsecaps.data.leaks import find_leaks, move_to_one_side, unsafe
-    from parsecaps.data.preparation import Preparation
-    from parsecaps.data.sources import open_data
     from parsecaps.data.splits import divide, write_split
     from parsecaps.files.writing import write_text
 
@@ -61,11 +58,10 @@ def check(
     result = check_data(opened, prepared, divided, skip_bad=section.skip_bad, allow_leaks=section.allow_leaks)
     display(*result.tables(), *result.lines(SHOWN))
     if fix_split is not None:
-        division = divided.division
-        leaks = find_leaks(opened, division, prepared.digests, prepared.fingerprints)
-        mended = move_to_one_side(opened, division, unsafe(leaks, division))
+        leaks = find_leaks(opened, divided.division, prepared.digests, prepared.fingerprints)
+        mended = move_to_one_side(opened, divided.division, unsafe(leaks, divided.division))
         write_split(fix_split, opened, mended)
-        moved = sum(a != b for a, b in zip(division, mended, strict=True))
+        moved = sum(a != b for a, b in zip(divided.division, mended, strict=True))
         display(f"{fix_split}: {moved:,} cases moved to one side")
     if page is not None:
         from parsecaps.report.result_pages import data_page

@@ -32,11 +32,9 @@ def demo(
 ) -> dict[str, Any]:
     """See all of it on drawn images, in minutes: training, scores, explanations.
 
-    Draws skin lesions, trains on them, and scores the network on patients it never saw. A page to open has the scores,
-    and unseen cases with their maps, parse trees and the most similar training cases.
-
-    Takes three to four minutes on two cores, with `--quick` half a minute. The lesions, their seven concepts and the
-    diagnosis are drawn by rule (docs/phantom.md), so nothing has to be downloaded and everything about them is known.
+    Draws skin lesions by rule (docs/phantom.md), trains on them, and scores the network on patients it never saw. A
+    page to open has the scores, and unseen cases with their maps, parse trees and the most similar training cases.
+    Takes three to four minutes on two cores, with `--quick` half a minute.
 
     **Examples**
 
@@ -74,7 +72,6 @@ def demo(
 
 
 def _write_page(run: "Run", page: Path, device: str) -> None:
-    """Explain some cases of the test part beside the training cases, and write the page."""
     from parsecaps.data.cases import first_of_patients
     from parsecaps.explain.case_memory import remember_run
     from parsecaps.explain.explain_cases import explain_series
@@ -92,7 +89,7 @@ def _write_page(run: "Run", page: Path, device: str) -> None:
 
 
 def _write_images(data: "DataSet", folder: Path) -> None:
-    """Write drawn images as files that are called after their class; those of other data are files already."""
+    """Write drawn images as files, named by class."""
     from PIL import Image
 
     if data.draw is None:

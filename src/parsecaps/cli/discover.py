@@ -17,12 +17,12 @@ def discover(
 ) -> dict[str, Any]:
     """Show the concepts that a run found without labels, on a sheet to name them.
 
-    For each concept: the training images that show it most and where it was seen, how one-sided they are by class, how
-    far its maps lie inside masks where the data have some, whether it varies at all or says the same as another, and,
-    with runs of other seeds, whether these find it again. `parsecaps name` takes the names back.
+    For each concept: the training images that show it most and where, how one-sided they are by class, how far its maps
+    lie inside masks, whether it varies at all or repeats another, and, with runs of other seeds, whether these find it
+    again. `parsecaps name` takes the names back.
 
-    The sheet holds pictures of training cases, and so does the memory of the run (`parsecaps remember`), which is made
-    if it is not there: give them only to people who may see these patients.
+    The sheet and the memory of the run (`parsecaps remember`), which is made if needed, hold pictures of training
+    cases: give them only to people who may see these patients.
 
     **Examples**
 

@@ -47,36 +47,33 @@ def doctor(
 
 
 def _clear(yes: bool) -> None:
-    """Empty the cache of prepared images, if that is meant."""
     from parsecaps.data.cache import cache_folder, cache_size
     from parsecaps.data.cache import clear_cache as remove_prepared
 
     folder = cache_folder()
     there = cache_size(folder)
-    if not there.bytes:
-        display(f"the cache is empty: {folder}")
-        return
     what = f"{there.sets:,} prepared data sets ({size(there.bytes)}) in {folder}"
     try:
-        agreed = yes or typer.confirm(f"Remove {what}?")
+        agreed = yes or not there.bytes or typer.confirm(f"Remove {what}?")
     except typer.Abort:  # nobody is there, or Ctrl-C
         print()
         raise ValueError("the question has no answer; run parsecaps doctor --clear-cache --yes") from None
-    if not agreed:
+    if not there.bytes:
+        display(f"the cache is empty: {folder}")
+    elif not agreed:
         display("nothing is removed")
-        return
-    gone = remove_prepared(folder)
-    kept = f"; {there.sets - gone.sets:,} are in use and stay" if gone.sets < there.sets else ""
-    display(f"removed {size(gone.bytes)} from {folder}{kept}")
+    else:
+        gone = remove_prepared(folder)
+        kept = f"; {there.sets - gone.sets:,} are in use and stay" if gone.sets < there.sets else ""
+        display(f"removed {size(gone.bytes)} from {folder}{kept}")
 
 
 def look_at_machine() -> dict[str, Any]:
-    """Ask torch, pydicom, the system and the disks; nothing is written. Takes some seconds: torch is imported.
+    """Ask torch, pydicom, the system and the disks; takes some seconds, since torch is imported.
 
-    `torch_build` is cpu, or the version of CUDA or ROCm that torch was built for; `load` is the mean of the last
-    minute, None where the system does not tell. `decoders` says of each compression of DICOM whether it can be read,
-    `missing` of each extra which modules are not installed. `free_bytes` are those of the disk by folder. A place has
-    its folder, the bytes in it and the number of its parts (data sets, models); 0 where it is not there.
+    `torch_build` is cpu, or the version of CUDA or ROCm; `load` is the mean of the last minute, None if unknown.
+    `decoders` are by compression of DICOM, `missing` modules by extra, `free_bytes` by folder. A place has its folder,
+    the bytes in it and the number of its parts (data sets, models).
     """
     import torch
 
@@ -90,8 +87,7 @@ def look_at_machine() -> dict[str, Any]:
     home = place.get("HF_HOME") or Path(place.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
     prepared, hub = cache_folder(), Path(place.get("HF_HUB_CACHE") or Path(home, "hub")).expanduser()
     there = cache_size(prepared)
-    folders = {place: (place, *place.absolute().parents) for place in dict.fromkeys((Path.cwd(), prepared))}
-    disks = {place: next(path for path in above if path.exists()) for place, above in folders.items()}
+    disks = {place: next(filter(Path.exists, (place, *place.absolute().parents))) for place in (Path.cwd(), prepared)}
     return {
         "parsecaps": __version__,
         "python": platform.python_version(),
@@ -151,17 +147,16 @@ def find_browser() -> str | None:
 
 
 def _weights() -> dict[str, dict[str, Any]]:
-    """The weights to start from that are known by a name and are here."""
+    """The weights to start from that have a name and are here."""
     shipped = Path(str(files("parsecaps") / "weights"))
-    found = sorted(shipped.iterdir()) if shipped.is_dir() else []
-    places = {folder.name: folder for folder in found if folder.is_dir()}
+    places = {folder.name: folder for folder in sorted(shipped.glob("*/"))}
     if is_installed(_IMAGENET):
         places["imagenet"] = Path(str(files(_IMAGENET)))
     return {name: {"folder": str(folder), "bytes": _size(folder), "parts": 1} for name, folder in places.items()}
 
 
 def _size(folder: Path) -> int:
-    """The bytes of all files below a folder; a link counts as itself, not as what it leads to."""
+    """The bytes of all files below a folder; links are not followed."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:

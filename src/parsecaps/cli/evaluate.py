@@ -17,11 +17,10 @@ def evaluate(
 ) -> dict[str, Any]:
     """Score runs again, on other data too, and compare them.
 
-    Each score has n and a 95 % interval over patients. The temperature of the probabilities is fitted on the validation
-    part. A run alone on its own test part gets its `scores.json`, `scores.html` and model card anew; anything else goes
-    to files of other names. With several runs, each is compared with the first on the same cases: McNemar's test, and a
-    bootstrap of the differences; and the mean of all is scored, with the images that none of them names rightly. The
-    folds of a cross-validation count as one, pooled.
+    Each score has n and a 95 % interval over patients. Probabilities are calibrated on the validation part. A run alone
+    on its own test part gets a new `scores.json`, `scores.html` and model card; anything else goes to files of other
+    names. Several runs are compared with the first on the same cases (McNemar's test, bootstrap of the differences),
+    and their ensemble is scored. The folds of a cross-validation count as one, pooled.
 
     **Examples**
 
@@ -35,7 +34,7 @@ def evaluate(
     if len({run.resolve() for run in runs}) < len(runs):
         raise ValueError("the same run is given twice; give each once")
     from parsecaps.evaluation import compare_runs, write_results
-    from parsecaps.files.writing import refuse_links, write_text
+    from parsecaps.files.writing import plain_name, refuse_links, write_text
     from parsecaps.run import Run
 
     refuse_links(runs[0])  # where the scores are written
@@ -48,7 +47,9 @@ def evaluate(
         write_results(own, compared.evaluations[first])
         numbers, written = own.scores_file, own.page_file
     else:
-        stem = _stem(chosen, len(runs))
+        part = chosen.part if chosen.data is None else plain_name(chosen.data)
+        parts = ["scores" if len(runs) == 1 else "comparison", *([] if part in ("auto", "test") else [part])]
+        stem = "-".join([*parts, *([f"{chosen.views}-views"] if chosen.views > 1 else [])])
         numbers, written = (runs[0] / f"{stem}.{ending}" for ending in ("json", "html"))
         write_json(numbers, stored)
     if page is not None or written != own.page_file:
@@ -62,12 +63,3 @@ def evaluate(
         display(comparison.table(one, other), comparison.line(one, other))
     display(*(compared.ensemble.tables() if compared.ensemble else ()), f"scores: {numbers}", f"page: {written}")
     return stored
-
-
-def _stem(settings: EvaluateConfig, runs: int) -> str:
-    """What to call the files of scores that are not a run's own."""
-    from parsecaps.files.writing import plain_name
-
-    what = settings.part if settings.data is None else plain_name(settings.data)
-    parts = ["scores" if runs == 1 else "comparison", *([] if what in ("auto", "test") else [what])]
-    return "-".join([*parts, *([f"{settings.views}-views"] if settings.views > 1 else [])])

@@ -26,10 +26,10 @@ def explain(
 ) -> dict[str, Any] | None:
     """Give the reasons: concepts and where they were seen, parse trees, similar cases.
 
-    Leaves a page to open, which needs nothing but itself: no network, no server. It holds the images and, where the
-    model remembers its training cases (`parsecaps remember`), pictures of some of these: give it only to people who may
-    see them. With `--files`, each image gets a folder with an overlay for the diagnosis and for each concept, the parse
-    trees as SVG, strips of traversals, and `explanation.json`. docs/explain.md says what the parts mean.
+    Writes a page that needs no network. It holds the images and, where the model remembers its training cases
+    (`parsecaps remember`), pictures of some of these: give it only to people who may see them. With `--files`, each
+    image gets a folder with overlays, the parse trees as SVG, strips of traversals, and `explanation.json`.
+    docs/explain.md says what the parts mean.
 
     With `--dicom`, each image that came from a DICOM file gets a structured report, a secondary capture with the maps
     and, where it has a geometry, a parametric map, for the same patient and study (docs/dicom.md).

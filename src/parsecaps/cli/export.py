@@ -8,16 +8,15 @@ import typer
 from parsecaps.cli.command import argument, command, option
 from parsecaps.cli.output import console, display, model_name, next_free
 
+_MAPS = "With maps of where concepts were seen, where the format can have them."
+
 
 @command()
 def export(
     model: Annotated[Path | None, argument("MODEL", "A run or a saved model, or hf://owner/name.")] = None,
     to: Annotated[str | None, option("FORMAT", "The format; --list has them.")] = None,
     out: Annotated[Path | None, option("PATH", "Where to write; a name like the model's, here, if left out.")] = None,
-    maps: Annotated[
-        bool | None,
-        typer.Option("--maps/--no-maps", help="With maps of where concepts were seen, where the format can have them."),
-    ] = None,
+    maps: Annotated[bool | None, typer.Option("--maps/--no-maps", help=_MAPS)] = None,
     push: Annotated[str | None, option("OWNER/NAME", "With --to hub: upload it to this repository of the hub.")] = None,
     private: Annotated[bool, typer.Option("--private", help="With --push: nobody else sees the repository.")] = False,
     list_formats: Annotated[bool, typer.Option("--list", help="Say what each format is for, needs and gives.")] = False,
@@ -44,9 +43,8 @@ def export(
         display(table)
         return
     if model is None:
-        raise ValueError(
-            "no model is given; run parsecaps export RUN --to onnx; parsecaps export --list has the formats"
-        )
+        example = "run parsecaps export RUN --to onnx"
+        raise ValueError(f"no model is given; {example}; parsecaps export --list has the formats")
     if to is None:
         raise ValueError(f"--to is missing; choose one of {', '.join(formats())}")
     wanted = find_format(to)

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +29,8 @@ def check_writable(path: Path | None) -> None:
 
 def next_free(path: Path) -> Path:
     """A path that nothing is at yet: this one, or `-2`, `-3` and so on after its name."""
-    number, free = 1, path
-    while free.exists():
-        number += 1
-        free = path.with_stem(f"{path.stem}-{number}")
-    return free
+    names = chain([path], (path.with_stem(f"{path.stem}-{number}") for number in count(2)))
+    return next(free for free in names if not free.exists())
 
 
 def model_name(model: Path) -> str:
@@ -64,10 +62,7 @@ def display(*shown: "Grid | Table | Text | str", stderr: bool = False) -> None:
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """Where to print; where nobody looks (a pipe, a file), wide enough that no table is cut.
-
-    Names in brackets or colons stay as they are: nothing that is printed is markup.
-    """
+    """Where to print, wide enough in a pipe or file that no table is cut; nothing is markup."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout

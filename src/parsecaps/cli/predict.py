@@ -19,15 +19,14 @@ def predict(
 ) -> dict[str, Any] | None:
     """Predict the class and the concepts of image files, one row for each.
 
-    Rows are written as they come; after an interruption the same command goes on where it stopped. A file that cannot
-    be read becomes a row with an error; files in a folder that are not images are counted at the end. With `--risk`,
-    each row has the set of classes that cannot be ruled out (calibrated on the validation patients), and abstains
-    unless that is a single one. With `--patients`, all images of
-    a patient are read together as well: the answer is the class with the highest mean probability. Whose an image is,
-    a manifest says or the DICOM file itself; frames of one file belong together.
+    After an interruption the same command goes on where it stopped. A file that cannot be read becomes a row with an
+    error; files in a folder that are not images are counted at the end. With `--risk`, each row has the set of classes
+    that cannot be ruled out (calibrated on the validation patients), and abstains unless that is a single one. With
+    `--patients`, images of one patient, by a manifest or their DICOM files, get the class with the highest mean
+    probability too; frames of one file belong together.
 
-    For an archive of any size, `torchrun` starts several processes, on one machine or more that share the folders. Each
-    takes a part of the files, and the last one to finish writes the table. If one is killed, the same command goes on.
+    For a large archive, `torchrun` starts several processes, on one machine or more that share the folders. Each takes
+    a part of the files, and the last one writes the table.
 
     **Examples**
 
@@ -48,7 +47,7 @@ def predict(
 
     chosen = given.load()
     processes = find_processes(1)
-    use_gpu(processes.rank_here)
+    use_gpu(processes.rank % processes.here)
     loaded = Model.load(model, chosen.device)
     calibration = loaded.calibration
     notes = [calibration.note] if calibration.note else []

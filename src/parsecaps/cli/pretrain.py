@@ -25,10 +25,10 @@ def pretrain(
 ) -> None:
     """Learn weights from several data sets, for trainings to start from.
 
-    One network learns from all of them at once, each with a head for its own classes and concepts. A folder of images
-    that nobody labelled helps too: two views of an image must get the same answer. Official test parts are left out.
-    WEIGHTS is then a run like any other; the card in `bundle` names every source, its licence, its size and what was
-    learned. Fingerprints of the images are kept, so that a later test on one of them is refused.
+    One network learns from all of them, with a head for the classes and concepts of each. Unlabelled images help too:
+    two views of an image must get the same answer. Official test parts are left out. WEIGHTS is then a run like any
+    other; the card in `bundle` names every source, its licence and its size. Fingerprints of the images are kept, so
+    that a later test on one of them is refused.
 
     **Examples**
 

@@ -2,9 +2,10 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 from parsecaps.cli.output import console, display
 
@@ -14,13 +15,8 @@ if TYPE_CHECKING:
 
     from parsecaps.training.callbacks import Callbacks, Progress
 
+Show = Callable[..., None]  # of a stage, how much is done, of how much (None: unknown), and maybe more to say
 LOG_SECONDS = 30.0  # between two lines about the same work in a log
-
-
-class Show(Protocol):
-    """Takes a stage of the work, how much of it is done and of how much (None: nobody knows), and more to say of it."""
-
-    def __call__(self, stage: str, done: int, total: int | None, state: str = "") -> None: ...
 
 
 class _LogLines:
@@ -35,28 +31,28 @@ class _LogLines:
 
     def show(self, stage: str, done: int, total: int | None, state: str = "") -> None:
         now, is_new = time.monotonic(), stage not in self.begun
-        if is_new:
-            self.begun[stage] = now
+        began = self.begun.setdefault(stage, now)
         is_end = self.ends and not is_new and done == total
         if is_end or (self.ends and is_new) or now - self.told >= LOG_SECONDS:
-            took = f" in {now - self.begun[stage]:.0f} s" if is_end else ""
+            took = f" in {now - began:.0f} s" if is_end else ""
             self.log(f"{stage}: {_count(done, total)}{took}{state and f'; {state}'}")
 
 
 class _ScreenBars:
     """A bar for the stage that is at work; it goes away when the work is done."""
 
+    task: "TaskID"
+
     def __init__(self, bars: "Bars") -> None:
         self.bars, self.stage = bars, ""
-        self.task: TaskID | None = None
 
     def log(self, line: str) -> None:
         self.bars.console.print(line, soft_wrap=True)
 
     def show(self, stage: str, done: int, total: int | None, state: str = "") -> None:
-        if stage != self.stage or self.task is None:
-            if self.task is not None:
-                self.bars.remove_task(self.task)
+        if stage != self.stage:
+            for task in self.bars.task_ids:
+                self.bars.remove_task(task)
             self.stage, self.task = stage, self.bars.add_task("", words=stage, state="")
         self.bars.update(self.task, completed=done, total=total, state=state or _count(done, total))
 
@@ -80,7 +76,7 @@ def _shown(*, ends: bool = False, visible: bool = True) -> "Iterator[_ScreenBars
 
 @contextmanager
 def showing_stages(*, ends: bool = False, visible: bool = True) -> Iterator[Show]:
-    """What to tell how far the stages of some work are; with `ends`, a log has their beginnings and ends too.
+    """Shows the stages of some work; with `ends`, a log has their beginnings and ends too.
 
     Of several processes that work together, only one is `visible`.
     """
@@ -98,12 +94,8 @@ def showing_training() -> "Iterator[Callbacks]":
         def advance(now: "Progress") -> None:
             place.show(f"epoch {now.epoch}/{now.epochs}", now.batch, now.batches, describe(now))
 
-        yield Callbacks(
-            log=place.log,
-            reading=lambda done, total: place.show("reading images", done, total),
-            progress=advance,
-            scoring=lambda done, total: place.show("predicting", done, total),
-        )
+        reading, scoring = (partial(place.show, stage) for stage in ("reading images", "predicting"))
+        yield Callbacks(log=place.log, reading=reading, progress=advance, scoring=scoring)
 
 
 def describe(now: "Progress") -> str:

@@ -30,9 +30,9 @@ def reproduce(
     """Measure a table or figure of the paper again, and compare models on equal terms.
 
     All models of a table train on the same patients, as long, and are tested on the same other patients, with 95 %
-    intervals and paired tests against ParseCaps. FOLDER then has NAME.json, NAME.md and NAME.png, written anew after
-    every model; `cells` keeps the models, each a run folder. Stopped by Ctrl-C or killed, the same command goes on
-    where it was. Started several times at once, the processes share the work out.
+    intervals and paired tests against ParseCaps. FOLDER then has NAME.json, NAME.md and NAME.png, updated after every
+    model; `cells` keeps the models, each a run folder. The same command resumes a stopped one; several at once share
+    the work.
 
     **Examples**
 
@@ -74,7 +74,6 @@ def reproduce(
 
 
 def _list(name: str | None, request: "Request") -> None:
-    """Print what there is, what it needs, and how long it takes."""
     from parsecaps.paper.pace import machine
     from parsecaps.paper.tables import list_tables
 

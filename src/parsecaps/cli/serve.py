@@ -12,27 +12,23 @@ from parsecaps.cli.output import display
 from parsecaps.serve.settings import ServeConfig
 
 _TOKEN = "PARSECAPS_TOKEN"
+_TOKEN_HELP = f"The token itself, which other users of the machine may see; or {_TOKEN} in the environment."
 
 
 @command(ServeConfig, "risk", "review", "device")
 def serve(
     given: Given[ServeConfig],
     model: Annotated[Path | None, argument("[MODEL]", "A run or a saved model; the demo's if left out.")] = None,
-    host: Annotated[str, typer.Option(help="Where to listen; others than this machine need a token.")] = ("127.0.0.1"),
+    host: Annotated[str, typer.Option(help="Where to listen; others than this machine need a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 for any that is free.")] = 8000,
     token_file: Annotated[Path | None, option("FILE", "Ask every client for the token in this file.")] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            help=f"The token itself, which other users of the machine may see; or {_TOKEN} in the environment."
-        ),
-    ] = None,
+    token: Annotated[str | None, typer.Option(help=_TOKEN_HELP)] = None,
 ) -> None:
     """Serve a trained model over HTTP, for programs and people, until Ctrl-C.
 
-    Persons open the address in a browser. Programs send images to `/api/predict` and `/api/explain`; `/docs` describes
-    how. The answers are the same as those of `parsecaps predict` and `parsecaps explain`. No image is kept but those
-    that are reviewed. Not a medical device.
+    People open the address in a browser. Programs send images to `/api/predict` and `/api/explain`, as `/docs`
+    describes. The answers are those of `parsecaps predict` and `parsecaps explain`. Only reviewed images are kept. Not
+    a medical device.
 
     **Examples**
 
@@ -63,7 +59,6 @@ def serve(
 
 
 def _secret(token: str | None, file: Path | None) -> str | None:
-    """The token, from wherever it was given."""
     if token is not None and file is not None:
         raise ValueError("--token and --token-file are both given; give one of them")
     if file is None:

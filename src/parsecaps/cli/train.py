@@ -22,11 +22,10 @@ def train(
 ) -> Numbers:
     """Train a model on your images, and score it on patients it never saw.
 
-    Reads and checks the data, splits by patient, chooses preset, image size, losses and length from what it finds, says
-    what it chose, and trains. The epoch that is best on the validation patients is kept, and scored once on the test
-    patients, with 95 % intervals. RUN then holds the settings (`config.yaml`), the split, the history with curves, the
-    scores (`scores.json`, and `scores.html` to open), and in `bundle` the model with its card and all that prediction
-    needs.
+    Reads and checks the data, splits by patient, chooses preset, image size, losses and length, says what it chose, and
+    trains. The epoch that is best on the validation patients is kept, and scored once on the test patients, with 95 %
+    intervals. RUN then holds the settings (`config.yaml`), the split, the history with curves, the scores
+    (`scores.json`, and `scores.html` to open), and in `bundle` the model with its card.
 
     **Examples**
 
@@ -49,35 +48,29 @@ def train(
         if not chosen.data.path:
             raise ValueError("there is nothing to train on; give DATA, as in parsecaps train phantom")
     elif data is not None or out is not None or given.file is not None or given.lines or given.values:
-        raise ValueError(
-            "--resume goes on with a run as it was started; give --device and --json at most: "
-            f"parsecaps train --resume {resume}"
-        )
+        what = "--resume goes on with a run as it was started"
+        raise ValueError(f"{what}; give --device and --json at most: parsecaps train --resume {resume}")
     from parsecaps.run import Run
     from parsecaps.training.cross_validate import cross_validate  # torch and Lightning, some seconds
     from parsecaps.training.fit import fit
 
     section = (chosen or Run(resume or Path()).config).data
-    several, place = section.folds > 0 and section.fold is None, device or "auto"
+    several = section.folds > 0 and section.fold is None
     with showing_training() as callbacks:
-        if several:
-            run = cross_validate(chosen, run_folder=out, resume=resume, callbacks=callbacks, device=place)
-        else:
-            run = fit(chosen, run_folder=out, resume=resume, callbacks=callbacks, device=place)
+        train_all = cross_validate if several else fit
+        run = train_all(chosen, run_folder=out, resume=resume, callbacks=callbacks, device=device or "auto")
     if several:
         return Numbers(_show_folds(run))
     return Numbers(show_run(run), failed=bool(run.failure)) if run.is_main else Numbers(None)
 
 
 def show_run(run: "Run") -> dict[str, Any]:
-    """Print how a run came out; gives what goes into the JSON file."""
+    """Print the results of a run, and return the content of the JSON file."""
     scores, history = run.scores, run.history
     best = history[run.best_epoch - 1]
     if "val_loss" in best:
-        display(
-            f"{run.config.training.keep} epoch: {run.best_epoch}; validation accuracy {best['val_accuracy']:.1%}, "
-            f"balanced {best['val_balanced_accuracy']:.1%}"
-        )
+        reached = f"validation accuracy {best['val_accuracy']:.1%}, balanced {best['val_balanced_accuracy']:.1%}"
+        display(f"{run.config.training.keep} epoch: {run.best_epoch}; {reached}")
     if scores is not None:
         display(*scores.tables(short=True).values(), *scores.lines())
     display(f"run: {run.folder}", f"model: {run.bundle_folder}")
@@ -95,7 +88,6 @@ def show_run(run: "Run") -> dict[str, Any]:
 
 
 def _show_folds(run: "Run") -> dict[str, Any]:
-    """Print how a cross-validation came out; gives what goes into the JSON file."""
     scores = run.scores
     assert scores is not None
     display(*scores.tables(short=True).values(), *scores.lines(), f"folds: {run.folder}", f"page: {run.page_file}")

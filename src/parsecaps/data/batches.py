@@ -4,7 +4,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from parsecaps.data.case_set import CaseSet
 
 T = TypeVar("T")
+_AHEAD = 2  # batches that are kept ready
 
 
 class Augmentation(AugmentationSection):
-    """Random flip, crop, small affine change and small change of intensity, drawn for each image on its own.
-
-    The settings, with no `auto` left. All changes of place are one resampling.
+    """Random flip, crop, affine change and change of intensity for each image, by the settings without `auto`.
 
     Shapes:
         - input and output: (B, C, H, W)
@@ -70,16 +69,16 @@ class Augmentation(AugmentationSection):
         return image * (1 + draw(1, 1, 1) * self.contrast) + draw(1, 1, 1) * self.brightness, mask
 
 
+@dataclass(eq=False, repr=False)
 class Batches:
     """Cases, epoch by epoch, as batches of images in [0, 1]; iterating gives the first epoch.
 
-    Order and augmentation follow from the seed, the epoch and the number of the batch alone, so an epoch can be taken
-    up in its middle. With `weights`, one per row, an epoch draws its rows with replacement, each as often as its weight
-    says. With several processes, each takes its share of every batch: `batch_size` is that of all of them together.
-    With several `views`, a batch holds its rows that many times, one set after the other, each changed in its own way.
-    With `mixup`, every image is mixed with another one of its batch, its own share of at least a half being drawn for
-    each batch from Beta(mixup, mixup) (Zhang et al., 2018); in all views with the same one. With `masks` of all cases
-    (`lesion_masks`) each image comes with its own, moved as it is. A thread of its own keeps a few batches ready.
+    Order and augmentation depend on the seed, the epoch and the number of the batch alone, so an epoch can be resumed.
+    With `weights`, one per row, an epoch draws its rows with replacement. `batch_size` is that of all processes
+    together. With several `views`, a batch holds its rows that many times, each time augmented anew. With `mixup`,
+    every image is mixed with another one of its batch, its own share of at least a half being drawn for each batch from
+    Beta(mixup, mixup) (Zhang et al., 2018), the same for all views. `masks` of all cases (`lesion_masks`) are moved
+    like their images. A thread of its own keeps a few batches ready.
 
     Shapes of a batch:
         - B: images of the batch, times `views`
@@ -87,36 +86,31 @@ class Batches:
         - mask: (B, 1, side, side) float32, None without masks
     """
 
-    def __init__(
-        self,
-        cases: "CaseSet",
-        *,
-        batch_size: int,
-        seed: int = 0,
-        shuffle: bool = False,
-        weights: Sequence[float] | None = None,
-        augmentation: Augmentation | None = None,
-        views: int = 1,
-        mixup: float = 0.0,
-        masks: np.ndarray | None = None,
-        process: int = 0,
-        processes: int = 1,
-        ahead: int = 2,
-    ) -> None:
-        if batch_size < 1 or batch_size % processes:
-            raise ValueError(f"batch_size is {batch_size}; give a positive multiple of the {processes} processes")
-        self.images, data = cases.prepared.images, cases.data
-        self.rows = np.asarray(cases.rows, dtype=np.int64)
+    cases: "CaseSet"
+    _: KW_ONLY
+    batch_size: int
+    seed: int = 0
+    shuffle: bool = False
+    weights: Sequence[float] | None = None
+    augmentation: Augmentation | None = None
+    views: int = 1
+    mixup: float = 0.0
+    masks: np.ndarray | None = None
+    process: int = 0
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.batch_size % self.processes:
+            wanted = f"a positive multiple of the {self.processes} processes"
+            raise ValueError(f"batch_size is {self.batch_size}; give {wanted}")
+        self.images, data = self.cases.prepared.images, self.cases.data
+        self.rows = np.asarray(self.cases.rows, dtype=np.int64)
         self.label = torch.tensor([case.label for case in data.cases], dtype=torch.long)
         concepts = torch.tensor([case.concepts for case in data.cases], dtype=torch.float32)
         self.concepts = concepts if data.concepts else None
-        self.batch_size, self.seed, self.shuffle, self.ahead = batch_size, seed, shuffle, ahead
-        self.share = None if weights is None else np.asarray(weights, dtype=np.float64) / np.sum(weights)
-        self.augmentation, self.views, self.mixup, self.masks = augmentation, views, mixup, masks
-        self.process, self.processes = process, processes
 
     def __len__(self) -> int:
-        """Batches per epoch; when shuffled, what does not fill a batch is left for another epoch."""
+        """Batches per epoch; when shuffled, without the last one if it is not full."""
         whole, rest = divmod(len(self.rows), self.batch_size)
         return whole if self.shuffle and whole else whole + (rest > 0)
 
@@ -131,14 +125,11 @@ class Batches:
             for i in range(start, len(self)):
                 yield self._batch(self._slice(order, i)[self.process :: self.processes], number, i)
 
-        return prefetch(batches, self.ahead)
+        return prefetch(batches, _AHEAD)
 
     def plain(self) -> "Batches":
-        """The same rows, each once, in their order and as they are, and all of them in this process."""
-        plain = copy(self)
-        plain.shuffle, plain.share, plain.augmentation, plain.views, plain.mixup = False, None, None, 1, 0.0
-        plain.process, plain.processes = 0, 1
-        return plain
+        """The same rows, each once, in their order, not augmented, and all of them in this process."""
+        return Batches(self.cases, batch_size=self.batch_size, seed=self.seed, masks=self.masks)
 
     def rows_in(self, number: int, i: int) -> list[int]:
         """The rows of the data set in batch `i` of an epoch, those of all processes."""
@@ -149,9 +140,10 @@ class Batches:
         if not self.shuffle:
             return self.rows
         random = np.random.default_rng([self.seed, number])
-        if self.share is None:
+        if self.weights is None:
             return random.permutation(self.rows)
-        return random.choice(self.rows, len(self.rows), p=self.share)
+        share = np.asarray(self.weights, dtype=np.float64) / np.sum(self.weights)
+        return random.choice(self.rows, len(self.rows), p=share)
 
     def _slice(self, order: np.ndarray, i: int) -> np.ndarray:
         return order[i * self.batch_size : (i + 1) * self.batch_size]
@@ -173,10 +165,9 @@ class Batches:
 
 
 def mix(batch: Batch, mixup: float, random: np.random.Generator) -> Batch:
-    """Every image of a batch with another one in it, and their labels likewise.
+    """Mix every image of a batch, and its labels, with another one; unknown of either is unknown of the mixture.
 
-    What is unknown of one of the two is unknown of the mixture. An image whose class is known stays alone where the
-    other's is not, and the other way round.
+    Two images of which only one has a known class are not mixed.
     """
     share = float(random.beta(mixup, mixup))
     share = max(share, 1 - share)
@@ -189,10 +180,10 @@ def mix(batch: Batch, mixup: float, random: np.random.Generator) -> Batch:
     def blend(x: Tensor) -> Tensor:
         return share * x + (1 - share) * x[other]
 
-    concepts = None if batch.concepts is None else blend(batch.concepts)
-    mask = None if batch.mask is None else blend(batch.mask)
-    mixed = Mixed(batch.label[other], share)
-    return batch._replace(image=blend(batch.image), concepts=concepts, mixed=mixed, mask=mask)
+    blended: dict[str, Any] = {
+        name: blend(x) for name in ("image", "concepts", "mask") if (x := getattr(batch, name)) is not None
+    }
+    return batch._replace(**blended, mixed=Mixed(batch.label[other], share))
 
 
 def prefetch(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:
@@ -216,10 +207,6 @@ def prefetch(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:
 
 
 def _compute_alone() -> None:
-    """Let this thread compute with one thread.
-
-    With threads of its own for its operations there would be more of them than cores, and then the OpenMP runtime lets
-    all of them sleep after each operation, also those that train: half the speed.
-    """
+    """With more threads than cores, the OpenMP runtime lets all of them sleep after each operation: half the speed."""
     torch.get_num_threads()  # a thread takes the number of the others when it first asks, so let it ask before
     torch.set_num_threads(1)

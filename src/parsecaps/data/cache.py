@@ -1,9 +1,8 @@
-"""Images decoded and prepared once, kept in a file that is mapped into memory instead of read.
+"""Prepared images in a file that is mapped into memory.
 
-A cache is one safetensors file, named after what the image files hold and how they are prepared: a changed file or
-preparation gets another one. It takes its name when it is whole; of two processes that want the same one, the second
-waits for the first. It has a checksum: a damaged one is made anew. The images are those of patients, so no other user
-may look into it.
+A cache is one safetensors file, named after the content of the image files and their preparation. It takes its name
+when it is whole; of two processes that want the same one, the second waits for the first. A damaged one, by its
+checksum, is made again. No other user may read it: these are images of patients.
 """
 
 import errno
@@ -67,7 +66,7 @@ class PreparedImages:
     Shapes:
         - images: (N, channels, size, size) uint8; zeros where `problems` names the file
         - sizes: N pairs of height and width, as the files have them; (0, 0) for a file that could not be read
-        - digests: N texts, equal where the pixels come from equal files
+        - digests: N texts, the same for equal files
     """
 
     images: np.ndarray
@@ -85,20 +84,12 @@ class PreparedImages:
 def cache_folder() -> Path:
     """Where caches are kept: `PARSECAPS_CACHE`, or the user's own folder for caches.
 
-    A user without a home (an unknown number in a container, say) has a folder below that for temporary files.
+    A user without a home, as in a container, has one for temporary files, taken only if it is closed to others.
     """
     if chosen := os.environ.get("PARSECAPS_CACHE"):
         return Path(chosen)
-    if chosen := os.environ.get("XDG_CACHE_HOME"):
-        return Path(chosen) / "parsecaps"
-    try:
-        return Path.home() / ".cache" / "parsecaps"
-    except RuntimeError:  # neither HOME nor the list of users knows
-        return _temporary_folder()
-
-
-def _temporary_folder() -> Path:
-    """A folder in a place where everybody may write: taken only if it is ours and closed to others."""
+    with suppress(RuntimeError):  # neither HOME nor the list of users knows
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "parsecaps")
     if not hasattr(os, "getuid"):  # Windows, where a home is always known
         raise OSError(f"there is no home folder; {_MOVE}")
     folder = Path(tempfile.gettempdir()) / f"parsecaps-{os.getuid()}"
@@ -117,9 +108,9 @@ def prepare_all(
     skip_bad: bool = False,
     progress: ProgressCallback = silent,
 ) -> PreparedImages:
-    """Every image of the data set, prepared; from the cache where it is there, else made now.
+    """Every image of the data set, prepared; from the cache if possible.
 
-    Files that cannot be read are refused all together (`BadDataError`), or with `skip_bad` named in `problems`.
+    Files that cannot be read raise one `BadDataError`, or with `skip_bad` are named in `problems`.
     """
     folder = cache_folder() if folder is None else folder
     needed = _HEADER + sum(map(math.prod, _shapes(data, preparation).values()))
@@ -140,17 +131,13 @@ def prepare_all(
     return prepared
 
 
-class _DamagedError(ValueError):
-    """A cache that is not as it was written."""
-
-
 def _find(data: DataSet, preparation: Preparation, path: Path, digests: list[str]) -> PreparedImages | None:
-    """The cache, if it is there and whole, and no file it could not read has become readable (by a plugin, say)."""
+    """The cache, if it is whole and no bad file has become readable, by a new plugin for instance."""
     if not path.is_file():
         return None
     try:
         prepared = _open(data, preparation, path, digests)
-    except _DamagedError as error:
+    except ValueError as error:
         _log.warning("%s; the images are prepared again", error)
         return None
     bad = [case for case, size in zip(data.cases, prepared.sizes, strict=True) if size == (0, 0)]
@@ -158,7 +145,6 @@ def _find(data: DataSet, preparation: Preparation, path: Path, digests: list[str
 
 
 def _open(data: DataSet, preparation: Preparation, path: Path, digests: list[str]) -> PreparedImages:
-    """Map a file into memory, if its header is what belongs before the rest of it."""
     shapes = _shapes(data, preparation)
     try:
         content = np.memmap(path, np.uint8, "r")
@@ -169,19 +155,14 @@ def _open(data: DataSet, preparation: Preparation, path: Path, digests: list[str
     except PermissionError:
         raise
     except (OSError, ValueError):
-        raise _DamagedError(f"the cache is damaged: {path} is not as it was written") from None
+        raise ValueError(f"the cache is damaged: {path} is not as it was written") from None
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
     images, bits, thumbnails, about = (
         part.reshape(shape) for part, shape in zip(np.split(arrays, ends[:-1]), shapes.values(), strict=True)
     )
     sizes, problems = json.loads(about.tobytes())
-    return PreparedImages(
-        images,
-        Fingerprints(bits, thumbnails),
-        [(height, width) for height, width in sizes],
-        digests,
-        [Problem(*problem) for problem in problems],
-    )
+    found = [Problem(*problem) for problem in problems]
+    return PreparedImages(images, Fingerprints(bits, thumbnails), [*map(tuple, sizes)], digests, found)
 
 
 def _write(data: DataSet, preparation: Preparation, file: BinaryIO, progress: ProgressCallback) -> None:
@@ -229,7 +210,6 @@ def _header(shapes: Mapping[str, tuple[int, ...]], checksum: int) -> bytes:
 
 
 def _reserve(file: BinaryIO, size: int) -> None:
-    """Find out now that a disk is full, and not after all images are read."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(file.fileno(), 0, size)
@@ -240,7 +220,6 @@ def _reserve(file: BinaryIO, size: int) -> None:
 
 @contextmanager
 def _one_line_errors(folder: Path, needed: int) -> Iterator[None]:
-    """Say in a line that a disk is full or that a folder may not be written to, and how to take another."""
     try:
         yield
     except OSError as error:
@@ -273,7 +252,7 @@ def _read(case: Case, prepare: Callable[[RawImage], _Prepared]) -> _Prepared:
 
 
 def _digests(data: DataSet, folder: Path) -> list[str]:
-    """What each file holds, in short. A file of the same size and time as before is not read again."""
+    """A hash of each file; one of the same size and time as before is not read again."""
     if data.draw is not None:
         sample = data.draw(list(range(min(8, len(data)))))
         drawn = _blake(np.ascontiguousarray(sample).tobytes()).hexdigest()
@@ -303,11 +282,9 @@ def _digests(data: DataSet, folder: Path) -> list[str]:
 
 
 def _key(data: DataSet, preparation: Preparation, digests: Sequence[str]) -> str:
-    content = hashlib.sha256()
-    content.update(json.dumps([_FORMAT, preparation.to_dict(), len(data)], sort_keys=True).encode())
-    for digest in digests:
-        content.update(digest.encode(errors="surrogatepass") + b"\n")
-    return content.hexdigest()[:24]
+    about = json.dumps([_FORMAT, preparation.to_dict(), len(data)], sort_keys=True)
+    content = about + "".join(f"{digest}\n" for digest in digests)
+    return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:24]
 
 
 class CacheSize(NamedTuple):
@@ -318,16 +295,13 @@ class CacheSize(NamedTuple):
 
 
 def cache_size(folder: Path) -> CacheSize:
-    """The size of what `prepare_all` wrote into a folder; whatever else lies there is not counted."""
+    """The size of what `prepare_all` wrote into a folder."""
     keys = _keys(folder)
     return CacheSize(len({*keys.values()} - {""}), sum(os.lstat(folder / name).st_size for name in keys))
 
 
 def clear_cache(folder: Path) -> CacheSize:
-    """Remove what `prepare_all` wrote into a folder and nothing else; gives what was removed.
-
-    A set that another process prepares just now stays. So do the locks, which are empty: somebody may wait at one.
-    """
+    """Remove what `prepare_all` wrote into a folder, but for sets in use and locks; return the size of that."""
     before = cache_size(folder)
     for key in sorted({*_keys(folder).values()}):
         lock = FileLock(folder / f"{key}.lock", timeout=0, mode=0o600) if key else nullcontext()
@@ -339,7 +313,7 @@ def clear_cache(folder: Path) -> CacheSize:
 
 
 def _keys(folder: Path) -> dict[str, str]:
-    """The names of our files in a folder, each with the set that it is of; blank for digests."""
+    """The names of our files in a folder, each with its set; blank for digests."""
     if not folder.is_dir():
         return {}
     with os.scandir(folder) as entries:

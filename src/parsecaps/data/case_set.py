@@ -1,7 +1,7 @@
 """The readable cases of one part of a data set, with their prepared images."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -17,27 +17,18 @@ _FINER = 4  # times as many pixels, where masks are drawn
 _DRAWN = 64  # cases drawn at a time
 
 
-@dataclass(frozen=True, init=False)
 class CaseSet:
-    """Cases of a data set by their `rows` there; those whose images could not be read are left out.
-
-    A position counts within the set, a row within the whole data set.
+    """Readable cases of a data set, by their `rows` there, or all; a position counts within the set.
 
     Shapes:
         - labels: (n,) int64, -1 where unknown; concepts: (n, concepts of the data) float64, NaN where unknown
         - images: (n, channels, size, size) uint8, read when asked for: of a large set, take a `subset` first
     """
 
-    data: DataSet
-    prepared: PreparedImages
-    rows: list[int]
-
     def __init__(self, data: DataSet, prepared: PreparedImages, rows: Sequence[int] | None = None) -> None:
-        """Take these rows of the data set, or all."""
         wanted = range(len(data)) if rows is None else rows
-        readable = [int(row) for row in wanted if prepared.sizes[row] != (0, 0)]
-        for name, value in (("data", data), ("prepared", prepared), ("rows", readable)):
-            object.__setattr__(self, name, value)
+        self.data, self.prepared = data, prepared
+        self.rows = [int(row) for row in wanted if prepared.sizes[row] != (0, 0)]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -104,17 +95,14 @@ def prepared_masks(data: DataSet, preparation: Preparation, rows: Sequence[int])
 
 
 def lesion_masks(data: DataSet, preparation: Preparation, rows: Sequence[int]) -> np.ndarray:
-    """How much of each place the lesion covers, 255 being all of it: (cases, 28, 28) uint8, zeros but for these rows.
-
-    In drawn images, the lesion is the union of all concept masks.
-    """
+    """How much of each place the lesion covers, 255 being all: (cases, 28, 28) uint8, zeros but for these rows."""
     small, masks = replace(preparation, size=MASK_SIDE), np.zeros((len(data), MASK_SIDE, MASK_SIDE), np.uint8)
     for start in range(0, len(rows), _DRAWN):
         some = list(rows[start : start + _DRAWN])
         if data.concept_masks is None:
             covered = prepared_masks(data, small, some)
         else:
-            drawn = np.asarray(data.concept_masks(some, _FINER * MASK_SIDE).any(1))
+            drawn = np.asarray(data.concept_masks(some, _FINER * MASK_SIDE).any(1))  # of a lesion, all concepts
             covered = np.stack([small.prepare_mask(each).numpy() for each in drawn])
         masks[some] = (covered * 255).round()
     return masks

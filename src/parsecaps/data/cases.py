@@ -1,8 +1,4 @@
-"""What a source of data is and gives: cases with their labels, and the problems found on the way.
-
-A source is one file in `data/sources`. It lists cases from tables and folders, never pixels: those are read by
-`data.reading`, the same for training, prediction and serving.
-"""
+"""What a source of data, one file in `data/sources`, gives: cases with their labels, and problems, but no pixels."""
 
 import os
 from collections import Counter
@@ -52,12 +48,11 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One image with what is known about it.
+    """One image and its labels.
 
-    `frame` is an index into a file that holds several images. `label` is an index into the classes of the data set, -1
-    where unknown. `concepts` are 1, 0 or NaN (unknown), one per concept of the data set. `patient` groups images that
-    must stay on one side of a split. `fold` is the author's, where there is one. `row` is where the case stands in its
-    table, as a spreadsheet counts.
+    `frame` is an index into a file of several images; `label` one into the classes of the data set, -1 where unknown.
+    `concepts` are 1, 0 or NaN (unknown), one per concept of the data set. Images of one `patient` stay in one part of a
+    split. `fold` is the author's; `row` is that of the table, as a spreadsheet counts.
     """
 
     image: Path
@@ -80,12 +75,10 @@ class Case:
 class DataSet:
     """The cases of a source with the names of their classes and concepts.
 
-    `problems` were found in its tables; the rows they name are not among the cases. `notes` say what a reader should
-    know about the source, such as cases that its task leaves out. Where `draw` is given, the images are drawn instead
-    of read: it takes the indices of cases in `cases` and gives their pixels (n, 3, H, W) uint8. Where it is known where
-    each concept is, `concept_masks` takes indices and a size and gives (n, concepts, size, size) bool, of whole images.
-    `look_alikes`: different cases can look the same, as handwritten digits do, so that this gives no copy away.
-    `members` are the sets that were joined to this one, by name, in the order of their cases.
+    Rows with `problems` are not among the cases. `notes` are for the reader. `draw`, of a source without files, takes
+    indices of cases and gives their pixels (n, 3, H, W) uint8. `concept_masks` takes indices and a size and gives where
+    each concept is: (n, concepts, size, size) bool, of whole images. `look_alikes`: different cases can look the same,
+    as handwritten digits do. `members` are the sets that were joined, by name, in the order of their cases.
     """
 
     source: str
@@ -116,10 +109,7 @@ class DataSet:
         return tuple(number for number, each in enumerate(members) for _ in each.classes)
 
     def name_of(self, case: Case) -> str:
-        """The image's path below the root, or its whole path; with forward slashes on every system.
-
-        It is the same from whatever folder the data set is opened, and however its path is written.
-        """
+        """The image's path below the root, or its absolute path; with forward slashes on every system."""
         root = Path(os.path.abspath(self.root.parent if self.root.is_file() else self.root))
         image = Path(os.path.abspath(case.image))
         return image.relative_to(root).as_posix() if image.is_relative_to(root) else image.as_posix()
@@ -177,17 +167,14 @@ def first_of_patients(data: DataSet, rows: Sequence[int], most: int) -> list[int
 
 
 def join(names: Sequence[str], sets: Sequence[DataSet]) -> DataSet:
-    """One data set of the cases of all, in their order; `members` has the sets by their names.
-
-    Classes, concepts and patients are called `set/name`, so those of two sets are never taken for the same. What one
-    set says nothing about, as the concepts of another, is unknown there.
-    """
-    if len({each.draw is None for each in sets}) > 1:
-        drawn = next(name for name, each in zip(names, sets, strict=True) if each.draw is not None)
-        raise ValueError(f"{drawn} is drawn and others are files, which cannot be joined; leave one kind out")
+    """One data set of all cases; classes, concepts and patients are called `set/name`, other sets' concepts unknown."""
+    named = [*zip(names, sets, strict=True)]
+    drawn = [name for name, each in named if each.draw is not None]
+    if 0 < len(drawn) < len(sets):
+        raise ValueError(f"{drawn[0]} is drawn and others are files, which cannot be joined; leave one kind out")
     num_concepts = sum(len(each.concepts) for each in sets)
     cases, first_class, first_concept = [], 0, 0
-    for name, each in zip(names, sets, strict=True):
+    for name, each in named:
         before = (UNKNOWN,) * first_concept
         after = (UNKNOWN,) * (num_concepts - first_concept - len(each.concepts))
         for case in each.cases:
@@ -200,19 +187,18 @@ def join(names: Sequence[str], sets: Sequence[DataSet]) -> DataSet:
     return DataSet(
         source=", ".join(dict.fromkeys(each.source for each in sets)),
         root=_common_folder(sets),
-        classes=_prefixed(names, [each.classes for each in sets]),
-        concepts=_prefixed(names, [each.concepts for each in sets]),
+        classes=tuple(f"{name}/{label}" for name, each in named for label in each.classes),
+        concepts=tuple(f"{name}/{concept}" for name, each in named for concept in each.concepts),
         cases=cases,
         problems=[problem for each in sets for problem in each.problems],
-        notes=[f"{name}: {note}" for name, each in zip(names, sets, strict=True) for note in each.notes],
-        draw=None if sets[0].draw is None else partial(_draw_all, sets),
+        notes=[f"{name}: {note}" for name, each in named for note in each.notes],
+        draw=partial(_draw_all, sets) if drawn else None,
         look_alikes=any(each.look_alikes for each in sets),
-        members=tuple(zip(names, sets, strict=True)),
+        members=tuple(named),
     )
 
 
 def _draw_all(sets: Sequence[DataSet], rows: Sequence[int]) -> np.ndarray:
-    """Draw cases of several sets, by their places in the joint one."""
     firsts = np.cumsum([0, *map(len, sets)])
     pictures = []
     for row in rows:
@@ -225,12 +211,7 @@ def _draw_all(sets: Sequence[DataSet], rows: Sequence[int]) -> np.ndarray:
     return np.stack(pictures)
 
 
-def _prefixed(names: Sequence[str], listed: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    return tuple(f"{name}/{each}" for name, group in zip(names, listed, strict=True) for each in group)
-
-
 def _common_folder(sets: Sequence[DataSet]) -> Path:
-    """The nearest folder above all data sets, so that every image has a name of its own below it."""
     roots = [os.path.abspath(each.root.parent if each.root.is_file() else each.root) for each in sets]
     try:
         return Path(os.path.commonpath(roots))

@@ -18,10 +18,7 @@ PARTS = (*SPLITS, "unused")
 
 
 class Learned(NamedTuple):
-    """The fingerprints (N, 32) of what weights of a name learned from; not the `whole` where some were not kept.
-
-    The name stands in notes, which go into the card of a model: it says nothing of the place where the weights lie.
-    """
+    """The fingerprints (N, 32) of what weights learned from, the `whole` or a part; the name goes into cards."""
 
     name: str
     bits: np.ndarray
@@ -47,10 +44,9 @@ class ConceptCount:
 class DataCheck:
     """Everything that `parsecaps data check` prints.
 
-    `by_class` and `by_concept` are counts for each part of the split; `co_occurrence[i][j]` counts the cases in which
-    the concepts i and j are both present; `ceiling` is the accuracy of the best possible reader of the concepts alone.
-    `unused` counts the cases that take no part, by reason; those that cannot be read are in none of the other counts.
-    `reasons` say why training would be unsafe.
+    `by_class` and `by_concept` are counts for each part of the split; `co_occurrence[i][j]` counts the cases with the
+    concepts i and j; `ceiling` is the accuracy of the best possible reader of the concepts alone. `unused` counts the
+    cases in no part by reason; unreadable ones are in no other count. `reasons` say why training would be unsafe.
     """
 
     source: str
@@ -85,7 +81,7 @@ class DataCheck:
         return [part for part in PARTS if part != "unused" or self.patients_by_part[part]]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
+        """Return a JSON-serialisable dict."""
         return {**asdict(self), "safe": self.safe}
 
     def tables(self) -> list[Grid]:
@@ -101,7 +97,7 @@ class DataCheck:
         return tables
 
     def lines(self, most: int) -> list[str]:
-        """The rest, line by line, at most so many of a kind, and the verdict last."""
+        """Everything else, at most so many lines of a kind, and the verdict last."""
         fewest, largest = self.images_per_patient
         by_class = self.by_class.values()
         in_parts: dict[Split | None, int] = {part: sum(counts[part] for counts in by_class) for part in SPLITS}
@@ -150,14 +146,14 @@ def check_data(
     notes += more_notes
     if before and allow_leaks:
         notes.append(f"WARNING: {len(before)} test cases that {learned} learned from were allowed (--allow-leaks)")
-    reasons = _class_reasons(data, division)
-    if found and not skip_bad:
-        reasons.insert(0, f"{_count(len(found), 'problem')} in the files; mend them, or leave them out with --skip-bad")
-    if crossing and not allow_leaks:
-        reasons.insert(0, f"{_count(len(crossing), 'leak')} between the parts; move them to one side with --fix-split")
-    if before and not allow_leaks:
-        fix = "start from other weights, or leave these cases out"
-        reasons.insert(0, f"{_count(len(before), 'test case')} among what {learned} learned from; {fix}")
+    start = f"among what {learned} learned from; start from other weights, or leave these cases out"
+    unsafe_counts = (
+        ("test case", len(before), allow_leaks, start),
+        ("leak", len(crossing), allow_leaks, "between the parts; move them to one side with --fix-split"),
+        ("problem", len(found), skip_bad, "in the files; mend them, or leave them out with --skip-bad"),
+    )
+    reasons = [f"{_count(n, what)} {why}" for what, n, is_allowed, why in unsafe_counts if n and not is_allowed]
+    reasons += _class_reasons(data, division)
     patients = np.array(cases.patients, dtype=object)
     per_patient = Counter(cases.patients)
     ceiling, ceiling_cases = concept_ceiling(cases)
@@ -195,22 +191,20 @@ def _learned_before(cases: CaseSet, division: Division, learned: Learned) -> tup
         return [], [f"pictures of {data.source} look alike: whether {learned} learned from them is not checked"]
     unknown = f"{learned} does not know all that it learned from: whether cases of the test part are among it is open"
     notes = [] if learned.whole else [unknown]
-    seen = set(learned_before(cases.prepared.fingerprints, cases.rows, learned.bits))
-    tested = [i for i in sorted(seen) if division[i] == "test"]
-    choosing = sum(division[i] == "val" for i in seen)
-    lines = [f"{data.name_of(data.cases[i])}, in test, is among what {learned} learned from" for i in tested]
-    if choosing:
+    seen = sorted(set(learned_before(cases.prepared.fingerprints, cases.rows, learned.bits)))
+    tested = [data.name_of(data.cases[i]) for i in seen if division[i] == "test"]
+    lines = [f"{name}, in test, is among what {learned} learned from" for name in tested]
+    if choosing := sum(division[i] == "val" for i in seen):
         some = _count(choosing, "validation case")
         notes.append(f"{some} among what {learned} learned from: the confidence may be too high")
     return lines, notes
 
 
 def concept_ceiling(cases: CaseSet) -> tuple[float | None, int]:
-    """How often the best possible reader of the concepts alone would name the class, and among how many cases.
+    """The accuracy of the best possible reader of the concepts alone, and its number of cases.
 
-    Cases with the same concepts but different classes cannot all be right: the reader names the most frequent class of
-    each pattern (unknown being a value of its own). Only cases with a class and at least one known concept count. With
-    few cases per pattern this flatters: it is a ceiling, not a forecast.
+    The reader names the most frequent class of each pattern of concepts, unknown being a value of its own. Only cases
+    with a class and a known concept count. With few cases per pattern this flatters.
     """
     patterns: dict[tuple[float, ...], Counter[int]] = defaultdict(Counter)
     known = np.nan_to_num(cases.concepts, nan=-1)
@@ -218,9 +212,8 @@ def concept_ceiling(cases: CaseSet) -> tuple[float | None, int]:
         if label >= 0 and max(pattern, default=-1) >= 0:
             patterns[tuple(pattern)][label] += 1
     total = sum(counts.total() for counts in patterns.values())
-    if not total:
-        return None, 0
-    return sum(max(counts.values()) for counts in patterns.values()) / total, total
+    right = sum(max(counts.values()) for counts in patterns.values())
+    return (right / total if total else None), total
 
 
 def mask_problems(cases: CaseSet) -> list[Problem]:
@@ -259,29 +252,22 @@ def odd_images(cases: CaseSet, *, smallest: int = 28) -> list[str]:
 def _class_reasons(data: DataSet, division: Division) -> list[str]:
     reasons = []
     if len(data.classes) < 2:
-        names = ", ".join(data.classes) or "none"
-        reasons.append(f"at least two classes are needed; found {names}")
+        reasons.append(f"at least two classes are needed; found {', '.join(data.classes) or 'none'}")
     if "train" not in division:
-        reasons.append("no case is in the training part; check the split")
-        return reasons
+        return [*reasons, "no case is in the training part; check the split"]
     for label, name in enumerate(data.classes):
-        here = [part for case, part in zip(data.cases, division, strict=True) if case.label == label]
-        patients = {case.patient for case in data.cases if case.label == label}
-        if len(patients) == 1:
+        here = [(case.patient, part) for case, part in zip(data.cases, division, strict=True) if case.label == label]
+        if len({patient for patient, _ in here}) == 1:
             reasons.append(f"class {name} has one patient only: it cannot be both trained and tested; merge or drop it")
-        elif "train" not in here:
+        elif all(part != "train" for _, part in here):
             reasons.append(f"class {name} has no case in the training part; move some there")
     return reasons
 
 
 def _by_class(cases: CaseSet, parts: np.ndarray) -> dict[str, dict[str, int]]:
-    labels = cases.labels
-    names = [*cases.data.classes, *(["unknown"] if (labels < 0).any() else [])]
-    numbers = [label if label < len(cases.data.classes) else -1 for label in range(len(names))]
-    return {
-        name: {part: int(((labels == label) & (parts == part)).sum()) for part in PARTS}
-        for name, label in zip(names, numbers, strict=True)
-    }
+    counts = Counter(zip(cases.labels.tolist(), parts.tolist(), strict=True))
+    names = [*enumerate(cases.data.classes), *([(-1, "unknown")] if (cases.labels < 0).any() else [])]
+    return {name: {part: counts[label, part] for part in PARTS} for label, name in names}
 
 
 def _by_concept(cases: CaseSet, parts: np.ndarray) -> dict[str, dict[str, ConceptCount]]:

@@ -1,7 +1,4 @@
-"""DICOM, by pydicom.
-
-MONAI's `PydicomReader` is not used: it knows neither windows nor MONOCHROME1, and it swaps the axes.
-"""
+"""DICOM, by pydicom: MONAI's `PydicomReader` knows neither windows nor MONOCHROME1, and it swaps the axes."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -30,9 +27,8 @@ _DAMAGED_FRAME = "has a frame whose compressed header cannot be read; replace th
 def read(path: Path, frame: int | None) -> RawImage:
     """Read an image or, by its number, a frame of several.
 
-    Grey values are those of the modality (rescaled), and `full_range` is the file's first window. A file with a lookup
-    table in place of a window, or with a sigmoid, gives the values after it. MONOCHROME1 is inverted, so that high
-    values are bright; palettes and YBR become RGB.
+    Grey values are rescaled to those of the modality, and `full_range` is the file's first window; a lookup table or a
+    sigmoid is applied. MONOCHROME1 is inverted, so that high values are bright; palettes and YBR become RGB.
     """
     data = _dataset(version(path))
     if _pixels(data) is None and path.stat().st_size <= _LARGE:
@@ -97,7 +93,6 @@ def num_frames(data: Any) -> int:
 
 
 def _check_frames(file: Version, frames: int) -> None:
-    """Refuse a file that has fewer frames than its header says."""
     from pydicom.encaps import parse_basic_offsets, parse_fragments
     from pydicom.filebase import DicomBytesIO
 
@@ -109,15 +104,11 @@ def _check_frames(file: Version, frames: int) -> None:
         held = parse_fragments(stream)[0]
     else:  # of a large file the length must do; each compressed frame has a head of 8 bytes
         length = file.num_bytes if pixels is None else len(pixels)
-        held = length * 8 // (64 if compressed else max(1, math.prod(_size(data)) * _bits(data)))
+        bits = int(data.get("BitsAllocated") or 1) * int(data.get("SamplesPerPixel") or 1)
+        bits = bits * 2 // 3 if data.get("PhotometricInterpretation") == "YBR_FULL_422" else bits
+        held = length * 8 // (64 if compressed else max(1, math.prod(_size(data)) * bits))
     if frames > held:
         raise DefectError(f"says that it has {frames:,} frames, but holds at most {held:,}; replace the file")
-
-
-def _bits(data: Any) -> int:
-    """The bits of a pixel that is not compressed, all channels together."""
-    bits = int(data.get("BitsAllocated") or 1) * int(data.get("SamplesPerPixel") or 1)
-    return bits * 2 // 3 if data.get("PhotometricInterpretation") == "YBR_FULL_422" else bits
 
 
 def _pixels(data: Any) -> bytes | None:
@@ -151,7 +142,6 @@ def _decode(path: Path, data: Any, index: int) -> NDArray[Any]:
 
 
 def _check_same(data: Any, size: tuple[int, ...] | None) -> None:
-    """Refuse pixels of another height and width than the header says."""
     if size is not None and size != _size(data):
         raise DefectError(f"holds {size[1]} x {size[0]} pixels, not what its header says; export it again")
 
@@ -172,7 +162,6 @@ def compressed_size(frame: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(frame: bytes) -> tuple[int, int]:
-    """Walk from marker to marker to the one that starts a frame."""
     place = len(_SOI)
     while place + 9 <= len(frame) and frame[place] == 0xFF:
         kind = frame[place + 1]
@@ -188,14 +177,12 @@ def _jpeg(frame: bytes) -> tuple[int, int]:
 
 
 def _codestream(frame: bytes) -> int:
-    """Where the codestream begins in the boxes of a JP2 file; a box that leads nowhere is refused."""
-    place = len(_JP2) + 4
-    while place + 8 <= len(frame):
+    """Where the codestream begins in the boxes of a JP2 file."""
+    place, length = len(_JP2) + 4, 8
+    while place + 8 <= len(frame) and length >= 8:
         if frame[place + 4 : place + 8] == b"jp2c":
             return place + 8
         length = _big_endian(frame, place, 4)
-        if length < 8:
-            break
         place += length
     raise DefectError(_DAMAGED_FRAME)
 
@@ -213,17 +200,22 @@ def _big_endian(data: bytes, place: int, length: int) -> int:
 
 
 def _headers(data: Any, index: int) -> Iterator[Any]:
-    """Where rescaling and window may stand: in the data set, or in what it says of one frame or of all frames."""
+    """Where rescaling and window may stand: in the data set, or in the functional groups of a frame."""
     yield data
+    for groups in frame_groups(data, index):
+        for group in ("PixelValueTransformationSequence", "FrameVOILUTSequence"):
+            yield from (groups.get(group) or [])[:1]
+
+
+def frame_groups(data: Any, index: int) -> Iterator[Any]:
+    """The functional groups of a frame, then those of all frames."""
     for name, item in (("PerFrameFunctionalGroupsSequence", index), ("SharedFunctionalGroupsSequence", 0)):
-        groups = data.get(name) or []
-        if len(groups) > item:
-            for group in ("PixelValueTransformationSequence", "FrameVOILUTSequence"):
-                yield from (groups[item].get(group) or [])[:1]
+        if name in data and data[name].VR == "SQ" and len(data[name].value) > item:
+            yield data[name].value[item]
 
 
 def _number(headers: Sequence[Any], keyword: str) -> float | None:
-    """The first of the values of an attribute, where it stands first."""
+    """The first value of an attribute in the first header that has it."""
     for header in headers:
         value = header.get(keyword)
         if isinstance(value, Sequence) and not isinstance(value, str):
@@ -238,11 +230,11 @@ def _number(headers: Sequence[Any], keyword: str) -> float | None:
 def _rescaled(data: Any, headers: Sequence[Any], stored: NDArray[Any]) -> NDArray[Any]:
     if data.get("ModalityLUTSequence"):
         return _looked_up(data, data.ModalityLUTSequence[0], stored)[0]
-    slope, intercept = _number(headers, "RescaleSlope"), _number(headers, "RescaleIntercept")
-    if (slope in (None, 1)) and (intercept in (None, 0)):
+    slope, intercept = _number(headers, "RescaleSlope"), _number(headers, "RescaleIntercept") or 0
+    slope = 1 if slope is None else slope
+    if (slope, intercept) == (1, 0):
         return stored
-    values = stored.astype(np.float64) * (1 if slope is None else slope) + (intercept or 0)
-    return values.astype(np.float32)
+    return (stored.astype(np.float64) * slope + intercept).astype(np.float32)
 
 
 def _windowed(
@@ -263,7 +255,7 @@ def _windowed(
 
 
 def _looked_up(data: Any, table: Any, values: NDArray[Any]) -> tuple[NDArray[Any], tuple[float, float]]:
-    """Values through a lookup table, whose ends go on for ever, and the range that its entries may have."""
+    """Values through a lookup table, whose ends are extended, and the range of its entries."""
     _, first, bits = (int(number) for number in table.LUTDescriptor)
     entries = table.LUTData
     if isinstance(entries, bytes):
@@ -301,7 +293,4 @@ def available_decoders() -> dict[str, bool]:
         "JPEG-LS": uid.JPEGLSLossless,
         "JPEG 2000": uid.JPEG2000Lossless,
     }
-    return {
-        name: any(plugin in _PLUGINS for plugin in get_decoder(syntax).available_plugins)
-        for name, syntax in syntaxes.items()
-    }
+    return {name: not set(_PLUGINS).isdisjoint(get_decoder(each).available_plugins) for name, each in syntaxes.items()}

@@ -1,19 +1,17 @@
-"""De-identified copies of incoming files: pixels without a name, or the header for new DICOM objects.
+"""De-identified copies of incoming files, and the headers of new DICOM objects.
 
-Of a file that somebody sent, nothing may be kept that names a patient, where the format has a place for that. Of a
-DICOM only the attributes are kept that its pixels need, under a new identifier. What is written into the pixels
-themselves stays. Pictures and NIfTI files are kept as they are; files that may name a patient elsewhere are refused.
+Of a DICOM, only the attributes that its pixels need are kept, under a new identifier; what is written into the pixels
+stays. Pictures and NIfTI files are kept as they are; files that may name a patient elsewhere are refused.
 
-A new DICOM object beside an image repeats of its header the patient, the study, references and geometry. A header from
-outside may hold anything, so a reader gives a few attributes by name, each as the standard wants it: an identifier that
-is not is a reason to refuse the file, because it may not be changed; a description that is not is left out.
+A new DICOM object beside an image repeats the patient, the study, references and geometry of its header, as far as the
+standard allows them: a file with an invalid identifier is refused, an invalid description left out.
 """
 
 import hashlib
 import io
-import math
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +21,7 @@ import numpy as np
 from parsecaps.data import dicom, nifti, raster
 from parsecaps.data.raw_image import GZIP, DefectError, Version, pick_frame, version
 from parsecaps.data.reader_pool import call_or_name
-from parsecaps.data.reading import ask, look_into, read_image, recognise
+from parsecaps.data.reading import in_reader, look_into, read_image, recognise
 
 _PICTURES = (*raster.FORMATS, nifti.FORMAT)
 _VALUES = ("RescaleSlope", "RescaleIntercept", "RescaleType", "WindowCenter", "WindowWidth", "VOILUTFunction")
@@ -68,14 +66,10 @@ _GEOMETRY = {
     "SliceThickness": ("PixelMeasuresSequence", 1),
 }
 _TOLERANCE = 1e-3  # of the length and the angle of the axes
-_UNREADABLE = "\ufffd"  # in place of bytes that are no character
 
 
 class KeptFile(NamedTuple):
-    """What is kept of a file, the ending of its name, and the study that it belongs to, blank where it names none.
-
-    The study is for whoever keeps it to make a pseudonym of; it must not be kept itself.
-    """
+    """What is kept of a file, the ending of its name, and its study, to make a pseudonym of: it must not be kept."""
 
     content: bytes
     suffix: str
@@ -83,7 +77,7 @@ class KeptFile(NamedTuple):
 
 
 def kept_file(path: Path) -> KeptFile:
-    """What may be kept of an image file; refused where that would not be read as the same image."""
+    """What may be kept of an image file; refused if that would not be read as the same image."""
     suffix, content, study = call_or_name(read_kept, path)  # without what a library says: it may quote the header
     kept = KeptFile(content.tobytes(), suffix, study)
     if suffix == dicom.FORMAT.suffixes[0]:
@@ -105,7 +99,6 @@ def read_kept(path: Path) -> list[Any]:
 
 
 def _check_same(path: Path, kept: KeptFile) -> None:
-    """Refuse a DICOM whose first and last images need more of its header than is kept."""
     frames = look_into(path).frames
     with tempfile.TemporaryDirectory(prefix="parsecaps-kept-") as folder:
         again = Path(folder, f"kept{kept.suffix}")
@@ -139,7 +132,7 @@ def _pixels_only(path: Path) -> tuple[bytes, str]:
 
 
 def _part_of(data: Any, wanted: Mapping[str, Any]) -> Any:
-    """These attributes of a data set, and of the items of its sequences those that `wanted` has behind their names."""
+    """The `wanted` attributes of a data set; of sequences, those that `wanted` has for their items."""
     from pydicom.dataset import Dataset
 
     kept = Dataset()
@@ -151,17 +144,11 @@ def _part_of(data: Any, wanted: Mapping[str, Any]) -> Any:
     return kept
 
 
-def read_dicom_header(path: str | Path, frame: int | None = None) -> str | None:
-    """What new objects beside a DICOM image repeat of its header, as DICOM JSON; None: it is not a DICOM."""
-    header: str | None = ask(header_of, path, frame)
-    return header
+@in_reader
+def read_dicom_header(path: Path, frame: int | None = None) -> str | None:
+    """What new objects beside a DICOM image repeat of its header, as DICOM JSON; None if it is not a DICOM.
 
-
-def header_of(path: Path, frame: int | None) -> str | None:
-    """The attributes as DICOM JSON, None where the file is not a DICOM; called in a reader.
-
-    `Rows` and `Columns` are always there, `NumberOfFrames` where there are several, and what places the frame in the
-    patient (position, orientation, spacing, slice thickness, frame of reference) where all of it is there.
+    The geometry of the frame is there if it is complete.
     """
     from pydicom import Dataset
 
@@ -173,8 +160,7 @@ def header_of(path: Path, frame: int | None) -> str | None:
     for keyword in _IDENTIFIERS:
         _keep_identifier(kept, data, keyword)
     for keyword in _DESCRIPTIONS:
-        value = _text(data, keyword)
-        if value and _fault(keyword, value) is None:
+        if (value := _text(data, keyword)) and _fault(keyword, value) is None:
             setattr(kept, keyword, value)
     frames = dicom.num_frames(data)
     index = pick_frame(frame, frames)
@@ -193,34 +179,29 @@ def _header(file: Version) -> Any:
 
 
 def _choose_characters(data: Any) -> None:
-    """Texts of a file that does not say how they are written: UTF-8 where they can be that, else Latin-1."""
+    """Read the texts of a file without a character set as UTF-8 if possible, else as Latin-1."""
     if data.get("SpecificCharacterSet"):
         return
     raw = [data.get_item(keyword).value for keyword in (*_IDENTIFIERS, *_DESCRIPTIONS) if keyword in data]
-    texts = b"\n".join(value for value in raw if isinstance(value, bytes))
-    try:
-        texts.decode("utf-8")
-    except UnicodeDecodeError:
-        return
-    data.set_original_encoding(*data.original_encoding, "utf8")
+    with suppress(UnicodeDecodeError):
+        b"\n".join(value for value in raw if isinstance(value, bytes)).decode("utf-8")
+        data.set_original_encoding(*data.original_encoding, "utf8")
 
 
 def _keep_identifier(kept: Any, data: Any, keyword: str) -> None:
-    """Copy an identifier as it is, or refuse the file."""
     from pydicom.datadict import dictionary_description
 
     value, name = _text(data, keyword), f"{dictionary_description(keyword)} ({keyword})"
-    if not value:
-        if keyword in _NEEDED:
-            raise DefectError(f"has no {name}, which an object beside it must repeat; add it to its header")
-    elif (fault := _fault(keyword, value)) is not None:
+    if not value and keyword in _NEEDED:
+        raise DefectError(f"has no {name}, which an object beside it must repeat; add it to its header")
+    if value and (fault := _fault(keyword, value)):
         raise DefectError(f"has a {name} that {fault}, so it cannot be repeated unchanged; correct its header")
-    else:
+    if value:
         setattr(kept, keyword, value)
 
 
 def _text(data: Any, keyword: str) -> str:
-    """The value as text, blank where there is none or it is no text."""
+    """The value as text, blank if it is missing or no text."""
     if keyword not in data:
         return ""
     element = data[keyword]
@@ -231,36 +212,28 @@ def _text(data: Any, keyword: str) -> str:
 
 
 def _fault(keyword: str, value: str) -> str | None:
-    """What is wrong with a value by its kind, as the end of a sentence."""
     from pydicom import config
     from pydicom.datadict import dictionary_VR
     from pydicom.valuerep import validate_value
 
-    if _UNREADABLE in value:
-        return "is not written in its character set"
-    if not value.isprintable():
-        return "has control characters"
-    if "\\" in value:
-        return "has several values"
-    if value not in _CHOICES.get(keyword, (value,)):
-        return "is none of the values that DICOM knows"
+    faults = {
+        "is not written in its character set": "\ufffd" in value,  # in place of bytes that are no character
+        "has control characters": not value.isprintable(),
+        "has several values": "\\" in value,
+        "is none of the values that DICOM knows": value not in _CHOICES.get(keyword, (value,)),
+    }
     try:
         validate_value(dictionary_VR(keyword), value, config.RAISE)
     except ValueError:
-        return "is not what DICOM allows"
-    return None
+        faults["is not what DICOM allows"] = True
+    return next((fault for fault, is_there in faults.items() if is_there), None)
 
 
 def _geometry(data: Any, index: int, frames: int) -> dict[str, list[float]]:
-    """The numbers that place a frame in the patient, empty unless all of them are there and make sense."""
-    groups = [
-        data[name].value[item]
-        for name, item in (("PerFrameFunctionalGroupsSequence", index), ("SharedFunctionalGroupsSequence", 0))
-        if name in data and data[name].VR == "SQ" and len(data[name].value) > item
-    ]
+    """The numbers that place a frame in the patient, empty unless they are complete and valid."""
     found = {}
     for keyword, (sequence, count) in _GEOMETRY.items():
-        places = [item for group in groups for item in (group.get(sequence) or [])[:1]]
+        places = [item for groups in dicom.frame_groups(data, index) for item in (groups.get(sequence) or [])[:1]]
         places += [data] if frames == 1 else []
         numbers = next((_numbers(place, keyword) for place in places if keyword in place), [])
         if len(numbers) != count:
@@ -273,11 +246,9 @@ def _geometry(data: Any, index: int, frames: int) -> dict[str, list[float]]:
 
 
 def _numbers(place: Any, keyword: str) -> list[float]:
-    """Finite numbers, none where one is not."""
-    value = place[keyword].value
-    values = [] if value is None else value if isinstance(value, (list, tuple)) or place[keyword].VM > 1 else [value]
+    """The numbers of an attribute, none unless all are finite."""
     try:
-        numbers = [float(each) for each in values]
-    except (TypeError, ValueError):
+        numbers = np.atleast_1d(np.asarray(place[keyword].value, dtype=float))
+    except (KeyError, TypeError, ValueError):  # no numbers, or a sequence of data sets
         return []
-    return numbers if all(map(math.isfinite, numbers)) else []
+    return numbers.tolist() if np.isfinite(numbers).all() else []

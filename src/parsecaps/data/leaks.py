@@ -58,13 +58,10 @@ class Fingerprints(NamedTuple):
 def fingerprint(image: Tensor) -> Fingerprints:
     """Perceptual hashes of pictures: for each low frequency, whether it is above the picture's median.
 
-    Scaling, re-encoding and changes of brightness or contrast leave almost all bits as they are; a crop, a shift, a
-    mirror image or a turn does not.
-
-    It is `phash` of the package imagehash with `hash_size=16`, without the bit of the mean: 99.5 % of the bits are the
-    same on CE-MRI. Here it takes a batch, in half the time, and saves a dependency. The package's default of 64 bits
-    would call 35 pairs of different patients copies there to find 99.8 % of re-encoded copies; 255 bits call none and
-    find all.
+    Scaling, re-encoding and changes of brightness or contrast change few bits; a crop, shift, mirror image or turn
+    changes many. It is `phash` of the package imagehash with `hash_size=16`, without the bit of the mean, for a batch:
+    99.5 % of the bits agree on CE-MRI. The default of 64 bits would call 35 pairs of different patients copies there to
+    find 99.8 % of re-encoded copies; 255 bits call none and find all.
 
     Shapes:
         - input: (N, C, H, W) in [0, 1]
@@ -79,10 +76,9 @@ def fingerprint(image: Tensor) -> Fingerprints:
 
 
 def write_fingerprints(path: Path, bits: np.ndarray, *, whole: bool = True) -> None:
-    """Keep which pictures something was learned from: their bits (N, 32) alone, each once, in an order of their own.
+    """Keep the bits (N, 32) of the pictures that were learned from, sorted; not `whole` if starting weights kept none.
 
-    Neither pictures nor names: whoever has a picture can find out whether it is among them, and no more. They are not
-    the `whole` where weights that were started from had kept none.
+    Whoever has a picture can find out whether it is among them, and no more.
     """
     each_once = np.unique(np.asarray(bits, dtype=np.uint8).reshape(-1, _BYTES), axis=0)
     with write_binary(path, private=True) as file:
@@ -110,10 +106,10 @@ def are_whole(path: Path) -> bool:
 
 
 def learned_before(prints: Fingerprints, rows: Sequence[int], learned: np.ndarray) -> list[int]:
-    """Those of the rows whose pictures look the same as one of those that `learned` (N, 32) are the bits of.
+    """The rows whose pictures look the same as one of those with the bits `learned` (N, 32).
 
-    There are no thumbnails to compare. Within each of six data sets (26,306 images), and between six pairs of them, no
-    two of different patients come as near without looking the same by their thumbnails too.
+    No thumbnails are needed: within and between six data sets (26,306 images), no two pictures of different patients
+    have such bits without looking the same by their thumbnails too.
     """
     before = _signs(learned)
     found = []
@@ -130,11 +126,7 @@ def _signs(bits: np.ndarray) -> Tensor:
 
 
 def find_leaks(data: DataSet, division: Division, digests: Sequence[str], prints: Fingerprints) -> list[Leak]:
-    """Every patient and picture that is on two sides of the division, and every file that is listed twice.
-
-    A patient is named once for each two parts it is in. Pictures of the same file or the same patient are not named
-    again, and none where different cases can look the same.
-    """
+    """Every patient in two parts, file listed twice, and pair of other pictures in two parts that look the same."""
     first_in: dict[str, dict[str, int]] = defaultdict(dict)
     for i, (case, part) in enumerate(zip(data.cases, division, strict=True)):
         if part is not None:
@@ -169,7 +161,7 @@ def move_to_one_side(data: DataSet, division: Division, leaks: Sequence[Leak]) -
 
 
 def _alike_across(division: Division, prints: Fingerprints) -> Iterator[tuple[int, int]]:
-    """Pairs of pictures in different parts that look the same, by a product of +-1 bits, some rows at a time."""
+    """Pairs of pictures in different parts that look the same, by a product of +-1 bits."""
     part = torch.tensor([-1 if each is None else SPLITS.index(each) for each in division])
     signs = _signs(prints.bits)
     pixels = torch.from_numpy(np.array(prints.thumbnails)).float()  # a copy: what is mapped is read-only

@@ -1,14 +1,13 @@
 """NIfTI slices (.nii, .nii.gz), by nibabel.
 
-A slice is taken along the last axis and turned as a radiologist sees it and as a DICOM of the same plane is stored:
-the front of the patient at the top (the head, in a coronal or sagittal plane), the patient's left on the right. The
-affine says how. A mask needs the affine of its image.
+A slice is taken along the last axis and turned by the affine as a radiologist sees it: the front of the patient at the
+top (the head, in a coronal or sagittal plane), the patient's left on the right. A mask needs the affine of its image.
 """
 
 import math
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,25 +30,19 @@ from parsecaps.data.raw_image import (
 _SECOND = b"n+2\0"  # the mark of version 2, after its length
 
 
-class _Volume(NamedTuple):
-    """Voxels (X, Y, Z) as stored, what makes values of them, and where they lie."""
-
-    voxels: NDArray[Any]
-    slope: float
-    intercept: float
-    affine: NDArray[np.float64]
-
-
 def read(path: Path, frame: int | None) -> RawImage:
     """Read a slice along the last axis, `frame` being its number."""
-    volume = _volume(version(path))
-    plane = np.asarray(volume.voxels[:, :, pick_frame(frame, volume.voxels.shape[2])])
+    voxels, slope, intercept, affine = _volume(version(path))
+    plane = np.asarray(voxels[:, :, pick_frame(frame, voxels.shape[2])])
     full_range = None
-    if (volume.slope, volume.intercept) != (1, 0):
-        plane = plane.astype(np.float32) * np.float32(volume.slope) + np.float32(volume.intercept)
+    if (slope, intercept) != (1, 0):
+        plane = plane.astype(np.float32) * np.float32(slope) + np.float32(intercept)
     elif plane.dtype == np.uint8:
         full_range = EIGHT_BIT
-    return RawImage(_as_seen(plane, volume.affine), full_range)
+    first, second = _world_axes(affine)
+    plane = plane[::-1] if first[1] else plane  # rows then run to the back or the feet
+    plane = plane[:, ::-1] if second[1] else plane  # and columns to the patient's left or back
+    return RawImage(plane if first[0] > second[0] else plane.T, full_range)
 
 
 def count_frames(path: Path) -> int:
@@ -69,7 +62,6 @@ def image_size(path: Path) -> tuple[int, int]:
 
 
 def _open(path: Path) -> Any:
-    """The image, whatever its file is called; nibabel goes by the name where it can."""
     import nibabel
 
     packed = is_packed(path)
@@ -88,25 +80,25 @@ def _shape(image: Any) -> tuple[int, int, int]:
         shape.pop()
     if len(shape) not in (2, 3):
         raise DefectError(f"has {len(shape)} axes {tuple(shape)}; give a NIfTI of 2 or 3 axes, one volume without time")
-    width, height, *depth = shape
+    width, height, depth = (*shape, 1)[:3]
     check_size(height, width)
-    return width, height, depth[0] if depth else 1
+    return width, height, depth
 
 
 @lru_cache(maxsize=1)  # so that reading slice after slice unpacks a .nii.gz once; a plain .nii stays on the disk
-def _volume(file: Version) -> _Volume:
+def _volume(file: Version) -> tuple[NDArray[Any], float, float, NDArray[np.float64]]:
+    """Voxels (X, Y, Z) as stored, slope and intercept of their values, and the affine."""
     image = _open(file.path)
     shape = _shape(image)
     stored = image.dataobj
     if stored.dtype.kind not in "iuf":
         raise DefectError(f"has voxels of type {stored.dtype}; give a NIfTI of whole or real numbers")
     _check_length(file.path, image, shape)
-    voxels = stored.get_unscaled().reshape(shape)
-    return _Volume(voxels, float(stored.slope), float(stored.inter), image.affine)
+    return stored.get_unscaled().reshape(shape), float(stored.slope), float(stored.inter), image.affine
 
 
 def _check_length(path: Path, image: Any, shape: tuple[int, int, int]) -> None:
-    """Refuse a file that cannot hold what its header says: too short as it is, or too long when unpacked."""
+    """Refuse a file that is too short for what its header says, or too long when unpacked."""
     stored = image.dataobj
     wanted = int(stored.offset) + stored.dtype.itemsize * math.prod(shape)
     if is_packed(path):
@@ -123,16 +115,6 @@ def _world_axes(affine: NDArray[np.float64]) -> list[tuple[int, bool]]:
     if not np.isfinite(axes).all():
         return [(0, False), (1, False)]
     return [(int(axis), direction > 0) for axis, direction in axes]
-
-
-def _as_seen(plane: NDArray[Any], affine: NDArray[np.float64]) -> NDArray[Any]:
-    """Turn (X, Y) so that rows run to the back or the feet and columns to the patient's left or back."""
-    first, second = _world_axes(affine)
-    if first[1]:
-        plane = plane[::-1]
-    if second[1]:
-        plane = plane[:, ::-1]
-    return plane if first[0] > second[0] else plane.T
 
 
 FORMAT = Format(

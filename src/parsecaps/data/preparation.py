@@ -1,14 +1,10 @@
-"""The one preparation between a file's pixels and a model, saved with the model.
-
-Training, prediction and serving prepare an image by the same numbers and the same code, down to the rounding: the
-result lies on the 256 levels of a byte, so an image from a cache and one prepared on the spot are the same bit for bit.
-"""
+"""The preparation between a file's pixels and a model, saved with the model; it gives the 256 levels of a byte."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -24,31 +20,16 @@ Square = Literal["pad", "crop", "stretch"]
 Scaling = Literal["range", "percentile"]
 _BRIGHTEST = 99.5
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601
+_Box = tuple[slice, slice]  # rows and columns of an image
 _AT_ONCE = 2**24  # pixels of a large image that are worked on at a time: copies of all of it would not fit in memory
-
-
-class _Box(NamedTuple):
-    top: int
-    left: int
-    height: int
-    width: int
-
-    @property
-    def rows(self) -> slice:
-        return slice(self.top, self.top + self.height)
-
-    @property
-    def columns(self) -> slice:
-        return slice(self.left, self.left + self.width)
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """How an image becomes a square of `size` pixels with values in [0, 1].
+    """How an image becomes a square of `size` pixels with values in [0, 1], by `config.PreparationSection`.
 
-    The settings are those of `config.PreparationSection`; where the file does not say what black and white are, the
-    "range" is by content. Grey becomes colour by repetition, colour grey by ITU-R 601 luma. Resampling is bilinear with
-    antialiasing.
+    Without a range in the file, `scaling="range"` is by content. Grey becomes colour by repetition, colour grey by
+    ITU-R 601 luma. Resampling is bilinear with antialiasing.
     """
 
     size: int
@@ -74,20 +55,18 @@ class Preparation:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Preparation":
-        """The preparation that `to_dict` wrote; nothing may be unknown, and nothing but `centre` missing.
+        """The preparation that `to_dict` wrote; only `centre` may be missing.
 
         >>> Preparation.from_dict({"size": 112, "chanels": 1, "square": "pad", "scaling": "range"})
         Traceback (most recent call last):
         ValueError: a preparation has no 'chanels'; did you mean 'channels'?
         """
         names = [field.name for field in fields(cls)]
-        for key in values:
-            if key not in names:
-                near = get_close_matches(str(key), names, 1, 0)
-                raise ValueError(f"a preparation has no {key!r}; did you mean {near[0]!r}?")
-        for name in names:
-            if name not in values and name != "centre":  # models from before it was a choice use the whole image
-                raise ValueError(f"the preparation lacks {name!r}; it has {', '.join(values) or 'nothing'}, add it")
+        if unknown := [key for key in values if key not in names]:
+            near = get_close_matches(str(unknown[0]), names, 1, 0)
+            raise ValueError(f"a preparation has no {unknown[0]!r}; did you mean {near[0]!r}?")
+        if lacking := [name for name in names if name not in {*values, "centre"}]:  # older models have no centre
+            raise ValueError(f"the preparation lacks {lacking[0]!r}; it has {', '.join(values) or 'nothing'}, add it")
         return cls(**values)
 
     def prepare(self, raw: RawImage) -> Tensor:
@@ -97,27 +76,27 @@ class Preparation:
     def levels(self, raw: RawImage) -> Tensor:
         """The prepared image (channels, size, size) as uint8, for a cache: `dequantise` makes `prepare` of it."""
         source, target = self._boxes(raw.pixels.shape[0], raw.pixels.shape[1])
-        planes = np.atleast_3d(raw.pixels)[source.rows, source.columns]  # (h, w, 1 or 3)
+        planes = np.atleast_3d(raw.pixels)[source]  # (h, w, 1 or 3)
         if planes.dtype == np.uint8 and raw.full_range == (0, 255) and self.scaling == "range":
             # resized as bytes: thirty times as fast on a large photo, and within a level of the same in floating point
             part = _resized(torch.from_numpy(planes).permute(2, 0, 1), target)
         else:
-            low, span = self._low_and_span(raw)
-            scale = partial(_scaled, low=low, span=span)
+            low, high = self._range(raw)
+            scale = partial(_scaled, low=low, span=high - low)
             each = (planes[None, :, :, c] for c in range(planes.shape[2]))
             part = quantise(torch.cat([_resized(plane, target, scale) for plane in each]))
         if len(part) > self.channels:
             part = quantise(torch.einsum("chw,c->hw", dequantise(part), torch.tensor(_LUMA)))[None]
         image = part.new_zeros(self.channels, self.size, self.size)
-        image[:, target.rows, target.columns] = part
+        image[:, *target] = part
         return image
 
     def prepare_mask(self, mask: NDArray[np.bool_]) -> Tensor:
         """How much of each pixel of the prepared image the mask (H, W) covers: (size, size), float32 in [0, 1]."""
         source, target = self._boxes(*mask.shape)
-        part = torch.from_numpy(mask[source.rows, source.columns].astype(np.float32))
+        part = torch.from_numpy(mask[source].astype(np.float32))
         covered = torch.zeros(self.size, self.size)
-        covered[target.rows, target.columns] = _resized(part[None], target)[0].clamp(0, 1)
+        covered[target] = _resized(part[None], target)[0].clamp(0, 1)
         return covered
 
     def to_original(self, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -126,34 +105,30 @@ class Preparation:
             raise ValueError(f"the map has shape {tuple(values.shape)}; give ({self.size}, {self.size})")
         source, target = self._boxes(*shape)
         original = values.new_zeros(shape)
-        original[source.rows, source.columns] = _resized(values[None, target.rows, target.columns], source)[0]
+        original[source] = _resized(values[None, *target], source)[0]
         return original
 
     def _boxes(self, height: int, width: int) -> tuple[_Box, _Box]:
         """The part of the image that is used, and where it lies in the square."""
-        square = _Box(0, 0, self.size, self.size)
         rows, columns = (max(1, round(side * self.centre)) for side in (height, width))
         if self.square == "crop":
             rows = columns = min(rows, columns)
         used = _middle(height, width, rows, columns)
         if self.square != "pad":
-            return used, square
+            return used, (slice(0, self.size), slice(0, self.size))
         scale = self.size / max(rows, columns)
         return used, _middle(self.size, self.size, max(1, round(rows * scale)), max(1, round(columns * scale)))
 
-    def _low_and_span(self, raw: RawImage) -> tuple[float, float]:
+    def _range(self, raw: RawImage) -> tuple[float, float]:
         if self.scaling == "range" and raw.full_range is not None:
-            low, high = raw.full_range
-        else:
-            low, high = float(raw.pixels.min()), _percentile(raw.pixels, _BRIGHTEST)
-            if raw.pixels.dtype.kind != "f":
-                high = max(high, low + 1)  # one grey level
-        return low, high - low
+            return raw.full_range
+        low, high = float(raw.pixels.min()), _percentile(raw.pixels, _BRIGHTEST)
+        return low, high if raw.pixels.dtype.kind == "f" else max(high, low + 1)  # one grey level
 
 
 def _middle(height: int, width: int, rows: int, columns: int) -> _Box:
-    """So many rows and columns in the middle of a picture of this height and width."""
-    return _Box((height - rows) // 2, (width - columns) // 2, rows, columns)
+    top, left = (height - rows) // 2, (width - columns) // 2
+    return slice(top, top + rows), slice(left, left + columns)
 
 
 def quantise(image: Tensor) -> Tensor:
@@ -175,7 +150,7 @@ def _scaled(planes: NDArray[Any], low: float, span: float) -> Tensor:
 
 
 def _percentile(pixels: NDArray[Any], percent: float) -> float:
-    """So many percent of the pixels are darker; of a large image only the brighter ones are kept, not a copy."""
+    """`np.percentile`, without a copy of a large image."""
     values = pixels.reshape(-1)
     if values.size <= _AT_ONCE:
         return float(np.percentile(values, percent))
@@ -192,21 +167,20 @@ def _percentile(pixels: NDArray[Any], percent: float) -> float:
 def _resized(planes: Any, box: _Box, scale: Callable[[Any], Tensor] = lambda planes: planes) -> Tensor:
     """Planes (c, h, w), of torch or of numpy with a `scale` that makes a tensor of them, at the size of the box.
 
-    A large image is narrowed some rows at a time, and then shortened: the same numbers bit for bit, as torch goes the
-    same way. One that has to become wider is shortened first, or it would be larger still in between.
+    A large image is narrowed some rows at a time, then shortened, as torch does: the result is the same. One that
+    becomes wider is shortened first, to save memory.
     """
     channels, height, width = planes.shape
+    new_height, new_width = (side.stop - side.start for side in box)
     if channels * height * width <= _AT_ONCE:
-        return _interpolated(scale(planes), box.height, box.width)
-    if width < box.width and height > box.height:
-        turned = _Box(box.left, box.top, box.width, box.height)
-        return _resized(planes.swapaxes(1, 2), turned, scale).swapaxes(1, 2)
+        return _interpolated(scale(planes), new_height, new_width)
+    if width < new_width and height > new_height:
+        return _resized(planes.swapaxes(1, 2), box[::-1], scale).swapaxes(1, 2)
     rows = max(1, _AT_ONCE // (channels * width))
     parts = (planes[:, start : start + rows] for start in range(0, height, rows))
-    narrow = torch.cat([_interpolated(scale(part), part.shape[1], box.width) for part in parts], 1)
-    return _interpolated(narrow, box.height, box.width)
+    narrow = torch.cat([_interpolated(scale(part), part.shape[1], new_width) for part in parts], 1)
+    return _interpolated(narrow, new_height, new_width)
 
 
 def _interpolated(planes: Tensor, height: int, width: int) -> Tensor:
-    """Planes (c, h, w) at this size."""
     return F.interpolate(planes[None], (height, width), mode="bilinear", antialias=True, align_corners=False)[0]

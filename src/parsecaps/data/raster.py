@@ -1,14 +1,9 @@
-"""PNG, JPEG, BMP and TIFF, by Pillow.
-
-MONAI's `PILReader` is not used: it would lose the orientation that a camera noted, the palette and the transparency.
-"""
+"""PNG, JPEG, BMP and TIFF, by Pillow: MONAI's `PILReader` loses orientation, palette and transparency."""
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, TiffImagePlugin
 
 from parsecaps.data.raw_image import (
@@ -26,23 +21,15 @@ from parsecaps.data.raw_image import (
 _PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "TIFF")
 _ORIENTATION = 0x0112
 _BITS_PER_SAMPLE = 258
-_UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+_TURNS = ("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
+_UPRIGHT = {orientation: Image.Transpose[turn] for orientation, turn in enumerate(_TURNS, 2)}
 _LYING = {5, 6, 7, 8}  # orientations that swap height and width
 
 
 def read(path: Path, frame: int | None) -> RawImage:
     """Read an image; `frame` is a page of a TIFF.
 
-    Transparent pixels are laid over black, palettes, CMYK and YCbCr become RGB, and 16 bits per colour channel become 8
-    (16 bits of grey stay).
+    Transparent pixels are laid over black; palettes, CMYK and YCbCr become RGB; 16 bits of a colour channel become 8.
     """
     image = _open(version(path))
     image.seek(pick_frame(frame, _num_frames(image)))
@@ -95,8 +82,9 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _pixels(image: Image.Image, opened: Image.Image) -> RawImage:
-    if image.mode.startswith("I;16"):
-        bits = _bits(opened)
+    if image.mode.startswith("I;16"):  # or 12 bits, in the TIFFs of some cameras
+        tags = opened.tag_v2 if isinstance(opened, TiffImagePlugin.TiffImageFile) else {}
+        bits = int(tags.get(_BITS_PER_SAMPLE, (16,))[0])
         return RawImage(np.array(image).astype(np.uint16), (0.0, 2.0**bits - 1))
     if image.mode == "I":
         return RawImage(np.array(image), (0.0, 65535.0) if opened.format == "PNG" else None)
@@ -104,23 +92,11 @@ def _pixels(image: Image.Image, opened: Image.Image) -> RawImage:
         return RawImage(np.array(image), None)
     if image.has_transparency_data:
         grey = image.mode in {"1", "L", "LA", "La"}
-        return RawImage(_over_black(np.array(image.convert("LA" if grey else "RGBA"))), EIGHT_BIT)
+        pixels = np.array(image.convert("LA" if grey else "RGBA")).astype(np.uint16)
+        laid = ((pixels[:, :, :-1] * pixels[:, :, -1:] + 127) // 255).astype(np.uint8)  # colour times opacity
+        return RawImage(laid[:, :, 0] if grey else laid, EIGHT_BIT)
     mode = "L" if image.mode in {"1", "L"} else "RGB"
     return RawImage(np.array(image if image.mode == mode else image.convert(mode)), EIGHT_BIT)
-
-
-def _bits(image: Image.Image) -> int:
-    """16, or 12 in the TIFFs of some cameras."""
-    if not isinstance(image, TiffImagePlugin.TiffImageFile):
-        return 16
-    return int(image.tag_v2.get(_BITS_PER_SAMPLE, (16,))[0])
-
-
-def _over_black(pixels: NDArray[Any]) -> NDArray[Any]:
-    """Colour times opacity, rounded: (H, W, 2) to (H, W), (H, W, 4) to (H, W, 3)."""
-    colour, opacity = pixels[:, :, :-1].astype(np.uint16), pixels[:, :, -1:]
-    laid: NDArray[Any] = ((colour * opacity + 127) // 255).astype(np.uint8)
-    return laid[:, :, 0] if laid.shape[2] == 1 else laid
 
 
 def _format(name: str, suffixes: tuple[str, ...], starts: tuple[bytes, ...], black: int = 0) -> Format:

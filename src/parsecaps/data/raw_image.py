@@ -19,8 +19,8 @@ EIGHT_BIT = (0.0, 255.0)  # the full range of bytes
 class RawImage(NamedTuple):
     """The pixels of an image as its file has them, upright.
 
-    `full_range` is what black and white are: 0 and 255 in 8 bits, 0 and 65535 in 16 bits, the window in a DICOM that
-    has one. It is None where the file does not say (MRI, NIfTI): then the content decides.
+    `full_range` is the values of black and white: 0 and 255 in 8 bits, 0 and 65535 in 16 bits, the window of a DICOM.
+    It is None where the file does not say (MRI, NIfTI): then the content decides.
 
     Shapes:
         - pixels: (H, W), or (H, W, 3) for colour
@@ -33,10 +33,9 @@ class RawImage(NamedTuple):
 class Format(NamedTuple):
     """A file format: what to call it, how its files are named, and how to read a frame, their number and their size.
 
-    `recognise` takes the first bytes of a file, unpacked where a `packed` format comes as gzip. `patient` reads who it
-    is about, where a format can say that. `read_mask` reads the mask that a file holds beside its image; where that is
-    None, an image is read as a mask, and values up to `black` are outside it. A file of a `single` format is always one
-    image, and says of nobody whose it is.
+    `recognise` takes the first bytes of a file, unpacked where a `packed` format comes as gzip. `patient` reads its id,
+    if the format has one. `read_mask` reads the mask that a file holds beside its image; without it, an image is read
+    as a mask, values up to `black` being outside. A file of a `single` format is always one image without a patient.
     """
 
     name: str
@@ -114,3 +113,8 @@ def pick_frame(frame: int | None, num_frames: int) -> int:
         allowed = "leave the frame out" if num_frames == 1 else f"give a frame from 0 to {num_frames - 1}"
         raise DefectError(f"has {num_frames} frame{'s' * (num_frames > 1)}, so there is no frame {frame}; {allowed}")
     return frame or 0
+
+
+def image_of(images: NDArray[Any], frame: int | None) -> RawImage:
+    """One of the images (N, H, W) of bytes in a file that is decoded as a whole."""
+    return RawImage(images[pick_frame(frame, len(images))].copy(), EIGHT_BIT)

@@ -1,7 +1,7 @@
-"""A few processes that read files from outside, so that no file can crash, stop or fill the process that asks.
+"""Processes that read files from outside, so that no file can crash, stop or fill the process that asks.
 
-A reader that crashes, hangs or wants too much memory is ended and another one takes its place; the file is refused in
-one line. `call` is safe to use from several threads, each of which then has a reader of its own.
+A reader that crashes, hangs or wants too much memory is replaced, and the file refused in one line. `call` is safe to
+use from several threads, each of which then has a reader of its own.
 """
 
 import atexit
@@ -46,8 +46,6 @@ class _GoneError(Exception):
 
 
 class _Reader:
-    """A process that reads one file at a time."""
-
     def __init__(self) -> None:
         self.path, self.used, self.deadline = "", False, float("inf")
         self.memory = os.memfd_create("parsecaps") if hasattr(os, "memfd_create") else None
@@ -64,7 +62,6 @@ class _Reader:
         self.incoming = cast(BufferedIOBase, self.process.stdout)
 
     def ask(self, function: str, path: str, arguments: tuple[Any, ...], expect: Expect) -> tuple[str, Any]:
-        """Send a request and wait for the answer; `_GoneError` where none came."""
 
         def arrives(num_bytes: int) -> None:
             self.deadline = float("inf")  # it is read; we may have to wait for room
@@ -85,7 +82,6 @@ class _Reader:
         return kind, value
 
     def end(self) -> None:
-        """Stop the process, whatever it does."""
         self.process.kill()
         self.process.wait()
         self.incoming.close()
@@ -96,8 +92,6 @@ class _Reader:
 
 
 class _Pool:
-    """The readers that wait, and those that are asked."""
-
     def __init__(self) -> None:
         self.lock, self.slots = threading.Lock(), threading.BoundedSemaphore(READERS)
         self.idle: list[_Reader] = []
@@ -113,11 +107,16 @@ class _Pool:
                     kind, value = reader.ask(function, path, arguments, expect)
                 except _GoneError:
                     code = reader.process.returncode
-                    reason = _why_gone(code)
-                    if used and reason is None:
-                        continue
                     ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-                    raise RefusedError(reason or f"ends its decoder ({ending}); replace the file") from None
+                    if ending == "SIGXCPU":
+                        reason = f"takes more than {CPU_SECONDS} seconds to decode; replace the file"
+                    elif ending == "SIGALRM":
+                        reason = f"takes more than {_WALL_SECONDS:g} seconds to read; replace the file, or try again"
+                    elif used:
+                        continue
+                    else:
+                        reason = f"ends its decoder ({ending}); replace the file"
+                    raise RefusedError(reason) from None
                 finally:
                     self._give(reader)
                 if kind == "done":
@@ -133,14 +132,14 @@ class _Pool:
                 raise RefusedError(value, damaged=kind == "damaged")
 
     def _take(self, path: str) -> _Reader:
-        """A reader that waits, if possible the one that has this file open; else a new one."""
+        """An idle reader, preferably the one that has this file open, or a new one."""
         with self.lock:
-            self._watch()
-            found = next((each for each in self.idle if each.path == path), self.idle[-1] if self.idle else None)
-            if found is not None:
-                self.idle.remove(found)
-            else:
-                found = _Reader()
+            if not self.watching:
+                self.watching = True
+                threading.Thread(target=self._end_late, name="parsecaps readers", daemon=True).start()
+            waiting = [each for each in self.idle if each.path == path] or self.idle[-1:]
+            found = waiting[0] if waiting else _Reader()
+            self.idle = [each for each in self.idle if each is not found]
             self.busy.add(found)
             return found
 
@@ -150,13 +149,7 @@ class _Pool:
             if reader.process.poll() is None:
                 self.idle.append(reader)
 
-    def _watch(self) -> None:
-        if not self.watching:
-            self.watching = True
-            threading.Thread(target=self._end_late, name="parsecaps readers", daemon=True).start()
-
     def _end_late(self) -> None:
-        """End readers that take too long, which the one who waits then sees."""
         while self.watching:
             time.sleep(_WATCH_SECONDS)
             with self.lock:
@@ -167,8 +160,7 @@ class _Pool:
     def close(self) -> None:
         self.watching = False
         with self.lock:
-            readers = [*self.idle, *self.busy]
-            self.idle = []
+            readers, self.idle = [*self.idle, *self.busy], []
         for reader in readers:
             reader.end()
 
@@ -179,39 +171,28 @@ _pool = _Pool()
 def call(
     function: Callable[..., Any], path: str | Path, *arguments: Any, expect: Expect = lambda num_bytes: None
 ) -> Any:
-    """What a function of this package gives for a file, computed by a reader; lists come back as tuples.
+    """Let a reader call a function of this package with a path and arguments; lists come back as tuples.
 
-    The function takes the path and the arguments, and gives numbers, texts, arrays and lists of them. What is wrong
-    with the file is a `RefusedError`. `expect` is told the bytes of each array before it takes memory here, and may
-    wait.
+    The function gives numbers, texts, arrays and lists of them. A bad file is a `RefusedError`. `expect` is told the
+    bytes of each array before it takes memory here, and may wait.
     """
     name = f"{function.__module__}:{function.__name__}"
     return _pool.call(name, os.path.abspath(path), arguments, expect)
 
 
 def call_or_name(function: Callable[..., Any], path: str | Path, damaged: str = "is damaged; replace the file") -> Any:
-    """What `call` gives; a refused file is named in a ValueError, with `damaged` in place of what a library says."""
+    """`call`, with a ValueError that names a refused file and says `damaged` in place of a library's own words."""
     try:
         return call(function, path)
     except RefusedError as refused:
         raise ValueError(f"{path} {damaged if refused.damaged else refused}") from None
 
 
-def _why_gone(code: int | None) -> str | None:
-    """What the signal that ended a reader says about the file, if it says anything."""
-    if os.name == "posix" and code == -signal.SIGXCPU:
-        return f"takes more than {CPU_SECONDS} seconds to decode; replace the file"
-    if os.name == "posix" and code == -signal.SIGALRM:
-        return f"takes more than {_WALL_SECONDS:g} seconds to read; replace the file, or try again"
-    return None
-
-
 def _start_anew() -> None:
-    """A forked process has readers of its own."""
     global _pool
     _pool = _Pool()
 
 
 atexit.register(lambda: _pool.close())
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_anew)
+    os.register_at_fork(after_in_child=_start_anew)  # a forked process has readers of its own

@@ -1,8 +1,8 @@
-"""The process in which files from outside are read: one request after another, within limits of time and memory.
+"""The process in which files from outside are read, within limits of time and memory.
 
 It is started by `data.reader_pool` and talks to it through pipes. A message is a length, a JSON text of that length,
-and the bytes of the arrays that the text names: nothing that comes back can run code. Where the system allows, arrays
-go through memory that both processes share, which is faster than a pipe.
+and the bytes of the arrays that the text names: nothing in it can run code. Where the system allows, arrays go through
+shared memory, which is faster.
 """
 
 import contextlib
@@ -122,7 +122,7 @@ def _exactly(stream: BufferedIOBase, length: int) -> bytes:
 
 
 def _answer(name: str, path: str, arguments: list[Any]) -> list[Any]:
-    """What a function of this package gives for a file: `done` and its value, or `defect` and what is wrong."""
+    """`done` and the value of a function of this package, or what is wrong with the file."""
     module, _, function = name.partition(":")
     try:
         call = inspect.unwrap(getattr(importlib.import_module(module), function))
@@ -138,7 +138,6 @@ def _answer(name: str, path: str, arguments: list[Any]) -> list[Any]:
 
 
 def _line(error: Exception) -> str:
-    """What an error says, on one line; it may quote the file."""
     return visible(" ".join(str(error).split()))
 
 
@@ -160,6 +159,5 @@ def _limit_time() -> None:
 
 
 def _lower(kind: int, limit: int) -> None:
-    """Set a soft limit, unless the system allows less."""
     _, hard = resource.getrlimit(kind)
     resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))

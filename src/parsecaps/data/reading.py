@@ -1,9 +1,7 @@
-"""The one way from a file to pixels, for training, prediction and serving alike.
+"""From a file to pixels, for training, prediction and serving alike.
 
-What a file is, its first bytes say, not its name. A file from outside may crash a decoder, keep it busy for ever, or
-ask for all memory, so it is decoded in a process of its own, within limits of time and memory (`data.reader_pool`): the
-second half of this file runs there. Whatever is wrong with a file, the error is a ValueError (or FileNotFoundError) of
-one line that names it and what to do; no library's own exception or warning comes through.
+The first bytes tell the format. Files are decoded in another process (`data.reader_pool`): the second half of this file
+runs there. Every error is a ValueError (or FileNotFoundError) of one line that names the file and what to do.
 """
 
 import zlib
@@ -75,10 +73,7 @@ def in_shares(threads: Executor, function: Callable[[S], T], items: Sequence[S])
 
 
 def look_into(path: str | Path) -> Contents:
-    """How many images a file holds, and the patient it names.
-
-    A file is refused as a whole where its header cannot be true, or where none of its first images can be read.
-    """
+    """How many images a file holds, and its patient; refused if its header is wrong or its first images unreadable."""
     with suppress(DefectError, OSError, zlib.error):  # a reader says what is wrong
         if recognise(Path(path)).single:
             return Contents(1, "")
@@ -87,15 +82,13 @@ def look_into(path: str | Path) -> Contents:
 
 def is_known_format(path: str | Path) -> bool:
     """Whether the first bytes of a file are those of an image that can be read."""
-    try:
-        recognise(Path(path))
-    except (DefectError, zlib.error):
-        return False
-    return True
+    with suppress(DefectError, zlib.error):
+        return bool(recognise(Path(path)))
+    return False
 
 
 def ask(function: Callable[..., Any], path: str | Path, *arguments: Any, **options: Any) -> Any:
-    """What a function says of a file, asked in a reader; whatever goes wrong becomes an error that names the file."""
+    """Let a reader call a function of a file; all errors name the file."""
     try:
         if not Path(path).exists():
             raise FileNotFoundError(f"{path} is missing; check its path")
@@ -134,10 +127,7 @@ def decode_image(path: Path, frame: int | None) -> RawImage:
 
 @in_reader
 def read_mask(path: Path, frame: int | None = None) -> NDArray[np.bool_]:
-    """Read a mask (H, W): every pixel that is not black, or brighter than half in a JPEG, whose black is noisy.
-
-    Of a CE-MRI file it is the tumour.
-    """
+    """Read a mask (H, W): every pixel that is not black, or brighter than half in a JPEG; the tumour of CE-MRI."""
     form = recognise(path)
     pixels = _checked(form.read_mask(path) if form.read_mask else form.read(path, frame).pixels)
     brightest = pixels.max(axis=2) if pixels.ndim == 3 else pixels
@@ -163,7 +153,7 @@ def image_size(path: Path) -> tuple[int, int]:
 
 @in_reader
 def mislabelled(path: Path) -> str | None:
-    """What is wrong with the name of a file that is called as another format than it is; None where nothing is."""
+    """What is wrong with the name of a file that is named as another format, else None."""
     form, name = recognise(path), path.name.lower()
     if name.endswith(form.suffixes):
         return None
@@ -189,7 +179,6 @@ def recognise(path: Path) -> Format:
 
 
 def _try_frames(form: Format, path: Path, frames: int) -> None:
-    """Refuse a file of which none of the first frames can be read: the others would only say the same again."""
     reasons = []
     for frame in range(min(frames, _TRIED)):
         try:

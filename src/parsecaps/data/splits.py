@@ -1,8 +1,7 @@
-"""Who trains, who chooses and who tests: splits by patient.
+"""Splits by patient.
 
-A division names the part of every case of a data set, in the order of the cases: `train`, `val`, `test`, or None for a
-case that takes no part. All images of a patient are on one side, always. Who takes no part is counted, with the reason.
-As a file it is a small CSV that a person can read and edit.
+A division names the part of every case of a data set, in its order: `train`, `val`, `test`, or None for a case that is
+left out. All images of a patient are in one part. As a file it is a small CSV that a person can read and edit.
 """
 
 import csv
@@ -29,11 +28,7 @@ Place = TypeVar("Place")
 
 
 class Divided(NamedTuple):
-    """A division and what is to be said of it.
-
-    `problems` were found in a split file. `left_out` says why a case without a part has none: each way to divide has
-    one reason. `notes` say who was dealt because the source names no place for them.
-    """
+    """A division, the problems of its split file, why cases are `left_out`, and notes on cases without a place."""
 
     division: Division
     problems: Sequence[Problem] = ()
@@ -78,10 +73,10 @@ def hold_out(data: DataSet, *, val: float = 0.15, test: float = 0.2, seed: int =
             raise ValueError(f"{name} is {share}; give a share of the patients from 0 up to 1")
     if val + test >= 1:
         raise ValueError(f"val and test take {val + test:g} of the patients; leave some to train on")
-    parts = [part for part, share in zip(SPLITS, (1 - val - test, val, test), strict=True) if share > 0]
-    shares = [share for share in (1 - val - test, val, test) if share > 0]
-    _check_patients(data, range(len(data)), len(parts))
-    dealt = _deal(data, range(len(data)), shares, seed)
+    shares = {part: share for part, share in zip(SPLITS, (1 - val - test, val, test), strict=True) if share > 0}
+    _check_patients(data, len(shares))
+    dealt = _deal(data, range(len(data)), [*shares.values()], seed)
+    parts = [*shares]
     return [parts[dealt[case.patient]] for case in data.cases]
 
 
@@ -89,16 +84,16 @@ def k_folds(data: DataSet, k: int, *, val: float = 0.15, seed: int = 0) -> list[
     """`k` divisions; each patient is tested in exactly one of them, and `val` of the others choose."""
     if k < 2:
         raise ValueError(f"{k} folds leave nothing to train on; give at least 2")
-    _check_patients(data, range(len(data)), k)
+    _check_patients(data, k)
     fold = _deal(data, range(len(data)), [1 / k] * k, seed)
     return [_test_on(data, {p for p, f in fold.items() if f == test}, val, seed + 1 + test) for test in range(k)]
 
 
 def by_fold(data: DataSet, *, test: set[int], val: float = 0.15, seed: int = 0) -> Division:
-    """The author's folds: test on these, train on the others, and let a share of their patients choose.
+    """The author's folds: test on these, train on the others, and validate on a share of their patients.
 
-    Where a patient has images in folds on both sides, those outside of the tested folds take no part. A case without a
-    fold goes to that of its patient; patients without one are dealt over all folds in the same proportions.
+    Images of a tested patient outside of the tested folds are left out. A case without a fold goes to that of its
+    patient; patients without one are dealt over all folds in the same proportions.
     """
     folds = sorted({case.fold for case in data.cases if case.fold is not None})
     if not folds:
@@ -112,14 +107,14 @@ def by_fold(data: DataSet, *, test: set[int], val: float = 0.15, seed: int = 0) 
 
 
 def official(data: DataSet, *, test_part: Split = "test", val: float = 0.15, seed: int = 0) -> Division:
-    """The parts that the source itself names; without a `val` of its own, a share of its `train` patients.
+    """The source's own parts; without a `val` part, a share of its `train` patients validates.
 
     A case without a part goes to that of its patient; patients without one are dealt in the proportions of the named
-    parts, or train where no part is named `train`. With `test_part="val"` the source's `val` is tested, a share of its
-    `train` patients chooses, and its own `test` takes no part: for sets whose `test` is kept from view.
+    parts, or train where no part is named `train`. With `test_part="val"` the source's `val` is tested and its own
+    `test` left out.
     """
     named = Counter(case.split for case in data.cases)
-    if not named["train"] and not _has_rest(data):
+    if not named["train"] and not 0 < named[None] < len(data):
         raise ValueError(f"{data.root} names no training part of its own; use a hold-out or k-fold split")
     if test_part == "val" and not named["val"]:
         raise ValueError(f"{data.root} names no val part of its own to test on; leave out test_part")
@@ -130,20 +125,11 @@ def official(data: DataSet, *, test_part: Split = "test", val: float = 0.15, see
     if test_part == "val":
         moved: dict[Split | None, Split] = {"train": "train", "val": "test"}
         division = [moved.get(part) for part in division]
-    if "val" in division or not val:
-        return division
-    rows = [i for i, part in enumerate(division) if part == "train"]
-    chosen = _deal(data, rows, [1 - val, val], seed)
-    for row in rows:
-        division[row] = ("train", "val")[chosen[data.cases[row].patient]]
-    return division
+    return division if "val" in division else _with_validation(data, division, val, seed)
 
 
 def divide(data: DataSet, section: DataSection = _DEFAULTS) -> Divided:
-    """The division that settings ask for: one of several folds, a file, the author's folds, the official one, or new.
-
-    Data sets that were joined are divided one by one.
-    """
+    """The division by settings: a fold, a file, the author's folds, official, or new; each joined set by itself."""
     val, test, seed = section.val, section.test, section.seed
     given = (section.split is not None) + bool(section.test_fold) + (section.test_part is not None)
     if data.members:
@@ -158,7 +144,13 @@ def divide(data: DataSet, section: DataSection = _DEFAULTS) -> Divided:
             [f"{name}: {n}" for (name, _), divided in zip(data.members, each, strict=True) for n in divided.notes],
         )
     if section.folds:
-        return _one_fold(section, data)
+        if section.fold is None:
+            what = f"data.folds is {section.folds}, which takes several runs"
+            raise ValueError(f"{what}; use --folds or cross_validate, or choose one of them with data.fold")
+        divisions, _ = fold_divisions(section, data)
+        if section.fold > len(divisions):
+            raise ValueError(f"data.fold is {section.fold}, but there are {len(divisions)} folds; give 1 or more")
+        return divisions[section.fold - 1]
     if section.fold is not None:
         raise ValueError(f"data.fold is {section.fold} without data.folds; give both, or data.test_fold")
     if given > 1:
@@ -167,34 +159,19 @@ def divide(data: DataSet, section: DataSection = _DEFAULTS) -> Divided:
         return Divided(*read_split(section.split, data), left_out=f"no part in {Path(section.split).name}")
     if section.test_fold:
         return _divide_by_fold(data, set(section.test_fold), val, seed)
-    named = {case.split for case in data.cases} - {None}
-    if section.test_part is not None or "train" in named or _has_rest(data):
+    given_parts = [case.split for case in data.cases]
+    named = Counter(given_parts)
+    if section.test_part is not None or named["train"] or 0 < named[None] < len(data):
         division = official(data, test_part=section.test_part or "test", val=val, seed=seed)
-        rest = [i for i, case in enumerate(data.cases) if case.split is None]
-        how = "dealt by patient in the proportions of the others" if "train" in named else "taken to train on"
-        notes = [_dealt_note(division, rest, "an official part", how)] if rest else []
+        how = "dealt by patient in the proportions of the others" if named["train"] else "taken to train on"
+        notes = _dealt_notes(division, given_parts, "an official part", how)
         return Divided(division, left_out="the official test part", notes=notes)
     notes = ["the official parts are not used, as none of them is for training: all cases are dealt by patient"]
-    return Divided(hold_out(data, val=val, test=test, seed=seed), notes=notes if named else [])
-
-
-def _one_fold(section: DataSection, data: DataSet) -> Divided:
-    if section.fold is None:
-        raise ValueError(
-            f"data.folds is {section.folds}, which takes several runs; use --folds or cross_validate, "
-            "or choose one of them with data.fold"
-        )
-    divisions, _ = fold_divisions(section, data)
-    if section.fold > len(divisions):
-        raise ValueError(f"data.fold is {section.fold}, but there are {len(divisions)} folds; give 1 or more")
-    return divisions[section.fold - 1]
+    return Divided(hold_out(data, val=val, test=test, seed=seed), notes=notes if named[None] < len(data) else [])
 
 
 def fold_divisions(section: DataSection, data: DataSet) -> tuple[list[Divided], str]:
-    """A division for each fold, and whose folds they are: the author's where there are as many, else dealt by patient.
-
-    Each patient is tested in one of them; a share `val` of the others chooses, the rest trains.
-    """
+    """A division for each fold, and whose folds they are: the author's if there are as many, else dealt by patient."""
     if section.split is not None or section.test_fold or section.test_part:
         raise ValueError("data.folds tests everybody once; leave out data.split, data.test_fold and data.test_part")
     authors = sorted({case.fold for case in data.cases if case.fold is not None})
@@ -215,31 +192,21 @@ def rows_of(division: Division, part: Split) -> list[int]:
 
 def _divide_by_fold(data: DataSet, test: set[int], val: float, seed: int) -> Divided:
     division = by_fold(data, test=test, val=val, seed=seed)
-    rest = [i for i, case in enumerate(data.cases) if case.fold is None]
     how = "dealt by patient over the folds in the proportions of the others"
-    notes = [_dealt_note(division, rest, "an author's fold", how)] if rest else []
+    notes = _dealt_notes(division, [case.fold for case in data.cases], "an author's fold", how)
     return Divided(division, left_out="of a tested patient, outside of the tested folds", notes=notes)
 
 
-def _dealt_note(division: Division, rest: Sequence[int], what: str, how: str) -> str:
-    """Where the cases went that the source names no place for."""
-    were = "case without {} was" if len(rest) == 1 else "cases without {} were"
-    counts: Counter[str] = Counter(division[row] or "unused" for row in rest)
+def _dealt_notes(division: Division, given: Sequence[object], what: str, how: str) -> list[str]:
+    """A note on the parts of those cases that the source gives no place."""
+    counts: Counter[str] = Counter(part or "unused" for part, own in zip(division, given, strict=True) if own is None)
+    were = "case without {} was" if counts.total() == 1 else "cases without {} were"
     places = ", ".join(f"{part} {counts[part]:,}" for part in (*SPLITS, "unused") if counts[part])
-    return f"{len(rest):,} {were.format(what)} {how}: {places}"
-
-
-def _has_rest(data: DataSet) -> bool:
-    """Whether some cases have an official part and others have none."""
-    named = {case.split for case in data.cases}
-    return None in named and len(named) > 1
+    return [f"{counts.total():,} {were.format(what)} {how}: {places}"] if counts else []
 
 
 def _place_all(data: DataSet, given: Sequence[Place | None], dealt_to: Sequence[Place], seed: int) -> list[Place]:
-    """A place for every case: the given one, else that of most images of its patient, else one that is dealt.
-
-    Patients without any are dealt in the proportions of the cases that have a place.
-    """
+    """A place for every case: its own, else its patient's most frequent one, else one dealt in the same proportions."""
     places: dict[str, Counter[Place]] = defaultdict(Counter)
     for place, case in zip(given, data.cases, strict=True):
         if place is not None:
@@ -254,19 +221,26 @@ def _place_all(data: DataSet, given: Sequence[Place | None], dealt_to: Sequence[
 
 
 def _test_on(data: DataSet, tested: set[str], val: float, seed: int) -> Division:
-    rest = [i for i, case in enumerate(data.cases) if case.patient not in tested]
-    chosen = _deal(data, rest, [1 - val, val], seed) if val else {}
-    return ["test" if c.patient in tested else ("train", "val")[chosen.get(c.patient, 0)] for c in data.cases]
+    division: Division = ["test" if case.patient in tested else "train" for case in data.cases]
+    return _with_validation(data, division, val, seed)
+
+
+def _with_validation(data: DataSet, division: Division, val: float, seed: int) -> Division:
+    chosen = _deal(data, rows_of(division, "train"), [1 - val, val], seed) if val else {}
+    moved: dict[str, Split] = {patient: "val" for patient, part in chosen.items() if part}
+    return [
+        moved.get(case.patient, part) if part == "train" else part
+        for part, case in zip(division, data.cases, strict=True)
+    ]
 
 
 def _deal(
     data: DataSet, rows: Sequence[int], shares: Sequence[float], seed: int, *, there: Sequence[Collection[int]] = ()
 ) -> dict[str, int]:
-    """Which part each patient goes to: the largest first, each to where its classes are most wanted.
+    """The part of each patient: the largest first, each to where its classes are most wanted, as shares of the class.
 
-    What is wanted of a class is counted as a share of the class, so that a rare class weighs as much as a common one.
-    A class that a part would go without gets there by its smallest patient from where it has most; `there` are the
-    classes that each part has already.
+    A part without a class gets its smallest patient from the part that has most; `there` are the classes that each part
+    has already.
     """
     # Not scikit-learn's StratifiedGroupKFold: it deals equal folds only. Asked for 0.65, 0.15 and 0.2 it misses the
     # share of a class by 0.7 to 2.6 points in the mean, this by 0.03 to 1.0 (phantom, CE-MRI, BUS-BRA, ISIC, HAM10000);
@@ -300,8 +274,8 @@ def _deal(
     return dealt
 
 
-def _check_patients(data: DataSet, rows: Sequence[int], parts: int) -> None:
-    patients = [{data.cases[i].patient for i in rows if data.cases[i].label == c} for c in range(len(data.classes))]
+def _check_patients(data: DataSet, parts: int) -> None:
+    patients = [{case.patient for case in data.cases if case.label == c} for c in range(len(data.classes))]
     few = [f"{name} has {len(p)}" for name, p in zip(data.classes, patients, strict=True) if len(p) < parts]
     if few:
         raise ValueError(f"each class needs a patient in each of {parts} parts, but {', '.join(few)}; merge or drop it")
@@ -315,10 +289,7 @@ def write_split(
     more: Mapping[str, Sequence[str]] | None = None,
     private: bool = False,
 ) -> None:
-    """Write a division as CSV, one row per case; a blank split means that the case takes no part.
-
-    `more` columns, with a text for each case, may follow; `read_split` passes over them.
-    """
+    """Write a division as CSV, one row per case, with `more` columns of text; a blank split leaves the case out."""
     more = more or {}
     with write_atomically(path, private=private) as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -331,10 +302,7 @@ def write_split(
 
 
 def read_split(path: str | Path, data: DataSet) -> tuple[Division, list[Problem]]:
-    """Read a division back: from the columns `image`, `split` and, where files hold several images, `frame`.
-
-    A case that the file does not name takes no part, which is a problem; so is a row that names no case.
-    """
+    """Read a division from the columns `image`, `split` and, for files of several images, `frame`; and its problems."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; write one with parsecaps data split")

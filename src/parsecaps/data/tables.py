@@ -1,5 +1,4 @@
-"""Read a table as people and spreadsheets really write it, make cases of its rows, and say what is wrong with it;
-and write texts so that no spreadsheet takes them for anything else.
+"""Tables as people and spreadsheets write them, the cases of their rows, and all that is wrong with them.
 
 Rows are numbered as a spreadsheet counts: the header is row 1, a blank line counts, a cell with line breaks is in one
 row, and the line `sep=;` that some spreadsheets write and hide is not counted.
@@ -37,10 +36,7 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The columns that were known, the rows that could be read, and the problems of the others.
-
-    `num_rows` is the number of rows with anything in them, readable or not.
-    """
+    """The known columns, the readable rows, the problems of the others, and the number of all rows but blank ones."""
 
     path: Path
     columns: tuple[str, ...]
@@ -59,10 +55,9 @@ def read_table(
 ) -> Table:
     """Read a table in UTF-8, separated by commas, semicolons or tabs.
 
-    The columns `required` and `optional` are matched without regard to case, spaces and quotes around them; a column
-    that begins with `prefix` is taken as it is, one that begins with `note:` is left to people. Any other column is a
-    problem, unless `others` says that a published table has columns nobody needs. Without all of the required columns
-    no row is given.
+    Columns are matched without regard to case, spaces and quotes around them; one that begins with `prefix` is taken as
+    it is, one that begins with `note:` ignored. Any other column is a problem, unless `others` are allowed. Without all
+    of the `required` columns there are no rows.
     """
     known = {name.casefold(): name for name in (*required, *optional)}
     records = _records(path, known)
@@ -70,30 +65,30 @@ def read_table(
     if not filled:
         return Table(path, (), [], [Problem(str(path), None, "the table is empty; write a header and rows")], 0)
     (header_row, header), *body = filled
-    columns, problems = _columns(path, header_row, header, body, known, prefix, others)
-    for name in required:
-        if name not in columns.values():
-            reason = f"column {name!r} is missing, so none of the {len(body)} rows can be read; add it to the header"
-            problems.append(Problem(str(path), header_row, reason))
+    columns, wrong = _columns(header, body, known, prefix, others)
+    found = CaseList(path)
+    found.refuse(header_row, *wrong)
+    missing = [name for name in required if name not in columns.values()]
+    lost = f"so none of the {len(body)} rows can be read; add it to the header"
+    found.refuse(header_row, *(f"column {name!r} is missing, {lost}" for name in missing))
     if not body:
-        problems.append(Problem(str(path), None, "the table has a header but no rows; add them"))
+        found.refuse(None, "the table has a header but no rows; add them")
     rows = []
     needed = max(place for place, cell in enumerate(header, 1) if cell.strip())
     for position, (number, cells) in enumerate(body):
-        extra = [cell for cell in cells[len(header) :] if cell.strip()]
-        if len(cells) < needed or extra:
+        if len(cells) < needed or any(cell.strip() for cell in cells[len(header) :]):
             reason = f"the row has {len(cells)} cells and the header {needed}; check quotes and separators"
-            problems.append(Problem(str(path), number, reason))
-        elif set(required) <= set(columns.values()):
+            found.refuse(number, reason)
+        elif not missing:
             rows.append(Row(number, position, {name: cells[place] for place, name in columns.items()}))
-    return Table(path, tuple(columns.values()), rows, problems, len(body))
+    return Table(path, tuple(columns.values()), rows, found.problems, len(body))
 
 
 def text_cell(text: str) -> str:
     r"""A text of someone else's (a name, a patient, a class, an error) as a cell of a CSV file.
 
-    It stays on one line, and what a spreadsheet would run as a formula has an apostrophe before it: at the start, and
-    after a semicolon, where spreadsheets of many countries begin another cell. What is such a cell stays as it is.
+    It stays on one line, and what a spreadsheet would run as a formula gets an apostrophe: at the start, and after a
+    semicolon, where spreadsheets of many countries begin another cell.
 
     >>> print(text_cell("=1+1"), text_cell("a\rb"), text_cell(text_cell("x;=1+1")))
     '=1+1 a\x0db x;'=1+1
@@ -103,10 +98,7 @@ def text_cell(text: str) -> str:
 
 
 class CaseList:
-    """The cases and problems of one table while its rows are read.
-
-    A row is a case or has problems, never both, never neither: `add` refuses an image that is already there.
-    """
+    """The cases and problems of one table while its rows are read: a row is a case or has problems, never both."""
 
     def __init__(self, table: Path, problems: Sequence[Problem] = ()) -> None:
         self.table = table
@@ -150,44 +142,34 @@ def wrong_spelling(labels: Sequence[str]) -> dict[str, str]:
 
 
 def _columns(
-    path: Path,
-    header_row: int,
-    header: list[str],
-    body: list[tuple[int, list[str]]],
-    known: dict[str, str],
-    prefix: str | None,
-    others: bool,
-) -> tuple[dict[int, str], list[Problem]]:
-    """The name of each column that is known, by its place, and what is wrong with the others."""
+    header: list[str], body: list[tuple[int, list[str]]], known: dict[str, str], prefix: str | None, others: bool
+) -> tuple[dict[int, str], list[str]]:
+    """The name of each known column by its place, and what is wrong with the others."""
+
+    def is_used(place: int) -> bool:
+        return any(len(cells) > place and cells[place].strip() for _, cells in body)
+
     columns: dict[int, str] = {}
-    problems = []
-    names = [_tidy(cell) for cell in header]
-    columns_named: dict[str, list[int]] = {}
+    wrong = []
+    names = [*map(_tidy, header)]
+    places: dict[str, list[int]] = {}
     for place, name in enumerate(names):
-        columns_named.setdefault(name.casefold(), []).append(place)
-    missing = [name for name in known if name not in columns_named]
+        places.setdefault(name.casefold(), []).append(place)
+    missing = [name for name in known if name not in places]
     for place, name in enumerate(names):
-        same = columns_named[name.casefold()]
+        same = places[name.casefold()]
         prefixed = bool(prefix and re.match(rf"{re.escape(prefix)}\S", name))
         match = name if prefixed else known.get(name.casefold())
         if match is not None and len(same) == 1:
             columns[place] = match
-        elif match is not None:
-            if same[0] == place:
-                where = " and ".join(map(_letter, same))
-                reason = f"column {match!r} stands more than once ({where}); keep one"
-                problems.append(Problem(str(path), header_row, reason))
-        elif (
-            not others
-            and not name.startswith(NOTE)
-            and (name or any(len(cells) > place and cells[place].strip() for _, cells in body))
-        ):
-            problems.append(Problem(str(path), header_row, _unknown(name, _letter(place), known, missing, prefix)))
-    return columns, problems
+        elif match is not None and same[0] == place:
+            wrong.append(f"column {match!r} stands more than once ({' and '.join(map(_letter, same))}); keep one")
+        elif match is None and not others and not name.startswith(NOTE) and (name or is_used(place)):
+            wrong.append(_unknown(name, _letter(place), known, missing, prefix))
+    return columns, wrong
 
 
 def _unknown(name: str, letter: str, known: dict[str, str], missing: list[str], prefix: str | None) -> str:
-    """Why a column is not known, and what was probably meant."""
     if not name:
         return f"column {letter} has no name; name it or remove it"
     if name.casefold().startswith("unnamed"):
@@ -220,8 +202,8 @@ def _records(path: Path, known: dict[str, str]) -> list[list[str]]:
     try:
         records.extend(reader)
     except csv.Error as error:
-        row = len(records) + 1
-        raise ValueError(f"{path}, row {row}: {error}; a quote is probably not closed, correct it") from None
+        reason = f"{error}; a quote is probably not closed, correct it"
+        raise ValueError(f"{path}, row {len(records) + 1}: {reason}") from None
     return records
 
 
@@ -248,7 +230,6 @@ def _tidy(cell: str) -> str:
 
 
 def _letter(place: int) -> str:
-    """The letters of a column in a spreadsheet."""
     from openpyxl.utils import get_column_letter  # once there is something to say
 
     return get_column_letter(place + 1)

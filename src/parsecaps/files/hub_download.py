@@ -1,7 +1,4 @@
-"""Models on the Hugging Face hub, by names such as `hf://owner/name@revision`.
-
-Only the files of a model are fetched, by their names. They are data: no code of a repository is fetched or run.
-"""
+"""Models on the Hugging Face hub, by names such as `hf://owner/name@revision`. No code of a repository is fetched."""
 
 import re
 from collections.abc import Iterator
@@ -90,7 +87,7 @@ _HUB_ERRORS: dict[str, tuple[type[OSError], str]] = {
 
 @contextmanager
 def hub_errors(name: HubName) -> Iterator[None]:
-    """One line for whatever goes wrong with the hub, which says what would do."""
+    """Turn every error of the hub into one line with a remedy."""
     require("huggingface_hub")
     from huggingface_hub import errors
 

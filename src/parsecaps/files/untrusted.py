@@ -1,10 +1,10 @@
 """Files of a run or a model, which may come from a stranger: read within bounds, or refused in one line.
 
-Nothing here runs code from a file, and nothing is allocated because a file says so: sizes are compared with what is
-there first.
+No code from a file is run, and sizes that it declares are checked before memory is allocated.
 """
 
 import json
+import math
 import reprlib
 import zipfile
 from pathlib import Path
@@ -56,10 +56,9 @@ def read_document(path: Path, advice: str) -> dict[str, Any]:
 
 
 def checked(kind: type[T], value: Any, path: Path | str, advice: str, *, strict: bool = False) -> T:
-    """The value as the kind that a file should hold, such as a dataclass; else one line.
+    """The value as the kind that a file should hold, such as a dataclass, or an error of one line.
 
-    A dictionary will do for a dataclass, and a list for a tuple. `strict` is for plain values: 1 is no text, True no
-    number, and NaN nothing at all.
+    A dictionary may stand for a dataclass, a list for a tuple. `strict` values are not converted; NaN is refused.
     """
     exactly = ConfigDict(strict=True, allow_inf_nan=False)
     try:
@@ -88,10 +87,7 @@ def shown(value: Any) -> str:
 
 
 def read_arrays(path: Path) -> "dict[str, np.ndarray]":
-    """The arrays of numbers of an .npz file; a ValueError where it is none, or would unpack to far more than it is.
-
-    The size that the archive and the header of each array declare is looked at before anything is unpacked.
-    """
+    """The arrays of numbers of an .npz file; a ValueError if it is none, or would unpack to far more than it is."""
     import numpy as np
 
     arrays, allowed = {}, max(_FREE, _RATIO * path.stat().st_size)
@@ -103,13 +99,10 @@ def read_arrays(path: Path) -> "dict[str, np.ndarray]":
             for member in members:
                 name = member.filename.removesuffix(".npy")
                 with archive.open(member) as file:
-                    version = np.lib.format.read_magic(file)
-                    if version != (1, 0):
+                    if (version := np.lib.format.read_magic(file)) != (1, 0):
                         raise ValueError(f"{shown(name)} is of the version {version}")
                     shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-                    size = dtype.itemsize
-                    for length in shape:
-                        size *= int(length)
+                    size = dtype.itemsize * math.prod(map(int, shape))
                     if dtype.kind not in "biuf" or min(shape, default=1) < 0 or size > member.file_size:
                         raise ValueError(f"{shown(name)} says it is {dtype} {shown(shape)}")
                 with archive.open(member) as file:

@@ -18,11 +18,9 @@ _FIRST_BYTE = 0xDC00  # what Python adds to a byte of a name that is not UTF-8
 
 @contextmanager
 def write_atomically(path: str | Path, *, private: bool = False) -> Iterator[TextIO]:
-    r"""A UTF-8 text file to write to; it takes its name only when all of it is written, and replaces what had it.
+    r"""A UTF-8 text file to write to, which takes its name only when it is complete.
 
-    What UTF-8 cannot hold, as in the names of some files, is written as `\udce9`.
-
-    A `private` file, and any file in a folder that is closed to other users, is closed to them too.
+    What UTF-8 cannot hold is written as `\udce9`. A `private` file, or one in a private folder, is closed to others.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "notes.txt"
@@ -72,10 +70,7 @@ def make_private_file(path: Path) -> None:
 
 
 def make_private_folder(folder: str | Path) -> list[Path]:
-    """Make a folder that is closed to other users, and those above it that are missing; gives what it made.
-
-    A folder that is there already stays as it is.
-    """
+    """Make a folder that is closed to other users, with missing parents, unless it exists; return what was made."""
     folder, made = Path(folder), list[Path]()
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
@@ -89,10 +84,7 @@ def make_private_folder(folder: str | Path) -> list[Path]:
 
 
 def make_first_free(folders: Iterable[Path]) -> list[Path]:
-    """Make the first of these folders that is not there yet; gives what was made, that folder last.
-
-    No two processes get the same one.
-    """
+    """Make the first of these folders that does not exist, once for all processes; return what was made, it last."""
     for folder in folders:
         if (made := make_private_folder(folder)) and made[-1] == folder:
             return made
@@ -116,9 +108,7 @@ def close_to_others(folder: Path) -> None:
 
 
 def visible(text: str) -> str:
-    r"""A text on one line that any program can read: what would break that is written as `\x0d`.
-
-    These are control characters, and the bytes of a file's name that are not UTF-8.
+    r"""A text on one line, with control characters and bytes that are not UTF-8 written as `\x0d`.
 
     >>> print(visible("a\r\nb"), visible("caf\udce9.png"))
     a\x0d\x0ab caf\xe9.png
@@ -135,7 +125,7 @@ def _visible(character: str) -> str:
 
 
 def refuse_links(folder: str | Path) -> None:
-    """Refuse a folder with a link that leads out of it; asked before anything is written or removed there."""
+    """Refuse a folder with a link that leads out of it, before anything is written or removed there."""
     inside = os.path.realpath(folder)
     for place, folders, names in os.walk(folder):
         for path in (os.path.join(place, name) for name in (*folders, *names)):
@@ -177,18 +167,17 @@ class Listing:
 
     def find(self, path: str | Path) -> Path | None:
         """The file as it is on disk, where upper and lower case may differ; None where nothing or several fit."""
-        folder, name = os.path.split(os.path.normpath(path))
-        place = self._find_folder(folder)
-        found = None if place is None else _pick(self._folder(place)[0], name)
-        return None if found is None or place is None else Path(place, found)
+        found = self._locate(os.path.normpath(path), is_folder=False)
+        return None if found is None else Path(found)
 
-    def _find_folder(self, path: str) -> str | None:
-        if path in self._known or not path or os.path.isdir(path):
+    def _locate(self, path: str, *, is_folder: bool) -> str | None:
+        if is_folder and (path in self._known or not path or os.path.isdir(path)):
             return path
         parent, name = os.path.split(path)
-        place = self._find_folder(parent) if parent != path else None
-        found = None if place is None else _pick(self._folder(place)[1], name)
-        return None if found is None or place is None else os.path.join(place, found)
+        place = self._locate(parent, is_folder=True) if parent != path else None
+        alike = [] if place is None else self._folder(place)[is_folder].get(name.casefold(), [])
+        found = name if name in alike else alike[0] if len(alike) == 1 else None
+        return None if place is None or found is None else os.path.join(place, found)
 
     def _folder(self, path: str) -> tuple[_Names, _Names]:
         if path not in self._known:
@@ -198,10 +187,3 @@ class Listing:
                     found[entry.is_dir()].setdefault(entry.name.casefold(), []).append(entry.name)
             self._known[path] = found
         return self._known[path]
-
-
-def _pick(names: _Names, name: str) -> str | None:
-    alike = names.get(name.casefold(), [])
-    if name in alike:
-        return name
-    return alike[0] if len(alike) == 1 else None

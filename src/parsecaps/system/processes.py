@@ -6,10 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Processes:
-    """`count` processes on `machines` machines; this one has the number `rank`, from 0.
-
-    `by_torchrun` says who started them: torchrun, or Fabric from the first one.
-    """
+    """`count` processes on `machines` machines, this one with the number `rank`; started by torchrun, or by Fabric."""
 
     rank: int = 0
     count: int = 1
@@ -20,11 +17,6 @@ class Processes:
     def is_main(self) -> bool:
         """Whether this is the one that prints and writes files."""
         return self.rank == 0
-
-    @property
-    def rank_here(self) -> int:
-        """The number of this one among those on its machine."""
-        return self.rank % self.here
 
     @property
     def here(self) -> int:

@@ -33,10 +33,7 @@ def sigterm_raises() -> Iterator[None]:
 
 @contextmanager
 def signals_ask(request: StopRequest) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C interrupts at once.
-
-    A second SIGTERM does nothing more: some schedulers send several.
-    """
+    """Let Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C interrupts at once, but schedulers may repeat SIGTERM."""
 
     def ask(number: int, frame: Any) -> None:
         request.number = max(request.number, 2 if number == signal.SIGTERM else 1)

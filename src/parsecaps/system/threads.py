@@ -1,8 +1,4 @@
-"""How many threads torch computes with: as many as there are cores that nobody else uses at the start.
-
-More threads than free cores make a training many times slower, not a little: after each operation all of them wait for
-the one that has no core.
-"""
+"""How many threads torch computes with: the free cores at the start, as more threads would wait for each other."""
 
 import os
 import time
@@ -28,10 +24,7 @@ class Threads(NamedTuple):
 
 
 def choose_threads(processes: int = 1) -> Threads:
-    """The number for each of so many processes on this machine; that of `OMP_NUM_THREADS` where a user has set it.
-
-    Never more than torch has by now, so `torch.set_num_threads` is heeded too.
-    """
+    """The number for each of so many processes on this machine; `OMP_NUM_THREADS` and `set_num_threads` are heeded."""
     most = torch.get_num_threads()
     if os.environ.get("OMP_NUM_THREADS"):
         return Threads(most, "OMP_NUM_THREADS says so")
@@ -67,10 +60,7 @@ def allowed_cores() -> int:
 
 
 def busy_cores() -> float:
-    """How many of the cores that this process may use are busy with other work right now.
-
-    Without /proc/stat it is the load of the last minute, and 0 where the system does not tell that either.
-    """
+    """How many cores are busy with other work, by /proc/stat, or else by the load of the last minute."""
     try:
         idle, own, began = _idle_seconds(), time.process_time(), time.monotonic()
         time.sleep(_SAMPLE_SECONDS)
@@ -82,7 +72,7 @@ def busy_cores() -> float:
 
 
 def _idle_seconds() -> list[float]:
-    """How long each core that this process may use has been idle since the start of the machine."""
+    """How long each core of this process has been idle since the start of the machine."""
     allowed, found = {f"cpu{core}" for core in os.sched_getaffinity(0)}, []
     for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
         name, *ticks = line.split()

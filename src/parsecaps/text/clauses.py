@@ -1,13 +1,15 @@
-"""From pieces to clauses: which mentions stand together in a list, and which words belong to which mention.
+"""From pieces to clauses: which mentions form a list, and which words belong to which mention.
 
-A sentence ends at a stop; a clause also at a contrast ("but", "however", "except"), at a semicolon and around brackets
-that have a mention of their own. Inside, two neighbouring mentions stay in one list ("streaks and veil are absent")
-unless the first already has its predicate ("the network is typical, streaks ...") or the second has a cue of its own
-("globules, no veil").
+A clause ends at a stop, a contrast ("but", "however", "except"), a semicolon and around brackets with a mention.
+Inside, two mentions form a list ("streaks and veil are absent") unless the first has its predicate ("the network is
+typical, streaks ...") or the second a cue of its own ("globules, no veil").
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from itertools import pairwise
+from operator import or_
 from typing import Literal
 
 from parsecaps.text.pieces import Meaning, Piece, Role
@@ -61,11 +63,11 @@ def stretches(pieces: Sequence[Piece], text: str) -> Iterator[list[Piece]]:
 
 def _speaks_of_last(stretch: Sequence[Piece], text: str) -> bool:
     """Does it go on about the mention before it: "They are irregular", "this is uncertain"?"""
-    if not stretch or any(piece.role & Role.MENTION for piece in stretch):
+    roles = reduce(or_, (piece.role for piece in stretch), Role.NONE)
+    if not stretch or roles & Role.MENTION:
         return False
     word = text[stretch[0].start : stretch[0].end].lower()
-    decides = any(piece.role & Role.MODIFIER for piece in stretch)
-    doubts = any(piece.role & (Role.DOUBT | Role.DOUBT_AFTER) for piece in stretch)
+    decides, doubts = bool(roles & Role.MODIFIER), bool(roles & (Role.DOUBT | Role.DOUBT_AFTER))
     return (word in _PLURAL and (decides or doubts)) or (word == "this" and doubts and not decides)
 
 
@@ -73,25 +75,21 @@ def _cut(pieces: Sequence[Piece], text: str) -> Iterator[list[Piece]]:
     current: list[Piece] = []
     inside = _brackets(pieces)
     for index, piece in enumerate(pieces):
-        question = text[piece.start : piece.end] == "?"
-        if question:
-            asked = any(p.role & Role.MENTION for p in current)
-            current.append(piece._replace(role=Role.DOUBT_AFTER if asked else Role.DOUBT_BEFORE))
-            if asked:
-                yield current
-                current = []
-            continue
-        as_clause = bool(current) and current[-1].role & Role.COMMA and text[piece.start : piece.end].lower() == "as"
-        if piece.role & (Role.STOP | Role.CONTRAST) or index in inside or as_clause:
+        word = text[piece.start : piece.end].lower()
+        as_clause = bool(current) and current[-1].role & Role.COMMA and word == "as"
+        ends = bool(piece.role & (Role.STOP | Role.CONTRAST)) or index in inside or as_clause
+        if word == "?":
+            ends = any(p.role & Role.MENTION for p in current)
+            current.append(piece._replace(role=Role.DOUBT_AFTER if ends else Role.DOUBT_BEFORE))
+        elif not ends:
+            current.append(piece)
+        if ends:
             yield current
             current = []
-        else:
-            current.append(piece)
     yield current
 
 
 def _brackets(pieces: Sequence[Piece]) -> set[int]:
-    """The positions of brackets around a mention."""
     found: set[int] = set()
     opened = None
     for index, piece in enumerate(pieces):
@@ -144,15 +142,12 @@ def _divide(gap: Sequence[Piece]) -> tuple[int, int, Link | None]:
     left = last
     while left and gap[left - 1].role & SEPARATOR:
         left -= 1
-    joined = gap[left : last + 1]
     own, next_one = gap[:left], gap[last + 1 :]
-    link: Link | None = "comma"
-    if any(piece.role & Role.OR for piece in joined):
-        link = "or"
-    elif any(piece.role & Role.AND for piece in joined):
-        link = "and"
-    foreign = _foreign_denial(own)
-    if foreign is not None:
+    roles = reduce(or_, (piece.role for piece in gap[left : last + 1]))
+    link: Link | None = "or" if roles & Role.OR else "and" if roles & Role.AND else "comma"
+    # a "no" that begins a list with an unknown noun: "... there are no vessels, streaks or dots"
+    denials = (index for index, (one, other) in enumerate(pairwise(own)) if one.role & Role.NO and not other.role)
+    if (foreign := next(denials, None)) is not None:
         return foreign, foreign, None
     closed = any(piece.role & _PREDICATE for piece in own)
     if gap[last].role & Role.NEG:  # "nor" goes on with the denial, also after a predicate
@@ -162,24 +157,14 @@ def _divide(gap: Sequence[Piece]) -> tuple[int, int, Link | None]:
     return left, last + 1, link
 
 
-def _foreign_denial(own: Sequence[Piece]) -> int | None:
-    """The position of a "no" that begins a list with an unknown noun: "... there are no vessels, streaks or dots"."""
-    for index, piece in enumerate(own[:-1]):
-        if piece.role & Role.NO and not own[index + 1].role:
-            return index
-    return None
-
-
 def _divide_plain(gap: Sequence[Piece]) -> tuple[int, int]:
     """Without "and" or a comma, the second begins at a preposition or a cue, or else after the last verb."""
     for index, piece in enumerate(gap):
         verbal = piece.role & Role.NOT and any(p.role & (Role.BE | Role.VERB | Role.MODAL) for p in gap[:index])
         if piece.role & (_BEFORE | Role.PREPOSITION | Role.PLACE) and not verbal:
             return index, index
-    verbs = [
-        index for index, piece in enumerate(gap) if piece.role & (Role.BE | Role.VERB | Role.STATE | Role.NEG_AFTER)
-    ]
-    cut = verbs[-1] + 1 if verbs else 0
+    verbal_roles = Role.BE | Role.VERB | Role.STATE | Role.NEG_AFTER
+    cut = max((index + 1 for index, piece in enumerate(gap) if piece.role & verbal_roles), default=0)
     return cut, cut
 
 

@@ -1,7 +1,4 @@
-"""Concepts from texts: what each text says of each concept, with the words that say it.
-
-A table of reports comes out as the same table with concept columns, and a second one with the evidence.
-"""
+"""Concepts from texts: what each text says of each concept, with the words that say it; and tables of texts."""
 
 import csv
 import math
@@ -20,12 +17,14 @@ from parsecaps.text.clauses import clauses, stretches
 from parsecaps.text.lexicon import Concept, Lexicon, nearest
 from parsecaps.text.pieces import PieceReader
 from parsecaps.text.statements import Statement, statements
-from parsecaps.types import Grid
+from parsecaps.types import Grid, silent
 
 EVIDENCE_COLUMNS = ("row", "concept", "value", "start", "end", "text", "reason")
 PREFIX = manifest.CONCEPT
+_FIRST = 3  # rows that a summary keeps
 _FIRST_ROW = 2  # as a spreadsheet counts: row 1 has the names of the columns
 _LONGEST_CELL = 10_000_000  # characters; the csv module alone stops at 131,072
+_OTHER_KIND = "another kind is stated"
 _KINDS = {1.0: "present", 0.0: "absent"}  # all other values are unknown
 
 
@@ -49,7 +48,7 @@ class Findings:
 
     def spans(self) -> list[tuple[int, int, str]]:
         """Where the text says that a concept is present, absent or unknown: start, end and which of these."""
-        shown = (each for each in self.evidence if each.reason != "another kind is stated")
+        shown = (each for each in self.evidence if each.reason != _OTHER_KIND)
         return [(each.start, each.end, _KINDS.get(each.value, "unknown")) for each in shown]
 
     def named(self) -> dict[str, list[str]]:
@@ -73,13 +72,8 @@ def find_concepts(texts: Iterable[str], lexicon: Lexicon) -> Iterator[Findings]:
     """
     reader = _reader(lexicon)
     for text in texts:
-        found = [
-            statement
-            for stretch in stretches(reader.read(text), text)
-            for clause in clauses(stretch)
-            for statement in statements(clause)
-        ]
-        yield weigh(found, text, lexicon)
+        found = (clause for stretch in stretches(reader.read(text), text) for clause in clauses(stretch))
+        yield weigh([statement for clause in found for statement in statements(clause)], text, lexicon)
 
 
 _reader = lru_cache(maxsize=4)(PieceReader)  # building one takes longer than reading a hundred texts
@@ -113,11 +107,8 @@ def weigh(stated: Sequence[Statement], text: str, lexicon: Lexicon) -> Findings:
         other = next((present[name] for group in groups for name in group if name in present), None)
         if other is not None and not in_doubt:
             values[concept.name] = 0.0
-            evidence.append(
-                Finding(
-                    concept.name, 0.0, other.start, other.end, text[other.start : other.end], "another kind is stated"
-                )
-            )
+            words = text[other.start : other.end]
+            evidence.append(Finding(concept.name, 0.0, other.start, other.end, words, _OTHER_KIND))
     return Findings(values, tuple(evidence))
 
 
@@ -159,11 +150,20 @@ class Counts:
 
 @dataclass(slots=True)
 class TableSummary:
-    """What was written: the rows, the counts of each concept, and the first rows for a look at them."""
+    """The number of rows, the counts of each concept, and the first rows with their findings."""
 
     rows: int
     counts: dict[str, Counts]
     first: list[tuple[str, Findings]] = field(default_factory=list)
+
+    def add(self, text: str, findings: Findings) -> None:
+        """Count a row."""
+        self.rows += 1
+        if len(self.first) < _FIRST:
+            self.first.append((text, findings))
+        for name, value in findings.values.items():
+            counts, kind = self.counts[name], _KINDS.get(value, "unknown")
+            setattr(counts, kind, getattr(counts, kind) + 1)
 
     def table(self) -> Grid:
         """In how many rows each concept is present, absent and unknown."""
@@ -178,16 +178,12 @@ def annotate_table(
     csv_out: str | Path,
     evidence_out: str | Path,
     *,
-    progress: Callable[[int], None] | None = None,
-    preview: int = 3,
+    progress: Callable[[int], None] = silent,
 ) -> TableSummary:
     """Add `concept:<name>` columns (1, 0, blank) to a table by reading one of its columns, and write the evidence.
 
-    A table of images (with a column `image`) comes out as a manifest: columns that training does not know, such as the
-    texts, are kept as `note:<name>`.
-
-    Rows are read and written one at a time; `progress` is called with the number of rows done. Both files appear
-    complete or not at all, and the input is never written to.
+    A table with a column `image` becomes a manifest: columns that training does not know are kept as `note:<name>`.
+    Rows are read and written one at a time, `progress` getting their number; both files appear complete or not at all.
     """
     csv_in, csv_out, evidence_out = Path(csv_in), Path(csv_out), Path(evidence_out)
     _check_paths(csv_in, csv_out, evidence_out)
@@ -212,23 +208,11 @@ def annotate_table(
         for number, findings in enumerate(find_concepts(texts(), lexicon), _FIRST_ROW):
             table.writerow([*current, *(_cell(value) for value in findings.values.values())])
             for found in findings.evidence:
-                words = (text_cell(text) for text in (found.text, found.reason))
-                evidence.writerow(
-                    [number, text_cell(found.concept), _cell(found.value), found.start, found.end, *words]
-                )
-            _count(summary, current[place], findings, preview)
-            if progress:
-                progress(summary.rows)
+                concept, *words = map(text_cell, (found.concept, found.text, found.reason))
+                evidence.writerow([number, concept, _cell(found.value), found.start, found.end, *words])
+            summary.add(current[place], findings)
+            progress(summary.rows)
     return summary
-
-
-def _count(summary: TableSummary, text: str, findings: Findings, preview: int) -> None:
-    summary.rows += 1
-    if summary.rows <= preview:
-        summary.first.append((text, findings))
-    for name, value in findings.values.items():
-        counts, kind = summary.counts[name], _KINDS.get(value, "unknown")
-        setattr(counts, kind, getattr(counts, kind) + 1)
 
 
 def _cell(value: float) -> str:
@@ -253,25 +237,18 @@ def _rows(file: IO[str], path: Path) -> Iterator[list[str]]:
     """Rows of equal length, blank lines left out; a short row (a spreadsheet drops trailing blanks) is filled up."""
     reader = csv.reader(file, strict=True)
     longest = csv.field_size_limit(_LONGEST_CELL)
-    width = None
-    number = 0
+    width = number = 0
     try:
-        for row in reader:
-            if not row:
-                continue
-            number += 1
+        for number, row in enumerate(filter(None, reader), 1):
             width = width or len(row)
             if len(row) > width:
-                raise ValueError(
-                    f"{path}, row {number}: {len(row)} cells, but {width} columns; put quotes around a text with commas"
-                )
+                what = f"{len(row)} cells, but {width} columns"
+                raise ValueError(f"{path}, row {number}: {what}; put quotes around a text with commas")
             yield row + [""] * (width - len(row))
     except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise ValueError(
-            f"{path} is not UTF-8 (byte 0x{byte:02x} after row {number}); save it as 'CSV UTF-8', or convert it with "
-            f"iconv -f windows-1252 -t utf-8"
-        ) from None
+        place = f"byte 0x{error.object[error.start]:02x} after row {number}"
+        how = "save it as 'CSV UTF-8', or convert it with iconv -f windows-1252 -t utf-8"
+        raise ValueError(f"{path} is not UTF-8 ({place}); {how}") from None
     except csv.Error as error:
         raise ValueError(f"{path}, row {number + 1}: not CSV ({error}); save the table as CSV again") from None
     finally:
@@ -291,18 +268,13 @@ def _noted(header: Sequence[str]) -> list[str]:
 
 
 def _place(header: Sequence[str], column: str, lexicon: Lexicon, path: Path) -> int:
-    """Where the column of texts is; a column that would be written must not be there yet."""
     if header.count(column) > 1:
         raise ValueError(f"{path} has {header.count(column)} columns {column!r}; rename all but one")
     if column not in header:
-        semicolons = len(header) == 1 and ";" in header[0]
-        hint = (
-            "; its columns are separated by semicolons, save it with commas"
-            if semicolons
-            else nearest(column, [*header])
-        )
+        hint = nearest(column, [*header])
+        if len(header) == 1 and ";" in header[0]:
+            hint = "; its columns are separated by semicolons, save it with commas"
         raise ValueError(f"{path} has no column {column!r}{hint}")
-    for name in lexicon.names:
-        if PREFIX + name in header:
-            raise ValueError(f"{path} already has a column {PREFIX + name!r}; remove it or rename it")
+    if there := [name for name in lexicon.names if PREFIX + name in header]:
+        raise ValueError(f"{path} already has a column {PREFIX + there[0]!r}; remove it or rename it")
     return header.index(column)

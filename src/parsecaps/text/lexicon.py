@@ -9,15 +9,13 @@ from typing import Any
 import yaml
 
 SHIPPED = ("dermoscopy",)
-_CONCEPT_KEYS = ("phrases", "noun", "words")
 
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """A thing that several concepts are kinds of: its names, and the names of its parts.
+    """A thing that several concepts are kinds of, with its parts.
 
-    A part asserts the thing like any name. A part that is denied denies the thing only while nothing else of it is
-    asserted: with "irregular dots, no globules" there are dots and globules.
+    A denied part denies the thing only if nothing else of it is asserted, unlike in "irregular dots, no globules".
     """
 
     key: str
@@ -76,111 +74,99 @@ class Lexicon:
     def parse(cls, text: str, file: str) -> "Lexicon":
         """A lexicon from the text of its file; `file` is named in errors."""
         try:
-            content = yaml.safe_load(text)
-        except yaml.MarkedYAMLError as error:
-            line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
-            raise ValueError(f"{file}{line}: not YAML ({error.problem}); see docs/concepts.md for the format") from None
-        except yaml.YAMLError:
-            raise ValueError(f"{file}: not YAML; see docs/concepts.md for the format") from None
-        top = _mapping(content, file, "the file", ("concepts", "nouns", "exclusive", "ignore"))
+            return cls._from(yaml.safe_load(text))
+        except yaml.YAMLError as error:
+            mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+            line, why = f", line {mark.line + 1}" if mark else "", f" ({problem})" if problem else ""
+            raise ValueError(f"{file}{line}: not YAML{why}; see docs/concepts.md for the format") from None
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
+
+    @classmethod
+    def _from(cls, content: Any) -> "Lexicon":
+        top = _mapping(content, "the file", ("concepts", "nouns", "exclusive", "ignore"))
         if not top.get("concepts"):
-            raise ValueError(f"{file}: `concepts` is missing or empty; list at least one concept")
-        nouns = tuple(_noun(key, value, file) for key, value in _named(top.get("nouns") or {}, file, "nouns"))
-        concepts = tuple(_concept(key, value, file, nouns) for key, value in _named(top["concepts"], file, "concepts"))
-        exclusive = _exclusive(top.get("exclusive"), file, [concept.name for concept in concepts])
-        lexicon = cls(concepts, nouns, exclusive, _texts(top.get("ignore"), file, "ignore"))
-        _check_unique(lexicon, file)
+            raise ValueError("`concepts` is missing or empty; list at least one concept")
+        nouns = tuple(_noun(key, value) for key, value in _mapping(top.get("nouns") or {}, "nouns").items())
+        keys = [noun.key for noun in nouns]
+        concepts = tuple(_concept(key, value, keys) for key, value in _mapping(top["concepts"], "concepts").items())
+        exclusive = _exclusive(top.get("exclusive"), [concept.name for concept in concepts])
+        lexicon = cls(concepts, nouns, exclusive, _texts(top.get("ignore"), "ignore"))
+        _check_unique(lexicon)
         return lexicon
 
 
-def _noun(key: str, value: Any, file: str) -> Noun:
+def _noun(key: str, value: Any) -> Noun:
     place = f"nouns: {key}"
-    fields = _mapping({"names": value} if isinstance(value, list) else value, file, place, ("names", "parts"))
-    noun = Noun(key, _texts(fields.get("names"), file, f"{place}: names"), _texts(fields.get("parts"), file, place))
+    fields = _mapping({"names": value} if isinstance(value, list) else value, place, ("names", "parts"))
+    noun = Noun(key, _texts(fields.get("names"), f"{place}: names"), _texts(fields.get("parts"), place))
     if not noun.names + noun.parts:
-        raise ValueError(f"{file}: `{place}` has no names; list the ways to write it")
+        raise ValueError(f"`{place}` has no names; list the ways to write it")
     return noun
 
 
-def _concept(name: str, value: Any, file: str, nouns: tuple[Noun, ...]) -> Concept:
+def _concept(name: str, value: Any, nouns: list[str]) -> Concept:
     place = f"concepts: {name}"
-    fields = _mapping({"phrases": value} if isinstance(value, list) else value, file, place, _CONCEPT_KEYS)
+    fields = _mapping({"phrases": value} if isinstance(value, list) else value, place, ("phrases", "noun", "words"))
     noun = fields.get("noun")
-    keys = [known.key for known in nouns]
-    if noun is not None and noun not in keys:
-        raise ValueError(f"{file}: `{place}` names the noun {noun!r}, which is not in `nouns`{nearest(noun, keys)}")
-    phrases = _texts(fields.get("phrases"), file, f"{place}: phrases")
-    words = _texts(fields.get("words"), file, f"{place}: words")
+    if noun is not None and noun not in nouns:
+        raise ValueError(f"`{place}` names the noun {noun!r}, which is not in `nouns`{nearest(noun, nouns)}")
+    phrases, words = (_texts(fields.get(key), f"{place}: {key}") for key in ("phrases", "words"))
     if (noun is None) != (not words):
         missing = "noun" if noun is None else "words"
-        raise ValueError(f"{file}: `{place}` lacks `{missing}`; `noun` and `words` go together")
+        raise ValueError(f"`{place}` lacks `{missing}`; `noun` and `words` go together")
     if not phrases and noun is None:
-        raise ValueError(f"{file}: `{place}` can never be found; give `phrases`, or `noun` and `words`")
+        raise ValueError(f"`{place}` can never be found; give `phrases`, or `noun` and `words`")
     return Concept(name, phrases, noun, words)
 
 
-def _exclusive(value: Any, file: str, names: list[str]) -> tuple[tuple[str, ...], ...]:
+def _exclusive(value: Any, names: list[str]) -> tuple[tuple[str, ...], ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(group, list) for group in value):
-        raise ValueError(f"{file}: `exclusive` is not a list of lists; write - [one concept, another concept]")
-    groups = tuple(_texts(group, file, "exclusive") for group in value)
+        raise ValueError("`exclusive` is not a list of lists; write - [one concept, another concept]")
+    groups = tuple(_texts(group, "exclusive") for group in value)
     for group in groups:
-        for name in group:
-            if name not in names:
-                raise ValueError(f"{file}: `exclusive` has {name!r}, which is no concept{nearest(name, names)}")
+        if unknown := [name for name in group if name not in names]:
+            raise ValueError(f"`exclusive` has {unknown[0]!r}, which is no concept{nearest(unknown[0], names)}")
         if len(set(group)) < 2:
-            raise ValueError(f"{file}: `exclusive` has a group of one concept, {group}; give at least two")
+            raise ValueError(f"`exclusive` has a group of one concept, {group}; give at least two")
     return groups
 
 
-def _check_unique(lexicon: Lexicon, file: str) -> None:
+def _check_unique(lexicon: Lexicon) -> None:
     """No phrase may stand for two concepts, and no word may decide for two kinds of the same noun."""
     owners: dict[str, str] = {}
     entries = [(f"noun {noun.key!r}", noun.names + noun.parts) for noun in lexicon.nouns]
     entries += [(f"concept {concept.name!r}", concept.phrases) for concept in lexicon.concepts]
-    for owner, texts in entries:
-        for text in texts:
-            other = owners.setdefault(text.lower(), owner)
-            if other != owner:
-                raise ValueError(f"{file}: {text!r} stands for both {other} and {owner}; remove one")
-    owner_of: dict[tuple[str | None, str], str] = {}
-    for concept in lexicon.concepts:
-        for word in concept.words:
-            name = owner_of.setdefault((concept.noun, word.lower()), concept.name)
-            if name != concept.name:
-                raise ValueError(
-                    f"{file}: the word {word!r} decides for both {name!r} and {concept.name!r}; remove one"
-                )
+    for owner, text in ((owner, text) for owner, texts in entries for text in texts):
+        if (other := owners.setdefault(text.lower(), owner)) != owner:
+            raise ValueError(f"{text!r} stands for both {other} and {owner}; remove one")
+    decided: dict[tuple[str | None, str], str] = {}
+    for concept, word in ((each, word) for each in lexicon.concepts for word in each.words):
+        if (name := decided.setdefault((concept.noun, word.lower()), concept.name)) != concept.name:
+            raise ValueError(f"the word {word!r} decides for both {name!r} and {concept.name!r}; remove one")
 
 
-def _named(value: Any, file: str, place: str) -> list[tuple[str, Any]]:
+def _mapping(value: Any, place: str, allowed: tuple[str, ...] = ()) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{file}: `{place}` is not a mapping; write one `name:` per line below it")
+        how = f"it may have the keys {', '.join(allowed)}" if allowed else "write one `name:` per line below it"
+        raise ValueError(f"`{place}` is not a mapping; {how}")
     for key in value:
+        if allowed and key not in allowed:
+            raise ValueError(f"`{place}` has the unknown key {key!r}{nearest(key, allowed)}")
         if not isinstance(key, str) or not key.strip():
-            raise ValueError(f"{file}: `{place}` has the name {key!r}, which is not text; put it in quotes")
-    return list(value.items())
-
-
-def _mapping(value: Any, file: str, place: str, allowed: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{file}: `{place}` is not a mapping; it may have the keys {', '.join(allowed)}")
-    for key in value:
-        if key not in allowed:
-            raise ValueError(f"{file}: `{place}` has the unknown key {key!r}{nearest(key, allowed)}")
+            raise ValueError(f"`{place}` has the name {key!r}, which is not text; put it in quotes")
     return value
 
 
-def _texts(value: Any, file: str, place: str) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise ValueError(f"{file}: `{place}` is not a list; write [one, another]")
-    for text in value:
+def _texts(value: Any, place: str) -> tuple[str, ...]:
+    if not isinstance(value, list | None):
+        raise ValueError(f"`{place}` is not a list; write [one, another]")
+    for text in value or ():
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"{file}: `{place}` has {text!r}, which is not text; put it in quotes")
-    return tuple(value)
+            raise ValueError(f"`{place}` has {text!r}, which is not text; put it in quotes")
+    return tuple(value or ())
 
 
 def nearest(value: object, known: tuple[str, ...] | list[str]) -> str:

@@ -1,8 +1,7 @@
 """From text to pieces: English cue words, and spaCy's tokenizer and matcher with lexicon and cues in one pass.
 
-A cue is a word or phrase that says how a statement is meant: denied, in doubt, past or conditional, joined or ended.
-Words are normalised before matching: lower case, plurals to singular, American spelling, and a hyphen inside a word is
-dropped, so that "Blue-white Veils" and "blue white veil" are the same. Phrases are normalised alike.
+A cue says how a statement is meant: denied, in doubt, past or conditional, joined or ended. Words are normalised: lower
+case, singular, American spelling, no hyphen inside a word, so that "Blue-white Veils" matches "blue white veil".
 """
 
 import re
@@ -26,10 +25,7 @@ _SIGN = re.compile(r"(?<=[A-Za-z])[+-]$")
 
 
 class Role:
-    """What a word or phrase does in a sentence, as bits of a number; one without any is just a word.
-
-    Plain numbers, because `enum.Flag` made reading a text twice as slow.
-    """
+    """What a word or phrase does in a sentence, as bits; not an `enum.Flag`, which made reading twice as slow."""
 
     NONE = 0
     MENTION = 1 << 0  # a noun or phrase of the lexicon
@@ -261,11 +257,10 @@ class PieceReader:
         pieces = []
         position = 0
         while position < len(tokens):
-            after = ends.get(position, position + 1)
-            words = [word for word, _, _ in tokens[position:after]]
+            words, starts, stops = zip(*tokens[position : ends.get(position, position + 1)], strict=True)
             role, meaning = self._entries.get(" ".join(words), (Role.NONE, None))
-            pieces.append(Piece(tokens[position][1], tokens[after - 1][2], role, meaning))
-            position = after
+            pieces.append(Piece(starts[0], stops[-1], role, meaning))
+            position += len(words)
         return pieces
 
     def _add(self, phrase: str, role: int, meaning: Meaning | None) -> None:
@@ -284,10 +279,8 @@ class PieceReader:
 
     def _tokens(self, text: str) -> Iterator[tuple[str, int, int]]:
         """Normalised words with their positions; a minus sign after a noun is a word, a hyphen inside a word is not."""
-        tokens = self._nlp.make_doc(text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
-        for token in tokens:
-            start, end = token.idx, token.idx + len(token)
-            word = token.text
+        for token in self._nlp.make_doc(text.replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")):
+            word, start, end = token.text, token.idx, token.idx + len(token)
             if word.isspace():
                 if "\n" in word:
                     yield ".", start, end

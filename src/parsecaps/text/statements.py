@@ -1,14 +1,10 @@
 """From clauses to statements: what each mention says of which concept, with the words that say it.
 
-Read are the words before and after a mention: its modifiers, and whether its predicate denies or doubts it.
-
-Negation is decided by rules of our own rather than by negspaCy: NegEx denies everything before or after a cue up to the
-end of the sentence, so "network typical, streaks absent" loses its network, and "no irregular streaks" is the same as
-"no streaks". studies/text_rules.md has the measured difference.
+Not by negspaCy: NegEx denies everything before or after a cue up to the end of the sentence, so "network typical,
+streaks absent" loses its network, and "no irregular streaks" is the same as "no streaks" (studies/text_rules.md).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,16 +15,9 @@ _LIST_ON = ("and", "or")
 _WEIGHT = ("stated", "negated", "uncertain", "past or condition")
 _CUE = Role.NO | Role.NEG | Role.NOT | Role.DOUBT_BEFORE | Role.ELSEWHERE | Role.WOULD
 _ENDS_ADJECTIVES = (
-    Role.DETERMINER
-    | Role.PREPOSITION
-    | Role.PLACE
-    | Role.VERB
-    | Role.BE
-    | Role.COLON
-    | Role.STATE
-    | Role.RELATIVE
+    Role.DETERMINER | Role.PREPOSITION | Role.PLACE | Role.VERB | Role.BE | Role.COLON | Role.STATE | Role.RELATIVE
     | _CUE
-)
+)  # fmt: skip
 _MAX_ADJECTIVES = 3  # words without a role between a modifier and its noun: "irregular dark brown dots"
 _NOT_REACH = 3  # "not entirely regular": pieces between "not" and the word it denies
 
@@ -66,8 +55,7 @@ class Statement(NamedTuple):
     heading: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Force:
+class Force(NamedTuple):
     """How a mention is meant, and the cue that says so."""
 
     reason: str
@@ -86,9 +74,7 @@ def statements(clause: Clause) -> Iterator[Statement]:
     predicated = _predicated(mentions, words)
     forces = _forces(clause, words, predicated)
     for index, mention in enumerate(mentions):
-        attributions = words[index]
-        if not attributions and index in predicated:
-            attributions = after
+        attributions = words[index] or (after if index in predicated else [])
         yield from _of_mention(mention, attributions, forces[index])
 
 
@@ -101,7 +87,7 @@ def _of_mention(mention: Mention, attributions: Sequence[Attribution], force: Fo
     several = len({concept for concept, _ in kinds}) > 1
     alternatives = several and any(a.alternative and not a.negated for a in attributions)
     cues = [mention.piece] + ([force.cue] if force.cue else [])
-    heading = bool(mention.after) and bool(mention.after[0].role & Role.COLON)
+    heading = _any(mention.after[:1], Role.COLON)
     for concept, attribution in kinds:
         reason = force.reason
         if reason == "stated" and (attribution.doubtful or alternatives):
@@ -135,19 +121,16 @@ def _own_and_inherited(mentions: Sequence[Mention]) -> list[list[Attribution]]:
 
 def _predicated(mentions: Sequence[Mention], words: Sequence[Sequence[Attribution]]) -> set[int]:
     """Which mentions of a list the predicate after the last one speaks of."""
-    last = len(mentions) - 1
-    found = {last}
+    first = last = len(mentions) - 1
     after = predicate(mentions[-1].after)
-    if after.singular:
-        return found
     listed = False
-    for index in range(last, 0, -1):
-        listed = listed or mentions[index].link in _LIST_ON
-        unequal = words[index - 1] and not words[last] and not after.copula
+    while first and not after.singular:
+        listed = listed or mentions[first].link in _LIST_ON
+        unequal = words[first - 1] and not words[last] and not after.copula
         if not listed or unequal:
             break
-        found.add(index - 1)
-    return found
+        first -= 1
+    return {*range(first, last + 1)}
 
 
 def _forces(clause: Clause, words: Sequence[Sequence[Attribution]], predicated: set[int]) -> list[Force]:
@@ -176,12 +159,9 @@ def _outweighs(one: str, other: str) -> bool:
 
 
 def _force_before(mentions: Sequence[Mention]) -> Force:
-    """The strongest cue before the first mention that reaches it."""
-    first = mentions[0]
-    best = STATED
-    for index, piece in enumerate(first.before):
-        between = first.before[index + 1 :]
-        force = _cue_before(piece, between, mentions)
+    before, best = mentions[0].before, STATED
+    for index, piece in enumerate(before):
+        force = _cue_before(piece, before[index + 1 :], mentions)
         if force and not _outweighs(best.reason, force.reason):
             best = force
     return best
@@ -224,17 +204,13 @@ def _reaches(
     if force.reason in ("stated", "past or condition") or force.reaches_lists:
         return True
     mention = mentions[index]
-    if mention.link in _LIST_ON:
-        return True
     links = [later.link for later in mentions[index + 1 :]]
-    if "or" in links:
+    if mention.link in _LIST_ON or "or" in links:
         return True
-    placed = bool(mention.after) and bool(mention.after[0].role & Role.PLACE)  # "no veil, streaks at the edge"
-    bare = not mention.before and not words[index] and not placed
-    ends_in_and = "and" in links
-    if force.reason == "uncertain":
-        return bare and ends_in_and
-    return bare and not (asserted and index == len(mentions) - 1)
+    placed = _any(mention.after[:1], Role.PLACE)  # "no veil, streaks at the edge"
+    if mention.before or words[index] or placed:
+        return False
+    return "and" in links if force.reason == "uncertain" else not (asserted and index == len(mentions) - 1)
 
 
 def words_before(before: Sequence[Piece]) -> list[Attribution]:
@@ -280,23 +256,18 @@ def predicate(after: Sequence[Piece]) -> Predicate:
     """Read the predicate after a mention; the first cue decides."""
     pieces = own_words(after)
     copula = next((p for p in pieces if p.role & (Role.BE | Role.VERB | Role.MODAL)), None)
-    base = Predicate(
-        asserts=any(p.role & Role.STATE for p in pieces),
-        copula=copula is not None,
-        singular=bool(copula and copula.role & Role.SINGULAR),
-    )
+    singular = bool(copula and copula.role & Role.SINGULAR)
+    base = Predicate(asserts=_any(pieces, Role.STATE), copula=copula is not None, singular=singular)
     gone = next((p for p in pieces if p.role & Role.GONE), None)
     if gone:
         return base._replace(reason="negated", cue=gone, gone=True)
     for index, piece in enumerate(pieces):
-        reason = _reason(pieces, index)
-        if reason:
+        if reason := _reason(pieces, index):
             return base._replace(reason=reason, cue=piece)
     return base
 
 
 def _reason(pieces: Sequence[Piece], index: int) -> str | None:
-    """What the cue at `index` after a mention says of it."""
     role = pieces[index].role
     following = pieces[index + 1 :]
     decides_later = any(p.role & Role.MODIFIER for p in following[:_NOT_REACH])
@@ -318,13 +289,10 @@ def _reason(pieces: Sequence[Piece], index: int) -> str | None:
 
 def own_words(after: Sequence[Piece]) -> Sequence[Piece]:
     """The part of what follows that is still about the mention: up to a new subject ("..., the lesion is ...")."""
-    for index, piece in enumerate(after[:-1]):
-        if not piece.role & (Role.AND | Role.COMMA):
-            continue
-        follower = after[index + 1]
-        if follower.role & (Role.DETERMINER | Role.NEG | Role.ELSEWHERE):
-            return after[:index]
-        if not follower.role and index + 2 < len(after) and after[index + 2].role & (Role.BE | Role.VERB):
+    for index, (piece, follower) in enumerate(pairwise(after)):
+        named = bool(follower.role & (Role.DETERMINER | Role.NEG | Role.ELSEWHERE))
+        named = named or (not follower.role and _any(after[index + 2 : index + 3], Role.BE | Role.VERB))
+        if piece.role & (Role.AND | Role.COMMA) and named:
             return after[:index]
     return after
 
@@ -332,7 +300,7 @@ def own_words(after: Sequence[Piece]) -> Sequence[Piece]:
 def _modifies_mention(pieces: Sequence[Piece], index: int) -> bool:
     """Is the modifier at `index` about the mention, and not about a noun of its own ("in an irregular lesion")?"""
     following = pieces[index + 1 : index + 4]
-    aspect = any(p.role & (Role.ASPECT) for p in following)
+    aspect = _any(following, Role.ASPECT)
     for piece in reversed(pieces[:index]):
         if piece.role & (Role.PREPOSITION | Role.PLACE):
             return aspect

@@ -1,8 +1,4 @@
-"""The phantom: pictures of skin lesions, drawn by rule, of which everything is known. Nothing to download.
-
-What is drawn, and the rule of the diagnosis, stand in `docs/phantom.md`. As a source of data it is `phantom`, or
-`phantom:n=2000,size=64,seed=0`.
-"""
+"""The phantom: skin lesions drawn by rule (`docs/phantom.md`), as a source `phantom:n=2000,size=64,seed=0`."""
 
 from collections.abc import Sequence
 from pathlib import Path

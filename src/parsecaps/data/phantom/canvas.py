@@ -1,8 +1,7 @@
 """Where things are drawn: random numbers for each image, relative coordinates, and smooth random fields.
 
-A random number depends on what it is for, not on what was drawn before: it is a hash of (seed, kind of thing, its id,
-the name of the quantity, position). So image 7 gets the same numbers alone and in any batch, and asking for one
-quantity more changes no other. Coordinates are relative, so that a scene is the same at every size.
+A random number is a hash of (seed, kind of thing, its id, the name of the quantity, position): image 7 gets the same
+numbers alone and in any batch. Coordinates are relative, so that a scene is the same at every size.
 """
 
 import zlib

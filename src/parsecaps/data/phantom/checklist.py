@@ -9,8 +9,6 @@ import numpy as np
 from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS
 from parsecaps.data.phantom.canvas import Flags, Floats, Integers, Randomness
 
-__all__ = ["CLASSES", "CONCEPTS", "Cases", "case_table", "diagnose", "draw_cases", "patients", "score"]
-
 CLASSES, CONCEPTS = SKIN_CLASSES, SKIN_CONCEPTS
 POINTS = {
     "atypical pigment network": 2,
@@ -27,10 +25,7 @@ _BLOCK = 10
 
 
 class Cases(NamedTuple):
-    """N cases without their pictures.
-
-    `concepts` and `label` are what an annotator wrote down; `true_concepts` and `true_label` are what is drawn. Without
-    noise they are equal.
+    """N cases without their pictures: the annotations, and what is drawn, which are equal without noise.
 
     Shapes:
         - concepts, true_concepts: (N, 7) float32, 1 or 0, in the order of `CONCEPTS`
@@ -46,11 +41,7 @@ class Cases(NamedTuple):
 
 
 def score(concepts: Floats) -> Integers:
-    """(..., 7) -> (...): the points of the seven-point checklist, from 0 to 6.
-
-    Of the checklist, atypical vascular pattern (2 points), irregular pigmentation and regression structures (1 point
-    each) are not drawn and so never score.
-    """
+    """(..., 7) -> (...): the points of the seven-point checklist, from 0 to 6; three of its criteria are not drawn."""
     points = np.array([POINTS.get(name, 0) for name in CONCEPTS], np.float32)
     total: Integers = (concepts * points).sum(-1).astype(np.int64)
     return total
@@ -116,8 +107,7 @@ def case_table(n: int, *, seed: int = 0, concept_noise: float = 0.0, label_noise
 
 
 def _force(present: Flags, force: Mapping[str, bool]) -> None:
-    unknown = [name for name in force if name not in CONCEPTS]
-    if unknown:
+    if unknown := [name for name in force if name not in CONCEPTS]:
         raise ValueError(f"there is no concept {unknown[0]!r} to force; choose from {', '.join(CONCEPTS)}")
     for first, second in EXCLUSIVE:
         if force.get(first) and force.get(second):

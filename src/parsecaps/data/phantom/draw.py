@@ -60,8 +60,8 @@ def draw(
 ) -> PhantomBatch:
     """Draw the images of these numbers; image i depends on (seed, i, size) alone, and is the same scene at every size.
 
-    `concept_noise` and `label_noise` are the shares of annotations that are flipped. `force` draws every scene with
-    concepts set to present or absent, all else as it was: pairs that differ in one concept.
+    `concept_noise` and `label_noise` are the shares of annotations that are flipped. `force` sets concepts to present
+    or absent in every scene, all else as it was.
 
     >>> batch = draw([0, 1], size=32, force={"blue-whitish veil": True})
     >>> batch.image.shape, batch.concepts[:, 2].tolist()
@@ -99,16 +99,13 @@ def _scenes(
         chosen = np.flatnonzero(present[:, CONCEPTS.index(concept)])
         return chosen, Randomness(seed, "image", numbers[chosen]), _some(on, chosen)
 
-    def record(concept: str, chosen: Integers, pixels: Flags) -> None:
-        concept_masks[chosen, CONCEPTS.index(concept)] = pixels
-
     for concept, structure in _STRUCTURES.items():
         chosen, own, part = having(concept)
         if len(chosen):
             *pigments, pixels = structure(canvas, own, part)
             for there, pigment in zip((structures, blue), pigments, strict=False):
                 there[chosen] += pigment
-            record(concept, chosen, pixels)
+            concept_masks[chosen, CONCEPTS.index(concept)] = pixels
     structures = np.maximum(structures, -brown)
     brown += skin_relief(canvas, random)
     tone = skin_tone(patient)
@@ -121,7 +118,7 @@ def _scenes(
         colour[:, chosen] += opacity * (veil_colour * light - colour[:, chosen])
         structures[chosen] *= 1 - _VEILED * opacity
         blue[chosen] *= 1 - _VEILED * opacity
-        record("blue-whitish veil", chosen, pixels)
+        concept_masks[chosen, CONCEPTS.index("blue-whitish veil")] = pixels
     strand, shadow = hair(canvas, patient, random)
     light = (1 - 0.22 * shadow) * _light(canvas, patient)
     grains = [random.uniform(name, canvas.size, canvas.size) for name in ("grain", "grain 2")]
@@ -135,7 +132,7 @@ def _scenes(
 
 
 def _light(canvas: Canvas, patient: Randomness) -> Floats:
-    """(N, size, size): the light falls off towards the corners; some dermatoscopes show the dark rim of their tube."""
+    """(N, size, size): light falls off towards the corners; some dermatoscopes show the dark rim of their tube."""
     x = canvas.x - column(patient.between("light x", -0.12, 0.12))
     y = canvas.y - column(patient.between("light y", -0.12, 0.12))
     squared = x * x + y * y
@@ -146,7 +143,6 @@ def _light(canvas: Canvas, patient: Randomness) -> Floats:
 
 
 def _some(on: Lesion, chosen: Integers) -> Lesion:
-    """The lesions of these rows."""
     fields = on._asdict()
     outline = fields.pop("outline")
     return Lesion(type(outline)(*(values[chosen] for values in outline)), **{k: v[chosen] for k, v in fields.items()})

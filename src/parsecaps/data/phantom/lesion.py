@@ -93,9 +93,8 @@ def pigmentation(canvas: Canvas, random: Randomness, on: Lesion) -> tuple[Floats
     shade = column(random.between("shade", 0.35, 0.75))
     variegation = column(random.between("variegation", 0.08, 0.2))
     brown = shade + variegation * canvas.field(random, "shades", 5) + 0.3 * on.depth
-    brown += variegation * (
-        0.5 * canvas.field(random, "finer shades", 12) + 0.3 * canvas.field(random, "finest shades", 28)
-    )
+    finer, finest = canvas.field(random, "finer shades", 12), canvas.field(random, "finest shades", 28)
+    brown += variegation * (0.5 * finer + 0.3 * finest)
     blotch = smoothstep(canvas.field(random, "blotch", 3) + 0.8 * on.depth, 0.9, 1.5)
     brown += column(random.between("blotch strength", 0.0, 0.45)) * blotch
     red = 0.08 + 0.1 * canvas.field(random, "flush", 4)
@@ -103,10 +102,7 @@ def pigmentation(canvas: Canvas, random: Randomness, on: Lesion) -> tuple[Floats
 
 
 def skin_tone(random: Randomness) -> Floats:
-    """(N, 3) sRGB in [0, 1]: an individual typology angle from 62 (Fitzpatrick I) to -30 degrees (VI).
-
-    The angle is atan((L* - 50) / b*), by which dermatologists grade skin colour.
-    """
+    """(N, 3) sRGB in [0, 1]: an individual typology angle atan((L* - 50) / b*) from 62 (Fitzpatrick I) to -30 (VI)."""
     angle = np.radians(62 - 92 * random.uniform("tone").astype(np.float64) ** 1.4)
     b = random.between("yellow", 13, 20).astype(np.float64)
     lightness = 50 + b * np.tan(angle)
@@ -151,9 +147,8 @@ def hair(canvas: Canvas, patient: Randomness, random: Randomness) -> tuple[Float
         c, s = column(np.cos(turn[rows, k])), column(np.sin(turn[rows, k]))
         along = canvas.x * c + canvas.y * s
         slope = 2 * column(bend[rows, k]) * along
-        across = (canvas.y * c - canvas.x * s - column(offset[rows, k]) - 0.5 * slope * along) / np.sqrt(
-            1 + slope * slope
-        )
+        across = canvas.y * c - canvas.x * s - column(offset[rows, k]) - 0.5 * slope * along
+        across = across / np.sqrt(1 + slope * slope)
         t = (along - column(start[rows, k])) / column(length[rows, k])  # 0 at the root, 1 at the tip
         half = column(width[rows, k]) * np.clip(1.1 - 0.7 * t, 0.2, 1.1)
         drawn = np.maximum(half, 0.5 * canvas.pixel)  # thinner than a pixel is a pixel, but fainter

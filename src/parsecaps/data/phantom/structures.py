@@ -1,14 +1,4 @@
-"""The structures that concepts name: pigment network, streaks, dots and globules, blue-whitish veil.
-
-- Network: a honeycomb of brown lines around lighter holes; its pixels are all that it covers, holes and lines. Typical:
-  thin lines, even meshes, fading towards the border. Atypical: meshes of all sizes, lines thick and thin, broken,
-  unevenly dark, over part of the lesion, ending abruptly.
-- Streaks: pigmented lines that run out of the lesion like rays, some ending in a bulb. Regular: alike and evenly all
-  round the border. Irregular: few, of any length, width and tilt, on part of the border.
-- Dots and globules: small round bodies of pigment. Regular: round, brown, alike, evenly spread over the lesion.
-  Irregular: of any size, shape and shade (brown, black, blue grey), crowded together in places.
-- Veil: confluent, irregular blue over part of the lesion under a white haze, as through ground glass.
-"""
+"""The structures that concepts name: pigment network, streaks, dots and globules, veil (`docs/phantom.md`)."""
 
 from typing import NamedTuple
 
@@ -32,10 +22,7 @@ _WHITE = np.array([186, 192, 206], np.float32) / 255
 def typical_network(canvas: Canvas, random: Randomness, on: Lesion) -> tuple[Floats, Flags]:
     """Pigment to add (N, size, size), and the region that the network covers."""
     mesh = column(random.between("typical mesh", 0.115, 0.14))
-    turn = random.between("typical turn", 0, np.pi)
-    bend = 0.1 * canvas.field(random, "typical bend", 5), 0.1 * canvas.field(random, "typical bend across", 5)
-    u, v = _turned(on, turn, mesh)
-    edge = _edge_distance(u + bend[0], v + bend[1], 0.17, random)
+    edge = _edges(canvas, random, on, "typical", mesh, bend=0.1, cells=5, jitter=0.17)
     line = _line(edge, 0.13, 0.16, canvas.pixel / mesh)
     cover = smoothstep(on.depth, 0.02, 0.4)
     strength = column(random.between("typical strength", 0.95, 1.2)) + 0.1 * canvas.field(random, "typical shade", 9)
@@ -45,10 +32,7 @@ def typical_network(canvas: Canvas, random: Randomness, on: Lesion) -> tuple[Flo
 def atypical_network(canvas: Canvas, random: Randomness, on: Lesion) -> tuple[Floats, Flags]:
     """Pigment to add (N, size, size), and the region that the network covers."""
     mesh = column(random.between("atypical mesh", 0.16, 0.2))
-    turn = random.between("atypical turn", 0, np.pi)
-    bend = 0.4 * canvas.field(random, "atypical bend", 6), 0.4 * canvas.field(random, "atypical bend across", 6)
-    u, v = _turned(on, turn, mesh)
-    edge = _edge_distance(u + bend[0], v + bend[1], 0.5, random)
+    edge = _edges(canvas, random, on, "atypical", mesh, bend=0.4, cells=6, jitter=0.5)
     thickness = np.clip(0.22 + 0.13 * canvas.field(random, "thickness", 8), 0.06, 0.6)
     whole = smoothstep(canvas.field(random, "breaks", 11), -1.1, -0.6)
     line = _line(edge, thickness, 0.13, canvas.pixel / mesh) * whole
@@ -60,10 +44,15 @@ def atypical_network(canvas: Canvas, random: Randomness, on: Lesion) -> tuple[Fl
     return cover * (strength * line - 0.08), cover > 0.15
 
 
-def _turned(on: Lesion, turn: Floats, mesh: Floats) -> tuple[Floats, Floats]:
-    """Coordinates in meshes along a lattice that is turned by an angle."""
+def _edges(
+    canvas: Canvas, random: Randomness, on: Lesion, name: str, mesh: Floats, *, bend: float, cells: int, jitter: float
+) -> Floats:
+    """`_edge_distance` on a lattice of such meshes, turned and bent at random."""
+    turn = random.between(f"{name} turn", 0, np.pi)
     c, s = column(np.cos(turn)) / mesh, column(np.sin(turn)) / mesh
-    return on.x * c + on.y * s, on.y * c - on.x * s
+    u = on.x * c + on.y * s + bend * canvas.field(random, f"{name} bend", cells)
+    v = on.y * c - on.x * s + bend * canvas.field(random, f"{name} bend across", cells)
+    return _edge_distance(u, v, jitter, random)
 
 
 def _line(edge: Floats, half_width: float | Floats, soft: float, pixel: Floats) -> Floats:
@@ -75,8 +64,7 @@ def _line(edge: Floats, half_width: float | Floats, soft: float, pixel: Floats) 
 def _edge_distance(u: Floats, v: Floats, jitter: float, random: Randomness) -> Floats:
     """(N, size, size): how far a point is from the border between the cells of its two nearest lattice points.
 
-    The points form a triangular lattice, of spacing 1, each displaced by up to `jitter`: the cells are hexagons,
-    regular without jitter.
+    The lattice is triangular, of spacing 1, each point displaced by up to `jitter`: the cells are hexagons.
     """
     n = len(u)
     name = f"lattice {jitter}"
@@ -107,13 +95,13 @@ def _edge_distance(u: Floats, v: Floats, jitter: float, random: Randomness) -> F
 def regular_streaks(canvas: Canvas, random: Randomness, on: Lesion) -> tuple[Floats, Flags]:
     """Pigment to add, and the pixels of the streaks, each (N, size, size)."""
     shape = (len(on.x), _REGULAR_STREAKS)
+    length = random.between("regular length", 0.13, 0.17)[:, None]
     return _streaks(
         canvas,
         on,
         start=random.uniform("regular start"),
         offset=random.between("regular offset", -0.08, 0.08, _REGULAR_STREAKS),
-        length=random.between("regular length", 0.13, 0.17)[:, None]
-        * random.between("evenness", 0.85, 1.15, _REGULAR_STREAKS),
+        length=length * random.between("evenness", 0.85, 1.15, _REGULAR_STREAKS),
         width=np.full(shape, 0.02, np.float32),
         tilt=random.between("regular tilt", -0.02, 0.02, _REGULAR_STREAKS),
         strength=random.between("regular streak strength", 0.8, 1.05)[:, None] * np.ones(shape, np.float32),
@@ -199,10 +187,8 @@ def regular_globules(canvas: Canvas, random: Randomness, on: Lesion) -> tuple[Fl
     spacing = random.between("regular spacing", 0.105, 0.125)[:, None]
     out = np.sqrt(k + 0.5) * spacing / on.outline.radius[:, None]  # a sunflower's seeds: evenly spread
     x, y = _points(on, turn, out + random.between("regular shift", -0.02, 0.02, _REGULAR_GLOBULES))
-    one = np.ones_like(x)
-    radius = random.between("regular radius", 0.036, 0.043)[:, None] * random.between(
-        "alike", 0.93, 1.07, _REGULAR_GLOBULES
-    )
+    one, alike = np.ones_like(x), random.between("alike", 0.93, 1.07, _REGULAR_GLOBULES)
+    radius = random.between("regular radius", 0.036, 0.043)[:, None] * alike
     brown = random.between("regular brown", 0.9, 1.15)[:, None] * (out < 0.9)
     return _splat(canvas, Globules(x, y, radius, one, one, brown, 0 * one))
 
@@ -239,7 +225,6 @@ def _points(on: Lesion, turn: Floats, out: Floats) -> tuple[Floats, Floats]:
 
 
 def _splat(canvas: Canvas, globules: Globules) -> tuple[Floats, Floats, Flags]:
-    """Draw each globule within a window of its own."""
     n, count = globules.x.shape
     soft = max(0.018, 0.5 * canvas.pixel)
     brown, blue, solid = (np.zeros((n, canvas.size, canvas.size), np.float32) for _ in range(3))

@@ -1,7 +1,6 @@
 """The sources of data: one file each, listed here in the order in which they are tried.
 
-A source is imported when it is first asked for: a reader needs the formats of a few alone. It needs nothing of
-`data.reading`, which imports it.
+A source is imported when it is first used. It must not import `data.reading`, which imports some of them.
 """
 
 from collections.abc import Sequence
@@ -26,9 +25,8 @@ _PLAIN = ("manifest", "cases", "images", "data")  # file names that say less tha
 class Source:
     """A layout of data. Its `module` of `parsecaps.data` has functions `recognise` and `read`, with this `ending`.
 
-    `layout` says in a few words which files it looks for; a source that is chosen `by_name` alone recognises nothing. A
-    source that draws its images may do without a path (`needs_path=False`). `licence` is that of a published set, where
-    it is one.
+    `layout` says which files it looks for; a source that is chosen `by_name` alone recognises nothing. One that draws
+    its images needs no path. `licence` is that of a published set.
     """
 
     name: str
@@ -133,10 +131,7 @@ SOURCES: dict[str, Source] = {source.name: source for source in _LISTED}
 
 
 def open_data(path: str | Path, source: str | None = None) -> DataSet:
-    """List the cases of a data set.
-
-    The source is the one named, or the one written before the path as `name:path`, or the first whose layout is there.
-    """
+    """List the cases of a data set: from the source named, also as `name:path`, or the first whose layout fits."""
     text = str(path)
     name, colon, rest = text.partition(":")
     named = name in SOURCES and (bool(colon) or not SOURCES[name].needs_path)
@@ -158,7 +153,7 @@ def open_data(path: str | Path, source: str | None = None) -> DataSet:
 
 
 def open_all(section: "DataSection") -> DataSet:
-    """The data set that the settings name; where they name others to learn from as well, all of them as one."""
+    """The data set that the settings name, joined with others to learn from."""
     given, wanted = len(section.licences), 1 + len(section.also)
     if given not in (0, wanted):
         raise ValueError(f"{given} licences for {wanted} data sets; give one for each, in their order")
@@ -170,7 +165,7 @@ def open_all(section: "DataSection") -> DataSet:
 
 
 def set_names(paths: Sequence[str]) -> list[str]:
-    """A short name for each data set, by its path; numbered where two would be called the same.
+    """A short name for each data set, by its path; numbered where two have the same.
 
     >>> set_names(["data/isic/manifest.csv", "data/bus", "other/bus", "phantom:n=200,size=64"])
     ['isic', 'bus', 'bus-2', 'phantom']

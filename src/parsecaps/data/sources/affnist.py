@@ -1,10 +1,9 @@
 """affNIST: MNIST digits under small affine changes, 40 x 40; in its original MATLAB files, or drawn by its recipe.
 
-Where affNIST cannot be had, affNIST-like has the MNIST test digits under the same kind of changes: rotation by up to 20
-degrees, shear by up to 0.2, each axis scaled by 0.8 to 1.2, anywhere on the canvas that keeps the digit inside,
-bilinear. It is always to be reported as "affNIST-like". The MNIST training digits stand unchanged in the middle of the
-canvas: a network that has only seen them moved about (`augmentation.padding`) is tested on what it never saw, as in the
-paper's study of robustness (Sec. 4.5.3).
+affNIST-like has the MNIST test digits under the same kind of changes: rotation by up to 20 degrees, shear by up to 0.2,
+each axis scaled by 0.8 to 1.2, anywhere on the canvas that keeps the digit inside, bilinear. Always report it as
+"affNIST-like". The MNIST training digits stand unchanged in the middle of the canvas, as in the paper's study of
+robustness (Sec. 4.5.3).
 """
 
 import math
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsecaps.data.cases import Case, DataSet, Problem, Split, read_options
-from parsecaps.data.raw_image import EIGHT_BIT, DefectError, Format, RawImage, Version, check_bytes, pick_frame, version
+from parsecaps.data.raw_image import DefectError, Format, Version, check_bytes, image_of, version
 from parsecaps.data.reader_pool import RefusedError, call
 from parsecaps.data.sources.mnist import CLASSES, image_file, read_idx, read_labels
 
@@ -65,10 +64,8 @@ def read(path: str) -> DataSet:
             continue
         names = (file.stem, file.parent.name.removesuffix("_batches"))  # which say the part of MNIST
         split = next((_PARTS[name] for name in names if name in _PARTS), None)
-        cases += [
-            Case(file, label, f"{split or 'digit'}-{index}", frame=index, split=split)
-            for index, label in enumerate(labels)
-        ]
+        part = split or "digit"
+        cases += [Case(file, label, f"{part}-{i}", frame=i, split=split) for i, label in enumerate(labels)]
     note = "digits of the same number in several files are changed versions of one MNIST digit and count as one patient"
     return DataSet("affnist", root, CLASSES, (), cases, problems, [note], look_alikes=True)
 
@@ -93,11 +90,6 @@ def file_labels(path: Path) -> list[int]:
     return [int(label) for label in labels]
 
 
-def _read_image(path: Path, frame: int | None) -> RawImage:
-    images = _images(version(path))
-    return RawImage(images[pick_frame(frame, len(images))].copy(), EIGHT_BIT)
-
-
 @lru_cache(maxsize=2)  # a file is decoded as a whole, so that its next image costs next to nothing
 def _images(file: Version) -> NDArray[np.uint8]:
     """(N, 40, 40) of `affNISTdata.image` (1600, N), whose columns are digits stored row by row."""
@@ -111,15 +103,9 @@ def _images(file: Version) -> NDArray[np.uint8]:
 
 
 def _variable(file: Version) -> Any:
-    """The variable affNISTdata, None where there is none."""
+    """The variable affNISTdata, unless compressed variables say that they unpack to too much."""
     from scipy.io import loadmat
 
-    _check_unpacked(file)
-    return loadmat(file.path, variable_names=["affNISTdata"]).get("affNISTdata")
-
-
-def _check_unpacked(file: Version) -> None:
-    """Refuse a file whose compressed variables say that they unpack to too much."""
     position = _HEADER_BYTES
     with file.path.open("rb") as opened:
         little = opened.read(_HEADER_BYTES)[126:128] == b"IM"
@@ -130,13 +116,13 @@ def _check_unpacked(file: Version) -> None:
                 inner = zlib.decompressobj().decompress(opened.read(64), 8)
                 check_bytes(int.from_bytes(inner[4:8], "little" if little else "big"))
             position += 8 + length
+    return loadmat(file.path, variable_names=["affNISTdata"]).get("affNISTdata")
 
 
 def read_like(path: str) -> DataSet:
     """List the images of `PATH_TO_MNIST[,per_digit=32][,seed=0]`; they are drawn when they are asked for.
 
-    Image i is version i // 10000 of test digit i % 10000 and depends on the seed and i only; the training digits, where
-    they are there, come after the last version.
+    Image i is version i // 10000 of test digit i % 10000 and depends on the seed and i only; training digits come last.
     """
     folder, _, text = path.partition(",")
     options = {name: int(value) for name, value in read_options("affnist-like", text, _OPTIONS).items()}
@@ -201,8 +187,8 @@ def change(digits: "Tensor", draws: "Tensor") -> "Tensor":
 def placement(digits: "Tensor", draws: "Tensor") -> "tuple[Tensor, Tensor, Tensor]":
     """The affine change of each digit: `canvas = matrix @ (digit - centre) + start`, x before y, in pixels.
 
-    `start` is where the middle of the ink comes to lie, such that all of the ink, spread by a pixel as bilinear
-    sampling does, stays on the canvas. A digit of at most 20 x 20, as MNIST's are, always fits.
+    `start` is where the middle of the ink comes to lie, such that all of the ink, spread by a pixel, stays on the
+    canvas. A digit of at most 20 x 20 always fits.
 
     Shapes:
         - digits: (n, 28, 28); draws: (n, 6)
@@ -211,12 +197,10 @@ def placement(digits: "Tensor", draws: "Tensor") -> "tuple[Tensor, Tensor, Tenso
     import torch
 
     angle = (draws[:, 0] * 2 - 1) * math.radians(20)
-    shear = (draws[:, 1] * 2 - 1) * 0.2
-    scale = 0.8 + 0.4 * draws[:, 2:4]
     rotation = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], dim=-1).reshape(-1, 2, 2)
     shearing = torch.eye(2).repeat(len(digits), 1, 1)
-    shearing[:, 0, 1] = shear
-    matrix = rotation @ shearing @ torch.diag_embed(scale)
+    shearing[:, 0, 1] = (draws[:, 1] * 2 - 1) * 0.2
+    matrix = rotation @ shearing @ torch.diag_embed(0.8 + 0.4 * draws[:, 2:4])
     low, high = _ink(digits)
     centre = (low + high) / 2
     reach = (matrix.abs() @ ((high - low) / 2)[:, :, None])[:, :, 0]  # half the width and height on the canvas
@@ -241,7 +225,7 @@ FORMAT = Format(
     name="affNIST .mat",
     suffixes=(".mat",),
     recognise=lambda head: head.startswith(_MAGIC),
-    read=_read_image,
+    read=lambda path, frame: image_of(_images(version(path)), frame),
     count=lambda path: len(_images(version(path))),  # the format gives it only with the pixels
     size=lambda path: _images(version(path)).shape[1:],
 )

@@ -116,7 +116,6 @@ def _picture(file: "h5py.File", name: str) -> "h5py.Dataset":
 
 
 def _values(file: "h5py.File", name: str, most: int) -> NDArray[Any]:
-    """A short list of numbers."""
     dataset = _dataset(file, name)
     if dataset.dtype.kind not in "iuf" or (dataset.size or 0) > most:
         raise DefectError(f"has a {name} of {dataset.size} values of type {dataset.dtype}; download it again")

@@ -16,11 +16,7 @@ from parsecaps.data.cases import (
 from parsecaps.data.tables import CaseList, Table, read_table
 from parsecaps.files.writing import Listing
 
-_INDEX_FILES: dict[str, Split] = {
-    "train_indexes.csv": "train",
-    "valid_indexes.csv": "val",
-    "test_indexes.csv": "test",
-}
+_INDEX_FILES: dict[str, Split] = {"train_indexes.csv": "train", "valid_indexes.csv": "val", "test_indexes.csv": "test"}
 _TYPICAL = {"absent": (0.0, 0.0), "typical": (1.0, 0.0), "atypical": (0.0, 1.0)}
 _REGULAR = {"absent": (0.0, 0.0), "regular": (1.0, 0.0), "irregular": (0.0, 1.0)}
 _CRITERIA: SkinCriteria = {
@@ -49,25 +45,22 @@ def read(path: str) -> DataSet:
         raise FileNotFoundError(f"{path} has no meta/meta.csv; give the folder release_v0")
     file = root / "meta" / "meta.csv"
     table = read_table(file, required=("case_num", "diagnosis", *_CRITERIA, "derm"), others=True)
-    splits, problems = _splits(root / "meta", table)
+    splits, problems = _splits(table)
     found, listing = CaseList(file, [*table.problems, *problems]), Listing()
     twice = {problem.row for problem in problems if problem.file == str(file)}
     patients: dict[Path, str] = {}
     left_out: Counter[str] = Counter()
     repeated = 0
     for row in table.rows:
-        diagnosis = row.cells["diagnosis"].strip()
+        diagnosis, patient, written = (row.cells[name].strip() for name in ("diagnosis", "case_num", "derm"))
         label = _label(diagnosis)
         if label is None and diagnosis:
             left_out[diagnosis] += 1
             continue
         concepts, wrong = read_skin_concepts(row.cells, _CRITERIA)
-        patient, written = row.cells["case_num"].strip(), row.cells["derm"].strip()
         image = listing.find(root / "images" / written) if written else None
-        if not patient:
-            wrong.append("case_num is blank; download the table again")
-        if not diagnosis:
-            wrong.append("the diagnosis is blank; download the table again")
+        blank = {"case_num": patient, "the diagnosis": diagnosis}
+        wrong += [f"{name} is blank; download the table again" for name, cell in blank.items() if not cell]
         if image is None:
             wrong.append(f"image images/{written or '(blank)'} is missing; put it there or remove the row")
         found.refuse(row.number, *wrong)
@@ -100,14 +93,13 @@ def _label(diagnosis: str) -> int | None:
     return 1 if words.startswith("melanoma") and "metastasis" not in words else None
 
 
-def _splits(folder: Path, meta: Table) -> tuple[dict[int, Split], list[Problem]]:
+def _splits(meta: Table) -> tuple[dict[int, Split], list[Problem]]:
     """The official split of each row of the table, counted from 0."""
-    splits: dict[int, Split] = {}
     origin: dict[int, str] = {}
     problems: list[Problem] = []
     numbers = {row.position: row.number for row in meta.rows}
-    for name, split in _INDEX_FILES.items():
-        file = folder / name
+    for name in _INDEX_FILES:
+        file = meta.path.with_name(name)
         if not file.is_file():
             problems.append(Problem(str(file), None, "the file is missing, so its split is unknown; download it again"))
             continue
@@ -118,9 +110,9 @@ def _splits(folder: Path, meta: Table) -> tuple[dict[int, Split], list[Problem]]
             if not text.isdecimal() or int(text) >= meta.num_rows:
                 reason = f"index {text!r} is not a row of meta.csv, 0 to {meta.num_rows - 1}; download it again"
                 problems.append(Problem(str(file), row.number, reason))
-            elif int(text) in splits:
+            elif int(text) in origin:
                 reason = f"the row is in {origin[int(text)]} and in {name}; remove it from one"
                 problems.append(Problem(str(meta.path), numbers.get(int(text)), reason))
             else:
-                splits[int(text)], origin[int(text)] = split, name
-    return splits, problems
+                origin[int(text)] = name
+    return {row: _INDEX_FILES[name] for row, name in origin.items()}, problems

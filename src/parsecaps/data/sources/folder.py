@@ -1,6 +1,7 @@
 """Anyone's images in a folder per class, optionally below folders train, val and test; or in one folder, unlabelled."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from parsecaps.data.cases import EXTENSIONS, SPLIT_WORDS, Case, DataSet, Problem, Split
@@ -11,14 +12,10 @@ _JUNK = {"thumbs.db", "desktop.ini", "__macosx"}  # and whatever begins with a p
 
 def recognise(path: Path) -> bool:
     """Whether a folder in it, or in a folder named as a split, has an image directly in it."""
-    if not path.is_dir():
-        return False
-    folders, _ = entries(path)
-    for folder in folders:
+    for folder in entries(path)[0] if path.is_dir() else ():
         inner, files = entries(folder)
-        if any(is_image(file) for file in files):
-            return True
-        if _split(folder) and any(is_image(file) for child in inner for file in entries(child)[1]):
+        files += [file for child in inner if _split(folder) for file in entries(child)[1]]
+        if any(map(is_image, files)):
             return True
     return False
 
@@ -64,11 +61,9 @@ def is_image(file: Path) -> bool:
     """Whether a file is an image by its extension, or by the mark of a DICOM file where it has none of ours."""
     if file.name.casefold().endswith(EXTENSIONS):
         return True
-    try:
-        with file.open("rb") as opened:
-            return opened.read(132)[128:] == b"DICM"
-    except OSError:
-        return False
+    with suppress(OSError), file.open("rb") as opened:
+        return opened.read(132)[128:] == b"DICM"
+    return False
 
 
 def entries(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -91,9 +86,7 @@ def _stray(file: Path) -> Problem:
 
 def recognise_unlabelled(path: Path) -> bool:
     """Whether a folder has images directly in it, and no folders."""
-    if not path.is_dir():
-        return False
-    folders, files = entries(path)
+    folders, files = entries(path) if path.is_dir() else ([], [])
     return not folders and any(map(is_image, files))
 
 

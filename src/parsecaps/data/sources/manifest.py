@@ -28,9 +28,9 @@ def read(path: str) -> DataSet:
     table = read_table(file, required=REQUIRED, optional=OPTIONAL, prefix=CONCEPT)
     columns = tuple(column for column in table.columns if column.startswith(CONCEPT))
     misspelt = wrong_spelling([row.cells["label"] for row in table.rows if row.cells["label"].strip()])
-    found, rows = CaseList(file, table.problems), _Rows(str(file.parent), columns)
+    found, listing = CaseList(file, table.problems), Listing()
     for row in table.rows:
-        case, wrong = rows.read(row)
+        case, wrong = _read_row(row, str(file.parent), columns, listing)
         if row.cells["label"] in misspelt:
             wrong.append(f"label {misspelt[row.cells['label']]}")
         found.refuse(row.number, *wrong)
@@ -45,56 +45,41 @@ def read(path: str) -> DataSet:
     return DataSet("manifest", file.parent, classes, concepts, cases, found.problems, notes)
 
 
-class _Rows:
-    """Turns rows into cases whose label is still unknown, and says everything that is wrong with a row."""
+def _read_row(row: Row, root: str, concepts: tuple[str, ...], listing: Listing) -> tuple[Case, list[str]]:
+    """A case whose label is still unknown, and everything that is wrong with its row."""
+    wrong: list[str] = []
+    cells = {name: cell.strip() for name, cell in row.cells.items()}
 
-    def __init__(self, root: str, concepts: tuple[str, ...]) -> None:
-        self._root = root
-        self._concepts = concepts
-        self._listing = Listing()
-        self._wrong: list[str] = []
-
-    def read(self, row: Row) -> tuple[Case, list[str]]:
-        self._wrong = []
-        cells = {name: cell.strip() for name, cell in row.cells.items()}
-        image = self._file("image", cells["image"])
-        if not cells["image"]:
-            self._wrong.append("the image is blank; write its path or remove the row")
-        patient = cells["patient"] if "patient" in cells else Path(os.path.relpath(image, self._root)).as_posix()
-        if not patient:
-            self._wrong.append("the patient is blank; write an id, or remove the column if there are none")
-        split = SPLIT_WORDS.get(cells.get("split", "").casefold())
-        if split is None and cells.get("split"):
-            self._wrong.append(f"split is {cells['split']!r}; write train, val or test, or leave it blank")
-        frame = cells.get("frame", "")
-        if frame and not (frame.isascii() and frame.isdecimal() and len(frame) < 10):
-            self._wrong.append(f"frame is {frame!r}; write a whole number from 0, or leave it blank")
-            frame = ""
-        mask = self._file("mask", cells["mask"]) if cells.get("mask") else None
-        case = Case(
-            image,
-            -1,
-            patient,
-            frame=int(frame) if frame else None,
-            concepts=tuple(self._concept(column, cells[column]) for column in self._concepts),
-            split=split,
-            mask=mask,
-            row=row.number,
-        )
-        return case, self._wrong
-
-    def _file(self, column: str, written: str) -> Path:
-        path = os.path.normpath(os.path.join(self._root, written))
-        found = self._listing.find(path)
+    def find(column: str) -> Path:
+        written = cells[column]
+        path = os.path.normpath(os.path.join(root, written))
+        found = listing.find(path)
         if found is None and written:
             hint = "write / instead of \\" if "\\" in written else "correct the path or remove the row"
-            self._wrong.append(f"{column} {written!r} is missing; {hint}")
+            wrong.append(f"{column} {written!r} is missing; {hint}")
         elif found is not None and str(found) != path:
-            there = os.path.relpath(found, self._root)
-            self._wrong.append(f"{column} {written!r} is {there!r} on disk; correct upper and lower case")
+            there = os.path.relpath(found, root)
+            wrong.append(f"{column} {written!r} is {there!r} on disk; correct upper and lower case")
         return found or Path(path)
 
-    def _concept(self, column: str, value: str) -> float:
-        if value not in _VALUES:
-            self._wrong.append(f"{column} is {value!r}; write 1 (present), 0 (absent) or leave it blank (unknown)")
-        return _VALUES.get(value, UNKNOWN)
+    image = find("image")
+    if not cells["image"]:
+        wrong.append("the image is blank; write its path or remove the row")
+    patient = cells["patient"] if "patient" in cells else Path(os.path.relpath(image, root)).as_posix()
+    if not patient:
+        wrong.append("the patient is blank; write an id, or remove the column if there are none")
+    split = SPLIT_WORDS.get(cells.get("split", "").casefold())
+    if split is None and cells.get("split"):
+        wrong.append(f"split is {cells['split']!r}; write train, val or test, or leave it blank")
+    frame = cells.get("frame", "")
+    if frame and not (frame.isascii() and frame.isdecimal() and len(frame) < 10):
+        wrong.append(f"frame is {frame!r}; write a whole number from 0, or leave it blank")
+        frame = ""
+    mask = find("mask") if cells.get("mask") else None
+    for column in concepts:
+        if cells[column] not in _VALUES:
+            what = f"{column} is {cells[column]!r}"
+            wrong.append(f"{what}; write 1 (present), 0 (absent) or leave it blank (unknown)")
+    values = tuple(_VALUES.get(cells[column], UNKNOWN) for column in concepts)
+    number = int(frame) if frame else None
+    return Case(image, -1, patient, number, values, split, mask=mask, row=row.number), wrong

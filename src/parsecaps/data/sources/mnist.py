@@ -10,16 +10,14 @@ from numpy.typing import NDArray
 
 from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.raw_image import (
-    EIGHT_BIT,
     DefectError,
     Format,
-    RawImage,
     Version,
     check_bytes,
     check_length,
     check_size,
+    image_of,
     open_unpacked,
-    pick_frame,
     version,
 )
 from parsecaps.data.reader_pool import call_or_name
@@ -79,11 +77,6 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return values
 
 
-def _read_image(path: Path, frame: int | None) -> RawImage:
-    images = _images(version(path))
-    return RawImage(images[pick_frame(frame, len(images))].copy(), EIGHT_BIT)
-
-
 @lru_cache(maxsize=2)  # a file is decoded as a whole, so that its next image costs next to nothing
 def _images(file: Version) -> NDArray[np.uint8]:
     image_shape(file.path)
@@ -127,7 +120,6 @@ def idx_values(path: Path) -> NDArray[np.uint8]:
 
 
 def _count(path: Path) -> int:
-    """The number of images, which a file that is not packed must be long enough for."""
     count, height, width = image_shape(path)
     check_length(path, count * height * width, f"{count:,} images")
     return count
@@ -137,7 +129,7 @@ FORMAT = Format(
     name="IDX",
     suffixes=("ubyte", "ubyte.gz"),
     recognise=lambda head: head.startswith(b"\0\0\x08\x03"),
-    read=_read_image,
+    read=lambda path, frame: image_of(_images(version(path)), frame),
     count=_count,
     size=lambda path: image_shape(path)[1:],
     packed=True,

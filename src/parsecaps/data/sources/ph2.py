@@ -1,8 +1,4 @@
-"""PH2: 200 dermoscopic images with lesion masks; nevus (common or atypical) against melanoma.
-
-PH2D7 is PH2 and Derm7pt together, with one vocabulary of concepts. Only Derm7pt has official parts: `data.splits` deals
-the images of PH2 in the same proportions.
-"""
+"""PH2: 200 dermoscopic images with lesion masks, nevus (common or atypical) against melanoma; with Derm7pt: PH2D7."""
 
 import re
 from dataclasses import replace
@@ -77,7 +73,6 @@ def read(path: str) -> DataSet:
 
 
 def _annotation(values: dict[str, str]) -> tuple[int, tuple[float, ...], list[str]]:
-    """The label, the concepts, and what is wrong with the cells of a row."""
     wrong = []
     if _CODE in values:
         code = values[_CODE]
@@ -96,7 +91,6 @@ def _annotation(values: dict[str, str]) -> tuple[int, tuple[float, ...], list[st
 
 
 def _split_header(table: Path, records: Records) -> tuple[list[str], Records]:
-    """The names of the columns, found by their text, and the records below them."""
     for place, (_, cells) in enumerate(records):
         bare = (re.sub(r"\(.*?\)", " ", cell, flags=re.DOTALL) for cell in cells)  # a legend may follow in brackets
         names = [" ".join(cell.split()).casefold() for cell in bare]
@@ -109,10 +103,7 @@ def _split_header(table: Path, records: Records) -> tuple[list[str], Records]:
 
 
 def _records(table: Path) -> Records:
-    """The rows with something in them: of the sheet, or the lines with `||` or the name of an image.
-
-    Whatever stands before and after such lines is a legend.
-    """
+    """The rows of the sheet that are not blank, or the lines with `||` or the name of an image."""
     if table.suffix == ".xlsx":
         rows = call_or_name(sheet_cells, table, _NOT_A_SHEET)
         return [(number, cells) for number, cells in enumerate(rows, 1) if any(cells)]
@@ -162,6 +153,5 @@ def _find_both(path: str) -> tuple[Path | None, Path | None]:
     given = [Path(path)] if Path(path).is_dir() else [Path(part.strip()) for part in path.split(",")]
     folders = [folder for folder in given if folder.is_dir()]
     folders += [child for folder in list(folders) for child in sorted(folder.iterdir()) if child.is_dir()]
-    first = next((folder for folder in folders if recognise(folder)), None)
-    second = next((folder for folder in folders if derm7pt.recognise(folder)), None)
+    first, second = (next(filter(known, folders), None) for known in (recognise, derm7pt.recognise))
     return first, second
