@@ -322,7 +322,6 @@ class Residuals:
     largest: float
 
     def sentence(self) -> str:
-        """The residuals in words."""
         return (
             f"shares add up to within {self.median:.2%} of the change they explain in the median, {self.largest:.2%} "
             f"in the worst of {self.targets:,} targets"

@@ -93,7 +93,6 @@ class AuditCases:
         return len(self.cases)
 
     def first(self, count: int) -> "AuditCases":
-        """The first few of the cases."""
         some = self.cases.subset(range(min(count, len(self))))
         return AuditCases(self.model, some, resamples=self.resamples, seed=self.seed)
 
@@ -112,7 +111,6 @@ class AuditCases:
             progress(batch.stop, len(self))
 
     def rows_of(self, batch: range) -> list[int]:
-        """The rows of the data set that these cases are."""
         return self.cases.subset(batch).rows
 
     @property
@@ -121,7 +119,6 @@ class AuditCases:
         return ("concepts", "classes") if self.model.concepts else ("classes",)
 
     def names(self, about: About) -> tuple[str, ...]:
-        """Of the concepts or the classes."""
         return self.model.concepts if about == "concepts" else self.model.classes
 
     def column(self, target: Target) -> int:

@@ -212,7 +212,6 @@ class CascadeMeasures(NamedTuple):
     ssim: np.ndarray
 
     def of(self, pairs: Sequence[int]) -> "CascadeMeasures":
-        """Some of the pairs."""
         return CascadeMeasures(self.stages, self.spearman[pairs], self.ssim[pairs])
 
 

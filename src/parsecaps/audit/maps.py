@@ -151,7 +151,6 @@ def _overlap(scaled: np.ndarray, inside: np.ndarray) -> np.ndarray:
 
 
 def _reaching(level: np.ndarray, bins: int) -> np.ndarray:
-    """How many pixels reach each threshold."""
     return np.bincount(level, minlength=bins)[::-1].cumsum()[::-1][1:]
 
 
@@ -260,7 +259,6 @@ class _Explained:
     targets: list[list[Target]] = field(default_factory=list)
 
     def add(self, image: Tensor, targets: Sequence[list[Target]], maps: Mapping[str, Tensor], limit: int) -> None:
-        """Keep what belongs to the first `limit` cases."""
         few = targets[: max(0, limit - len(self.image))]
         self.image += [image[i : i + 1] for i in range(len(few))]
         self.targets += few
@@ -268,7 +266,6 @@ class _Explained:
             self.maps[name].append(each[: sum(map(len, few))])
 
     def maps_of(self, maker: MapMaker, model: PretrainedModel) -> Tensor:
-        """The same maps by another model."""
         return torch.cat([maker(model, *each)[0] for each in zip(self.image, self.targets, strict=True)])
 
 

@@ -81,7 +81,6 @@ class _Histogram:
         self.seen = self.empty = self.capsules = self.dim = 0
 
     def add(self, u: Tensor) -> None:
-        """Take capsules (B, n, d)."""
         u = u.detach().float()
         if u.shape[1] > MOST:
             u = u[:, torch.linspace(0, u.shape[1] - 1, MOST, device=u.device).long()]

@@ -92,7 +92,6 @@ class DiscoveredConcept:
 
     @property
     def remark(self) -> str:
-        """What stands in the way of naming it."""
         if self.dead:
             return "hardly varies"
         if self.duplicate and self.closest is not None:
@@ -118,7 +117,6 @@ class Discovery:
     remembered: bool = False
 
     def table(self) -> Grid:
-        """The concepts; columns that say nothing of any are left out."""
         columns = {"concept": [each.name for each in self.concepts]}
         columns["presence"] = [f"{each.mean:.2f} ± {each.std:.2f}" for each in self.concepts]
         if any(each.purity for each in self.concepts):
@@ -136,7 +134,6 @@ class Discovery:
         return Grid(title, list(columns), list(zip(*columns.values(), strict=True)), left=ends, folded=ends)
 
     def lines(self) -> list[str]:
-        """How many concepts there really are, and how far they are those of other runs."""
         dead, same = sum(each.dead for each in self.concepts), sum(each.duplicate for each in self.concepts)
         rest = f"{dead} hardly vary, {same} say the same as another"
         lines = [f"they vary as {self.effective:.1f} unrelated concepts would; {rest}"]

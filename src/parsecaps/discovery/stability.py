@@ -44,7 +44,6 @@ class Stability:
     class_chances: list[float] | None
 
     def as_dict(self) -> dict[str, Any]:
-        """The numbers over all concepts, for JSON."""
         pairs = [
             {"runs": list(runs), "mean": match.mean, "chance": match.chance, "p_value": match.p_value}
             for runs, match in self.matches.items()
@@ -52,7 +51,6 @@ class Stability:
         return {"mean": self.mean, "chance": self.chance, "pairs_of_runs": pairs}
 
     def cells(self) -> list[str]:
-        """For each concept how well it is found again, and by chance."""
         by_class = [f", {chance:.2f}" for chance in self.class_chances or ()] or [""] * len(self.chances)
         found = zip(self.by_concept, self.chances, by_class, strict=True)
         return [f"{again:.2f}\n({chance:.2f}{in_class})" for again, chance, in_class in found]
@@ -144,7 +142,6 @@ def correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _blocks(group: np.ndarray, among: np.ndarray) -> list[np.ndarray]:
-    """The cases of each patient, among some."""
     return [np.flatnonzero((group == patient) & among) for patient in np.unique(group[among])]
 
 

@@ -135,7 +135,6 @@ _AT_ONCE = 4  # images; a path has several points for each
 
 
 def _along_routes(model: PretrainedModel, image: Tensor, targets: Sequence[Target]) -> Tensor:
-    """Maps along the routes, for models that have them (`explain.route_maps`)."""
     if not has_routes(model):
         raise ValueError(f"{type(model).__name__} has no routes to follow; choose a gradient map")
     parts = torch.split(image, _AT_ONCE)

@@ -149,11 +149,9 @@ class AttributionPath:
 
     @cached_property
     def finer(self) -> "AttributionPath":
-        """The same path with twice as many panels."""
         return AttributionPath(self.trace, 2 * self.panels, self.refinements - 1, self.scan)
 
     def leaf_attribution(self, target: Target) -> LeafAttribution:
-        """What each primary capsule brought."""
         path = self._fine_enough(target)
         gradient, leaves = path._by_point(path._gradients[target][0]), path._by_point(path.leaves)
         direction = einsum(path.integral @ path.parts, gradient, "s b, s b n d -> b n d")

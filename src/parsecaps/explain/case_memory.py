@@ -70,34 +70,28 @@ class CaseMemory:
 
     @property
     def presence(self) -> np.ndarray:
-        """(N, m) in [0, 1)."""
         assert self.predictions.presence is not None
         return self.predictions.presence
 
     @property
     def truth(self) -> np.ndarray:
-        """(N, m), 1, 0 or NaN = unknown."""
         assert self.predictions.concepts is not None
         return self.predictions.concepts
 
     @cached_property
     def group(self) -> np.ndarray:
-        """The number of each case's patient: (N,)."""
         return self.predictions.groups()
 
     @cached_property
     def probabilities(self) -> np.ndarray:
-        """Calibrated, of each class: (N, K)."""
         return self.predictions.probabilities(self.temperature)
 
     @cached_property
     def prototypes(self) -> list[tuple["Prototype", ...]]:
-        """Of each concept, the cases that show it most."""
         return [tuple(prototypes(self, j, _PROTOTYPES)) for j in range(self.presence.shape[1])]
 
     @cached_property
     def prototype_pictures(self) -> dict[int, bytes]:
-        """JPEG files of the prototypes, by row."""
         return self.pictures([each.case.row for group in self.prototypes for each in group])
 
     def pictures(self, rows: Sequence[int]) -> dict[int, bytes]:

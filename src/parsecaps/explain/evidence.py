@@ -93,7 +93,6 @@ class Region:
 
     @property
     def share(self) -> float:
-        """That of all its capsules."""
         return sum(self.shares)
 
     @property

@@ -33,8 +33,6 @@ class Explanations(NamedTuple):
 
 
 class _DataCase(NamedTuple):
-    """A case of a data set, or a frame of its file."""
-
     data: DataSet
     row: int
     frame: int | None

@@ -68,7 +68,6 @@ class Reasons:
         return dict(zip(self.reasoning.classes, self.reasoning.probabilities(changed).tolist(), strict=True))
 
     def sentence(self) -> str:
-        """The counterfactual in words."""
         if self.flip is None:
             return "No change of its concepts alone would change the diagnosis."
         parts = [f"{name} were {'present' if there else 'absent'}" for name, there in self.flip.changes.items()]
@@ -120,7 +119,6 @@ class Explanation:
 
     @property
     def probability(self) -> float:
-        """That of the diagnosis."""
         return self.probabilities[self.diagnosis]
 
     @property
@@ -263,7 +261,6 @@ def _can_be_strict(model: Model, notes: list[str]) -> bool:
 
 
 def _strictness(model: Model, ordinary: Output) -> Strictness:
-    """What the ordinary network says, beside an explanation of the strict one."""
     predictions = of_output(model, ordinary)
     (prediction,) = each_image(model, predictions)
     seen = [] if predictions.presence is None else np.flatnonzero(_seen(model, predictions.presence[0])).tolist()
@@ -289,7 +286,6 @@ def _seen(model: Model, presence: np.ndarray) -> np.ndarray:
 
 
 def _trace(model: Model, batch: Tensor, notes: list[str]) -> RouteTree | None:
-    """The trace of a network with routes, None without."""
     try:
         return trace(model.network, batch)
     except ValueError:

@@ -55,7 +55,6 @@ class ConceptReasoning:
     scale: Scale = "presence"
 
     def of_image(self, rows: int | np.ndarray) -> "ConceptReasoning":
-        """That of one image, or of some, where each has its own."""
         if self.weight.ndim == 2:
             return self
         return replace(self, weight=self.weight[rows], bias=self.bias[rows])
@@ -73,7 +72,6 @@ class ConceptReasoning:
         return np.asarray(self.values(presence)[..., None, :] * self.weight)
 
     def logits(self, presence: np.ndarray) -> np.ndarray:
-        """(..., m) -> (..., K)."""
         return np.asarray(self.contributions(presence).sum(-1) + self.bias)
 
     def probabilities(self, presence: np.ndarray) -> np.ndarray:

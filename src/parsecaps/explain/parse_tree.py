@@ -80,7 +80,6 @@ class ParseTree:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ParseTree":
-        """What `to_dict` wrote, also after a journey through JSON."""
         if values.get("version") != VERSION:
             raise ValueError(f"the parse tree has version {values.get('version')!r}, not {VERSION}; make it again")
         plain = {key: value for key, value in values.items() if key != "version"}
@@ -194,12 +193,10 @@ def _nodes(
 
 
 def _halvings(traced: RouteTree, level: Level) -> int:
-    """How often the grid was halved below a level."""
     return sum(not cell.module.residual for cell in traced.cells[: level.layer])
 
 
 def _original(region: Box, preparation: Preparation | None, shape: tuple[int, int] | None) -> Box | None:
-    """The region in the pixels of the original image."""
     if preparation is None or shape is None:
         return None
     mask = torch.zeros(preparation.size, preparation.size)

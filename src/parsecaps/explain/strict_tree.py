@@ -148,7 +148,6 @@ class StrictCost:
     model: str
 
     def sentence(self) -> str:
-        """The cost in words."""
         parts = [
             f"{name} {each.strict.value:{form}} instead of {each.ordinary.value:{form}}"
             + _interval(each.difference, form)

@@ -130,7 +130,6 @@ class TraversalStrip:
     pictures: Tensor
 
     def sentence(self) -> str:
-        """What the strip shows, for those who do not see it."""
         listed = ", ".join(f"{value:.2f}" for value in self.values)
         return f"The decoder's picture with {self.name} as it is ({self.value:.2f}), then set to {listed}"
 

@@ -93,7 +93,6 @@ class _Entmax(torch.autograd.Function):
 
 
 def _forward(x: Tensor, tensor: Tensor | None, number: float, dim: int) -> Tensor:
-    """The probabilities; alpha is `tensor`, or `number` where there is none."""
     alpha = number if tensor is None else tensor
     if _at_once(x):
         return _solve(x, alpha, dim).to(x.dtype)

@@ -169,7 +169,6 @@ class Means:
     bounds: Bounds
 
     def scores(self) -> list[Score]:
-        """One for each column."""
         each = zip(self.value, self.draws, self.n, self.patients, strict=True)
         return [Score.of(value, draws, int(n), patients=who, bounds=self.bounds) for value, draws, n, who in each]
 

@@ -53,20 +53,17 @@ class Calibration:
 
     @classmethod
     def fit(cls, validation: Predictions) -> "Calibration":
-        """Fit both on what a model said of its validation cases."""
         fitted = fit_temperature(validation.logits, validation.label)
         probabilities = validation.probabilities(fitted.temperature)
         quantiles = ConformalQuantiles.fit(probabilities, validation.label, validation.groups())
         return cls(fitted.temperature, quantiles, fitted.note)
 
     def threshold(self, risk: float) -> ConformalThreshold:
-        """The least probability of a class within the prediction set at this risk."""
         if self.quantiles is None:
             raise ValueError("the model has no calibration, so no risk can be promised; train with --set data.val=0.15")
         return self.quantiles.threshold(risk)
 
     def save(self, folder: str | Path) -> None:
-        """Write `calibration.json` into the folder of a model."""
         with write_atomically(Path(folder) / CALIBRATION_FILE) as file:
             file.write(json.dumps(asdict(self)) + "\n")
 
@@ -101,7 +98,6 @@ def fit_temperature(logits: np.ndarray, label: np.ndarray) -> TemperatureFit:
     truth = (n * np.eye(num_classes)[label] + 1 / num_classes) / (n + 1)
 
     def slope(b: float) -> float:
-        """The derivative of the mean NLL at b = 1 / temperature."""
         return float(((softmax(b * logits, axis=1) - truth) * logits).sum(1).mean())
 
     low, high = (1 / temperature for temperature in reversed(TEMPERATURES))

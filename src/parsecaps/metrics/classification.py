@@ -30,12 +30,10 @@ class Answers(Cases):
 
     @cached_property
     def negative(self) -> np.ndarray:
-        """Known, and not positive: (N, C) bool."""
         return np.asarray(self.known & ~self.positive)
 
     @cached_property
     def ranks(self) -> "list[Ranks]":
-        """The order of the scores in each column."""
         each = zip(self.scores.T, self.positive.T, self.negative.T, strict=True)
         return [Ranks(scores, positive, negative) for scores, positive, negative in each]
 

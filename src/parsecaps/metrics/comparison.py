@@ -83,7 +83,6 @@ class Comparison:
     seed: int
 
     def table(self, first: str, second: str) -> Grid:
-        """The differences, second minus first."""
         rows = []
         for name, each in self.differences.items():
             metric = find_metric(name)
@@ -94,14 +93,12 @@ class Comparison:
         return Grid(title, ("score", first, second, "difference", "95 % interval", "p"), rows)
 
     def line(self, first: str, second: str) -> str:
-        """McNemar's test in words."""
         return (
             f"only {first} is right on {self.only_first:,} images, only {second} on {self.only_second:,}; "
             f"McNemar, exact: {p_equals(self.mcnemar_p)}"
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a JSON-serialisable dict."""
         return asdict(self)
 
 
@@ -124,7 +121,6 @@ class Ensemble:
     patient_errors: PatientErrors | None
 
     def tables(self) -> list[Grid]:
-        """The mean of all models, and whose images all of them get wrong."""
         rows = [("accuracy, mean of each alone", find_metric("accuracy").number(self.member_accuracy))]
         for name, each in self.scores.items():
             metric = find_metric(name)
@@ -136,7 +132,6 @@ class Ensemble:
         return [Grid(title, ("score", "value"), rows), *whose]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a JSON-serialisable dict."""
         return asdict(self)
 
 

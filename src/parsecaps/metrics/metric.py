@@ -118,39 +118,32 @@ class Metric:
     noise: Callable[[Weighted], np.ndarray] | None = None
 
     def number(self, value: float | None) -> str:
-        """A share in per cent, everything else with three digits."""
         if value is None:
             return UNDEFINED
         return f"{100 * value:.1f} %" if self.share else f"{value:.3f}"
 
     def interval(self, score: Score) -> str:
-        """The 95 % interval."""
         if score.low is None or score.high is None:
             return UNDEFINED
         return f"{self.number(score.low)} to {self.number(score.high)}".replace(" %", "")
 
     def with_interval(self, score: Score) -> str:
-        """The number, with its interval in brackets where there is one."""
         text = self.number(score.value)
         return text if score.low is None else f"{text} ({self.interval(score)})"
 
     def with_deviation(self, mean: float, std: float | None) -> str:
-        """Mean and standard deviation."""
         text = self.number(mean)
         return text if std is None else f"{text} ± {self.number(std)}".removesuffix(" %")
 
     def cell(self, score: Score) -> Cell:
-        """The number with its interval and n, for a table."""
         return Cell(self.number(score.value), self.interval(score), score.n)
 
     def difference(self, value: float | None) -> str:
-        """A difference with its sign; shares in points of per cent."""
         if value is None:
             return UNDEFINED
         return f"{100 * value:+.1f}" if self.share else f"{value:+.3f}"
 
     def difference_interval(self, low: float | None, high: float | None) -> str:
-        """The 95 % interval of a difference."""
         return UNDEFINED if low is None else f"{self.difference(low)} to {self.difference(high)}"
 
 

@@ -61,7 +61,6 @@ class OtherViews(Cases):
 
     @classmethod
     def of(cls, predictions: Predictions) -> "OtherViews | None":
-        """Those of a model; None where it looked at the images alone."""
         if predictions.consistency is None:
             return None
         return cls(predictions.consistency).of_patients(predictions.groups())

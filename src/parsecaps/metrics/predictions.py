@@ -112,7 +112,6 @@ class Predictions:
 
     @classmethod
     def load(cls, path: str | Path) -> "Predictions":
-        """Read what `save` wrote."""
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing; give a file written by Predictions.save")

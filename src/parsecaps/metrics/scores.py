@@ -150,7 +150,6 @@ class Scores:
 
     @property
     def single_metrics(self) -> list[Metric]:
-        """The metrics of `single`."""
         return self.metrics("overall", "concepts")
 
     @property
@@ -165,17 +164,14 @@ class Scores:
 
     @property
     def counts(self) -> str:
-        """What was scored, and how much of it."""
         cases = f"{self.cases}: " if self.cases else ""
         labelled = "" if self.labelled == self.images else f", {self.labelled:,} with a known label"
         return f"{cases}{self.images:,} images of {self.patients:,} patients{labelled}"
 
     def tables(self, *, short: bool = False) -> dict[str, Grid]:
-        """All scores, or the main ones, by what they are of."""
         return score_tables(self, short=short)
 
     def lines(self) -> list[str]:
-        """How the numbers came about, and what to know before believing them."""
         fitted = "a temperature for each fold" if self.folds else f"temperature {self.temperature:.3g}"
         intervals = f"95 % intervals by {self.resamples:,} resamples of {self.patients:,} patients; {fitted}"
         return [intervals, *(f"note: {note}" for note in self.notes)]
@@ -188,7 +184,6 @@ class Scores:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Scores":
-        """Read what `as_dict` gave."""
         own = {name: value for name, value in stored.items() if name != "over_folds"}
         found = checked(cls, own, "these are not scores of this version", "evaluate again")
         try:
@@ -290,13 +285,11 @@ def over_folds(folds: Sequence[FoldScores]) -> dict[str, OverFolds]:
 
 
 def _measure(cases: Cases, resamples: int, seed: int) -> dict[Metric, list[Score]]:
-    """All metrics of these cases."""
     metrics = [metric for metric in METRICS if metric.cases is type(cases)]
     return measure(cases, metrics, resamples=resamples, seed=seed)
 
 
 def _notes(predictions: Predictions) -> list[str]:
-    """What a reader must know to read the numbers rightly."""
     notes = []
     known = predictions.label >= 0
     label = predictions.label[known]

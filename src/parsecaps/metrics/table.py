@@ -128,14 +128,12 @@ def score_tables(scores: "Scores", *, short: bool = False) -> dict[str, Grid]:
 
 
 def _single(scores: "Scores", metrics: Sequence[Metric]) -> Grid:
-    """The scores that are one number for the whole model, a row for each."""
     found = [(metric, scores[metric.name]) for metric in metrics]
     rows = [(metric.title, metric.number(each.value), metric.interval(each), f"{each.n:,}") for metric, each in found]
     return Grid(scores.counts, ("score", "value", "95 % interval", "n"), rows)
 
 
 def _folds(scores: "Scores") -> Grid:
-    """A row per fold, their mean and standard deviation, and the pooled scores."""
     metrics, over = scores.main_metrics, scores.over_folds
     rows: list[Sequence[str | Cell]] = [
         (fold.name, f"{fold.images:,}", *(metric.number(fold.single[metric.name].value) for metric in metrics))

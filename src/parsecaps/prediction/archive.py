@@ -163,7 +163,6 @@ def _check_start(path: Path, names: list[str]) -> None:
 
 
 def _header(names: list[str]) -> str:
-    """The first line of a CSV with these columns."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerow(names)
     return text.getvalue()

@@ -46,7 +46,6 @@ class LeftOut:
         self._own = {os.path.realpath(path) for path in own}
 
     def add(self, path: Path, folder: Path) -> None:
-        """Count a file in a folder."""
         if self._own and os.path.realpath(path) in self._own:
             return
         self.count += 1
@@ -54,12 +53,10 @@ class LeftOut:
             self.names.append(path.relative_to(folder).as_posix())
 
     def join(self, count: int, names: Sequence[str]) -> None:
-        """Add what another process left out."""
         self.count += count
         self.names = sorted([*self.names, *names])[:_KEPT]
 
     def sentence(self) -> str:
-        """How many files were left out, with the names of some."""
         files = (
             "1 file that is not an image or is"
             if self.count == 1
@@ -114,7 +111,6 @@ def _units(inputs: Iterable[str | Path], left_out: LeftOut) -> Iterator[_Unit]:
 
 
 def _listed(path: Path) -> Iterator[ImageFile]:
-    """The images of a manifest, then its problems."""
     from parsecaps.data.sources import manifest
 
     try:
@@ -129,7 +125,6 @@ def _listed(path: Path) -> Iterator[ImageFile]:
 
 
 def _found_below(folder: Path, path: Path, error: str, left_out: LeftOut) -> Iterator[ImageFile]:
-    """The images of a file that lies below a folder."""
     if error:
         yield ImageFile(path, None, error)
     elif _is_left_out(path):

@@ -111,7 +111,6 @@ def _write(
     batch_size: int,
     progress: ProgressCallback,
 ) -> None:
-    """Add a line to the part for each file that it lacks."""
     numbers: deque[int] = deque()  # of the images that are being predicted
 
     def images() -> Iterator[ImageFile]:
@@ -160,7 +159,6 @@ def _merge(out: Path, parts: list[Path], names: list[str]) -> Merged:
 
 
 def _rows(part: Path) -> Iterator[dict[str, Any]]:
-    """The answers of a part, one at a time."""
     with open(part, encoding="utf-8") as file:
         for line in file:
             try:
