@@ -57,11 +57,8 @@ class LeftOut:
         self.names = sorted([*self.names, *names])[:_KEPT]
 
     def sentence(self) -> str:
-        files = (
-            "1 file that is not an image or is"
-            if self.count == 1
-            else f"{self.count:,} files that are not images or are"
-        )
+        one = self.count == 1
+        files = "1 file that is not an image or is" if one else f"{self.count:,} files that are not images or are"
         more = f" and {self.count - _SHOWN:,} more" if self.count > _SHOWN else ""
         return f"left out {files} hidden: {', '.join(map(visible, self.names[:_SHOWN]))}{more}"
 
@@ -138,17 +135,8 @@ def _is_left_out(path: Path) -> bool:
 
 
 def _if_empty(folder: Path) -> Iterator[ImageFile]:
-    """The error of a folder that has nothing to give a row to."""
     if all(not error and _is_left_out(path) for path, error in _walk(folder)):
         yield ImageFile(folder, None, f"{folder} has no image in it; check its path")
-
-
-class _Level(NamedTuple):
-    """A folder on the way down: the names in it that are still to come, the next one last, and which are folders."""
-
-    path: Path
-    names: list[str]
-    folders: set[str]
 
 
 def _walk(top: Path) -> Iterator[tuple[Path, str]]:
@@ -156,25 +144,24 @@ def _walk(top: Path) -> Iterator[tuple[Path, str]]:
 
     Only the names in the folders on the way down are kept at a time, so an archive may have any number of files.
     """
-    levels = [_Level(top.parent, [top.name], {top.name})]
+    levels = [(top.parent, [(top.name, True)])]  # of each folder the names to come, the next one last, and if a folder
     while levels:
-        level = levels[-1]
-        if not level.names:
+        folder, names = levels[-1]
+        if not names:
             levels.pop()
             continue
-        name = level.names.pop()
-        path = level.path / name
-        if name not in level.folders:
+        name, is_folder = names.pop()
+        path = folder / name
+        if not is_folder:
             yield path, ""
             continue
         try:
             with os.scandir(path) as entries:
-                is_folder = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+                inside = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         except OSError as error:
             yield path, f"{path} cannot be read ({error.strerror}); allow reading it, or leave it out"
             continue
-        names = sorted(is_folder, key=os.path.normcase, reverse=True)
-        levels.append(_Level(path, names, {each for each in names if is_folder[each]}))
+        levels.append((path, sorted(inside, key=lambda each: os.path.normcase(each[0]), reverse=True)))
 
 
 def _is_image(path: Path) -> bool:

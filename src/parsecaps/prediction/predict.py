@@ -142,9 +142,9 @@ def predict_cases(
 def of_output(model: Model, output: Output, names: Sequence[str] | None = None) -> Predictions:
     """The output of a model's network, of which no truth is known; refused where some of it is not finite."""
     count = len(output.logits)
-    presence = None if output.presence is None else _array(output.presence).clip(max=1)  # a length of 1, rounded up
+    presence = None if output.presence is None else as_array(output.presence).clip(max=1)  # a length of 1, rounded up
     return Predictions(
-        logits=_array(output.logits),
+        logits=as_array(output.logits),
         label=np.full(count, -1),
         patient=[""] * count,
         name=[str(i) for i in range(count)] if names is None else names,
@@ -202,7 +202,8 @@ def _labels(model: Model, cases: "CaseSet") -> np.ndarray:
     return np.array([-1 if label < 0 else place[classes[label]] for label in labels], dtype=np.int64)
 
 
-def _array(tensor: Tensor) -> np.ndarray:
+def as_array(tensor: Tensor) -> np.ndarray:
+    """The numbers of a tensor, wherever it is, as float64."""
     return np.asarray(tensor.detach().double().cpu().numpy())
 
 
