@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 from scipy.stats import t as student_t
 
 from parsecaps.metrics.bootstrap import SIGNED_SHARE, Bounds, Score, interval
-from parsecaps.metrics.metric import Weighted, compute, p_equals, p_value, resample
+from parsecaps.metrics.metric import compute, p_equals, p_value
 from parsecaps.metrics.patients import PatientErrors, patient_errors
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import score
@@ -26,8 +26,7 @@ _SHOWN = 5  # cases that an error names
 class Difference:
     """A score of both models and `second - first`, with its 95 % interval and the p-value of no difference.
 
-    All over the same resamples of patients. None where a score is not defined, and no interval or p-value without
-    several patients.
+    None where a score is not defined; no interval or p-value without several patients.
     """
 
     first: float | None
@@ -107,9 +106,8 @@ class Ensemble:
     """The mean of the probabilities of several models, on `n` images with known labels.
 
     `scores` has its accuracy and balanced_accuracy, and those by patient where there are such; `member_accuracy` is the
-    mean of the accuracies that each model has alone. If models err by chance, their mean errs less; if they err alike,
-    it does not, and more training of the same kind will not either. `all_wrong` and `any_wrong` count the images that
-    all get wrong, and at least one; `patient_errors` says whose the former are.
+    mean accuracy of the models alone. `all_wrong` and `any_wrong` count the images that all get wrong, and at least
+    one; `patient_errors` says whose the former are.
     """
 
     models: int
@@ -190,23 +188,19 @@ def paired_differences(
     """
     metrics = [find_metric(name) for name in names]
     functions = [metric.function for metric in metrics]
-    cases = [made for each in (first, second) if (made := metrics[0].cases.of(each)) is not None]
-    values = [compute(Weighted(each), functions) for each in cases]
-    pairs = zip(*(resample(each, resamples, seed) for each in cases), strict=True)
-    drawn = [[compute(each, functions) for each in pair] for pair in pairs]
-    found = {}
-    for i, metric in enumerate(metrics):
-        a, b = (float(each[i][0, 0]) for each in values)
-        blocks = [(pair[1][i] - pair[0][i])[0] for pair in drawn]
-        found[metric.name] = Difference.of(
-            a,
-            b,
-            np.concatenate(blocks) if blocks else np.empty(0),
-            cases[0].patients(metric.counted(cases[0])),
+    cases, *others = [made for each in (first, second) if (made := metrics[0].cases.of(each)) is not None]
+    (ours, our_draws), (theirs, their_draws) = (compute(each, functions, resamples, seed) for each in (cases, *others))
+    return {
+        metric.name: Difference.of(
+            float(ours[metric.function][0, 0]),
+            float(theirs[metric.function][0, 0]),
+            their_draws[metric.function][0] - our_draws[metric.function][0],
+            cases.patients(metric.counted(cases)),
             bounds=(metric.bounds[0] - metric.bounds[1], metric.bounds[1] - metric.bounds[0]),
-            means=metric.means(cases[0]),
+            means=metric.means(cases),
         )
-    return found
+        for metric in metrics
+    }
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -227,14 +221,11 @@ def match(first: Predictions, second: Predictions) -> Predictions:
         if len(set(each.name)) != len(each.name):
             twice = Counter(each.name).most_common(1)[0][0]
             raise ValueError(f"{twice} is there twice; cases are matched by name, so each needs its own")
-    rows = {name: row for row, name in enumerate(second.name)}
-    wanted = set(first.name)
-    for missing, whose in (
-        ([name for name in first.name if name not in rows], "second"),
-        ([name for name in second.name if name not in wanted], "first"),
-    ):
-        if missing:
+    for one, other, whose in ((first, second, "second"), (second, first, "first")):
+        there = set(other.name)
+        if missing := [name for name in one.name if name not in there]:
             raise ValueError(f"{_named(missing)} not among the cases of the {whose}; compare on the same cases")
+    rows = {name: row for row, name in enumerate(second.name)}
     matched = second.subset([rows[name] for name in first.name])
     if different := [name for name, a, b in zip(first.name, first.label, matched.label, strict=True) if a != b]:
         raise ValueError(f"{_named(different)} not labelled the same in both; evaluate both on the same data")

@@ -1,20 +1,14 @@
 """Split conformal prediction sets: with a chosen risk, which classes cannot be ruled out, and when to abstain.
 
-Calibrated on validation cases, never on those that trained. If validation and future patients are exchangeable, and
-the validation patients decided nothing else about the model, the set of a new image holds its class with a probability
-of at least 1 - risk, whatever the model: on average over patients, not for each kind of patient, and not among the
-answered images alone (`coverage` and `accuracy_answered` measure those).
+If validation and future patients are exchangeable, and the validation patients decided nothing else about the model,
+the set of a new image holds its class with a probability of at least 1 - risk: on average over patients, not for each
+kind of patient, and not among the answered images alone (`coverage` and `accuracy_answered` measure those). Here the
+same patients also fit the temperature and may choose the epoch, so the risk is kept approximately
+(`studies.coverage --sets` measures it).
 
-In this package the same patients also fit the temperature and may choose the epoch, so the risk is kept approximately.
-With two classes the temperature changes no set, with more hardly any; the choice among many epochs costs little
-(`studies.coverage --sets` measures both). To split the validation patients would make the statement exact and
-the sets larger, since each half would be few.
-
-Images of one patient are alike, so images are not exchangeable; patients are. A calibration that counted forty slices
-of one patient as forty cases would be surer than it may. To keep one image of each patient would be right but throw
-most away, and depend on the draw. Here each patient has one vote, shared equally by its images, and one more vote
-stands for the patient to come (Lee, Barber and Willett 2023, "Distribution-free inference with hierarchical data"):
-the guarantee is then for an image drawn from a new patient. With one image per patient it is the usual method.
+Images of one patient are alike, so images are not exchangeable; patients are. Each patient has one vote, shared equally
+by its images, and one more vote stands for the patient to come (Lee, Barber and Willett 2023, "Distribution-free
+inference with hierarchical data"): the guarantee is for an image drawn from a new patient.
 """
 
 import math
@@ -35,7 +29,6 @@ class ConformalThreshold(NamedTuple):
     """
 
     probability: float
-    risk: float
     patients: int
     note: str | None = None
 
@@ -86,9 +79,9 @@ class ConformalQuantiles:
         if self.patients < needed:
             least = math.ceil((1 - 1e-9) / risk) - 1
             few = f"{self.patients} patients are too few for a risk of {risk:g}"
-            return ConformalThreshold(0.0, risk, self.patients, f"{few}: every image abstains; calibrate on {least}")
+            return ConformalThreshold(0.0, self.patients, f"{few}: every image abstains; calibrate on {least}")
         place = min(int(np.searchsorted(self.votes, needed)), len(self.votes) - 1)
-        return ConformalThreshold(self.probabilities[place], risk, self.patients)
+        return ConformalThreshold(self.probabilities[place], self.patients)
 
 
 def prediction_sets(probabilities: np.ndarray, threshold: float) -> np.ndarray:

@@ -10,13 +10,16 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
-from parsecaps.metrics.bootstrap import SHARE, Bounds, Score, count_patients, divide, resampled_weights
+from parsecaps.metrics.bootstrap import SHARE, Bounds, Score, divide, resampled_weights
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.types import Cell
 
 UNDEFINED = "-"
 Part = Literal["overall", "by_class", "concepts", "by_concept", "by_attribute", "sets"]
 Value = TypeVar("Value")
+
+
+Function = Callable[["Weighted"], np.ndarray]  # of cases -> (R,) or (C, R)
 
 
 class Cases:
@@ -46,7 +49,7 @@ class Cases:
     def patients(self, masks: Sequence[np.ndarray]) -> int:
         """How many patients the cases of a mask (N,) come from: of several masks, those of the fewest."""
         patient = self.group[self.rows]
-        return min(count_patients(patient, mask) for mask in masks)
+        return min(len(np.unique(patient[mask])) for mask in masks)
 
 
 class Weighted:
@@ -171,15 +174,10 @@ def p_equals(p: float | None) -> str:
 def measure(cases: Cases, metrics: Sequence[Metric], *, resamples: int, seed: int) -> dict[Metric, list[Score]]:
     """The scores of each metric, one for each class, concept or attribute, or one alone; all by the same resamples."""
     functions = [function for metric in metrics for function in (metric.function, metric.noise) if function is not None]
-    values = compute(Weighted(cases), functions)
-    blocks = [compute(each, functions) for each in resample(cases, resamples, seed)]
-    drawn = {
-        function: np.concatenate([block[i] for block in blocks], axis=1) if blocks else np.empty((len(values[i]), 0))
-        for i, function in enumerate(functions)
-    }
+    values, drawn = compute(cases, functions, resamples, seed)
     found = {}
     for metric in metrics:
-        masks, value = metric.counted(cases), values[functions.index(metric.function)]
+        masks, value = metric.counted(cases), values[metric.function]
         columns = [[mask if mask.ndim == 1 else mask[:, c] for mask in masks] for c in range(len(value))]
         found[metric] = [
             Score.of(
@@ -202,6 +200,17 @@ def resample(cases: Cases, resamples: int, seed: int) -> Iterator[Weighted]:
         yield Weighted(cases, weights if len(cases) == len(weights) else weights[cases.rows])
 
 
-def compute(cases: Weighted, functions: Sequence[Callable[[Weighted], np.ndarray]]) -> list[np.ndarray]:
-    """What each function gives, as (C, R); a single number is one row."""
-    return [np.atleast_2d(cases.of(function)) for function in functions]
+def compute(
+    cases: Cases, functions: Sequence[Function], resamples: int, seed: int
+) -> tuple[dict[Function, np.ndarray], dict[Function, np.ndarray]]:
+    """What each function gives for the cases, (C, 1), and for resamples of their patients, (C, R)."""
+
+    def of_weighted(weighted: Weighted) -> dict[Function, np.ndarray]:
+        return {function: np.atleast_2d(weighted.of(function)) for function in functions}
+
+    values = of_weighted(Weighted(cases))
+    blocks = [of_weighted(each) for each in resample(cases, resamples, seed)]
+    none = {function: value[:, :0] for function, value in values.items()}
+    return values, {
+        function: np.concatenate([block[function] for block in (none, *blocks)], axis=1) for function in functions
+    }

@@ -35,10 +35,9 @@ class PatientAnswers(Cases):
 
     @classmethod
     def of(cls, predictions: Predictions) -> "PatientAnswers | None":
-        """Those of a model; images without label help to find the answer.
+        """Those of a model; None where no patient has several images, or some patient's images have several classes.
 
-        None where no patient has several images, and where the images of some patient have several classes: there, one
-        answer cannot be right.
+        Images without label help to find the answer.
         """
         group, label = predictions.groups(), predictions.label
         rows = np.flatnonzero(label >= 0)

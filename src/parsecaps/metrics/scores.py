@@ -73,18 +73,14 @@ class OverFolds(NamedTuple):
 class Scores:
     """All scores of one model on one set of cases; `scores["accuracy"]` finds any of those that are single numbers.
 
-    `METRICS` lists the scores of each part. `overall` and `concepts` are single numbers; the latter is empty without
-    concepts, and has those of attributes where concepts are the values of attributes. patient_accuracy and
-    pooled_accuracy are there where the images of a patient are of one class, and so can be read together; consistency
-    where several views of each image were looked at. `by_class` has those of each class, one against the rest,
-    `by_concept` and `by_attribute` those of each concept and attribute, and `present` how many images have a concept.
+    `METRICS` lists the scores of each part. `overall` and `concepts` are single numbers, `by_class` has those of each
+    class, one against the rest. patient_accuracy and pooled_accuracy need patients whose images are of one class,
+    consistency several views of each image. A class that is absent from the truth has no recall and no AUROC, and takes
+    no part in macro means.
 
-    A class that is absent from the truth has no recall and no AUROC, and takes no part in macro means. `confusion` has
-    the truth in rows. `roc` has the corners of the curve of each class that has one.
-
-    `cases` says in a few words what was scored. `sets` has what prediction sets do, risk by risk, where they could be
-    calibrated. `folds` has the folds of a cross-validation, which are pooled in all the rest. `patient_errors` says
-    whose images are wrong, where some patient has several.
+    `confusion` has the truth in rows, `roc` the corners of each class's curve, `present` how many images have a
+    concept. `cases` names what was scored. `sets` is about prediction sets, risk by risk. `folds` are those of a
+    cross-validation, pooled in all the rest. `patient_errors` says whose images are wrong, if some patient has several.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -114,16 +110,11 @@ class Scores:
 
     def __repr__(self) -> str:
         single = self.single
-        return "\n".join(
-            [
-                self.counts,
-                *(
-                    f"  {each.title:<24} {each.with_interval(single[each.name])}, n = {single[each.name].n:,}"
-                    for each in self.main_metrics
-                ),
-                *(f"  note: {note}" for note in self.notes),
-            ]
-        )
+        lines = [
+            f"  {each.title:<24} {each.with_interval(single[each.name])}, n = {single[each.name].n:,}"
+            for each in self.main_metrics
+        ]
+        return "\n".join([self.counts, *lines, *(f"  note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(repr(self))}</pre>"
@@ -185,14 +176,10 @@ class Scores:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Scores":
         own = {name: value for name, value in stored.items() if name != "over_folds"}
-        found = checked(cls, own, "these are not scores of this version", "evaluate again")
-        try:
-            found._check_whole()
-        except ValueError as error:
-            raise ValueError(f"these are not scores of this version: {error}; evaluate again") from None
-        return found
+        return checked(cls, own, "these are not scores of this version", "evaluate again")
 
-    def _check_whole(self) -> None:
+    @model_validator(mode="after")
+    def _check_whole(self) -> Self:
         """Refuse scores of which some are missing: those of a class, or those that every page shows."""
         size = len(self.classes)
         if self.by_class.keys() != set(self.classes) or [len(row) for row in self.confusion] != [size] * size:
@@ -205,6 +192,7 @@ class Scores:
             raise ValueError("recall or auroc is missing")
         if not {"accuracy", "ece"} <= self.overall.keys():
             raise ValueError("accuracy or ece is missing")
+        return self
 
 
 def score(predictions: Predictions, *, temperature: float = 1.0, resamples: int = 1000, seed: int = 0) -> Scores:

@@ -144,8 +144,8 @@ def _folds(scores: "Scores") -> Grid:
         found = over.get(metric.name)
         text, _, deviation = ("" if found is None else metric.with_deviation(found.mean, found.std)).partition(" ± ")
         means.append(Cell(text, f"± {deviation}") if deviation else text or UNDEFINED)
-    rows.append(("mean", "", *means))
-    rows.append(("pooled", f"{scores.images:,}", *(metric.number(scores[metric.name].value) for metric in metrics)))
+    pooled = (metric.number(scores[metric.name].value) for metric in metrics)
+    rows += [("mean", "", *means), ("pooled", f"{scores.images:,}", *pooled)]
     return Grid("by fold", ("fold", "n", *(metric.short for metric in metrics)), rows)
 
 
