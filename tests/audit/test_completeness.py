@@ -43,7 +43,7 @@ def test_a_bottleneck_decides_for_the_image_whose_concepts_it_got(phantom: tuple
         head.bias[0] += float(np.median(difference))
         own_label = predict_cases(own, CaseSet(data, prepared, range(65))).logits.argmax(1)
     cases = [replace(case, label=int(label)) for case, label in zip(data.cases, own_label, strict=True)]
-    found = permuted_concepts(own, CaseSet(replace(data, cases=cases), prepared, range(65)), batch_size=64)
+    found = permuted_concepts(own, CaseSet(replace(data, cases=cases), prepared, range(65)))
     assert found.accuracy == 1
     share = own_label.mean()
     assert found.chance == pytest.approx(share**2 + (1 - share) ** 2)

@@ -64,13 +64,13 @@ def test_the_uncertain_first(unknown: bool) -> None:
 
 def test_all_corrected_is_all_right_in_any_order() -> None:
     uncertain, random = (
-        intervention_curve(make_reasoning(WEIGHT, BIAS), cases(), order, repeats=5, resamples=0)  # type: ignore[arg-type]
+        intervention_curve(make_reasoning(WEIGHT, BIAS), cases(), order, resamples=0)  # type: ignore[arg-type]
         for order in ("uncertain", "random")
     )
     assert uncertain.accuracy[-1] == random.accuracy[-1] == 1
     assert uncertain.accuracy[0] == random.accuracy[0] < 1
     assert uncertain.interval == [None] * 4
-    again = intervention_curve(make_reasoning(WEIGHT, BIAS), cases(), "random", repeats=5, resamples=0)
+    again = intervention_curve(make_reasoning(WEIGHT, BIAS), cases(), "random", resamples=0)
     assert again == random
 
 

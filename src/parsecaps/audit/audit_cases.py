@@ -31,7 +31,7 @@ class CaseMasks:
     """Masks of what maps should find, None where the data have none; an empty mask is of a case without.
 
     `concepts`: indices of cases to (n, concepts of the model, size, size) bool. `lesion`: to (n, size, size) bool, what
-    the diagnosis is about. `known` says in a few words what the masks of the concepts are.
+    the diagnosis is about. `known` says what the masks of the concepts are.
     """
 
     concepts: Masks | None = None
@@ -46,10 +46,10 @@ class CaseMasks:
 
 
 def find_masks(data: DataSet, model: Model) -> CaseMasks:
-    """The masks that a data set has for a model.
+    """The masks that a data set has for a model: the pixels of each concept where it is drawn, else the outlined
+    lesion.
 
-    Where it is drawn, the pixels of each concept. Where a lesion or tumour is outlined, that is where the reasons for
-    the diagnosis should be, and each concept that the case is known to have.
+    A lesion is where the reasons for the diagnosis should be, and each concept that the case is known to have.
     """
     size = model.preparation.size
     place = {name: j for j, name in enumerate(data.concepts)}
@@ -79,8 +79,7 @@ class AuditCases:
     """A model and its cases, in batches, with the targets to explain in each image.
 
     That is the diagnosis, and the concepts that the case is known to have, or that the model sees where that is not
-    known. `values` gives all that a model says of images at once; `column` finds a target in it. What chance decides
-    follows from the `seed`, intervals from as many `resamples` of the patients.
+    known. `values` gives all that a model says of images at once; `column` finds a target in it.
     """
 
     def __init__(self, model: Model, cases: CaseSet, *, resamples: int = 1000, seed: int = 0) -> None:

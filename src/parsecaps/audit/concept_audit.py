@@ -1,20 +1,14 @@
 """How far stated concepts can be trusted: whether they are right, whether they are the reasons, what correcting helps.
 
 Permutation importance of the concepts (Breiman 2001; Fisher et al. 2019), all of them at once: while the model runs,
-each image gets the concept capsules and presences of another, at the place where the network makes them; all else
-stays. A model that decides by its concepts then decides for the other image, and its accuracy falls to what chance
-gives. One whose class head runs beside the concepts (`head="parallel"`) does not notice: all of its accuracy survives,
-so no concept that it states has any part in its diagnosis.
+each image gets the concept capsules and presences of another. The accuracy of a model that decides by its concepts
+falls to chance; that of one whose class head runs beside them (`head="parallel"`) survives.
 
-Completeness (Yeh et al. 2020): how far the presences suffice to say what the class head says, as both read the same
-capsules. The logits are fitted as a linear function of the presences, which is all that a bottleneck could do, on the
-training cases; on other cases R² and the share of equal diagnoses say how much of the decision the stated concepts
-account for. What a linear function misses, another one might find.
+Completeness (Yeh et al. 2020): the logits are fitted as a linear function of the presences on the training cases; on
+other cases R² and the share of equal diagnoses say how much of the decision the stated concepts account for.
 
-Concept leakage (Mahinpei et al. 2021): do presences carry more about the class than the concepts they stand for?
-A presence of 0.62 instead of 0.58 hardly says more about whether the concept is there, but a head that reads it can
-learn to tell classes apart by it. If a classifier does much better with presences than with the same presences cut to 0
-and 1, the numbers carry something beyond the concepts that they are named after: leakage, or at its most harmless, how
+Concept leakage (Mahinpei et al. 2021): if a classifier does much better with presences than with the same presences cut
+to 0 and 1, they carry something beyond the concepts that they are named after: leakage, or at its most harmless, how
 sure the model is of a concept.
 
 Test-time interventions (Koh et al. 2020): accuracy as more and more concepts of an image are set to their truth.
@@ -48,8 +42,7 @@ class PermutedConcepts:
     """Accuracy on `n` labelled images with their own concepts and with those of others.
 
     `chance` is the accuracy of the model's diagnoses handed to other images. `survives` is the share of the accuracy
-    above chance that is left: 0 where the diagnosis follows the concepts, 1 where it ignores them; None where the
-    model is no better than chance.
+    above chance that is left: 0 where the diagnosis follows the concepts, 1 where it ignores them.
     """
 
     accuracy: float
@@ -63,9 +56,8 @@ class PermutedConcepts:
 class Completeness:
     """How far a linear function of the presences says what the model's own head says, on `n` cases.
 
-    `r2` is of the logits (less their mean over the classes, which no probability depends on). `agreement` is the share
-    of equal diagnoses, beside that of always naming the model's most frequent one. `accuracy` is that of the linear
-    function, `model_accuracy` that of the model; None without labels.
+    `r2` is of the logits, less their mean over the classes. `agreement` is the share of equal diagnoses, beside that of
+    always naming the model's `most_frequent` one. `accuracy` is that of the linear function.
     """
 
     r2: float
@@ -76,7 +68,7 @@ class Completeness:
     n: int
 
 
-def permuted_concepts(model: Model, cases: CaseSet, *, batch_size: int = 64, seed: int = 0) -> PermutedConcepts:
+def permuted_concepts(model: Model, cases: CaseSet, *, seed: int = 0) -> PermutedConcepts:
     """Run the model on labelled cases with their own concepts, and again with those of the next in a random order."""
     layers = [module for module in model.network.modules() if isinstance(module, ConceptReadout)]
     if not layers:
@@ -85,6 +77,7 @@ def permuted_concepts(model: Model, cases: CaseSet, *, batch_size: int = 64, see
     if len(labelled) < 2:
         raise ValueError(f"{len(labelled)} labelled case cannot exchange concepts; give at least 2")
     order = cases.subset(labelled[np.random.default_rng(seed).permutation(len(labelled))])
+    batch_size = 64
     while len(order) % batch_size == 1:  # a case alone in the last batch would get its own concepts
         batch_size += 1
     own = predict_cases(model, order, batch_size=batch_size)
@@ -131,8 +124,7 @@ _UNSEEN = 1e-6  # the probability of a class that no training case has
 class Leakage:
     """How well the class follows from hard concepts (`first`) and from soft presences (`second`), on `n` other cases.
 
-    `accuracy` has both with their difference, the leakage, and its 95 % interval over patients. `nll_hard` and
-    `nll_soft` are the mean losses, which see leakage before it changes a decision.
+    `accuracy` has both and their difference, the leakage. `nll_hard` and `nll_soft` are the mean losses.
     """
 
     accuracy: Difference
@@ -144,10 +136,8 @@ class Leakage:
 def leakage(train: Predictions, test: Predictions, *, resamples: int = 1000, seed: int = 0) -> Leakage:
     """Fit a logistic regression on the training cases, on soft and on hard concepts, and score both on the others.
 
-    Hard means seen or not: a presence above 0.5. Soft is the same and, for each concept, how far the presence lies from
-    the mean of those that are seen alike: what a small shift says would otherwise drown in the step from absent to
-    present, which a linear function cannot look past. Cases without label take no part. For concepts without a name
-    there is no 0.5 to speak of; the number then says little.
+    Hard means seen or not: a presence above 0.5. Soft adds how far the presence lies from the mean of those that are
+    seen alike, as a linear function cannot look past the step from absent to present. Cases without label take no part.
     """
     train, test = (each.subset(np.flatnonzero(each.label >= 0)) for each in (train, test))
     for what, each in (("training", train), ("other", test)):
@@ -197,7 +187,7 @@ def class_logits(features: np.ndarray, train: Predictions, others: np.ndarray) -
 
 Order = Literal["uncertain", "random"]
 
-_READ = ("logits", "presence", "concept_weights")
+_RANDOM_ORDERS = 10
 
 
 @dataclass(frozen=True)
@@ -217,8 +207,8 @@ class InterventionCurve:
 class ConceptAudit:
     """The scores of the concepts and whether the diagnosis rests on them; None where the notes say why.
 
-    `overall` has mean_auroc, mean_f1, explanation_error_l2 and explanation_error_l2_squared; `by_concept` auroc and f1,
-    `present` how many images have each concept. `interventions` are curves, for a model that decides by concepts alone.
+    `overall` and `by_concept` are those of `Scores`, `present` how many images have each concept. `interventions` are
+    curves, for a model that decides by concepts alone.
     """
 
     overall: dict[str, Score]
@@ -279,15 +269,14 @@ def intervention_curve(
     predictions: Predictions,
     order: Order = "uncertain",
     *,
-    repeats: int = 10,
     resamples: int = 1000,
     seed: int = 0,
 ) -> InterventionCurve:
     """Correct the concepts of each image one by one.
 
-    "uncertain": first the concept whose presence is nearest to what parts present from absent, as an assistant would
-    ask. "random": the mean over `repeats` random orders, each image with its own; what asking cleverly must beat.
-    A corrected concept takes the presence that stands for present or absent (`ConceptReasoning`).
+    "uncertain": first the concept whose presence is nearest to the threshold. "random": the mean over ten random
+    orders, each image with its own. A corrected concept takes the presence that stands for present or absent
+    (`ConceptReasoning`).
     """
     if order not in get_args(Order):
         raise ValueError(f"order is {order!r}; choose one of {', '.join(get_args(Order))}")
@@ -301,11 +290,12 @@ def intervention_curve(
     assert presence is not None
     assert truth is not None
     random = np.random.default_rng(seed)
-    turns = 1 if order == "uncertain" else repeats
+    turns = 1 if order == "uncertain" else _RANDOM_ORDERS
     right = np.zeros((len(some), presence.shape[1] + 1))
     for _ in range(turns):
         doubt = np.abs(presence - reasoning.threshold) if order == "uncertain" else random.random(presence.shape)
-        right += _right(reasoning, presence, truth, doubt, some.label) / turns
+        right += _right(reasoning, presence, truth, doubt, some.label)
+    right /= turns
     scores = means(right, some.groups(), resamples=resamples, seed=seed).scores()
     intervals = [None if each.low is None or each.high is None else (each.low, each.high) for each in scores]
     return InterventionCurve(order, right.mean(0).tolist(), intervals, len(some))
@@ -331,5 +321,6 @@ def _reasoning(model: Model, cases: CaseSet) -> ConceptReasoning:
     if found is None or not found.by_image:
         return concept_reasoning(model)
     parts = [answer(model, batch.image) for batch in cases.batches()]
-    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in _READ}
+    read = ("logits", "presence", "concept_weights")
+    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in read}
     return concept_reasoning(model, output=Output(**joined))

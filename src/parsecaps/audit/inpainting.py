@@ -1,12 +1,10 @@
 """Inpainted lesions: does a model need to see the thing itself? Lesions and concepts are painted over, case by case.
 
-A map can only point at a lesion if the decision rests on it. Where a diagnosis stays right without the lesion, its
-reasons lie elsewhere, and a map that still showed the lesion would be untrue. For comparison another place of the same
-shape is painted over: so much any change of the image costs.
+Where a diagnosis stays right without the lesion, its reasons lie elsewhere, and a map that still showed the lesion
+would be untrue. For comparison another place of the same shape is painted over: so much any change costs.
 
-The pixels of the place become the smoothest surface that joins those around it (Laplace's equation, each pixel the mean
-of its neighbours), which has no edge of its own for a model to see. `skimage.restoration.inpaint_biharmonic` takes
-three times as long, and it overshoots: it paints spots darker or brighter than all that surrounds them.
+The pixels become the smoothest surface that joins those around them (Laplace's equation), which has no edge of its own.
+`skimage.restoration.inpaint_biharmonic` takes three times as long and overshoots.
 """
 
 from dataclasses import dataclass
@@ -48,7 +46,7 @@ class InpaintedTarget:
     """How often a class is diagnosed, or a concept seen, in the cases that have it and a mask of it.
 
     `shown`: in the images as they are. `hidden`: with the mask painted over. `elsewhere`: with another place painted
-    over, in the cases where one was found.
+    over.
     """
 
     name: str
@@ -155,10 +153,9 @@ def grid_laplacian(shape: tuple[int, int]) -> csr_array:
 
 
 def another_place(image: np.ndarray, mask: np.ndarray, random: np.random.Generator) -> np.ndarray | None:
-    """The mask (H, W) moved to where it does not touch itself and the image (channels, H, W) is not blank.
+    """The mask (H, W) moved to where it does not touch itself and the image (channels, H, W) has half of its detail.
 
-    Its new place has at least half of the detail (the standard deviation) that lies under the mask. None where chance
-    finds no such place.
+    Detail is the standard deviation. None where chance finds no such place.
     """
     rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
     if not len(rows):

@@ -59,10 +59,10 @@ def audit(
 ) -> Audit:
     """Measure the explanations of a model on these cases, whose images were prepared as the model says.
 
-    `maps` are the methods to compare, by name, those of `map_makers` if left out; `routes` says what each route
-    brought, `route_relevance` if left out. `masks` are those of the data if left out. `statistics` are those of the
-    strict tree (`explain.strict_tree`). `train` are the predictions of the training cases (`predict_cases`). At most
-    `limit` cases, drawn at random, get maps. The same arguments give the same numbers.
+    `maps` are the methods to compare, by name (`map_makers`), `routes` says what each route brought
+    (`route_relevance`), `masks` are those of the data (`find_masks`). `statistics` are those of the strict tree,
+    `train` the predictions of the training cases. At most `limit` cases, drawn at random, get maps. The same arguments
+    give the same numbers.
     """
     if not len(cases):
         raise ValueError(f"{cases.data.root} has no cases to audit on; give at least one")

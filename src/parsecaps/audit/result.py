@@ -80,9 +80,8 @@ class Audit:
 
     `maps` and `routes` are by what is explained ("concepts", "classes"), `maps` then by method. `mapped` of the `cases`
     were explained by maps. `masks` says what maps were compared with. `hidden` is what is still found with it painted
-    over, where there are masks. `residuals` say how well shares add up, None without a tree. `couplings` compares the
-    network as it is with other couplings; it is empty without couplings, labels or a second case. `strict` is what a
-    strict tree costs, None without a tree. `notes` say what to know, what could not be measured, and why.
+    over. `couplings` compares the network as it is with other couplings. `strict` is what a strict tree costs. `notes`
+    say what to know, what could not be measured, and why.
     """
 
     model: str

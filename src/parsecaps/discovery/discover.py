@@ -1,7 +1,6 @@
 """Concepts that nobody labelled: whether they are alive, what they show, and how one-sided that is.
 
-A model trained without concept labels has concepts that only a reconstruction and the classes shaped. Nothing forces
-them to vary over images or to differ from each other, so that is measured first.
+Nothing forces such concepts to vary over images or to differ from each other, so that is measured first.
 """
 
 from collections import Counter
@@ -60,8 +59,8 @@ class Purity(NamedTuple):
 
 
 class MaskOverlap(NamedTuple):
-    """Means over the `n` prototypes with a mask: the map's mass inside, the mask's share of the image, and how often
-    the map's highest point is inside. A map that knows nothing of the mask has as much inside as the mask's share.
+    """Means over the `n` prototypes with a mask: the map's mass inside, the mask's share of the image, which a map
+    without a clue has inside, and how often the map's highest point is inside.
     """
 
     inside: float
@@ -74,9 +73,9 @@ class MaskOverlap(NamedTuple):
 class DiscoveredConcept:
     """A concept as the training cases show it.
 
-    `mean` and `std` of its presence over the cases; `dead` where it hardly varies. `closest` is the other concept whose
-    presence goes most with its own, either way, with the correlation; `duplicate` where that is nearly 1 or -1.
-    `purity` is None without labels, `overlap` without maps or masks.
+    `mean` and `std` of its presence over the cases; `dead` where it hardly varies. `closest` is the other concept with
+    the largest absolute correlation; `duplicate` where that is nearly 1. `purity` is None without labels, `overlap`
+    without maps or masks.
     """
 
     index: int
@@ -103,8 +102,8 @@ class DiscoveredConcept:
 class Discovery:
     """The concepts of a run with the memory of its training cases, which show them.
 
-    `effective` is as how many unrelated concepts they vary. `stability` is over the run and the `others`, None without
-    any. `remembered` says whether the memory was made now, or was there.
+    They vary as `effective` unrelated concepts would. `stability` is over the run and the `others`. `remembered`: the
+    memory was made now.
     """
 
     run: Path
@@ -155,8 +154,23 @@ class Discovery:
             "patients": len(np.unique(self.memory.group)),
             "effective_concepts": self.effective,
             "stability": self.stability and self.stability.as_dict(),
-            "concepts": [_concept_dict(each, self.stability) for each in self.concepts],
+            "concepts": [self._concept(each) for each in self.concepts],
         }
+
+    def _concept(self, concept: DiscoveredConcept) -> dict[str, Any]:
+        numbers: dict[str, Any] = asdict(concept) | {
+            "purity": concept.purity and concept.purity._asdict(),
+            "overlap": concept.overlap and concept.overlap._asdict(),
+            "prototypes": [
+                {"image": each.case.name, "label": each.case.label, "presence": each.presence}
+                for each in concept.prototypes
+            ],
+        }
+        if (found := self.stability) is not None:
+            j, by_class = concept.index, found.class_chances
+            numbers |= {"found_again": found.by_concept[j], "chance": found.chances[j]}
+            numbers["class_chance"] = None if by_class is None else by_class[j]
+        return numbers
 
 
 def discover_concepts(
@@ -207,8 +221,7 @@ def effective_concepts(presence: np.ndarray) -> float:
 def purity(memory: CaseMemory, concept: int, *, count: int = PURITY_CASES, seed: int = 0) -> Purity | None:
     """How one-sided the strongest prototypes of a concept are by class; None where no label is known.
 
-    Unknown labels are left out. Chance is drawn from the strongest case of every patient, so a common class alone does
-    not make a concept look pure.
+    Chance is drawn from the strongest case of every patient, so a common class alone does not make a concept look pure.
     """
     label = memory.predictions.label
     rows = first_of_patients(memory, -memory.presence[:, concept], len(memory))
@@ -242,22 +255,6 @@ def mask_overlap(maps: np.ndarray, masks: np.ndarray) -> MaskOverlap | None:
     return MaskOverlap(float(inside.mean()), float(masks.mean()), float(pointing.mean()), n)
 
 
-def _concept_dict(concept: DiscoveredConcept, found: Stability | None) -> dict[str, Any]:
-    numbers: dict[str, Any] = asdict(concept) | {
-        "purity": concept.purity and concept.purity._asdict(),
-        "overlap": concept.overlap and concept.overlap._asdict(),
-        "prototypes": [
-            {"image": each.case.name, "label": each.case.label, "presence": each.presence}
-            for each in concept.prototypes
-        ],
-    }
-    if found is not None:
-        j, by_class = concept.index, found.class_chances
-        numbers |= {"found_again": found.by_concept[j], "chance": found.chances[j]}
-        numbers["class_chance"] = None if by_class is None else by_class[j]
-    return numbers
-
-
 def discover_run(
     run: str | Path,
     others: Sequence[str | Path] = (),
@@ -267,9 +264,8 @@ def discover_run(
 ) -> Discovery:
     """Look at the concepts of a run without concept labels through its training cases.
 
-    The memory of these cases is used where it is there, and made where it is not, in the run's `known_cases`: it holds
-    small pictures and patient ids. The `others` are runs on the same data, of other seeds; their models look at the
-    same cases, and nothing is written into their folders.
+    The memory of these cases is made in the run's `known_cases` where it is missing: it holds small pictures and
+    patient ids. The `others` are runs of other seeds on the same data; nothing is written into their folders.
     """
     run = Path(run)
     refuse_links(run)

@@ -14,10 +14,9 @@ PERMUTATIONS = 200
 class Match:
     """The concepts of two models, paired so that the correlations of their presences sum to the most.
 
-    `pairs` has a concept of the first, its partner in the second, and their correlation. `mean` is the mean of these;
-    `chance` what the same matching finds where the cases of one model are those of other patients, and `p_value` how
-    often that is as much. `chances` are those of each concept of the first; `class_chances` where the other patients
-    are of the same class, None without labels: a concept found again no better than that says no more than the class.
+    `pairs` has a concept of the first, its partner in the second, and their correlation; `mean` is over them. `chance`
+    is what the same matching finds among other patients, and `p_value` how often that is as much. `chances` are those
+    of each concept of the first; `class_chances` where the other patients are of the same class, None without labels.
     """
 
     pairs: list[tuple[int, int, float]]
@@ -32,8 +31,7 @@ class Match:
 class Stability:
     """Every pair of models; `mean` and `chance` are means over them.
 
-    `by_concept` says how well a concept of the first model is found again, on average over the other models;
-    `chances` and `class_chances` what it would be by chance, as in `Match`.
+    `by_concept`, `chances` and `class_chances` are those of the first model's concepts, on average over the others.
     """
 
     matches: dict[tuple[int, int], Match]
@@ -105,9 +103,8 @@ def match_concepts(
 ) -> Match:
     """Pair the concepts by the Hungarian algorithm; one that is present where the other is absent is not the same.
 
-    The best pairing of unrelated concepts is above 0 as well. What it reaches by chance is measured: the patients of
-    one model take each other's places, each with all of its cases, and the concepts are paired anew; with labels, also
-    among the patients of the same class, which leaves what a concept says of the class in place.
+    Chance is measured: the patients of one model take each other's places, each with all of its cases, and the concepts
+    are paired anew; with labels, also among the patients of the same class.
 
     Shapes:
         - first: (N, m); second: (N, m'), m and m' may differ; group: (N,); label: (N,), -1 = unknown

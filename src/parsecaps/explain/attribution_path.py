@@ -1,15 +1,13 @@
 """Attribution along a path: from a picture with nothing in it to this one, every route credited with what it brought.
 
 The primary capsules move from those of a neutral image to those of the image, and every cell chooses anew at each point
-of the path, but where a context chooses: its choices are those of the image all along. When the message of a child to
-a parent changes, the presence changes by the gradient times that change.
-Integrated over the path, this gives in each cell the whole difference between the two presences. Each child is credited
-both for being chosen and for what it then said. With couplings kept as they were, choices would count for nothing, and
-concepts that differ only by them would not be found.
+of the path; where a context chooses, its choices stay those of the image. The gradient times the change of a message,
+integrated over the path, gives in each cell the whole difference between the two presences. So each child is credited
+both for being chosen and for what it then said.
 
 The integral is a sum over panels of three points, with parabolas through gradients and messages. Panels are short where
-the outputs bend (`place_panels`). What the contributions to a target miss of its change, the residual, is known. Where
-it exceeds `TOLERANCE`, a path with more panels takes over.
+the outputs bend (`place_panels`). Where the residual, what the contributions miss of a target's change, exceeds
+`TOLERANCE`, a path with more panels takes over.
 """
 
 from collections.abc import Container, Sequence
@@ -125,8 +123,8 @@ class LeafAttribution:
 class AttributionPath:
     """The path of one trace, read by maps and trees for any number of targets.
 
-    Its points lie one after the other in one batch, (points * B, ...), and were run once, with a graph. `scan` are the
-    outputs by which the panels are placed (`place_panels`), where another path has them.
+    All points are one batch, (points * B, ...), run once with a graph. `scan` are the outputs of another path by which
+    the panels are placed.
     """
 
     def __init__(
@@ -163,8 +161,7 @@ class AttributionPath:
     def route_relevance(self, target: Target) -> tuple[tuple[Tensor, ...], ...]:
         """What each child brought to each parent, for each cell by its ways, in the form that the messages are kept in.
 
-        The integral of the gradient times the change of a message is a double sum over points. Summed over the
-        gradients first, it needs the inner product of each message with one direction.
+        The double sum over points goes over gradients first: one inner product of each message with one direction.
         """
         path = self._fine_enough(target)
         return path.relevance_by(path._gradients[target])
@@ -180,10 +177,7 @@ class AttributionPath:
         return tuple(tuple(brought(way) for way in cell.ways) for cell in self.cells)
 
     def residual(self, target: Target) -> Tensor:
-        """How much of a target's change the contributions of the worst layer miss, as a part of that change: (B,).
-
-        A change below 0.5 counts as 0.5.
-        """
+        """What contributions miss of a target's change in the worst layer, as a part of it (at least of 0.5): (B,)."""
         return self._fine_enough(target)._residuals[target]
 
     @torch.no_grad()
@@ -206,10 +200,9 @@ class AttributionPath:
         return self._gradients[target]
 
     def find_gradients(self, targets: Sequence[Target]) -> None:
-        """Find the gradients of several targets at once, which costs less than one target after the other.
+        """Find the gradients of several targets at once, also on the finer path where a residual is too large here.
 
         Where concepts alone decide, those of a class are a weighted sum of those of the concepts, if these are found.
-        Targets whose residual is too large here are found on the finer path too.
         """
         wanted = [target for target in dict.fromkeys(targets) if target not in self._gradients]
         found = {*self._gradients, *wanted}

@@ -1,16 +1,11 @@
 """The fewest concept changes that flip a diagnosis, for models that decide by their concepts alone.
 
 A change turns one concept to absent where it is seen and to present where it is not; of an attribute with several
-values it chooses another one. Each has a fixed effect on each logit, whatever else is changed, because the head is
-linear; that makes exact answers cheap.
+values it chooses another one. The head is linear, so each change has a fixed effect on each logit.
 
-Any other diagnosis: the diagnosis c is lost as soon as one class t is above it, and only the difference between these
-two logits matters for that. A set of changes raises it by the sum of their gains, so no set of s changes raises it more
-than the s largest gains, one per concept or attribute. Taking the largest first is therefore exact for the pair, and
-the least over all t is exact for the flip.
-
-A named diagnosis must beat all others at once, and the largest gains against one may help another. That is a small
-integer program, solved by branch and bound (HiGHS, in scipy), which gives the true optimum.
+Any other diagnosis: only the difference between its logit and that of the present one counts. A set of changes raises
+it by the sum of their gains, so taking the largest first, one per concept or attribute, is exact. A named diagnosis
+must beat all others at once: a small integer program, solved exactly (HiGHS, in scipy).
 """
 
 from dataclasses import dataclass
@@ -24,9 +19,7 @@ MARGIN = 1e-5  # of a logit: by how much a diagnosis must win, well above what a
 
 @dataclass(frozen=True, eq=False)
 class Counterfactual:
-    """The changes (concept to present or absent), as few as can be, and what follows from them.
-
-    Of several smallest sets it is the one that wins by most. `ConceptReasoning.change` repeats it.
+    """The changes (concept to present or absent), as few as can be; of several such sets the one that wins by most.
 
     Shapes:
         - presence: (m,) after the changes; before, after: (K,) calibrated probabilities
@@ -130,30 +123,27 @@ def _flip_to(options: list[_Option], logits: np.ndarray, wanted: int) -> list[_O
     others = [k for k in range(len(logits)) if k != wanted]
     effect = np.stack([option.effect for option in options], axis=1)  # (K, options)
     leads, start = effect[wanted] - effect[others], logits[wanted] - logits[others]
-    n = len(options)
-    units = np.array([option.unit for option in options])
-    one_each = LinearConstraint(np.stack([units == unit for unit in np.unique(units)]).astype(float), -np.inf, 1)
-    fewest = milp(
-        np.ones(n),
-        integrality=np.ones(n),
-        bounds=Bounds(0, 1),
-        constraints=[one_each, LinearConstraint(leads, MARGIN - start, np.inf)],
-        options={"mip_rel_gap": 0},
-    )
-    if fewest.x is None:
+    n, units = len(options), np.array([option.unit for option in options])
+    *_, lead = np.eye(n + 1)  # the last unknown, beside a choice for each option
+    chosen = 1 - lead
+    constraints = [
+        LinearConstraint(np.stack([np.append(units == unit, 0) for unit in np.unique(units)]), -np.inf, 1),
+        LinearConstraint(np.column_stack([leads, -np.ones(len(others))]), -start, np.inf),
+    ]
+
+    def solve(cost: np.ndarray, *further: LinearConstraint) -> np.ndarray | None:
+        found: np.ndarray | None = milp(
+            cost,
+            integrality=chosen,
+            bounds=Bounds(MARGIN * lead, np.append(np.ones(n), np.inf)),
+            constraints=[*constraints, *further],
+            options={"mip_rel_gap": 0},
+        ).x
+        return found
+
+    if (fewest := solve(chosen)) is None:
         return None
-    count = round(fewest.fun)
-    wide = np.hstack([one_each.A, np.zeros((len(one_each.A), 1))])  # one more unknown: the lead
-    clearest = milp(
-        np.append(np.zeros(n), -1),
-        integrality=np.append(np.ones(n), 0),
-        bounds=Bounds(np.append(np.zeros(n), 0), np.append(np.ones(n), np.inf)),
-        constraints=[
-            LinearConstraint(wide, -np.inf, 1),
-            LinearConstraint(np.append(np.ones(n), 0)[None], count, count),
-            LinearConstraint(np.hstack([leads, -np.ones((len(others), 1))]), -start, np.inf),
-        ],
-        options={"mip_rel_gap": 0},
-    )
-    taken = fewest.x if clearest.x is None else clearest.x[:n]
-    return [option for option, value in zip(options, taken, strict=True) if value > 0.5]
+    count = round(chosen @ fewest)
+    clearest = solve(-lead, LinearConstraint(chosen[None], count, count))
+    taken = fewest if clearest is None else clearest
+    return [option for option, value in zip(options, taken[:n], strict=True) if value > 0.5]

@@ -1,20 +1,19 @@
 """How evidence flows from the leaves to a target, and the regions that carry it: what a parse tree shows.
 
 Each primary capsule brings evidence to its parents (what is positive of `attribution_path`), and what arrives at a
-capsule goes on to its own parents in proportion to what it brought to them. So every layer carries the same amount,
-the leaves carry what the maps show, and how much goes through any part of the tree is a plain sum. Evidence for a
-capsule that brings nothing further, itself or through its parents, leads nowhere and is left out.
+capsule goes on to its own parents in proportion to what it brought to them. So every layer carries the same amount, and
+the leaves carry what the maps show. Evidence for a capsule that brings nothing further is left out.
 
-A tree has a level for each grid: what a block does on the same grid, where a capsule hears of its neighbours and stays
-in its place, is one step. Below each region, the evidence that it got lies on the grid of the level below like hills;
-each hill is a region there. So every region has one parent, and its share is exactly the evidence that flows from it
-through its ancestors. The same capsules can be in regions of several parents, unless the tree is strict.
+A tree has a level for each grid; what a block does on the same grid is one step. Below each region, the evidence that
+it got lies on the grid of the level below like hills, each of which is a region there. So every region has one parent,
+and its share is the evidence that flows from it through its ancestors. The same capsules can be in regions of several
+parents, unless the tree is strict.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -107,11 +106,10 @@ def tree_levels(
 ) -> list[Level]:
     """The grids from the primary one up; the layer that stands for each is that of its block's last cell.
 
-    `strict`, which may be a tensor without axes, leaves out what reached a capsule's parents beside its single one: the
-    axial branch averages the children at a parent's place, whatever parent they chose.
+    `strict`, which may be a tensor without axes, leaves out what reached a capsule's parents beside its single one.
     """
-    levels, below = [Level(0, widths[0], None)], 0
-    for end in tree_layers(cells)[1:]:
+    levels = [Level(0, widths[0], None)]
+    for below, end in pairwise(tree_layers(cells)):
         steps: list[Tensor] = []
         for i in range(below, end):
             edges = flow.edges[i]
@@ -119,7 +117,6 @@ def tree_levels(
                 edges = edges * (single_parent(cells[i]) | ~torch.as_tensor(strict))
             steps.insert(0, _divide(edges, flow.nodes[i + 1].unsqueeze(1)))
         levels.append(Level(end, widths[end], reduce(torch.matmul, steps)))
-        below = end
     return levels
 
 

@@ -45,10 +45,11 @@ def explain_series(
     *,
     progress: ProgressCallback = silent,
 ) -> Explanations:
-    """Explain images, folders, manifests and data sets.
+    """Explain images, folders, manifests and data sets; without inputs, the test (or validation) part of the model's
+    run.
 
     Of a data set, `settings.limit` cases spread over all of it are taken, with what is known of them; of files, the
-    first ones. Without inputs, the test part of the model's run is explained (validation without one).
+    first.
     """
     if settings.risk is not None:
         model.calibration.threshold(settings.risk)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -15,7 +16,7 @@ from parsecaps.explain.case_memory import Prototype, SimilarCase, similar
 from parsecaps.explain.context import describe_choice
 from parsecaps.explain.counterfactual import Counterfactual, counterfactual
 from parsecaps.explain.intervention import ConceptReasoning
-from parsecaps.explain.parse_tree import ParseTree, tree_of_path
+from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.explain.route_maps import route_maps
 from parsecaps.explain.strict_tree import Strictness, strict_network
 from parsecaps.explain.traversal import TraversalStrip, traversal_strips
@@ -78,17 +79,14 @@ class Reasons:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """One image, explained by a model, of which `model` is the class.
+    """One image, explained by a model, of which `model` is the class; None is what does not apply or is not known.
 
     `probabilities` are calibrated where the model is. With a risk, `possible` are the classes that cannot be ruled out
-    and `abstain` is true unless that is one class; both are None without. `class_map` is where the reasons for the
-    diagnosis were seen, by the same `method` as the maps of the concepts. `trees` are for the diagnosis, then for the
-    most present concepts. `pictures` are JPEG files of the known cases, by their row in the memory. `notes` say what
-    cannot be given, and why. `truth` is the known class, None where it is not known. `strict` is there where all of
-    this is of the strict network, except for similar cases. `traversals` are pictures of the decoder. `source` is the
-    file that the image was read from, None where there is none. `residual` is what the shares of the worst target and
-    layer miss of that target's change (`AttributionPath.residual`), None without a path. `choice` says what a place of
-    a map has seen and how it was chosen, None without a trunk.
+    and `abstain` is true unless that is one class. `class_map` is where the reasons for the diagnosis were seen, by the
+    same `method` as the maps of the concepts. `trees` are for the diagnosis, then for the most present concepts.
+    `pictures` are JPEG files of the known cases, by their row in the memory. `notes` say what cannot be given, and why.
+    `truth` is the known class. With `strict`, all but similar cases are of the strict network. `residual` is that of
+    the worst target (`AttributionPath.residual`). `choice` says what a place of a map has seen (`describe_choice`).
 
     Shapes:
         - image: (channels, size, size) in [0, 1], as the model saw it
@@ -197,17 +195,20 @@ def explain(model: Model, image: Tensor, settings: ExplainConfig, subject: Subje
         concepts = [] if presence is None else [Target("concepts", j) for j in range(len(model.concepts))]
         targets = [*concepts, Target("classes", best)]
         path = AttributionPath(traced) if traced and (method == ROUTES or settings.trees > 0) else None
-        if method == ROUTES and path is None and not has_routes(network):
+        if method == ROUTES and not has_routes(network):
             method = "grad-cam"
-        if path is not None and method == ROUTES:
-            maps = route_maps(path, targets)
-        else:
-            maps = MAP_METHODS[method](network, batch, targets)
-        most = [] if presence is None else [concepts[j] for j in np.argsort(-presence[0], kind="stable")]
-        shown = [] if path is None else [targets[-1], *most][: settings.trees]
-        trees = tuple(_tree(model, path, target, subject.shape) for target in shown if path is not None)
-        explained = targets if method == ROUTES else shown
-        missed = [path.residual(target).max().item() for target in explained] if path is not None else []
+        along = path if method == ROUTES else None
+        maps = MAP_METHODS[method](network, batch, targets) if along is None else route_maps(along, targets)
+        trees: list[ParseTree] = []
+        missed: list[float] = []
+        if path is not None:
+            most = [] if presence is None else [concepts[j] for j in np.argsort(-presence[0], kind="stable")]
+            shown = [targets[-1], *most][: settings.trees]
+            names = {"classes": model.classes, "concepts": model.concepts}
+            where = None if subject.shape is None else model.preparation
+            tree = partial(parse_tree, network, batch, preparation=where, original_shape=subject.shape, path=path)
+            trees = [tree(about=about, index=index, name=names[about][index]) for about, index in shown]
+            missed = [path.residual(target).max().item() for target in (targets if method == ROUTES else shown)]
     pictures = maps[0].detach().cpu().float().numpy()
     ordinary = answer(model, batch) if strict else output
     near, known_pictures = [], {}
@@ -227,7 +228,7 @@ def explain(model: Model, image: Tensor, settings: ExplainConfig, subject: Subje
         method=method,
         class_map=pictures[-1],
         concepts=_concepts(model, pictures[:-1], known, subject.concepts, notes),
-        trees=trees,
+        trees=tuple(trees),
         similar=tuple(near),
         pictures=known_pictures,
         traversals=_traversals(model, output, settings.traversals, notes),
@@ -308,12 +309,6 @@ def _concepts(
         SeenConcept(name, float(presence[j]), bool(seen[j]), maps[j], truth.get(name), prototypes[j])
         for j, name in enumerate(model.concepts)
     )
-
-
-def _tree(model: Model, path: AttributionPath, target: Target, shape: Shape | None) -> ParseTree:
-    names = model.classes if target.about == "classes" else model.concepts
-    preparation = None if shape is None else model.preparation
-    return tree_of_path(path, target, name=names[target.index], preparation=preparation, original_shape=shape)
 
 
 def _reasons(model: Model, output: Output, presence: np.ndarray | None, notes: list[str]) -> Reasons | None:

@@ -1,16 +1,15 @@
 """Concepts set by hand and the diagnosis that follows, for models that decide by their concepts alone.
 
-In a bottleneck a logit is a bias and a sum over concepts, so all of this is exact, and a page can do the same in a few
-lines of its own with the numbers of `as_dict`: `softmax((weight @ values + bias) / temperature)`. The values are the
-presences, or what stands behind them: their logits, or activations of which they are the tanh. A model that mixes
-concept vectors (`CEM`) has weights and a bias of each image's own.
+In a bottleneck a logit is a bias and a sum over concepts, so all of this is exact, and a page repeats it with the
+numbers of `as_dict`: `softmax((weight @ values + bias) / temperature)`. The values are the presences, or what stands
+behind them: their logits, or activations of which they are the tanh. A model that mixes concept vectors (`CEM`) has
+weights and a bias of each image's own.
 
-What number stands for "present"? That which the model gives where it is right: the median presence of the training
-cases that have the concept and show it (above 0.5), and of those that lack it and do not. Where truth is unknown, as
-for concepts that nobody named, the 95th and the 5th percentile over all training cases, with the middle between them
-as what parts present from absent. Without training cases, the margins 0.9 and 0.1 that training aims at (Sec. 3.3.1).
-Logits and activations have no natural end: there, too, it is the percentiles (Koh et al. 2020). Concept vectors are
-made for 1 and 0 (Espinosa Zarlenga et al. 2022).
+"Present" is the median presence of the training cases that have the concept and show it (above 0.5), "absent" that of
+those that lack it and do not. Where truth is unknown, the 95th and the 5th percentile over all training cases, and the
+middle between them is the threshold. Without training cases, the margins 0.9 and 0.1 that training aims at
+(Sec. 3.3.1). For logits and activations it is the percentiles, too (Koh et al. 2020). Concept vectors are made for 1
+and 0 (Espinosa Zarlenga et al. 2022).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +18,13 @@ from typing import Any
 
 import numpy as np
 from scipy.special import logit, softmax
-from torch import Tensor
 
 from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.metrics import THRESHOLD
+from parsecaps.metrics.predictions import group_numbers
 from parsecaps.model import Model
 from parsecaps.nn.heads import MARGINS, Scale
+from parsecaps.prediction.predict import as_array
 from parsecaps.types import Output
 
 _ENDS = (5, 95)  # percentiles
@@ -89,9 +89,8 @@ class ConceptReasoning:
         """
         changed = np.array(presence, dtype=np.float64)
         places = {name: j for j, name in enumerate(self.concepts)}
-        for name in changes:
-            if name not in places:
-                raise ValueError(f"the model has no concept {name!r}; it has {', '.join(self.concepts)}")
+        if unknown := [name for name in changes if name not in places]:
+            raise ValueError(f"the model has no concept {unknown[0]!r}; it has {', '.join(self.concepts)}")
         chosen = [places[name] for name, wanted in changes.items() if wanted]
         if len(set(self.group[chosen])) < len(chosen):
             raise ValueError(f"two values of one attribute cannot both be present: {', '.join(changes)}; choose one")
@@ -105,11 +104,7 @@ class ConceptReasoning:
 
     def as_dict(self) -> dict[str, Any]:
         """All that a page needs to compute the same, ready for JSON; no digit is lost."""
-        arrays = {
-            name: getattr(self, name).tolist() for name in ("weight", "bias", "present", "absent", "threshold", "group")
-        }
-        names = {"classes": list(self.classes), "concepts": list(self.concepts)}
-        return {**names, "temperature": self.temperature, **arrays, "scale": self.scale}
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
 
 
 def concept_reasoning(
@@ -142,8 +137,8 @@ def concept_reasoning(
     reasoning = ConceptReasoning(
         classes=model.classes,
         concepts=model.concepts,
-        weight=_array(found.weight),
-        bias=_array(found.bias),
+        weight=as_array(found.weight),
+        bias=as_array(found.bias),
         temperature=float(temperature),
         present=present,
         absent=absent,
@@ -162,10 +157,6 @@ def with_typical(reasoning: ConceptReasoning, presence: np.ndarray, truth: np.nd
     if reasoning.scale != "presence":
         absent, present = np.percentile(presence, _ENDS, axis=0)
     return replace(reasoning, absent=absent, present=present, threshold=threshold)
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    return np.asarray(tensor.detach().double().cpu().numpy())
 
 
 def typical_presences(presence: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -198,6 +189,4 @@ def exclusive_groups(concepts: Sequence[str]) -> np.ndarray:
     >>> exclusive_groups(["size=big", "veil", "size=small"])
     array([0, 1, 0])
     """
-    keys = [name.split("=", 1)[0].strip() if "=" in name else j for j, name in enumerate(concepts)]
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    return np.array([numbers[key] for key in keys], dtype=np.int64)
+    return group_numbers([name.partition("=")[0].strip() if "=" in name else "" for name in concepts])

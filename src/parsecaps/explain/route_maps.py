@@ -1,7 +1,6 @@
 """Maps of where a concept, or the reason for a class, was seen: the network's own routes, followed down to pixels.
 
-Those of a tree lead to its primary capsules, and from there to the pixels. Those of one layer lead to children that lie
-on grids in the image, over which each one's part is spread.
+Those of a tree lead through its primary capsules; those of one layer to children that lie on grids in the image.
 """
 
 import math
@@ -25,11 +24,10 @@ Box = tuple[int, int, int, int]  # top, left, bottom, right in pixels; bottom an
 
 @dataclass(frozen=True)
 class PrimaryGrid:
-    """The grid of primary capsules on an image of `size` pixels: capsule i is centred at `first + i * step`, along
-    both sides.
+    """The grid of primary capsules on an image of `size` pixels: capsule i is centred at `first + i * step`, along both
+    sides.
 
-    Convolutions look at pixels on both sides of every second (fourth, ...) pixel, so the first capsule is centred on
-    the first pixel and not in the middle of its step.
+    Convolutions look at both sides of every second (fourth, ...) pixel, so the first is centred on the first pixel.
     """
 
     first: float
@@ -113,9 +111,8 @@ def _pixels_of(path: AttributionPath, directions: dict[Target, Tensor]) -> dict[
 def pixel_contributions(trace: RouteTree, directions: Sequence[Tensor]) -> list[Tensor]:
     """What each pixel, by differing from the neutral picture, adds to the primary capsules along each direction.
 
-    Gradient times difference through the initial block and the primary capsules, as the mean of two points on the way
-    from the neutral picture to the image. The beginning of the initial block is linear, so there the mean of both
-    gradients goes down at once.
+    Gradient times difference, as the mean of two points on the way from the neutral picture to the image. The initial
+    block begins linearly, so there the mean of both gradients goes down at once.
 
     Shapes:
         - directions: (B, n_1, d_1) each
@@ -152,8 +149,7 @@ def focus(relevance: Tensor, contributions: Tensor, grid: PrimaryGrid) -> Tensor
     """Evidence at pixels: where the capsule is evidence and the pixel itself contributed to it.
 
     The product of the two, scaled to sum to the relevance; in proportion to the relevance alone where no pixel
-    contributed. The product finds concepts better than either factor, or than sharing each capsule's relevance out
-    among its pixels, and removing what it shows costs as much presence (measured on the phantom).
+    contributed. It finds the phantom's concepts better than either factor.
 
     Shapes:
         - relevance: (B, K, n), not negative

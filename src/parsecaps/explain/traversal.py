@@ -1,10 +1,7 @@
 """What each number of the global capsule means to the decoder: its picture while one of them moves (Sec. 3.3.2).
 
-The numbers of a global capsule sum to 1. While one moves, the others keep their proportions and share the rest.
-
-Only a decoder that was trained has pictures to show. A run whose images all have concepts never asks for a
-reconstruction, so its decoder keeps its random weights. The weights tell: batch normalisation counts the batches that
-it was trained on, and the count is saved with them.
+The others keep their proportions, so that all sum to 1. Only a trained decoder has pictures to show; where no image
+asked for a reconstruction, the saved count of its batch normalisation is 0.
 """
 
 from collections.abc import Sequence
@@ -35,11 +32,6 @@ class Traversal:
     values: Tensor
     pictures: Tensor
 
-    @property
-    def changes(self) -> Tensor:
-        """What moving each number from its lowest to its highest value adds to the picture: (m, C, H, W)."""
-        return self.pictures[:, -1] - self.pictures[:, 0]
-
 
 @torch.no_grad()
 def traverse(
@@ -47,8 +39,8 @@ def traverse(
 ) -> Traversal:
     """Move each number of a global capsule, all others kept in proportion, and decode.
 
-    `ranges` says from where to where each number moves, evenly; from 0 to 1 if left out. A decoder has learned what
-    global capsules of training images look like and nothing else: `usual_ranges` stays with those.
+    `ranges` says from where to where each number moves, evenly; from 0 to 1 if left out. `usual_ranges` stays with what
+    the decoder has learned.
 
     Shapes:
         - global_capsule: (m,) or (1, m), sums to 1; ranges: (m, 2)

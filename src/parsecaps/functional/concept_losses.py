@@ -105,8 +105,7 @@ def uniqueness_loss(activation: Tensor, concepts: Tensor, kind: str = "sigmoid")
 def coherence_loss(maps: Tensor, mask: Tensor, concepts: Tensor) -> Tensor:
     """Maps of concepts lie where the lesion is: 1 - Dice of each, with 1 added above and below.
 
-    The mask of a concept is that of the lesion, empty where the concept is absent. Mean over the known concepts, then
-    over the images that have any and whose mask is not empty.
+    The mask of an absent concept is empty. Mean over the known concepts, then over the images with any and with a mask.
 
     Shapes:
         - maps: (B, m, h, w) from 0 to 1; mask: (B, 1, h, w); concepts: (B, m), NaN = unknown

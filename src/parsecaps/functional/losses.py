@@ -1,8 +1,8 @@
 """The four losses of Sec. 3.3, two of our own and that of other capsule networks, as functions of tensors.
 
-Their weights belong to the training. Labels may be missing, each in its own way: a class of -1, a concept of NaN, an
-image not to be reconstructed. What is missing costs nothing and gets a gradient of 0. If everything is missing the loss
-is 0, still joined to the graph, so that ``backward`` works on any batch. Half precision is summed in float32.
+A missing label (a class of -1, a concept of NaN, an image not to be reconstructed) costs nothing and gets a gradient of
+0. If everything is missing the loss is 0, still joined to the graph, so that ``backward`` works on any batch. Half
+precision is summed in float32.
 """
 
 import math
@@ -30,9 +30,8 @@ def class_loss(
 ) -> Tensor:
     """Cross-entropy ``L_c`` (Eq. 3.3) over the images whose class is known.
 
-    ``weight`` makes the mean a weighted one, each image counting by its class, to balance rare classes. With ``other``,
-    an image is of its class to a ``share`` and for the rest of the other one. With ``sets``, a class competes only with
-    those of its own data set, as if each set had a head of its own.
+    ``weight`` makes it a weighted mean, to balance rare classes. With ``other``, an image is of its class to a
+    ``share`` and for the rest of the other one. With ``sets``, a class competes only with those of its own data set.
 
     Shapes:
         - logits: (B, num_classes)
@@ -178,10 +177,9 @@ def presentation_loss(
 def triplet_loss(capsules: Tensor, phrases: Tensor, concepts: Tensor, margin: float = 1.0) -> Tensor:
     """Triplet loss ``L_t`` (Eq. 3.2): the phrase of a concept lies nearer to its own capsule than to others.
 
-    ``max(0, |u_i - p_i|^2 - |u_j - p_i|^2 + t)``, summed over all pairs ``i != j`` of concepts known in the
-    image, mean over the images that have a known concept. Deviation: the paper prints the two distances the
-    other way round, against its own sentence. It gives no margin ``t``; 1 is ours, the largest length that a
-    concept capsule can have.
+    ``max(0, |u_i - p_i|^2 - |u_j - p_i|^2 + t)``, summed over all pairs ``i != j`` of concepts known in the image, mean
+    over the images that have a known concept. Deviations: the paper prints the two distances the other way round,
+    against its own sentence, and gives no margin ``t``; 1 is the largest length of a concept capsule.
 
     Shapes:
         - capsules: (B, m, e), the concept capsules in the joint space
@@ -236,16 +234,14 @@ def reconstruction_loss(reconstruction: Tensor, image: Tensor, contributes: Tens
 
 
 def diversity_loss(presence: Tensor) -> Tensor:
-    """Keeps concepts that nobody labelled apart and alive; not in the paper, whose concepts may all say the same.
+    """Keeps concepts that nobody labelled apart and alive; not in the paper.
 
     The mean over all pairs of concepts of ``-log(1 - 0.99 r^2)``, ``r`` being their correlation over the images, plus
-    the mean over the concepts of ``max(0, 1 - s / 0.1)``, ``s`` being a presence's standard deviation. The two terms
-    are those of VICReg (Bardes, Ponce and LeCun 2022), covariance and variance, with correlations so that the scale of
-    a presence does not count. The logarithm, twice the mutual information of two normal variables, is ``r^2`` where
-    that is small; but ``r^2`` itself has no gradient where two concepts have become one, and they would stay one.
+    the mean over the concepts of ``max(0, 1 - s / 0.1)``, ``s`` being a presence's standard deviation. The terms are
+    those of VICReg (Bardes, Ponce and LeCun 2022), covariance and variance, with correlations so that the scale of a
+    presence does not count, and a logarithm, as ``r^2`` has no gradient where two concepts have become one.
 
-    Fewer than 4 images, or a single concept for the first term, cost nothing. Unrelated concepts still cost about
-    ``1 / (B - 1)``, which is chance and has no direction.
+    Fewer than 4 images, or a single concept for the first term, cost nothing.
 
     Shapes:
         - presence: (B, m)
@@ -273,8 +269,8 @@ def diversity_loss(presence: Tensor) -> Tensor:
 def consistency_loss(logits: Tensor, views: int) -> Tensor:
     """How far the answers to several views of the same image are from each other; not in the paper.
 
-    The divergence of Jensen and Shannon: the mean over the views of ``KL(p_view || p)``, ``p`` being their mean, over
-    the images. No label is needed. 0 where all views get the same answer, ``log(views)`` at most.
+    The Jensen-Shannon divergence: the mean over views and images of ``KL(p_view || p)``, ``p`` being the mean of the
+    views.
 
     Shapes:
         - logits: (views * B, num_classes), all images in one view, then all in the next

@@ -1,7 +1,6 @@
 """The bootstrap over patients: which cases a resample holds, the interval that follows from it, and means with it.
 
-A resample is a column of counts: how often each case is in it. Metrics that know weights are then computed for many
-resamples at once, and nothing is copied.
+A resample is a column of counts, so metrics that know weights are computed for many resamples at once.
 """
 
 import math
@@ -24,11 +23,7 @@ _CELLS = 1_000_000  # of a block of weights: 8 MB, whatever the number of cases
 
 @dataclass(frozen=True)
 class Score:
-    """A score with its 95 % interval, None where not defined, and `n`, the images that it is computed from.
-
-    An interval needs two patients (positive and negative ones each for AUROC), or one more than classes for a mean
-    over classes.
-    """
+    """A score with its 95 % interval, None where not defined, and `n`, the images that it is computed from."""
 
     value: float | None
     low: float | None

@@ -1,7 +1,6 @@
 """Whether a probability means what it says, and what validation patients teach so that it does.
 
-The temperature and the conformal quantiles are fitted once, after training, on the same patients, and kept beside the
-weights in `calibration.json`. The file has numbers alone: no name, no patient.
+Temperature and conformal quantiles are fitted once, after training, and kept beside the weights in `calibration.json`.
 """
 
 import json

@@ -65,9 +65,8 @@ class Difference:
 class Comparison:
     """What sets two models apart on `n` images with known labels.
 
-    `only_first` and `only_second` count the images that one model alone gets right; `mcnemar_p` is the exact p-value
-    of their being equally many by chance. McNemar's test takes images as independent, which those of one patient are
-    not: with several images per patient, go by the bootstrap.
+    `only_first` and `only_second` count the images that one model alone gets right; `mcnemar_p` is the exact p-value of
+    that. McNemar's test takes images as independent: with several per patient, go by the bootstrap.
     """
 
     n: int
@@ -136,8 +135,7 @@ class Ensemble:
 def compare(first: Predictions, second: Predictions, *, resamples: int = 1000, seed: int = 0) -> Comparison:
     """Compare two models on the same cases, matched by name; those with unknown labels are left out.
 
-    The p-value of a difference is that of Student's t, as is its interval, so both agree: below 0.05 where 0 is
-    outside. 2 / (resamples + 1) is the least.
+    The p-value of a difference, at least 2 / (resamples + 1), is that of Student's t, as is its interval.
     """
     second = match(first, second)
     first, second = (each.subset(np.flatnonzero(first.label >= 0)) for each in (first, second))

@@ -37,8 +37,7 @@ class ConformalThreshold(NamedTuple):
 class ConformalQuantiles:
     """What thresholds at every risk follow from: the probability of the truth in each calibration image.
 
-    `probabilities` fall; `votes` are how many votes of patients stand behind the images so far. Unknown labels are left
-    out. Nothing tells images or patients apart.
+    `probabilities` fall; `votes` are how many votes of patients stand behind the images so far.
     """
 
     probabilities: tuple[float, ...]
@@ -87,8 +86,8 @@ class ConformalQuantiles:
 def prediction_sets(probabilities: np.ndarray, threshold: float) -> np.ndarray:
     """The classes of each image that cannot be ruled out: (N, K) -> (N, K) bool.
 
-    The most probable class is always among them, which can only add to the coverage. Without it, a model that is wrong
-    more seldom than the risk allows would leave sets empty, and abstain the more often the higher the risk.
+    The most probable class is always among them, so that a model that is wrong less often than the risk leaves no set
+    empty.
 
     >>> prediction_sets(np.array([[0.9, 0.1], [0.6, 0.4]]), 0.3)
     array([[ True, False],

@@ -1,7 +1,6 @@
 """What a metric is: a function of cases that count as often as their weights say, and how its numbers are written.
 
-With weights of one a metric is the plain score; with the weights of resamples it gives the bootstrap, for many
-resamples at once. In exact arithmetic a case of weight k scores as k copies of it.
+With weights of one a metric is the plain score; with those of resamples it gives the bootstrap.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -101,10 +100,9 @@ class Metric:
     """A row of `METRICS`: where its scores stand, what they are called, and how they are computed and written.
 
     `part` and `name` are its keys in scores.json. `function` gives (R,), or (C, R) for each class, concept or attribute
-    of the cases, NaN where not defined; `cases` is what it is given. `counted` gives the masks of the cases that it is
-    computed from, (N,) or (N, C): the first counts its `n`, and the one of the fewest patients decides how wide the
-    interval is. `bounds`, `means` and `noise` are for `bootstrap.interval`. A `share` is written in per cent. Metrics
-    with a `short` title are the main ones, shown first.
+    of the `cases`, NaN where not defined. `counted` gives masks of cases, (N,) or (N, C): the first counts its `n`, the
+    one of the fewest patients decides how wide the interval is. `bounds`, `means` and `noise` are for
+    `bootstrap.interval`. A `share` is written in per cent. Metrics with a `short` title are shown first.
     """
 
     part: Part

@@ -130,10 +130,9 @@ def group_numbers(patient: Sequence[str]) -> np.ndarray:
 
 
 def concatenate(parts: Sequence[Predictions]) -> Predictions:
-    """All cases of several predictions, as of the folds of a cross-validation, which test every case once.
+    """All cases of several predictions, as of the folds of a cross-validation; a case may be in one part only.
 
-    Each fold has a model of its own: give each the temperature that was fitted for it (`tempered`) before. Classes and
-    concepts must be the same; a case may be in one part only.
+    Give each part the temperature that was fitted for it (`tempered`) before. Classes and concepts must be the same.
     """
     if not parts:
         raise ValueError("there are no predictions to put together; give at least one")

@@ -196,11 +196,9 @@ class Scores:
 
 
 def score(predictions: Predictions, *, temperature: float = 1.0, resamples: int = 1000, seed: int = 0) -> Scores:
-    """Score predictions, after dividing their logits by `temperature`.
+    """Score predictions, after dividing their logits by `temperature`; unknown labels and concepts are left out.
 
-    Intervals come from `resamples` bootstrap resamples of the patients, all images of a patient going together
-    (`bootstrap.interval`); images are resampled where there are no patients. Unknown labels and concepts are left out.
-    Without resamples there are no intervals.
+    Intervals come from bootstrap resamples of the patients, or of the images without patients (`bootstrap.interval`).
     """
     predictions = predictions.tempered(temperature)
     labelled = Classification.of(predictions)
@@ -258,11 +256,7 @@ def score_sets(
 
 
 def over_folds(folds: Sequence[FoldScores]) -> dict[str, OverFolds]:
-    """The mean and the standard deviation of each score over folds: how much the model depends on who trained it.
-
-    The folds share most of their training patients, so this deviation is no standard error: the interval over patients
-    belongs to the pooled score.
-    """
+    """The mean and the standard deviation of each score over folds; no standard error, as the folds share patients."""
     found = {}
     for key in dict.fromkeys(key for fold in folds for key in fold.single):
         scores = [fold.single[key].value for fold in folds if key in fold.single]

@@ -36,8 +36,7 @@ class ImageFile(NamedTuple):
 class LeftOut:
     """What folders hold beside images and gets no row: other files, hidden ones, and links to folders.
 
-    `count` is how many, `names` has the first of them, relative to the folder that was given. Files of one's `own`,
-    such as the table that is being written, do not count.
+    `count` is how many, `names` has the first of them, relative to the given folder. Files of one's `own` do not count.
     """
 
     def __init__(self, own: Iterable[Path] = ()) -> None:

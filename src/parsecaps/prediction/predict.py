@@ -1,7 +1,6 @@
-"""The one way from images to answers: files or cases in, `Predictions` out, calibrated as the model says.
+"""The one way from images to answers, for evaluation, explanation, the command line and a server alike.
 
-Evaluation, explanation, the command line and a server all come through here, so the same image gets the same answer
-from each of them.
+Files or cases in, `Predictions` out, calibrated as the model says.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,9 +35,9 @@ NOT_FINITE = "the model gives no finite numbers for this image; its weights are 
 class Prediction:
     """What a model says of one image: its class, the probability of each, and how present each concept is.
 
-    With a risk, `possible` are the classes that cannot be ruled out, and `abstain` is true unless that is one class;
-    both are None without. Where a file could not be read, `error` says why and the rest is empty. `patient` is whom a
-    manifest or the file itself names, blank where neither does.
+    With a risk, `possible` are the classes that cannot be ruled out, and `abstain` is true unless that is one class.
+    Where a file could not be read, `error` says why and the rest is empty. `patient` is named by a manifest or the
+    file, or blank.
     """
 
     image: str
@@ -102,8 +101,7 @@ def predict_cases(
 ) -> Predictions:
     """What a model says of these cases, whose images were prepared as the model says, and the truth.
 
-    Classes and concepts are matched by name: the data set may list them in another order, lack some, and have concepts
-    that the model does not know; a class that the model does not know is an error. With several `views` the
+    Classes and concepts are matched by name; a class that the model does not know is an error. With several `views` the
     probabilities and presences are means over the image and random `changes` of it, the same ones at every call.
     """
     label, names = _labels(model, cases), cases.names

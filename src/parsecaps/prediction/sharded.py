@@ -1,9 +1,8 @@
 """Answers of several processes to one archive: each writes a part, and the last one to finish merges them.
 
-The processes need the same files and a common place for the table; they meet once, at the start. A part is a file
-beside the table with a line of JSON for each image, and a last line once it is finished. Where a process was killed,
-the same command goes on: finished parts stay, the others go on where they stopped. The merged table is the one that a
-single process would have written, byte for byte.
+A part is a file beside the table with a line of JSON for each image, and a last line once it is finished. Where a
+process was killed, the same command goes on where it stopped. The merged table is the one that a single process would
+have written, byte for byte.
 """
 
 import heapq
@@ -69,7 +68,6 @@ def write_part(
 
     What the part has already is not done again. `meet` waits for the other processes: none may finish before all have
     seen what was there at the start. Files of one's `own` are not counted among those that are left out.
-    Memory does not grow with the number of files.
     """
     check_suffix(out)
     parts = [part_file(out, Shard(rank, shard.count)) for rank in range(shard.count)]
