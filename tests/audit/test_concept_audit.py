@@ -82,5 +82,3 @@ def test_unlabelled_cases_are_left_out_and_the_rest_is_refused() -> None:
         intervention_curve(make_reasoning(WEIGHT, BIAS), replace(said, label=np.full(40, -1)))
     with pytest.raises(ValueError, match="no known concepts"):
         intervention_curve(make_reasoning(WEIGHT, BIAS), replace(said, concepts=None))
-    with pytest.raises(ValueError, match="choose one of uncertain, random"):
-        intervention_curve(make_reasoning(WEIGHT, BIAS), said, "clever")  # type: ignore[arg-type]

@@ -278,8 +278,6 @@ def intervention_curve(
     orders, each image with its own. A corrected concept takes the presence that stands for present or absent
     (`ConceptReasoning`).
     """
-    if order not in get_args(Order):
-        raise ValueError(f"order is {order!r}; choose one of {', '.join(get_args(Order))}")
     if predictions.presence is None or predictions.concepts is None:
         raise ValueError("the cases have no known concepts, so nothing can be corrected; give data with concepts")
     labelled = np.flatnonzero(predictions.label >= 0)
@@ -289,30 +287,20 @@ def intervention_curve(
     presence, truth = some.presence, some.concepts
     assert presence is not None
     assert truth is not None
-    random = np.random.default_rng(seed)
+    random, known = np.random.default_rng(seed), ~np.isnan(truth)
+    corrected = np.where(truth == 1, reasoning.present, reasoning.absent)
     turns = 1 if order == "uncertain" else _RANDOM_ORDERS
     right = np.zeros((len(some), presence.shape[1] + 1))
     for _ in range(turns):
         doubt = np.abs(presence - reasoning.threshold) if order == "uncertain" else random.random(presence.shape)
-        right += _right(reasoning, presence, truth, doubt, some.label)
+        rank = np.where(known, doubt, np.inf).argsort(1, kind="stable").argsort(1, kind="stable")
+        for count in range(right.shape[1]):
+            now = np.where(known & (rank < count), corrected, presence)
+            right[:, count] += reasoning.logits(now).argmax(1) == some.label
     right /= turns
     scores = means(right, some.groups(), resamples=resamples, seed=seed).scores()
     intervals = [None if each.low is None or each.high is None else (each.low, each.high) for each in scores]
     return InterventionCurve(order, right.mean(0).tolist(), intervals, len(some))
-
-
-def _right(
-    reasoning: ConceptReasoning, presence: np.ndarray, truth: np.ndarray, doubt: np.ndarray, label: np.ndarray
-) -> np.ndarray:
-    """Whether each image is right after each number of corrections, least doubt value first: (N, m + 1)."""
-    known = ~np.isnan(truth)
-    rank = np.where(known, doubt, np.inf).argsort(1, kind="stable").argsort(1, kind="stable")
-    corrected = np.where(truth == 1, reasoning.present, reasoning.absent)
-    steps = []
-    for count in range(presence.shape[1] + 1):
-        now = np.where(known & (rank < count), corrected, presence)
-        steps.append(reasoning.logits(now).argmax(1) == label)
-    return np.stack(steps, axis=1).astype(np.float64)
 
 
 def _reasoning(model: Model, cases: CaseSet) -> ConceptReasoning:
