@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from parsecaps.functional.squash import widened
+
 
 def concept_cross_entropy(logits: Tensor, concepts: Tensor, weights: Tensor | None = None) -> Tensor:
     """Binary cross-entropy, mean over the known concepts of an image, then over the images that have any.
@@ -137,8 +139,3 @@ def check_concepts(values: Tensor, concepts: Tensor) -> None:
     if values.dim() < 2 or concepts.shape != values.shape[:2]:
         shapes = f"values {tuple(values.shape)} and concepts {tuple(concepts.shape)}"
         raise ValueError(f"{shapes}; give (B, m, ...) and (B, m)")
-
-
-def widened(x: Tensor) -> Tensor:
-    """In float32, unless it is wider."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))

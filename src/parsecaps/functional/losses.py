@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from parsecaps.functional.squash import widened
+
 UNKNOWN_LABEL = -1
 LEAST_SPREAD = 0.1  # standard deviation of a presence over images from which on it is alive enough
 _FEWEST_IMAGES = 4  # among fewer, any two concepts seem to go together
@@ -45,7 +47,7 @@ def class_loss(
     """
     if logits.dim() != 2 or label.shape != logits.shape[:1]:
         raise ValueError(f"logits {_shape(logits)} and label {_shape(label)}; give (B, num_classes) and (B,)")
-    logits = _widen(logits)
+    logits = widened(logits)
     weight = None if weight is None else weight.to(logits.dtype)
 
     def summed(classes: Tensor) -> Tensor:
@@ -123,7 +125,7 @@ def margin_loss(
     """
     if scores.dim() != 2 or label.shape != scores.shape[:1]:
         raise ValueError(f"scores {_shape(scores)} and label {_shape(label)}; give (B, num_classes) and (B,)")
-    scores = _widen(scores)
+    scores = widened(scores)
     long_enough, short_enough, absent = margins
     too_short, too_long = F.relu(long_enough - scores).square(), absent * F.relu(scores - short_enough).square()
 
@@ -165,7 +167,7 @@ def presentation_loss(
         raise ValueError(f"presence {_shape(presence)} and concepts {_shape(concepts)}; give (B, m) for both")
     if weights is not None and weights.shape != (2, presence.shape[1]):
         raise ValueError(f"weights {_shape(weights)} for {presence.shape[1]} concepts; give (2, {presence.shape[1]})")
-    presence = _widen(presence)
+    presence = widened(presence)
     known = ~concepts.isnan()
     z = concepts.nan_to_num().to(presence.dtype)
     too_short, too_long = F.relu(margin_present - presence), F.relu(presence - margin_absent)
@@ -195,7 +197,7 @@ def triplet_loss(capsules: Tensor, phrases: Tensor, concepts: Tensor, margin: fl
         shapes = f"capsules {_shape(capsules)}, phrases {_shape(phrases)} and concepts {_shape(concepts)}"
         raise ValueError(f"{shapes}; give (B, m, e), (m, e) and (B, m)")
     with torch.autocast(capsules.device.type, enabled=False):
-        u, p = _widen(capsules), _widen(phrases)
+        u, p = widened(capsules), widened(phrases)
         centre = p.detach().mean(0)  # distances do not depend on it; their rounding errors do
         u, p = u - centre, p - centre
         # |u_j - p_i|^2 without |p_i|^2, which cancels: (B, m, m), i down and j across
@@ -223,7 +225,7 @@ def reconstruction_loss(reconstruction: Tensor, image: Tensor, contributes: Tens
     if image.dim() != 4 or reconstruction.shape != image.shape:
         shapes = f"reconstruction {_shape(reconstruction)} and image {_shape(image)}"
         raise ValueError(f"{shapes}; give (B, C, H, W) for both")
-    error = _widen(reconstruction) - _widen(image)
+    error = widened(reconstruction) - widened(image)
     if contributes is None:
         return error.square().sum() / max(1, error.shape[0])
     if contributes.shape != image.shape[:1]:
@@ -255,9 +257,9 @@ def diversity_loss(presence: Tensor) -> Tensor:
         raise ValueError(f"presence {_shape(presence)}; give (B, m)")
     images, m = presence.shape
     if images < _FEWEST_IMAGES or not m:
-        return _widen(presence).sum() * 0
+        return widened(presence).sum() * 0
     with torch.autocast(presence.device.type, enabled=False):
-        centred = _widen(presence) - _widen(presence).mean(0)
+        centred = widened(presence) - widened(presence).mean(0)
         spread = (centred.square().mean(0) + _LEAST_VARIANCE).sqrt()
         standard = centred / spread
         shared = (standard.mT @ standard / images).square()  # (m, m)
@@ -282,13 +284,9 @@ def consistency_loss(logits: Tensor, views: int) -> Tensor:
     """
     if logits.dim() != 2 or views < 1 or len(logits) % views:
         raise ValueError(f"logits {_shape(logits)} of {views} views; give (views * B, num_classes)")
-    log_p = _widen(logits).log_softmax(-1).view(views, -1, logits.shape[1])  # (views, B, num_classes)
+    log_p = widened(logits).log_softmax(-1).view(views, -1, logits.shape[1])  # (views, B, num_classes)
     log_mean = log_p.logsumexp(0) - math.log(views)
     return (log_p.exp() * (log_p - log_mean)).sum(-1).mean()
-
-
-def _widen(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _shape(x: Tensor) -> tuple[int, ...]:

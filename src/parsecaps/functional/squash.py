@@ -29,7 +29,7 @@ def squash(s: Tensor, form: SquashForm = "exponential", dim: int = -1) -> Tensor
     >>> squash(torch.tensor([0.0, 0.001]))
     tensor([0.0000, 0.0010])
     """
-    x = s.to(torch.promote_types(s.dtype, torch.float32))
+    x = widened(s)
     if check_form(form) == "quadratic" and not is_exporting():
         length: Tensor = torch.linalg.vector_norm(x, 2, dim, keepdim=True)
         return (x * (length / (length.square() + 1))).to(s.dtype)
@@ -44,6 +44,11 @@ def squash(s: Tensor, form: SquashForm = "exponential", dim: int = -1) -> Tensor
     else:
         scale = -torch.expm1(-length) / length
     return (x * scale).to(s.dtype)
+
+
+def widened(x: Tensor) -> Tensor:
+    """In float32, unless it is wider."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def check_form(form: SquashForm) -> SquashForm:
