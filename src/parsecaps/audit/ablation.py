@@ -114,10 +114,7 @@ def can_be_cut(model: PretrainedModel) -> bool:
 
 
 class RouteCuts:
-    """Cuts of the routes of a few images (B, channels, H, W).
-
-    `strongest` are the values of each image with its strongest routes cut: (B, 1 + shares, K).
-    """
+    """Cuts of the routes of a few images (B, channels, H, W); `strongest` are values without the strongest routes."""
 
     @torch.inference_mode()
     def __init__(self, model: nn.Module, values: Values, image: Tensor, *, shares: Sequence[float] = SHARES) -> None:
@@ -135,14 +132,12 @@ class RouteCuts:
     def measure(
         self, case: Sequence[int], column: Sequence[int], relevance: Sequence[Tensor], random: np.random.Generator
     ) -> CutMeasures:
-        """Cut the routes of P pairs of an image and a column of its values, ordered by their columns.
-
-        `relevance` has for each cell what each route brought: (P, heads, parents, children).
+        """Cut the routes of P pairs, ordered by column, by what each brought: (P, heads, parents, children) for each
+        cell.
         """
         if not len(self.modules) == len(self.couplings) == len(relevance):
-            raise ValueError(
-                f"{len(relevance)} cells have a relevance, but the model has {len(self.modules)}; give one for each"
-            )
+            cells = f"{len(relevance)} cells have a relevance, but the model has {len(self.modules)}"
+            raise ValueError(f"{cells}; give one for each")
         drawn = [
             [[random.random((count, *c.shape[1:]), np.float32) for c in self.couplings] for _ in range(RANDOM_CUTS)]
             for count in (len(list(group)) for _, group in groupby(column))
@@ -163,10 +158,8 @@ class RouteCuts:
         )
 
     def _ranks(self, case: Sequence[int], scores: Sequence[Tensor]) -> list[Tensor]:
-        """The place of each route in the order of its score, from 0, in the form that each cell keeps couplings in.
-
-        `scores` has (R, heads, parents, children) for each cell. Where there is no route the place is behind all
-        others.
+        """The place of each route in the order of its score (R, heads, parents, children), from 0; what is none comes
+        last.
         """
         result = []
         for module, coupling, scored in zip(self.modules, self.couplings, scores, strict=True):
@@ -235,7 +228,7 @@ def compare_couplings(
     """Compare the `ordinary` predictions of these cases with those by other couplings.
 
     In a random cycle of the images each gets the couplings of the next one. Where a context chooses, the evidence of
-    the mean image takes the place of each image's own: what is still right is what choices alone say.
+    the mean image takes the place of each image's own.
     """
     if len(cases) < 2:
         raise ValueError(f"couplings of another image need 2 images, and there are {len(cases)}; give more")
@@ -304,10 +297,7 @@ def strict_cost(
 
 @dataclass(frozen=True)
 class Residuals:
-    """What shares miss of a target's change, in the worst layer of each: a part of that change.
-
-    `targets` are the concepts and diagnoses that were explained.
-    """
+    """What shares miss of the change of each of so many `targets`, in the worst layer, as a part of that change."""
 
     targets: int
     median: float

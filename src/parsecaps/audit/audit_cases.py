@@ -46,11 +46,7 @@ class CaseMasks:
 
 
 def find_masks(data: DataSet, model: Model) -> CaseMasks:
-    """The masks that a data set has for a model: the pixels of each concept where it is drawn, else the outlined
-    lesion.
-
-    A lesion is where the reasons for the diagnosis should be, and each concept that the case is known to have.
-    """
+    """The masks that a data set has for a model: of each concept where it is drawn, else of the outlined lesion."""
     size = model.preparation.size
     place = {name: j for j, name in enumerate(data.concepts)}
     columns = [place.get(name) for name in model.concepts]

@@ -122,10 +122,7 @@ _UNSEEN = 1e-6  # the probability of a class that no training case has
 
 @dataclass(frozen=True)
 class Leakage:
-    """How well the class follows from hard concepts (`first`) and from soft presences (`second`), on `n` other cases.
-
-    `accuracy` has both and their difference, the leakage. `nll_hard` and `nll_soft` are the mean losses.
-    """
+    """Accuracy by hard concepts (`first`) and soft presences (`second`) on `n` other cases, and the mean losses."""
 
     accuracy: Difference
     nll_hard: float
@@ -168,9 +165,8 @@ def _soft(presence: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 def class_logits(features: np.ndarray, train: Predictions, others: np.ndarray) -> np.ndarray:
-    """What a logistic regression from the features (N, m) of training cases says of `others` (M, m): (M, classes).
-
-    The features are standardised, the squared weights of all classes count half.
+    """Fit a logistic regression on the standardised features (N, m) of training cases: of `others` (M, m) -> (M,
+    classes).
     """
     seen = np.unique(train.label)
     logits = np.full((len(others), len(train.classes)), np.log(_UNSEEN))
@@ -192,10 +188,7 @@ _RANDOM_ORDERS = 10
 
 @dataclass(frozen=True)
 class InterventionCurve:
-    """Accuracy on `n` labelled images after 0, 1, ..., m corrections of each, with 95 % intervals over patients.
-
-    An image with unknown concepts has fewer corrections to take, and stays as it is after its last.
-    """
+    """Accuracy on `n` labelled images after 0, 1, ..., m corrections of each, with 95 % intervals over patients."""
 
     order: Order
     accuracy: list[float]
@@ -229,10 +222,7 @@ def audit_concepts(
     resamples: int = 1000,
     seed: int = 0,
 ) -> tuple[ConceptAudit | None, list[str]]:
-    """Measure the concepts on these cases, of which the model's `predictions` are known; and notes on what is missing.
-
-    `train` are the predictions of its training cases, on which the measures that fit something fit it.
-    """
+    """Measure the concepts on these cases; `train` is for what must be fitted. Also gives notes on what is missing."""
     if not model.concepts:
         return None, ["the model has no concepts: nothing is said about them"]
     if predictions.presence is None or predictions.concepts is None:
@@ -272,11 +262,9 @@ def intervention_curve(
     resamples: int = 1000,
     seed: int = 0,
 ) -> InterventionCurve:
-    """Correct the concepts of each image one by one.
+    """Correct the concepts of each image one by one, to the presence that stands for present or absent.
 
-    "uncertain": first the concept whose presence is nearest to the threshold. "random": the mean over ten random
-    orders, each image with its own. A corrected concept takes the presence that stands for present or absent
-    (`ConceptReasoning`).
+    "uncertain": first the presence that is nearest to the threshold. "random": the mean over ten random orders.
     """
     if predictions.presence is None or predictions.concepts is None:
         raise ValueError("the cases have no known concepts, so nothing can be corrected; give data with concepts")

@@ -63,10 +63,7 @@ class CurveMeasures(NamedTuple):
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """Mean curves over pairs of a case and a target, the areas under them, and how far these beat random orders.
-
-    `covered` is the share of the regions that are covered (deletion) or uncovered (insertion) at each point.
-    """
+    """Mean curves over pairs of a case and a target, by the share of regions `covered`, and their areas."""
 
     covered: list[float]
     deletion: list[float]
@@ -225,10 +222,7 @@ def randomise_cascade(
     seed: int = 0,
     progress: ProgressCallback = silent,
 ) -> dict[str, CascadeMeasures]:
-    """Make a copy of the model random, stage by stage, and compare its maps with the model's `own`, for each method.
-
-    Each random network serves all methods; the model stays as it is.
-    """
+    """Make a copy of the model random, stage by stage, and compare its maps with the model's `own`, for each method."""
     randomised = deepcopy(model)
     generator = torch.Generator().manual_seed(seed)
     stages = list(stages_from_top(randomised))
@@ -255,10 +249,7 @@ def summarise_cascade(measured: CascadeMeasures, average: Average) -> Randomised
 
 
 def stages_from_top(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The parts of a model that have parameters, the last first, as they are registered; sequences part by part.
-
-    The decoder is left out: no decision depends on it.
-    """
+    """The parts of a model that have parameters, the last first, without the decoder; sequences part by part."""
 
     def parts(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
         for name, child in module.named_children():

@@ -43,11 +43,7 @@ class InpaintedMeasures(NamedTuple):
 
 @dataclass(frozen=True)
 class InpaintedTarget:
-    """How often a class is diagnosed, or a concept seen, in the cases that have it and a mask of it.
-
-    `shown`: in the images as they are. `hidden`: with the mask painted over. `elsewhere`: with another place painted
-    over.
-    """
+    """How often a class or concept is found as it is, with its mask `hidden`, and with another place painted over."""
 
     name: str
     shown: Score
@@ -68,7 +64,7 @@ def measure_inpainted(
 ) -> InpaintedMeasures | None:
     """Paint over what each case has a mask of, and look again; None where there are no masks.
 
-    `label` (N,) has the classes, -1 = unknown: such a case takes part in `needed` alone.
+    A case of unknown label (N,), -1, takes part in `needed` alone.
     """
     if (masks.concepts if about == "concepts" else masks.lesion) is None:
         return None

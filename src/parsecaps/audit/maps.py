@@ -72,14 +72,11 @@ class TargetLocalisation:
 
 @dataclass(frozen=True)
 class Localisation:
-    """Each target by itself, and the means over targets.
-
-    `needed` is the pointing game over the cases in which the model needs to see the target (`audit.inpainting`).
-    """
+    """Each target, and the means over targets; `needed` counts only cases where the model needs to see it."""
 
     targets: list[TargetLocalisation]
     pointing: Score
-    needed: Score | None
+    needed: Score | None  # see `audit.inpainting`
     mass: Score
     ratio: Score
     iou: Score
@@ -183,10 +180,7 @@ def audit_maps(
     needed: Mapping[About, np.ndarray],
     progress: StageCallback = silent,
 ) -> dict[About, dict[str, MapAudit]]:
-    """Measure the maps of each method, by name, over these cases; `needed` as in `localise`.
-
-    A map is made where a case has the target, or a mask of it. Random networks explain the first `sanity_cases` again.
-    """
+    """Measure the maps of each method where a case has the target or a mask of it; `needed` as in `localise`."""
     kinds = cases.kinds
     located: dict[tuple[About, str], list[MapMeasures]] = {(about, name): [] for about in kinds for name in makers}
     curves: dict[str, list[CurveMeasures]] = {name: [] for name in makers}

@@ -139,10 +139,7 @@ def audit_model(
     device: str = "auto",
     progress: StageCallback = silent,
 ) -> Audit:
-    """Audit the model of a run on the test part of its own data, or on all cases of other `data`.
-
-    A saved model outside of a run needs `data`, and does without its training cases.
-    """
+    """Audit the model of a run on the test part of its own data, or on all cases of other `data`."""
     _check_limit(limit)
     place = place.folder if isinstance(place, Run) else place
     run, model = Run(place, reading=partial(progress, "reading images")), Model.load(place, device)

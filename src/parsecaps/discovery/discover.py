@@ -1,7 +1,4 @@
-"""Concepts that nobody labelled: whether they are alive, what they show, and how one-sided that is.
-
-Nothing forces such concepts to vary over images or to differ from each other, so that is measured first.
-"""
+"""Concepts that nobody labelled: whether they vary and differ, what they show, and how one-sided that is."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -100,11 +97,7 @@ class DiscoveredConcept:
 
 @dataclass(frozen=True, eq=False)
 class Discovery:
-    """The concepts of a run with the memory of its training cases, which show them.
-
-    They vary as `effective` unrelated concepts would. `stability` is over the run and the `others`. `remembered`: the
-    memory was made now.
-    """
+    """The concepts of a run with the memory of its training cases; they vary as `effective` unrelated ones would."""
 
     run: Path
     memory: CaseMemory
@@ -113,7 +106,7 @@ class Discovery:
     maps: Maps
     others: tuple[Path, ...] = ()
     stability: Stability | None = None
-    remembered: bool = False
+    remembered: bool = False  # the memory was made now
 
     def table(self) -> Grid:
         columns = {"concept": [each.name for each in self.concepts]}
@@ -219,9 +212,8 @@ def effective_concepts(presence: np.ndarray) -> float:
 
 
 def purity(memory: CaseMemory, concept: int, *, count: int = PURITY_CASES, seed: int = 0) -> Purity | None:
-    """How one-sided the strongest prototypes of a concept are by class; None where no label is known.
-
-    Chance is drawn from the strongest case of every patient, so a common class alone does not make a concept look pure.
+    """How one-sided the strongest prototypes of a concept are by class; chance is of the strongest case of each
+    patient.
     """
     label = memory.predictions.label
     rows = first_of_patients(memory, -memory.presence[:, concept], len(memory))
@@ -238,10 +230,7 @@ def purity(memory: CaseMemory, concept: int, *, count: int = PURITY_CASES, seed:
 
 
 def mask_overlap(maps: np.ndarray, masks: np.ndarray) -> MaskOverlap | None:
-    """How far maps (n, size, size) agree with masks of the same shape; None where there is no mask or no map.
-
-    Images without a mask, or whose map is 0 everywhere, are left out.
-    """
+    """How far maps (n, size, size) agree with masks of the same shape; images without either are left out."""
     if maps.shape != masks.shape:
         raise ValueError(f"maps are {maps.shape} and masks {masks.shape}; give both at the size of the prepared image")
     usable = (masks.max((1, 2)) > 0) & (maps.sum((1, 2)) > 0)

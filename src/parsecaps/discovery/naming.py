@@ -81,10 +81,7 @@ def read_notes(run: Run) -> dict[int, str]:
 
 
 def name_concepts(place: str | Path, sheet: str | Path) -> list[Naming]:
-    """Write the names of a sheet into the model of a run or a saved one, and keep the notes in the run.
-
-    From then on the concepts have these names wherever the model is used. Gives the concepts that changed their name.
-    """
+    """Write the names of a sheet into a model and its notes into the run; gives the concepts that changed."""
     if is_hub_name(place):
         raise ValueError(f"{parse_hub_name(place)} is on the hub: its concepts cannot be named here; give a folder")
     folder = find_model_folder(place)
@@ -137,10 +134,7 @@ def naming_sheet(found: Discovery) -> str:
 
 
 def name_run(model: str | Path, sheet: str | Path) -> list[Naming]:
-    """Name the concepts of a run or a saved model, and write the card of a run anew; gives those that changed.
-
-    Concepts that were learned from labels keep their names, by which evaluation finds the labels.
-    """
+    """Name the concepts of a run or a saved model, and write the card of a run anew; gives those that changed."""
     run = Run(model)
     refuse_links(model)
     if run.data_file.is_file():

@@ -29,10 +29,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Stability:
-    """Every pair of models; `mean` and `chance` are means over them.
-
-    `by_concept`, `chances` and `class_chances` are those of the first model's concepts, on average over the others.
-    """
+    """Every pair of models with means over them; the lists are for the first model's concepts, over the others."""
 
     matches: dict[tuple[int, int], Match]
     mean: float
@@ -145,10 +142,7 @@ def _blocks(group: np.ndarray, among: np.ndarray) -> list[np.ndarray]:
 def _exchanged(
     first: np.ndarray, second: np.ndarray, parts: Sequence[list[np.ndarray]], permutations: int, seed: int
 ) -> np.ndarray:
-    """The correlations of the first model's concepts with their partners, 0 without one: (permutations, m).
-
-    Within each part, which has the cases of several patients, these take each other's places.
-    """
+    """The correlations of the first's concepts with their partners as the patients of each part change places."""
     random = np.random.default_rng(seed)
     as_they_are = np.concatenate([block for blocks in parts for block in blocks])
     drawn = np.zeros((permutations, first.shape[1]))

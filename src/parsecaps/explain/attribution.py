@@ -35,10 +35,7 @@ _WINDOWS = 8  # strides of the occluding window along one side of the image
 
 
 def integrated_gradients(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
-    """What each pixel brought on the way from a neutral picture to this one (Sundararajan et al. 2017).
-
-    Gauss-Legendre quadrature with 16 points.
-    """
+    """Integrated gradients from a neutral picture (Sundararajan et al. 2017), by Gauss-Legendre quadrature."""
     points, weights = np.polynomial.legendre.leggauss(IG_STEPS)
     along, weight = (torch.from_numpy(each).to(image).view(-1, 1, 1, 1) / 2 for each in (points + 1, weights))
     maps = []
@@ -100,10 +97,7 @@ def target_gradients(values: Tensor, at: Tensor) -> list[Tensor]:
 
 
 def _feature_map(model: nn.Module, image: Tensor) -> nn.Module:
-    """The primary capsules of a tree, or what a part of the model names as its `feature_map`.
-
-    Otherwise the last convolution or batch normalisation that runs and gives a feature map; a decoder does not run.
-    """
+    """The primary capsules, a part's own `feature_map`, or the last convolution or batch normalisation that runs."""
     for module in model.modules():
         if isinstance(module, PrimaryCaps):
             return module.norm

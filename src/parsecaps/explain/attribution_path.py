@@ -37,10 +37,7 @@ _PANEL = ((-1 / 2, 2 / 3, -1 / 6), (-2 / 3, 0.0, 2 / 3), (1 / 6, -2 / 3, 1 / 2))
 
 
 class Target(NamedTuple):
-    """The presence of a concept, or the logit of a class, by its number among the model's outputs.
-
-    In a graph that is exported it may be a tensor without axes: a number that is known when the graph runs.
-    """
+    """The presence of a concept, or the logit of a class, by its number; in an exported graph it may be a tensor."""
 
     about: About
     index: int  # type: ignore[assignment]  # the name is also that of a method of tuples
@@ -121,10 +118,10 @@ class LeafAttribution:
 
 
 class AttributionPath:
-    """The path of one trace, read by maps and trees for any number of targets.
+    """The path of one trace, read by maps and trees for any number of targets: all points in one batch, (points * B,
+    ...).
 
-    All points are one batch, (points * B, ...), run once with a graph. `scan` are the outputs of another path by which
-    the panels are placed.
+    `scan` are the outputs of another path by which the panels are placed.
     """
 
     def __init__(
@@ -159,10 +156,7 @@ class AttributionPath:
 
     @torch.no_grad()
     def route_relevance(self, target: Target) -> tuple[tuple[Tensor, ...], ...]:
-        """What each child brought to each parent, for each cell by its ways, in the form that the messages are kept in.
-
-        The double sum over points goes over gradients first: one inner product of each message with one direction.
-        """
+        """What each child brought to each parent, for each cell by its ways, in the form that messages are kept in."""
         path = self._fine_enough(target)
         return path.relevance_by(path._gradients[target])
 

@@ -39,10 +39,7 @@ class EvidenceFlow:
 
 @torch.no_grad()
 def evidence_flow(cells: Sequence[RecordedStage], brought: Sequence[Sequence[Tensor]]) -> EvidenceFlow:
-    """The flow of the first image of a batch, along the routes that it has: an exact zero carries nothing.
-
-    `brought` is what `AttributionPath.route_relevance` gives for the same cells.
-    """
+    """The flow of the first image of a batch, by what `AttributionPath.route_relevance` gives for the same cells."""
     leads_on = _over_ways(cells[-1], brought[-1]).sum(1) > 0  # (n_L,): the top capsules that speak for the target
     edges: list[Tensor] = []
     for cell, by_way in zip(reversed(cells), reversed(brought), strict=True):
@@ -104,10 +101,7 @@ class Region:
 def tree_levels(
     cells: Sequence[RecordedStage], widths: Sequence[int], flow: EvidenceFlow, strict: bool | Tensor
 ) -> list[Level]:
-    """The grids from the primary one up; the layer that stands for each is that of its block's last cell.
-
-    `strict`, which may be a tensor without axes, leaves out what reached a capsule's parents beside its single one.
-    """
+    """The grids from the primary one up; `strict` leaves out what reached a capsule's parents beside its single one."""
     levels = [Level(0, widths[0], None)]
     for below, end in pairwise(tree_layers(cells)):
         steps: list[Tensor] = []
@@ -181,10 +175,7 @@ def all_regions(levels: Sequence[Level], top: Tensor, min_share: float) -> list[
 
 
 def choose(regions: Sequence[Region], max_nodes: int) -> list[Region]:
-    """At most `max_nodes` regions that carry much from end to end: paths to the lowest level, the best first.
-
-    The best path is the one with the highest share for each region that it adds to those already chosen.
-    """
+    """At most `max_nodes` regions: paths to the lowest level, first the highest share for each region that is added."""
     paths = [[region] for region in regions if region.level == 0]
     for path in paths:
         while path[-1].parent is not None:

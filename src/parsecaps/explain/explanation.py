@@ -30,10 +30,7 @@ from parsecaps.types import Output
 
 @dataclass(frozen=True, eq=False)
 class SeenConcept:
-    """One concept in one image: how present it is, whether that counts as seen, and where.
-
-    `truth` is what is known of the image, None where it is not. `prototypes` are the training cases that show the
-    concept most, the same for every image.
+    """One concept in one image: how present it is, whether that counts as seen, and where; `truth` may be unknown.
 
     Shapes:
         - map: (size, size), not negative
@@ -50,8 +47,6 @@ class SeenConcept:
 @dataclass(frozen=True, eq=False)
 class Reasons:
     """How the concepts add up to the diagnosis (`head="bottleneck"`), and the fewest of them that would change it.
-
-    `of_model`: the reasoning is that of every image, and not of this one alone.
 
     Shapes:
         - presence: (m,); contributions: (K, m), which with the bias (K,) sum to the logits
@@ -154,10 +149,7 @@ Shape = tuple[int, int]
 
 @dataclass(frozen=True)
 class Subject:
-    """What is known of an image that is to be explained: its name, its class, and some of its concepts.
-
-    `shape` (height, width) is that of the image before its preparation, `source` the file that it came from.
-    """
+    """What is known of an image that is to be explained; `shape` (height, width) is that before its preparation."""
 
     name: str = "image"
     truth: str | None = None
@@ -177,8 +169,7 @@ def explain_file(model: Model, file: ImageFile, settings: ExplainConfig, subject
 def explain(model: Model, image: Tensor, settings: ExplainConfig, subject: Subject = Subject()) -> Explanation:  # noqa: B008
     """Explain an image (channels, size, size) in [0, 1] that was prepared as the model's `preparation` says.
 
-    A network without routes gets Grad-CAM instead of the method "routes", and one without cells no trees. The first
-    tree is of the diagnosis, the others are of the most present concepts.
+    A network without routes gets Grad-CAM instead of the method "routes", and one without cells no trees.
     """
     method, risk = settings.method, settings.risk
     if settings.strict and risk is not None:

@@ -33,10 +33,7 @@ _LEAST = 1e-7  # from 0 and 1: presences beyond have no finite value behind them
 
 @dataclass(frozen=True, eq=False)
 class ConceptReasoning:
-    """How a bottleneck gets from m presences to K classes.
-
-    `scale` says what it adds up: the presences, or the numbers behind them. `group` numbers the concepts that exclude
-    each other alike (`exclusive_groups`).
+    """How a bottleneck gets from m presences to K classes; concepts of one `group` exclude each other.
 
     Shapes:
         - weight: (K, m), or (N, K, m) where each of N images has its own; bias: (K,) or (N, K), likewise
@@ -85,7 +82,7 @@ class ConceptReasoning:
     def change(self, presence: np.ndarray, changes: Mapping[str, bool]) -> np.ndarray:
         """The presences (m,) with some concepts set to present (True) or absent (False), by name.
 
-        To set one value of an attribute present sets its other values absent, unless they are given as well.
+        If one value of an attribute is set present, its other values are set absent, unless they are given as well.
         """
         changed = np.array(presence, dtype=np.float64)
         places = {name: j for j, name in enumerate(self.concepts)}
@@ -114,18 +111,15 @@ def concept_reasoning(
     temperature: float | None = None,
     output: Output | None = None,
 ) -> ConceptReasoning:
-    """The reasoning of a model that decides by its concepts alone; any other is refused in one line.
+    """The reasoning of a model that decides by its concepts alone, at the temperature of the memory if left out.
 
-    The temperature is that of the memory if left out, 1 without one. A model whose weights differ from image to image
-    needs the `output` for them (B images): weight and bias then have an axis for these.
+    A model with weights of each image's own needs the `output` for them (B images): these are then an axis.
     """
     kind = type(model.network).__name__
     found = model.network.reasoning(output)
     if found is None:
-        raise ValueError(
-            f"this {kind} does not decide by its concepts alone, so setting one changes nothing; "
-            "train with --set model.head=bottleneck"
-        )
+        nothing = f"this {kind} does not decide by its concepts alone, so setting one changes nothing"
+        raise ValueError(f"{nothing}; train with --set model.head=bottleneck")
     if found.by_image and output is None:
         raise ValueError(f"{kind} weighs its concepts anew in each image; give the output for some images as well")
     if temperature is None:
@@ -182,9 +176,7 @@ def typical_presences(presence: np.ndarray, truth: np.ndarray) -> tuple[np.ndarr
 
 
 def exclusive_groups(concepts: Sequence[str]) -> np.ndarray:
-    """A number for each concept, equal for the values of one attribute, of which an image has one: (m,) int.
-
-    Concepts named `attribute=value` share their attribute; any other stands alone.
+    """A number for each concept, equal for the values of one attribute, named `attribute=value`: (m,) int.
 
     >>> exclusive_groups(["size=big", "veil", "size=small"])
     array([0, 1, 0])

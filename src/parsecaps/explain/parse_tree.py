@@ -99,9 +99,9 @@ def parse_tree(
 ) -> ParseTree:
     """The parse tree of `image` (1, channels, size, size) for the concept or class `index`.
 
-    It has at most `max_nodes` nodes, each with at least `min_share` of all evidence; none where the image speaks
-    against the target everywhere. With the preparation and the shape (height, width) of the original image, regions are
-    also given in its pixels.
+    Its nodes have at least `min_share` of all evidence each; none where the image speaks against the target everywhere.
+    With the preparation and the shape (height, width) of the original image, regions are also given in its pixels. The
+    `path` of the image's trace serves any number of trees.
 
     >>> from parsecaps.models import ParseCaps
     >>> _ = torch.manual_seed(0)

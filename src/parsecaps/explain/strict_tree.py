@@ -6,6 +6,7 @@ from training images, about six tenths of it are won back (`docs/explain.md`). `
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,32 +73,17 @@ def strict_network(model: nn.Module, statistics: Mapping[str, Tensor] | None = N
 
 @torch.no_grad()
 def strict_statistics(model: nn.Module, images: Iterable[Tensor]) -> dict[str, Tensor]:
-    """Means and variances that the batch normalisations of capsules see in the strict network, by buffer.
-
-    The mean over batches (B, channels, size, size) of training images. The model itself is left as it was.
-    """
+    """Means and variances of capsules' batch normalisations in the strict network, over batches of training images."""
+    model = deepcopy(model).eval()
     norms = {name: module for name, module in model.named_modules() if isinstance(module, CapsuleBatchNorm)}
-    was_training = model.training
-    model.eval()
-    before = {
-        norm: (norm.momentum, {key: value.clone() for key, value in norm.state_dict().items()})
-        for norm in norms.values()
-    }
-    try:
-        for norm in norms.values():
-            norm.train()
-            norm.reset_running_stats()
-            norm.momentum = None  # a plain mean
-        with replace_couplings(model, strict_tree):
-            for batch in images:
-                model(batch)
-        names = ((name, key) for name in norms for key in _KEPT)
-        return {f"{name}.{key}": getattr(norms[name], key).to("cpu", copy=True) for name, key in names}
-    finally:
-        for norm, (momentum, state) in before.items():
-            norm.momentum = momentum
-            norm.load_state_dict(state)
-        model.train(was_training)
+    for norm in norms.values():
+        norm.train()
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain mean
+    with replace_couplings(model, strict_tree):
+        for batch in images:
+            model(batch)
+    return {f"{name}.{key}": getattr(norm, key).cpu() for name, norm in norms.items() for key in _KEPT}
 
 
 def save_statistics(folder: str | Path, statistics: Mapping[str, Tensor], digest: str) -> None:
@@ -133,11 +119,7 @@ class Paired:
 
 @dataclass(frozen=True)
 class StrictCost:
-    """What the strict network scores beside the ordinary one; None where labels or concepts are not known.
-
-    `auroc` is the mean over the concepts. `adjusted`: it had batch statistics of its own. `model` is the weights'
-    digest.
-    """
+    """What the strict network scores beside the ordinary one; None where labels or concepts are not known."""
 
     accuracy: Paired | None
     auroc: Paired | None

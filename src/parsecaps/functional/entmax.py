@@ -38,7 +38,7 @@ def entmax(x: Tensor, alpha: float | Tensor = 1.5, dim: int = -1) -> Tensor:
     """Turn logits into probabilities, many of them exactly zero.
 
     Solves ``max_p <p, x> + H_alpha(p)`` over the simplex, where ``H_alpha`` is the Tsallis entropy: ``p = max((alpha -
-    1) x - tau, 0) ** (1 / (alpha - 1))``, with ``tau`` such that ``p`` sums to 1. ``alpha`` is 1 for softmax and 2 for
+    1) x - tau, 0) ** (1 / (alpha - 1))``, with ``tau`` such that ``p`` sums to 1. Alpha is 1 for softmax, 2 for
     sparsemax.
 
     ``alpha`` may be a tensor, for instance one learned number per head. Its entries outside [1, 2] act as the nearer
@@ -160,9 +160,8 @@ def _solve(x: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
 
 
 def _solve_power(y: Tensor, alpha: float, dim: int) -> Tensor:
-    """For alpha = 1.5, where p = (w / 2)^2, and alpha = 2, where p = w, up to the final scaling.
-
-    w = max(y - tau / a, 0) is updated in place as tau grows, so that nothing else is kept.
+    """For alpha = 1.5, where p = (w / 2)^2, and 2, where p = w, up to scaling; w = max(y - tau / a, 0) is kept in
+    place.
     """
     n, a, finfo = y.shape[dim], alpha - 1, torch.finfo(y.dtype)
     # the last step may start from this: at alpha = 1.5 it leaves at most n / 4 of the square
@@ -184,10 +183,7 @@ def _solve_power(y: Tensor, alpha: float, dim: int) -> Tensor:
 
 
 def _solve_for_export(y: Tensor, alpha: float, dim: int) -> Tensor:
-    """As `_solve_power`, for any number, as few operations that change nothing in place.
-
-    With z = 1 + a y, where tau is in [0, 1].
-    """
+    """As `_solve_power`, for any number, with z = 1 + a y and tau in [0, 1]: few operations, none in place."""
     z = y * (alpha - 1) + 1
     if alpha == 2 or (alpha == 1.5 and math.prod(z.shape[1:]) <= _MOST_SORTED):
         tau = _tau_by_sorting(z, alpha, dim)
@@ -198,11 +194,10 @@ def _solve_for_export(y: Tensor, alpha: float, dim: int) -> Tensor:
 
 
 def _tau_by_sorting(z: Tensor, alpha: float, dim: int) -> Tensor:
-    """Exactly: tau of the k largest entries for every k, of which one is right.
+    """Exactly: tau of the k largest entries for every k, of which the largest below the last of its entries is right.
 
-    It is ``(sum z - 1) / k`` at alpha = 2. At 1.5, where the k squares ``(z - tau)^2`` sum to 1, it is the mean less
-    the root of ``1 / k - variance``. It grows with k as long as the last of the k entries is above it, so the largest
-    of these is right.
+    It is ``(sum z - 1) / k`` at alpha = 2, and at 1.5, where the k squares sum to 1, the mean less ``sqrt(1 / k -
+    variance)``.
     """
     falling = z.clamp(min=0).sort(dim, descending=True).values  # a sum of far smaller ones would lose what counts
     k = torch.arange(1, z.shape[dim] + 1, dtype=z.dtype, device=z.device).view(-1, *[1] * (z.dim() - 1 - dim))

@@ -1,8 +1,7 @@
 """The four losses of Sec. 3.3, two of our own and that of other capsule networks, as functions of tensors.
 
-A missing label (a class of -1, a concept of NaN, an image not to be reconstructed) costs nothing and gets a gradient of
-0. If everything is missing the loss is 0, still joined to the graph, so that ``backward`` works on any batch. Half
-precision is summed in float32.
+What is missing (a class of -1, a concept of NaN, an image not to be reconstructed) costs nothing and gets a gradient of
+0; the loss stays joined to the graph, so that ``backward`` works on any batch. Half precision is summed in float32.
 """
 
 import math
@@ -62,9 +61,7 @@ def class_loss(
 
 
 def among_own(logits: Tensor, label: Tensor, sets: Tensor) -> Tensor:
-    """The logits with minus infinity for classes of other data sets than that of the image's own class.
-
-    An image of unknown class keeps all of its logits.
+    """The logits with minus infinity for classes of other data sets; an image of unknown class keeps all.
 
     Shapes:
         - logits, output: (B, num_classes)
@@ -108,10 +105,9 @@ def margin_loss(
     share: float = 1.0,
     sets: Tensor | None = None,
 ) -> Tensor:
-    """Margin loss of capsule networks (Sabour, Frosst and Hinton 2017) over the images whose class is known.
+    """Margin loss of capsule networks (Sabour, Frosst and Hinton 2017), with all else as in ``class_loss``.
 
     ``T max(0, m+ - v)^2 + w (1 - T) max(0, v - m-)^2`` summed over the classes, with the ``margins`` ``m+, m-, w``.
-    The rest is as in ``class_loss``.
 
     Shapes:
         - scores: (B, num_classes), the lengths of the class capsules
@@ -210,9 +206,7 @@ def triplet_loss(capsules: Tensor, phrases: Tensor, concepts: Tensor, margin: fl
 
 
 def reconstruction_loss(reconstruction: Tensor, image: Tensor, contributes: Tensor | None = None) -> Tensor:
-    """Reconstruction loss ``L_r`` (Sec. 3.3.2): the squared error, summed over the pixels of an image.
-
-    Mean over the images that contribute.
+    """Reconstruction loss ``L_r`` (Sec. 3.3.2): the squared error of an image, mean over those that contribute.
 
     Shapes:
         - reconstruction, image: (B, C, H, W)
@@ -271,8 +265,7 @@ def diversity_loss(presence: Tensor) -> Tensor:
 def consistency_loss(logits: Tensor, views: int) -> Tensor:
     """How far the answers to several views of the same image are from each other; not in the paper.
 
-    The Jensen-Shannon divergence: the mean over views and images of ``KL(p_view || p)``, ``p`` being the mean of the
-    views.
+    The Jensen-Shannon divergence: the mean over views and images of ``KL(p_view || p)``, ``p`` being their mean.
 
     Shapes:
         - logits: (views * B, num_classes), all images in one view, then all in the next

@@ -16,9 +16,9 @@ SquashForm = Literal["exponential", "quadratic"]
 def squash(s: Tensor, form: SquashForm = "exponential", dim: int = -1) -> Tensor:
     """Shorten each vector to a length in [0, 1) and keep its direction, so that length can mean presence.
 
-    The activation ``g`` of Sec. 3.2.2. "quadratic" is the paper's, ``|s|^2 / (1 + |s|^2) * s / |s|``; its slope is 0 at
-    ``s = 0``, so that short vectors hardly learn. Deviation: the default "exponential", ``(1 - exp(-|s|)) * s / |s|``,
-    has slope 1 there. Half precision is computed in float32 and returned as it came.
+    The activation ``g`` of Sec. 3.2.2. "quadratic" is the paper's, ``|s|^2 / (1 + |s|^2) * s / |s|``, with slope 0 at
+    ``s = 0``. Deviation: the default "exponential", ``(1 - exp(-|s|)) * s / |s|``, has slope 1 there, so that short
+    vectors learn. Half precision is computed in float32 and returned as it came.
 
     Shapes:
         - s: any; the axis ``dim`` holds the vector

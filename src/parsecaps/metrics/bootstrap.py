@@ -172,10 +172,7 @@ class Means:
 def means(
     values: np.ndarray, group: np.ndarray, *, bounds: Bounds = SHARE, resamples: int = 1000, seed: int = 0
 ) -> Means:
-    """The mean of each column over the cases that are not NaN in it: for whatever is measured case by case.
-
-    No value lies outside of `bounds`. Two calls with the same patients and seed resample alike, so their draws can be
-    compared.
+    """The mean of each column over the cases that are not NaN in it; no value lies outside of `bounds`.
 
     Shapes:
         - values: (N, K), NaN = takes no part; group: (N,) the number of each case's patient

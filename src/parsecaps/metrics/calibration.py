@@ -103,10 +103,7 @@ def fit_temperature(logits: np.ndarray, label: np.ndarray) -> Calibration:
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """The cases whose confidence lies from `low` up to `high`: how sure the model was, and how often right.
-
-    Without cases both are None.
-    """
+    """The cases whose confidence lies from `low` up to `high`: how sure the model was, and how often right."""
 
     low: float
     high: float

@@ -24,10 +24,7 @@ _SHOWN = 5  # cases that an error names
 
 @dataclass(frozen=True)
 class Difference:
-    """A score of both models and `second - first`, with its 95 % interval and the p-value of no difference.
-
-    None where a score is not defined; no interval or p-value without several patients.
-    """
+    """A score of both models and `second - first`, with its 95 % interval and the p-value of no difference."""
 
     first: float | None
     second: float | None
@@ -180,10 +177,7 @@ def ensemble(models: Sequence[Predictions], *, resamples: int = 1000, seed: int 
 def paired_differences(
     first: Predictions, second: Predictions, names: Sequence[str], *, resamples: int = 1000, seed: int = 0
 ) -> dict[str, Difference]:
-    """Single numbers of two models on the same cases in the same order, by the names of their metrics, all of a kind.
-
-    Both models are scored on the same resamples of patients.
-    """
+    """Differences of single numbers, by the names of metrics of one kind; both models on the same resamples."""
     metrics = [find_metric(name) for name in names]
     functions = [metric.function for metric in metrics]
     cases, *others = [made for each in (first, second) if (made := metrics[0].cases.of(each)) is not None]

@@ -23,10 +23,7 @@ from parsecaps.metrics.metric import Cases
 
 
 class ConformalThreshold(NamedTuple):
-    """A class is in the set from this probability on; 0 puts all classes in it, so that every image abstains.
-
-    `patients` is the number that calibrated it. `note` says why everything abstains, where it does.
-    """
+    """The least probability of a class in the set; 0 makes every image abstain, for the reason in the `note`."""
 
     probability: float
     patients: int
@@ -84,10 +81,7 @@ class ConformalQuantiles:
 
 
 def prediction_sets(probabilities: np.ndarray, threshold: float) -> np.ndarray:
-    """The classes of each image that cannot be ruled out: (N, K) -> (N, K) bool.
-
-    The most probable class is always among them, so that a model that is wrong less often than the risk leaves no set
-    empty.
+    """The classes of each image that cannot be ruled out, always with the most probable one: (N, K) -> (N, K) bool.
 
     >>> prediction_sets(np.array([[0.9, 0.1], [0.6, 0.4]]), 0.3)
     array([[ True, False],

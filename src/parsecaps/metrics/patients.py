@@ -35,10 +35,7 @@ class PatientAnswers(Cases):
 
     @classmethod
     def of(cls, predictions: Predictions) -> "PatientAnswers | None":
-        """Those of a model; None where no patient has several images, or some patient's images have several classes.
-
-        Images without label help to find the answer.
-        """
+        """Those of a model; None where no patient has several images, or some patient's are of several classes."""
         group, label = predictions.groups(), predictions.label
         rows = np.flatnonzero(label >= 0)
         one_class = len(set(zip(group[rows], label[rows], strict=True))) == len(set(group[rows]))
@@ -86,10 +83,7 @@ class PatientError:
 
 @dataclass(frozen=True)
 class PatientErrors:
-    """How many images are wrong, of how many patients, and the fewest patients who have at least half of them.
-
-    `worst` are the ten patients with the most, in falling order.
-    """
+    """How many images are wrong, of how many patients, the fewest who have `half` of them, and the ten `worst`."""
 
     wrong: int
     patients: int
@@ -112,10 +106,7 @@ class PatientErrors:
 
 
 def patient_errors(predictions: Predictions, wrong: np.ndarray | None = None) -> PatientErrors | None:
-    """Whose the errors are, or the images of a mask (N,): spread over patients, or all of a few of them.
-
-    None where no patient has several labelled images.
-    """
+    """Whose the errors are, or the images of a mask (N,); None where no patient has several labelled images."""
     labelled = predictions.label >= 0
     answer = predictions.logits.argmax(1)
     wrong = labelled & (answer != predictions.label if wrong is None else wrong)

@@ -24,10 +24,7 @@ from parsecaps.types import Grid
 
 @dataclass(frozen=True)
 class SetScores:
-    """What prediction sets do at one risk, over images with known labels: the scores of the part `sets` of `METRICS`.
-
-    The aim is a coverage of at least `1 - risk`. `notes` say why every image abstains, where it does.
-    """
+    """What prediction sets do at one risk, over images with known labels: part `sets` of `METRICS`."""
 
     risk: float
     scores: dict[str, Score]

@@ -42,9 +42,9 @@ def write_rows(
     batch_size: int = 32,
     progress: ProgressCallback = silent,
 ) -> tuple[int, int]:
-    """Write rows to a `.csv` or `.jsonl` file as they come; what the file has already is not done again.
+    """Write rows to a `.csv` or `.jsonl` file as they come, in bounded memory; what it has already is not done again.
 
-    Gives the number of new rows, and how many of them are errors. Memory does not grow with the number of files.
+    Gives the number of new rows, and how many of them are errors.
     """
     check_suffix(path)
     names = columns(model)
@@ -121,11 +121,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def write_patients(path: Path, rows: Path) -> int:
-    """Write a `.csv` file with one row for each patient of a file of `write_rows`, and return their number.
-
-    Probabilities are means over a patient's images, as in `metrics.patients`. Without a patient, the frames of one file
-    are read together.
-    """
+    """Write a `.csv` row of mean probabilities for each patient, or file without one, and return their number."""
     sums: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     counts: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for row in read_rows(rows):

@@ -18,10 +18,7 @@ _SHOWN = 5  # of them in a sentence
 
 
 class ImageFile(NamedTuple):
-    """An image to look at: a file, and the frame where it has several; or why there is none.
-
-    `patient` is whom a manifest or the file itself names, blank where neither does.
-    """
+    """An image to look at: a file, its frame and `patient` if known; or why there is none."""
 
     path: Path
     frame: int | None = None
@@ -34,10 +31,7 @@ class ImageFile(NamedTuple):
 
 
 class LeftOut:
-    """What folders hold beside images and gets no row: other files, hidden ones, and links to folders.
-
-    `count` is how many, `names` has the first of them, relative to the given folder. Files of one's `own` do not count.
-    """
+    """What folders hold beside images, such as hidden files: a `count` and some `names`; one's `own` do not count."""
 
     def __init__(self, own: Iterable[Path] = ()) -> None:
         self.count = 0
@@ -73,18 +67,14 @@ class Shard:
 def find_files(inputs: Iterable[str | Path], left_out: LeftOut | None = None) -> Iterator[ImageFile]:
     """The images of files, folders and manifests, in order; what cannot be read is named, not left out.
 
-    A folder gives the files that are images by their ending or, where that says nothing, by their first bytes, in the
-    order of their paths; its other files are counted in `left_out`.
+    A folder's files are images by their ending or, where that says nothing, by their first bytes.
     """
     for _, image in find_shard(inputs, left_out, Shard()):
         yield image
 
 
 def find_shard(inputs: Iterable[str | Path], left_out: LeftOut | None, shard: Shard) -> Iterator[tuple[int, ImageFile]]:
-    """The images of the files, or rows of a manifest, that are in the shard, with the number of the file among all.
-
-    Files of other shards are not opened, and not counted in `left_out`.
-    """
+    """The images in the shard, with the number of their file among all; files of other shards are not opened."""
     left_out = LeftOut() if left_out is None else left_out
     for number, look in enumerate(_units(inputs, left_out)):
         if number % shard.count == shard.rank:
@@ -139,10 +129,7 @@ def _if_empty(folder: Path) -> Iterator[ImageFile]:
 
 
 def _walk(top: Path) -> Iterator[tuple[Path, str]]:
-    """All files and links below a folder, in the order of their paths, and each folder that cannot be read with why.
-
-    Only the names in the folders on the way down are kept at a time, so an archive may have any number of files.
-    """
+    """All files and links below a folder, in the order of their paths, and each folder that cannot be read with why."""
     levels = [(top.parent, [(top.name, True)])]  # of each folder the names to come, the next one last, and if a folder
     while levels:
         folder, names = levels[-1]

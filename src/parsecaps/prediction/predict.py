@@ -1,7 +1,4 @@
-"""The one way from images to answers, for evaluation, explanation, the command line and a server alike.
-
-Files or cases in, `Predictions` out, calibrated as the model says.
-"""
+"""The one way from files or cases to answers, for evaluation, explanation, the command line and a server alike."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,8 +33,7 @@ class Prediction:
     """What a model says of one image: its class, the probability of each, and how present each concept is.
 
     With a risk, `possible` are the classes that cannot be ruled out, and `abstain` is true unless that is one class.
-    Where a file could not be read, `error` says why and the rest is empty. `patient` is named by a manifest or the
-    file, or blank.
+    Where a file could not be read, `error` says why and the rest is empty. `patient` is blank if unknown.
     """
 
     image: str
