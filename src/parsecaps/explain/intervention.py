@@ -108,10 +108,10 @@ def concept_reasoning(
     model: Model,
     memory: CaseMemory | None = None,
     *,
-    temperature: float | None = None,
+    temperature: float = 1.0,
     output: Output | None = None,
 ) -> ConceptReasoning:
-    """The reasoning of a model that decides by its concepts alone, at the temperature of the memory if left out.
+    """The reasoning of a model that decides by its concepts alone; others are refused.
 
     A model with weights of each image's own needs the `output` for them (B images): these are then an axis.
     """
@@ -122,10 +122,6 @@ def concept_reasoning(
         raise ValueError(f"{nothing}; train with --set model.head=bottleneck")
     if found.by_image and output is None:
         raise ValueError(f"{kind} weighs its concepts anew in each image; give the output for some images as well")
-    if temperature is None:
-        temperature = 1.0 if memory is None else memory.temperature
-    if not (np.isfinite(temperature) and temperature > 0):
-        raise ValueError(f"temperature is {temperature}; give a number above 0")
     m = len(model.concepts)
     absent, present = (np.full(m, value) for value in found.margins)
     reasoning = ConceptReasoning(
@@ -133,7 +129,7 @@ def concept_reasoning(
         concepts=model.concepts,
         weight=as_array(found.weight),
         bias=as_array(found.bias),
-        temperature=float(temperature),
+        temperature=temperature,
         present=present,
         absent=absent,
         threshold=np.full(m, THRESHOLD),
