@@ -135,9 +135,6 @@ class RouteCuts:
         """Cut the routes of P pairs, ordered by column, by what each brought: (P, heads, parents, children) for each
         cell.
         """
-        if not len(self.modules) == len(self.couplings) == len(relevance):
-            cells = f"{len(relevance)} cells have a relevance, but the model has {len(self.modules)}"
-            raise ValueError(f"{cells}; give one for each")
         drawn = [
             [[random.random((count, *c.shape[1:]), np.float32) for c in self.couplings] for _ in range(RANDOM_CUTS)]
             for count in (len(list(group)) for _, group in groupby(column))

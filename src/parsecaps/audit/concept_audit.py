@@ -74,8 +74,6 @@ def permuted_concepts(model: Model, cases: CaseSet, *, seed: int = 0) -> Permute
     if not layers:
         raise ValueError(f"{type(model.network).__name__} has no concepts to permute; give a model with concepts")
     labelled = np.flatnonzero(cases.labels >= 0)
-    if len(labelled) < 2:
-        raise ValueError(f"{len(labelled)} labelled case cannot exchange concepts; give at least 2")
     order = cases.subset(labelled[np.random.default_rng(seed).permutation(len(labelled))])
     batch_size = 64
     while len(order) % batch_size == 1:  # a case alone in the last batch would get its own concepts
@@ -99,10 +97,6 @@ def permuted_concepts(model: Model, cases: CaseSet, *, seed: int = 0) -> Permute
 
 def concept_completeness(train: Predictions, test: Predictions) -> Completeness:
     """Fit the model's logits from its presences on training cases, and compare on others."""
-    if train.presence is None or test.presence is None:
-        raise ValueError("the predictions have no presences; give those of a model with concepts")
-    if not len(train) or not len(test):
-        raise ValueError(f"{len(train)} cases to fit and {len(test)} to compare on; give some of both")
     wanted, given = (each.logits - each.logits.mean(1, keepdims=True) for each in (train, test))
     fitted = LinearRegression().fit(train.presence, wanted).predict(test.presence)
     spread = ((given - given.mean(0)) ** 2).sum()
@@ -137,11 +131,6 @@ def leakage(train: Predictions, test: Predictions, *, resamples: int = 1000, see
     seen alike, as a linear function cannot look past the step from absent to present. Cases without label take no part.
     """
     train, test = (each.subset(np.flatnonzero(each.label >= 0)) for each in (train, test))
-    for what, each in (("training", train), ("other", test)):
-        if each.presence is None:
-            raise ValueError(f"the {what} cases have no presences; leakage is about models with concepts")
-        if not len(each):
-            raise ValueError(f"none of the {what} cases has a label; leakage cannot be measured")
     assert train.presence is not None
     assert test.presence is not None
     known, others = (_soft(each, train.presence) for each in (train.presence, test.presence))
@@ -266,12 +255,8 @@ def intervention_curve(
 
     "uncertain": first the presence that is nearest to the threshold. "random": the mean over ten random orders.
     """
-    if predictions.presence is None or predictions.concepts is None:
-        raise ValueError("the cases have no known concepts, so nothing can be corrected; give data with concepts")
     labelled = np.flatnonzero(predictions.label >= 0)
     some, reasoning = predictions.subset(labelled), reasoning.of_image(labelled)
-    if not len(some):
-        raise ValueError("no case has a known label; accuracy cannot be measured")
     presence, truth = some.presence, some.concepts
     assert presence is not None
     assert truth is not None

@@ -88,8 +88,6 @@ def measure_maps(maps: np.ndarray, masks: np.ndarray) -> MapMeasures:
     Shapes:
         - maps: (N, K, H, W), of which only those with a mask are looked at; masks: the same, bool
     """
-    if maps.shape != masks.shape:
-        raise ValueError(f"maps are {maps.shape} and masks {masks.shape}; give a mask of the same size for each map")
     present = np.asarray(masks.any((2, 3)))
     inside = masks[present].reshape(-1, masks[0, 0].size)  # (n, pixels)
     flat = maps[present].reshape(inside.shape).astype(np.float64)

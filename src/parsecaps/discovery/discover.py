@@ -231,8 +231,6 @@ def purity(memory: CaseMemory, concept: int, *, count: int = PURITY_CASES, seed:
 
 def mask_overlap(maps: np.ndarray, masks: np.ndarray) -> MaskOverlap | None:
     """How far maps (n, size, size) agree with masks of the same shape; images without either are left out."""
-    if maps.shape != masks.shape:
-        raise ValueError(f"maps are {maps.shape} and masks {masks.shape}; give both at the size of the prepared image")
     usable = (masks.max((1, 2)) > 0) & (maps.sum((1, 2)) > 0)
     maps, masks = maps[usable], masks[usable]
     n = len(maps)

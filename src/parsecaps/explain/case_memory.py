@@ -146,25 +146,22 @@ def remember(model: Model, cases: CaseSet, *, batch_size: int = 64, progress: Pr
     """Look at these cases, whose images were prepared as the model says."""
     if not len(cases):
         raise ValueError(f"{cases.data.root} has no cases to remember; give at least one")
-    capsules: list[np.ndarray] = []
-    presence: list[np.ndarray] = []
-    global_capsule: list[np.ndarray] = []
+    noted: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def note(module: nn.Module, inputs: Any, output: Output) -> None:
         if output.presence is None:
             raise ValueError("the model has no concepts, so no concept space to find cases in; train one with concepts")
         place, whole, present = output.concept_capsules, output.global_capsule, output.presence
-        capsules.append(as_array(present.new_zeros(*present.shape, 0) if place is None else place).astype(np.float16))
-        presence.append(as_array(present.clamp(max=1)))  # a length of 1, rounded up
-        global_capsule.append(as_array(torch.zeros_like(present) if whole is None else whole[:, 0]).astype(np.float32))
+        capsules = as_array(present.new_zeros(*present.shape, 0) if place is None else place).astype(np.float16)
+        global_capsule = as_array(torch.zeros_like(present) if whole is None else whole[:, 0]).astype(np.float32)
+        noted.append((capsules, global_capsule, as_array(present.clamp(max=1))))  # a length of 1, rounded up
 
     with hooked([model.network], note):
         predictions = predict_cases(model, cases, batch_size=batch_size, progress=progress)
-    seen = np.concatenate(presence)
+    capsules, global_capsule, seen = map(np.concatenate, zip(*noted, strict=True))
     truth = np.full(seen.shape, np.nan) if predictions.concepts is None else predictions.concepts
     predictions = replace(predictions, presence=seen, concepts=truth, concept_names=model.concepts)
-    digest = weights_digest(model.network)
-    return CaseMemory(predictions, np.concatenate(capsules), np.concatenate(global_capsule), digest)
+    return CaseMemory(predictions, capsules, global_capsule, weights_digest(model.network))
 
 
 def remember_run(
@@ -221,8 +218,6 @@ class SimilarCase(NamedTuple):
 
 def prototypes(memory: CaseMemory, concept: int, count: int = 9) -> list[Prototype]:
     """The cases in which a concept is most present, the strongest first, one per patient; of equals the earlier."""
-    if not 0 <= concept < memory.presence.shape[1]:
-        raise ValueError(f"concept {concept} is not among the {memory.presence.shape[1]} of the model, from 0")
     presence, truth = memory.presence[:, concept], memory.truth[:, concept]
     return [
         Prototype(known_case(memory, row), float(presence[row]), None if np.isnan(truth[row]) else bool(truth[row]))
@@ -239,8 +234,6 @@ def similar(memory: CaseMemory, capsules: np.ndarray, count: int = 5) -> list[Si
         - capsules: (m, d_c), the image's concept capsules
     """
     capsules = np.asarray(capsules, dtype=np.float32)
-    if capsules.shape != memory.capsules.shape[1:]:
-        raise ValueError(f"the concept capsules are {capsules.shape}; {memory.capsules.shape[1:]} are remembered")
     square = np.empty(len(memory), dtype=np.float32)
     for start in range(0, len(memory), _CHUNK):
         apart = memory.capsules[start : start + _CHUNK] - capsules
@@ -253,8 +246,6 @@ def similar(memory: CaseMemory, capsules: np.ndarray, count: int = 5) -> list[Si
 
 def first_of_patients(memory: CaseMemory, score: np.ndarray, count: int) -> list[int]:
     """The rows with the lowest scores (N,), in order, the best of each patient only; fewer where patients are few."""
-    if count < 1:
-        raise ValueError(f"{count} cases show nothing; ask for at least 1")
     order = np.argsort(score, kind="stable")
     _, first = np.unique(memory.group[order], return_index=True)
     return [int(row) for row in order[np.sort(first)[:count]]]
