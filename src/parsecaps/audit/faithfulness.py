@@ -198,9 +198,6 @@ class CascadeMeasures(NamedTuple):
     spearman: np.ndarray
     ssim: np.ndarray
 
-    def of(self, pairs: Sequence[int]) -> "CascadeMeasures":
-        return CascadeMeasures(self.stages, self.spearman[pairs], self.ssim[pairs])
-
 
 @dataclass(frozen=True)
 class Randomised:
@@ -242,9 +239,11 @@ def randomise_cascade(
     }
 
 
-def summarise_cascade(measured: CascadeMeasures, average: Average) -> Randomised:
-    """Means over all pairs."""
-    alike = (average(each, bounds=SIGNED_SHARE).scores() for each in (measured.spearman, measured.ssim))
+def summarise_cascade(
+    measured: CascadeMeasures, average: Average, pairs: Sequence[int] | slice = slice(None)
+) -> Randomised:
+    """Means over all pairs, or some."""
+    alike = (average(each[pairs], bounds=SIGNED_SHARE).scores() for each in (measured.spearman, measured.ssim))
     return Randomised(measured.stages, *alike)
 
 

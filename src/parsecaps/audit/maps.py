@@ -233,7 +233,7 @@ def audit_maps(
             name: MapAudit(
                 localise(joined(found), cases.average(), names, needed=needed.get(about)) if found else None,
                 summarise_curves(joined(curves[name], own), average) if own else None,
-                summarise_cascade(randomised[name].of(checked), few) if checked else None,
+                summarise_cascade(randomised[name], few, checked) if checked else None,
             )
             for name, found in ((name, located[about, name]) for name in makers)
         }

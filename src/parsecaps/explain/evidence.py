@@ -116,16 +116,16 @@ def tree_levels(
 
 def tree_layers(cells: Sequence[RecordedStage]) -> list[int]:
     """The number of cells below each level: 0 for the primary capsules, and for each grid above its block's last."""
-    if all(_keeps_grid(cell) for cell in cells):
+    if all(cell.module.residual for cell in cells):
         return [0]
-    return [0, *(i for i in range(1, len(cells)) if not _keeps_grid(cells[i])), len(cells)]
+    return [0, *(i for i in range(1, len(cells)) if not cells[i].module.residual), len(cells)]
 
 
 def single_parent(cell: RecordedStage) -> Tensor:
     """(n', n): the parent that chose each child of the first image most; a child that none chose goes to the parent
     that gets it by another way.
     """
-    if _keeps_grid(cell):
+    if cell.module.residual:
         return torch.eye(cell.given.shape[1], dtype=torch.bool, device=cell.given.device)
     chosen, other = torch.zeros(2, cell.outcome.shape[1], cell.given.shape[1]).to(cell.given)
     for coupling, chooses in _couplings(cell):
@@ -144,11 +144,6 @@ def is_strict(cells: Sequence[RecordedStage]) -> Tensor:
 def _couplings(cell: RecordedStage) -> list[tuple[Tensor, bool]]:
     """The couplings (heads, n', n) of the first image by each way, and whether they are choices."""
     return [(way.messages.dense(way.messages.coupling[:1])[0], way.way.chooses) for way in cell.ways]
-
-
-def _keeps_grid(cell: RecordedStage) -> bool:
-    """Whether each parent also keeps the capsule that was at its place."""
-    return bool(cell.module.residual)
 
 
 def all_regions(levels: Sequence[Level], top: Tensor, min_share: float) -> list[Region]:

@@ -23,7 +23,7 @@ from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.metrics import THRESHOLD
 from parsecaps.metrics.predictions import group_numbers
 from parsecaps.model import Model
-from parsecaps.nn.heads import MARGINS, Scale
+from parsecaps.nn.heads import Scale
 from parsecaps.prediction.predict import as_array
 from parsecaps.types import Output
 
@@ -140,35 +140,26 @@ def concept_reasoning(
 
 
 def with_typical(reasoning: ConceptReasoning, presence: np.ndarray, truth: np.ndarray) -> ConceptReasoning:
-    """The same with what training cases (N, m) say of present and absent; not where each image has its own weights."""
-    if reasoning.weight.ndim == 3:
-        return reasoning
-    absent, present, threshold = typical_presences(presence, truth)
-    if reasoning.scale != "presence":
-        absent, present = np.percentile(presence, _ENDS, axis=0)
-    return replace(reasoning, absent=absent, present=present, threshold=threshold)
-
-
-def typical_presences(presence: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What presence means absent, what present, and what lies between them, for each concept: three times (m,).
+    """The same with what training cases say of present and absent; not where each image has its own weights.
 
     Shapes:
         - presence: (N, m); truth: (N, m), NaN = unknown
     """
-    m = presence.shape[1]
-    absent, present, threshold = np.full(m, MARGINS[0]), np.full(m, MARGINS[1]), np.full(m, THRESHOLD)
-    for j in range(m):
-        here, known = presence[:, j], truth[:, j]
-        if np.isnan(known).all():
-            absent[j], present[j] = np.percentile(here, _ENDS)
-            threshold[j] = (absent[j] + present[j]) / 2
-            continue
+    if reasoning.weight.ndim == 3:
+        return reasoning
+    absent, present, threshold = reasoning.absent.copy(), reasoning.present.copy(), reasoning.threshold.copy()
+    low, high = np.percentile(presence, _ENDS, axis=0)
+    for j, (here, known) in enumerate(zip(presence.T, truth.T, strict=True)):
         shown, lacking = here[(known == 1) & (here > THRESHOLD)], here[(known == 0) & (here <= THRESHOLD)]
+        if np.isnan(known).all():
+            absent[j], present[j], threshold[j] = low[j], high[j], (low[j] + high[j]) / 2
         if len(shown):
             present[j] = np.median(shown)
         if len(lacking):
             absent[j] = np.median(lacking)
-    return absent, present, threshold
+    if reasoning.scale != "presence":
+        absent, present = low, high
+    return replace(reasoning, absent=absent, present=present, threshold=threshold)
 
 
 def exclusive_groups(concepts: Sequence[str]) -> np.ndarray:

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from parsecaps.metrics.bootstrap import divide, mean_of_defined
-from parsecaps.metrics.classification import Answers, f1, macro, true_positives
+from parsecaps.metrics.classification import Answers, f1, macro
 from parsecaps.metrics.metric import Cases, Weighted
 from parsecaps.metrics.predictions import Predictions
 
@@ -112,7 +112,7 @@ def attribute_accuracy(cases: Weighted) -> np.ndarray:
     array([[0.5]])
     """
     each = cases.of(_of_attributes)
-    return np.stack([divide(one.of(true_positives).sum(0), one.sum(one.cases.known[:, 0])) for one in each])
+    return np.stack([divide(one.total("hit").sum(0), one.sum(one.cases.known[:, 0])) for one in each])
 
 
 def over_attributes(metric: Callable[[Weighted], np.ndarray]) -> Callable[[Weighted], np.ndarray]:

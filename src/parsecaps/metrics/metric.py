@@ -65,7 +65,7 @@ class Weighted:
     def __init__(self, cases: Any, weights: np.ndarray | None = None) -> None:
         self.cases = cases
         self.weights = np.ones((len(cases), 1)) if weights is None else weights
-        self._computed: dict[Callable[[Weighted], Any], Any] = {}
+        self._computed: dict[Callable[[Weighted], Any] | str, Any] = {}
 
     def of(self, function: "Callable[[Weighted], Value]") -> Value:
         """What a function gives for these cases, computed once for all that ask."""
@@ -73,6 +73,13 @@ class Weighted:
             self._computed[function] = function(self)
         value: Value = self._computed[function]
         return value
+
+    def total(self, name: str) -> np.ndarray:
+        """The sum over cases of what they have by this name, computed once."""
+        if name not in self._computed:
+            self._computed[name] = self.sum(getattr(self.cases, name))
+        total: np.ndarray = self._computed[name]
+        return total
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """The sum over cases: (N,) -> (R,), (N, C) -> (C, R)."""
