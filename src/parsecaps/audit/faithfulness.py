@@ -20,7 +20,6 @@ import torch
 from scipy.ndimage import gaussian_filter
 from scipy.stats import rankdata
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from parsecaps.audit.audit_cases import Average, Values
 from parsecaps.metrics import Score
@@ -80,12 +79,9 @@ def cover(image: Tensor) -> Tensor:
     """The image with its detail taken away, blurred: (B, channels, H, W)."""
     sigma = _BLUR * image.shape[-1]
     reach = min(int(3 * sigma), image.shape[-1] - 1)
-    x = torch.arange(-reach, reach + 1, dtype=image.dtype, device=image.device)
-    kernel = torch.exp(-(x**2) / (2 * sigma**2))
-    kernel = (kernel / kernel.sum()).expand(image.shape[1], 1, 1, -1)
-    padded = F.pad(image, (reach,) * 4, mode="reflect")
-    blurred = F.conv2d(padded, kernel, groups=image.shape[1])
-    return F.conv2d(blurred, kernel.mT, groups=image.shape[1])
+    return torch.from_numpy(gaussian_filter(image.cpu().numpy(), sigma, radius=reach, axes=(2, 3), mode="mirror")).to(
+        image
+    )
 
 
 def region_order(maps: Tensor, chance: np.ndarray, *, grid: int = GRID) -> Tensor:

@@ -62,13 +62,11 @@ def strict_network(model: nn.Module, statistics: Mapping[str, Tensor] | None = N
     buffers = dict(model.named_buffers())
     before = {name: buffers[name].clone() for name in statistics or {}}
     try:
-        for name, value in (statistics or {}).items():
-            buffers[name].copy_(value)
+        model.load_state_dict(statistics or {}, strict=False)
         with replace_couplings(model, strict_tree):
             yield
     finally:
-        for name, value in before.items():
-            buffers[name].copy_(value)
+        model.load_state_dict(before, strict=False)
 
 
 @torch.no_grad()

@@ -70,11 +70,8 @@ def moved(capsule: Tensor, index: int, values: Tensor) -> Tensor:
     tensor([[0.0000, 0.6000, 0.4000],
             [0.5000, 0.3000, 0.2000]])
     """
-    others = capsule.clone()
-    others[index] = 0
-    if others.sum() <= 0:
-        others = torch.ones_like(capsule)
-        others[index] = 0
+    free = torch.arange(len(capsule), device=capsule.device) != index
+    others = capsule * free if capsule[free].sum() > 0 else free.to(capsule)
     result = (others / others.sum()) * (1 - values).unsqueeze(1)
     result[:, index] = values
     return result
