@@ -132,9 +132,7 @@ class RouteCuts:
     def measure(
         self, case: Sequence[int], column: Sequence[int], relevance: Sequence[Tensor], random: np.random.Generator
     ) -> CutMeasures:
-        """Cut the routes of P pairs, ordered by column, by what each brought: (P, heads, parents, children) for each
-        cell.
-        """
+        """Cut the routes of P pairs, ordered by column, by a relevance (P, heads, parents, children) in each cell."""
         drawn = [
             [[random.random((count, *c.shape[1:]), np.float32) for c in self.couplings] for _ in range(RANDOM_CUTS)]
             for count in (len(list(group)) for _, group in groupby(column))
@@ -155,9 +153,7 @@ class RouteCuts:
         )
 
     def _ranks(self, case: Sequence[int], scores: Sequence[Tensor]) -> list[Tensor]:
-        """The place of each route in the order of its score (R, heads, parents, children), from 0; what is none comes
-        last.
-        """
+        """The place of each route by its score, (R, heads, parents, children) for each cell; no route is last."""
         result = []
         for module, coupling, scored in zip(self.modules, self.couplings, scores, strict=True):
             ranks = []

@@ -154,9 +154,7 @@ def _soft(presence: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 def class_logits(features: np.ndarray, train: Predictions, others: np.ndarray) -> np.ndarray:
-    """Fit a logistic regression on the standardised features (N, m) of training cases: of `others` (M, m) -> (M,
-    classes).
-    """
+    """Logistic regression on the standardised features (N, m) of training cases: `others` (M, m) -> (M, classes)."""
     seen = np.unique(train.label)
     logits = np.full((len(others), len(train.classes)), np.log(_UNSEEN))
     if len(seen) == 1:

@@ -79,9 +79,8 @@ def cover(image: Tensor) -> Tensor:
     """The image with its detail taken away, blurred: (B, channels, H, W)."""
     sigma = _BLUR * image.shape[-1]
     reach = min(int(3 * sigma), image.shape[-1] - 1)
-    return torch.from_numpy(gaussian_filter(image.cpu().numpy(), sigma, radius=reach, axes=(2, 3), mode="mirror")).to(
-        image
-    )
+    blurred = gaussian_filter(image.cpu().numpy(), sigma, radius=reach, axes=(2, 3), mode="mirror")
+    return torch.from_numpy(blurred).to(image)
 
 
 def region_order(maps: Tensor, chance: np.ndarray, *, grid: int = GRID) -> Tensor:

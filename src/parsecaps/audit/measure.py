@@ -61,8 +61,7 @@ def audit(
 
     `maps` are the methods to compare, by name (`map_makers`), `routes` says what each route brought
     (`route_relevance`), `masks` are those of the data (`find_masks`). `statistics` are those of the strict tree,
-    `train` the predictions of the training cases. At most `limit` cases, drawn at random, get maps. The same arguments
-    give the same numbers.
+    `train` the predictions of the training cases. At most `limit` cases, drawn at random, get maps.
     """
     if not len(cases):
         raise ValueError(f"{cases.data.root} has no cases to audit on; give at least one")

@@ -68,11 +68,10 @@ class MaskOverlap(NamedTuple):
 
 @dataclass(frozen=True)
 class DiscoveredConcept:
-    """A concept as the training cases show it.
+    """A concept as the training cases show it; `purity` needs labels, `overlap` maps and masks.
 
     `mean` and `std` of its presence over the cases; `dead` where it hardly varies. `closest` is the other concept with
-    the largest absolute correlation; `duplicate` where that is nearly 1. `purity` is None without labels, `overlap`
-    without maps or masks.
+    the largest absolute correlation; `duplicate` where that is nearly 1.
     """
 
     index: int
@@ -212,9 +211,7 @@ def effective_concepts(presence: np.ndarray) -> float:
 
 
 def purity(memory: CaseMemory, concept: int, *, count: int = PURITY_CASES, seed: int = 0) -> Purity | None:
-    """How one-sided the strongest prototypes of a concept are by class; chance is of the strongest case of each
-    patient.
-    """
+    """How one-sided the strongest prototypes of a concept are by class, and by chance; None where no label is known."""
     label = memory.predictions.label
     rows = first_of_patients(memory, -memory.presence[:, concept], len(memory))
     of_patients = np.array([label[row] for row in rows if label[row] >= 0])

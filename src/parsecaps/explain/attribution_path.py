@@ -118,8 +118,7 @@ class LeafAttribution:
 
 
 class AttributionPath:
-    """The path of one trace, read by maps and trees for any number of targets: all points in one batch, (points * B,
-    ...).
+    """The path of one trace, read by maps and trees for any number of targets; all its points are one batch.
 
     `scan` are the outputs of another path by which the panels are placed.
     """

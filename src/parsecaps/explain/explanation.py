@@ -30,7 +30,7 @@ from parsecaps.types import Output
 
 @dataclass(frozen=True, eq=False)
 class SeenConcept:
-    """One concept in one image: how present it is, whether that counts as seen, and where; `truth` may be unknown.
+    """One concept in one image: how present it is, whether that counts as seen, where, and in what training cases.
 
     Shapes:
         - map: (size, size), not negative

@@ -85,9 +85,8 @@ def counter_loss(likeness: Tensor, concepts: Tensor, margin: float = 0.5) -> Ten
 def uniqueness_loss(activation: Tensor, concepts: Tensor, kind: str = "sigmoid") -> Tensor:
     """The concepts of an image are more active than the mean of all, the others less.
 
-    With "sigmoid", binary cross-entropy of what lies above the mean, mean over the known concepts (Wickramanayake et
-    al. 2021). With "softmax", cross-entropy of its tanh over the concepts, summed over those that are present (Patricio
-    et al. 2023).
+    "sigmoid": binary cross-entropy of what lies above the mean, mean over the known concepts (Wickramanayake et al.
+    2021). "softmax": cross-entropy of its tanh, summed over the concepts that are present (Patricio et al. 2023).
 
     Shapes:
         - activation: (B, m); concepts: (B, m), NaN = unknown

@@ -35,11 +35,10 @@ _Block = tuple[slice, slice, slice]
 
 
 def entmax(x: Tensor, alpha: float | Tensor = 1.5, dim: int = -1) -> Tensor:
-    """Turn logits into probabilities, many of them exactly zero.
+    """Turn logits into probabilities, many of them exactly zero: softmax at alpha = 1, sparsemax at 2.
 
     Solves ``max_p <p, x> + H_alpha(p)`` over the simplex, where ``H_alpha`` is the Tsallis entropy: ``p = max((alpha -
-    1) x - tau, 0) ** (1 / (alpha - 1))``, with ``tau`` such that ``p`` sums to 1. Alpha is 1 for softmax, 2 for
-    sparsemax.
+    1) x - tau, 0) ** (1 / (alpha - 1))``, with ``tau`` such that ``p`` sums to 1.
 
     ``alpha`` may be a tensor, for instance one learned number per head. Its entries outside [1, 2] act as the nearer
     end and get the gradient of that end, so that a learned alpha can return.
@@ -160,9 +159,7 @@ def _solve(x: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
 
 
 def _solve_power(y: Tensor, alpha: float, dim: int) -> Tensor:
-    """For alpha = 1.5, where p = (w / 2)^2, and 2, where p = w, up to scaling; w = max(y - tau / a, 0) is kept in
-    place.
-    """
+    """For alpha = 1.5, where p = (w / 2)^2, and 2, where p = w; w = max(y - tau / a, 0) is updated in place."""
     n, a, finfo = y.shape[dim], alpha - 1, torch.finfo(y.dtype)
     # the last step may start from this: at alpha = 1.5 it leaves at most n / 4 of the square
     enough = 8 * finfo.eps if alpha == 2 else 2 * math.sqrt(8 * finfo.eps / n)
@@ -196,8 +193,7 @@ def _solve_for_export(y: Tensor, alpha: float, dim: int) -> Tensor:
 def _tau_by_sorting(z: Tensor, alpha: float, dim: int) -> Tensor:
     """Exactly: tau of the k largest entries for every k, of which the largest below the last of its entries is right.
 
-    It is ``(sum z - 1) / k`` at alpha = 2, and at 1.5, where the k squares sum to 1, the mean less ``sqrt(1 / k -
-    variance)``.
+    At alpha = 2 it is ``(sum z - 1) / k``; at 1.5, where the k squares sum to 1, ``mean - sqrt(1 / k - variance)``.
     """
     falling = z.clamp(min=0).sort(dim, descending=True).values  # a sum of far smaller ones would lose what counts
     k = torch.arange(1, z.shape[dim] + 1, dtype=z.dtype, device=z.device).view(-1, *[1] * (z.dim() - 1 - dim))

@@ -72,8 +72,7 @@ class Scores:
 
     `METRICS` lists the scores of each part. `overall` and `concepts` are single numbers, `by_class` has those of each
     class, one against the rest. patient_accuracy and pooled_accuracy need patients whose images are of one class,
-    consistency several views of each image. A class that is absent from the truth has no recall and no AUROC, and takes
-    no part in macro means.
+    consistency several views of each image. A class without images has no recall, no AUROC, and no part in macro means.
 
     `confusion` has the truth in rows, `roc` the corners of each class's curve, `present` how many images have a
     concept. `cases` names what was scored. `sets` is about prediction sets, risk by risk. `folds` are those of a
