@@ -3,8 +3,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from parsecaps.explain.counterfactual import MARGIN, counterfactual
-from parsecaps.explain.intervention import ConceptReasoning
+from parsecaps.explain.intervention import MARGIN, ConceptReasoning, counterfactual
 from tests.explain.make import make_reasoning
 
 SINGLE = ("a", "b", "c", "d", "e", "f")

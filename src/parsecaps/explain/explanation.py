@@ -14,8 +14,7 @@ from parsecaps.explain.attribution import MAP_METHODS, ROUTES
 from parsecaps.explain.attribution_path import AttributionPath, Target, describe_routes, has_routes, has_tree, trace
 from parsecaps.explain.case_memory import Prototype, SimilarCase, similar
 from parsecaps.explain.context import describe_choice
-from parsecaps.explain.counterfactual import Counterfactual, counterfactual
-from parsecaps.explain.intervention import ConceptReasoning
+from parsecaps.explain.intervention import ConceptReasoning, Counterfactual, counterfactual
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.explain.route_maps import route_maps
 from parsecaps.explain.strict_tree import Strictness, strict_network

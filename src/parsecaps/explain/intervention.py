@@ -10,6 +10,10 @@ those that lack it and do not. Where truth is unknown, the 95th and the 5th perc
 middle between them is the threshold. Without training cases, the margins 0.9 and 0.1 that training aims at
 (Sec. 3.3.1). For logits and activations it is the percentiles, too (Koh et al. 2020). Concept vectors are made for 1
 and 0 (Espinosa Zarlenga et al. 2022).
+
+A counterfactual turns concepts to absent where they are seen and to present where they are not; of an attribute it
+chooses another value. Each change has a fixed effect on each logit, and against another diagnosis only the difference
+of two logits counts: taking the largest gains first, one per concept or attribute, is exact.
 """
 
 from collections.abc import Mapping, Sequence
@@ -169,3 +173,88 @@ def exclusive_groups(concepts: Sequence[str]) -> np.ndarray:
     array([0, 1, 0])
     """
     return group_numbers([name.partition("=")[0].strip() if "=" in name else "" for name in concepts])
+
+
+MARGIN = 1e-5  # of a logit: by how much a diagnosis must win
+
+
+@dataclass(frozen=True, eq=False)
+class Counterfactual:
+    """The changes (concept to present or absent), as few as can be; of several such sets the one that wins by most.
+
+    Shapes:
+        - presence: (m,) after the changes; before, after: (K,) calibrated probabilities
+    """
+
+    changes: dict[str, bool]
+    diagnosis: str
+    was: str
+    presence: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One change: the concept that it sets, to what, the attribute it uses up, and its effect (K,) on the logits."""
+
+    concept: int
+    present: bool
+    unit: int
+    effect: np.ndarray
+
+
+def counterfactual(reasoning: ConceptReasoning, presence: np.ndarray) -> Counterfactual | None:
+    """The fewest changes after which the diagnosis is another one; None where no changes can do it.
+
+    Shapes:
+        - presence: (m,)
+    """
+    presence = np.asarray(presence, dtype=np.float64)
+    logits, options = reasoning.logits(presence), _options(reasoning, presence)
+    was = int(logits.argmax())
+    flips = []
+    for other in range(len(logits)):
+        largest: dict[int, tuple[float, _Option]] = {}  # of each concept or attribute
+        for option in options:
+            gain = float(option.effect[other] - option.effect[was])
+            if gain > largest.get(option.unit, (0.0, None))[0]:
+                largest[option.unit] = gain, option
+        lead, chosen = float(logits[other] - logits[was]), []
+        for gain, option in sorted(largest.values(), key=lambda each: -each[0]):
+            if lead >= MARGIN:
+                break
+            lead += gain
+            chosen.append(option)
+        if lead >= MARGIN:
+            flips.append((len(chosen), -lead, chosen))
+    if not flips:
+        return None
+    *_, best = min(flips, key=lambda flip: flip[:2])
+    changes = {reasoning.concepts[option.concept]: option.present for option in best}
+    after = reasoning.change(presence, changes)
+    return Counterfactual(
+        changes=changes,
+        diagnosis=reasoning.classes[int(reasoning.logits(after).argmax())],
+        was=reasoning.classes[was],
+        presence=after,
+        before=reasoning.probabilities(presence),
+        after=reasoning.probabilities(after),
+    )
+
+
+def _options(reasoning: ConceptReasoning, presence: np.ndarray) -> list[_Option]:
+    seen = reasoning.seen(presence)
+    options = []
+    for j, name in enumerate(reasoning.concepts):
+        unit = int(reasoning.group[j])
+        together = reasoning.group == unit
+        if together.sum() == 1:
+            present = not seen[j]
+        elif seen[j] and seen[together].sum() == 1:
+            continue  # the value that the attribute has already
+        else:
+            present = True
+        moved = reasoning.values(reasoning.change(presence, {name: present})) - reasoning.values(presence)
+        options.append(_Option(j, present, unit, reasoning.weight @ moved))
+    return options
