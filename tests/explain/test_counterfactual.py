@@ -42,7 +42,7 @@ def brute_force(reasoning: ConceptReasoning, presence: np.ndarray) -> tuple[int,
 def test_no_smaller_set_of_changes_flips_it(names: tuple[str, ...], num_classes: int) -> None:
     random = np.random.default_rng(num_classes)
     sizes = set()
-    for _ in range(6):
+    for _ in range(20):
         weight, bias = random.normal(size=(num_classes, len(names))), random.normal(size=num_classes) * 2
         reasoning = make_reasoning(weight, bias, names)
         presence = random.random(len(names))
