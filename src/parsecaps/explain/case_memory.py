@@ -233,10 +233,9 @@ def similar(memory: CaseMemory, capsules: np.ndarray, count: int = 5) -> list[Si
     Shapes:
         - capsules: (m, d_c), the image's concept capsules
     """
-    capsules = np.asarray(capsules, dtype=np.float32)
     square = np.empty(len(memory), dtype=np.float32)
     for start in range(0, len(memory), _CHUNK):
-        apart = memory.capsules[start : start + _CHUNK] - capsules
+        apart = memory.capsules[start : start + _CHUNK] - capsules.astype(np.float32)
         square[start : start + _CHUNK] = np.einsum("nmd,nmd->n", apart, apart)
     distance = np.sqrt(square / np.float32(len(capsules)))
     return [

@@ -141,9 +141,6 @@ NO_REASONING = (
     "the diagnosis is computed beside the concepts, not from them, so no contributions can be given and no concept can "
     "be corrected; train with --set model.head=bottleneck for that"
 )
-_SIMILAR = 5
-
-Shape = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -153,7 +150,7 @@ class Subject:
     name: str = "image"
     truth: str | None = None
     concepts: Mapping[str, bool] = field(default_factory=dict)
-    shape: Shape | None = None
+    shape: tuple[int, int] | None = None
     source: ImageFile | None = None
 
 
@@ -204,7 +201,7 @@ def explain(model: Model, image: Tensor, settings: ExplainConfig, subject: Subje
     near, known_pictures = [], {}
     if memory is not None:
         if ordinary.concept_capsules is not None:
-            near = similar(memory, ordinary.concept_capsules[0].float().cpu().numpy(), _SIMILAR)
+            near = similar(memory, ordinary.concept_capsules[0].float().cpu().numpy())
         known_pictures = {**memory.prototype_pictures, **memory.pictures([each.case.row for each in near])}
     known = None if presence is None else presence[0]
     return Explanation(
