@@ -104,7 +104,7 @@ def _pixels_of(path: AttributionPath, directions: dict[Target, Tensor]) -> dict[
 def pixel_contributions(trace: RouteTree, directions: Sequence[Tensor]) -> list[Tensor]:
     """What each pixel, by differing from the neutral picture, adds to the primary capsules along each direction.
 
-    Gradient times difference, the mean of two points. The initial block begins linearly, so there their mean goes down.
+    Gradient times difference, the mean of two points. The initial block begins linearly: their mean passes it at once.
 
     Shapes:
         - directions: (B, n_1, d_1) each
