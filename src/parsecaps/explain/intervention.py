@@ -105,7 +105,8 @@ class ConceptReasoning:
 
     def as_dict(self) -> dict[str, Any]:
         """All that a page needs to compute the same, ready for JSON; no digit is lost."""
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
+        plain = vars(self) | {"classes": list(self.classes), "concepts": list(self.concepts)}
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in plain.items()}
 
 
 def concept_reasoning(

@@ -117,7 +117,11 @@ class Paired:
 
 @dataclass(frozen=True)
 class StrictCost:
-    """What the strict network scores beside the ordinary one; None where labels or concepts are not known."""
+    """What the strict network scores beside the ordinary one; None where labels or concepts are not known.
+
+    `auroc` is the mean over the concepts. `adjusted`: it had batch statistics of its own. `model` is the digest of the
+    weights that were measured.
+    """
 
     accuracy: Paired | None
     auroc: Paired | None

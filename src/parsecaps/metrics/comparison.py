@@ -24,7 +24,7 @@ _SHOWN = 5  # cases that an error names
 
 @dataclass(frozen=True)
 class Difference:
-    """A score of both models and `second - first`, with its 95 % interval and the p-value of no difference."""
+    """A score of both models and `second - first`, with its 95 % interval and p-value; None where not defined."""
 
     first: float | None
     second: float | None
