@@ -21,12 +21,11 @@ from dataclasses import replace
 import numpy as np
 
 from parsecaps.metrics import Difference, Score, compare, score
-from parsecaps.metrics.bootstrap import resampled_weights
 from parsecaps.metrics.calibration import Calibration
 from parsecaps.metrics.classification import Classification
 from parsecaps.metrics.comparison import COMPARED
 from parsecaps.metrics.conformal import ConformalQuantiles, prediction_sets
-from parsecaps.metrics.metric import Weighted, compute
+from parsecaps.metrics.metric import compute
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.table import find_metric
 
@@ -61,11 +60,9 @@ def draw(random: np.random.Generator, patients: int, separation: float) -> tuple
 
 def percentiles(predictions: Predictions, resamples: int, seed: int) -> dict[str, tuple[float, float]]:
     """The middle 95 % of the resampled scores."""
-    cases = Classification.of(predictions)
     functions = [find_metric(name).function for name in SCORES]
-    blocks = [compute(Weighted(cases, each), functions) for each in resampled_weights(cases.group, resamples, seed)]
-    drawn = [np.concatenate([block[i][0] for block in blocks]) for i in range(len(SCORES))]
-    ends = [np.nanpercentile(each, (2.5, 97.5)) for each in drawn]
+    _, drawn = compute(Classification.of(predictions), functions, resamples, seed)
+    ends = [np.nanpercentile(drawn[function][0], (2.5, 97.5)) for function in functions]
     return {name: (float(low), float(high)) for name, (low, high) in zip(SCORES, ends, strict=True)}
 
 

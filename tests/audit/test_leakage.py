@@ -72,12 +72,3 @@ def test_what_leaks_is_found_and_what_does_not_is_not() -> None:
     assert leaky.nll_soft < leaky.nll_hard - 0.1
     assert abs(clean.nll_soft - clean.nll_hard) < 0.05
     assert leaky.n == 300
-
-
-def test_what_cannot_be_measured_is_refused() -> None:
-    good = cases(0, leaks=False, count=6)
-    without = replace(good, presence=None, concepts=None, concept_names=())
-    with pytest.raises(ValueError, match="the training cases have no presences"):
-        leakage(without, good)
-    with pytest.raises(ValueError, match="none of the other cases has a label"):
-        leakage(good, replace(good, label=np.full(6, -1)))

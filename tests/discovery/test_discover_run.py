@@ -40,4 +40,4 @@ def test_images_without_concepts_train_the_decoder(tmp_path: Path) -> None:
     moved = traverse(model.network, torch.from_numpy(memory.global_capsule[0]), steps=3, ranges=ranges)
     assert moved.values[:, [0, -1]].numpy() == pytest.approx(ranges, abs=1e-6)
     assert (np.sort(memory.global_capsule, axis=0)[0] <= ranges[:, 0] + 1e-7).all()
-    assert moved.changes.abs().max() > 0
+    assert (moved.pictures[:, -1] - moved.pictures[:, 0]).abs().max() > 0

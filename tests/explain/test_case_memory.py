@@ -194,16 +194,6 @@ def test_an_image_that_is_known_is_nearest_to_itself() -> None:
         assert (nearest.case.row, nearest.distance) == (row, 0)
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    memory = make_memory(presences())
-    with pytest.raises(ValueError, match="concept 3 is not among the 3"):
-        prototypes(memory, 3)
-    with pytest.raises(ValueError, match="ask for at least 1"):
-        prototypes(memory, 0, 0)
-    with pytest.raises(ValueError, match=r"are \(2, 4\); \(3, 4\) are remembered"):
-        similar(memory, np.zeros((2, 4)))
-
-
 def shades(channels: int, side: int) -> np.ndarray:
     return np.stack([np.full((channels, side, side), 40 * i, np.uint8) for i in range(5)])
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from parsecaps.data.preparation import Preparation
-from parsecaps.explain.intervention import concept_reasoning, typical_presences
+from parsecaps.explain.intervention import concept_reasoning, with_typical
 from parsecaps.model import Model
 from parsecaps.models import ParseCaps
 from tests.explain.make import make_memory, make_reasoning
@@ -68,7 +68,8 @@ def test_typical_presences() -> None:
     nan = np.nan
     presence = np.array([[0.8, 0.30, 0.2], [0.7, 0.40, 0.3], [0.6, 0.45, 0.2], [0.4, 0.50, 0.9], [0.2, 0.60, 0.1]])
     truth = np.array([[1, nan, 0], [1, nan, 0], [nan, nan, 0], [1, nan, 0], [0, nan, nan]], dtype=float)
-    absent, present, threshold = typical_presences(presence, truth)
+    found = with_typical(make_reasoning(np.zeros((2, 3))), presence, truth)
+    absent, present, threshold = found.absent, found.present, found.threshold
     # the one of 0.4 has the concept but does not show it
     assert (present[0], absent[0], threshold[0]) == (0.75, 0.2, 0.5)
     # unknown: percentiles of all, the middle between them
@@ -79,16 +80,13 @@ def test_typical_presences() -> None:
     assert (present[2], absent[2]) == (0.9, 0.2)
 
 
-def test_memory_gives_typical_presences_and_temperature() -> None:
+def test_memory_gives_typical_presences() -> None:
     presence = np.random.default_rng(0).random((40, 4))
     memory = make_memory(presence, truth=(presence > 0.4).astype(float))
     reasoning = concept_reasoning(make_model(), memory)
     shown = presence[:, 1][presence[:, 1] > 0.5]
     assert reasoning.present[1] == np.median(shown)
-    assert reasoning.temperature == memory.temperature
     assert concept_reasoning(make_model(), memory, temperature=2).temperature == 2
-    with pytest.raises(ValueError, match="temperature is 0; give a number above 0"):
-        concept_reasoning(make_model(), temperature=0)
 
 
 def test_a_parallel_head_is_refused_with_the_way_out() -> None:

@@ -14,7 +14,7 @@ from parsecaps.config import Config, load_settings
 from parsecaps.data.preparation import Preparation
 from parsecaps.metrics import METRICS, Metric, Scores, Sets, Weighted, find_metric, score, score_sets
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
-from parsecaps.metrics.classification import Classification, answers, positives, true_positives
+from parsecaps.metrics.classification import Classification
 from parsecaps.metrics.concepts import Concepts
 from parsecaps.metrics.conformal import LabelledSets
 from parsecaps.model import Model
@@ -28,13 +28,13 @@ from tests.metrics.make import make_predictions
 
 def correlation(cases: Weighted) -> np.ndarray:
     """Matthews' correlation coefficient."""
-    total, truth, named = cases.weights.sum(0), cases.of(positives), cases.of(answers)
+    total, truth, named = cases.weights.sum(0), cases.total("positive"), cases.total("answered")
     spread = (total**2 - (truth**2).sum(0)) * (total**2 - (named**2).sum(0))
-    return np.asarray((cases.of(true_positives).sum(0) * total - (truth * named).sum(0)) / np.sqrt(spread))
+    return np.asarray((cases.total("hit").sum(0) * total - (truth * named).sum(0)) / np.sqrt(spread))
 
 
 def prevalence(cases: Weighted) -> np.ndarray:
-    return cases.of(positives) / cases.sum(cases.cases.known)
+    return cases.total("positive") / cases.sum(cases.cases.known)
 
 
 def empty(cases: Weighted) -> np.ndarray:

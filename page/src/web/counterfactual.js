@@ -1,4 +1,4 @@
-/** The fewest concept changes that flip a diagnosis, and the sentence about them, as `explain/counterfactual.py` has it. */
+/** The fewest concept changes that flip a diagnosis, and the sentence about them, as `explain/intervention.py` has it. */
 import { change, logits, probabilities, values } from "../reasoning.js";
 
 /** @typedef {import("../types.js").Reasoning} Reasoning */

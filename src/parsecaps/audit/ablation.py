@@ -1,16 +1,14 @@
 """What couplings are worth: what is left without the routes that an explanation shows, or with other couplings.
 
-Route ablation: does the decision rest on the routes that an explanation shows? In every cell a share of the routes
-(couplings above 0) is set to 0: those that brought most to the target by the explanation; as many at random; and, as a
-harder rival, those with the strongest couplings, which know nothing of the target. The cells above choose anew from
-what is left.
+Route ablation: in every cell a share of the routes (couplings above 0) is set to 0: those that brought most to the
+target by the explanation; as many at random; and, as a harder rival, those with the strongest couplings, which know
+nothing of the target. The cells above choose anew from what is left.
 
-Other couplings: the scores with them, without training anew. Every coupling is replaced, between capsules and between
-instantiation parameters. Uniform couplings know nothing, not even of place. The mean over images keeps what holds for
-all images, such as place, and drops the choice by content. Those of another image are as sharp as its own, but were
-chosen for other content. A strict tree keeps one parent for each child (`explain.strict_tree`).
+Other couplings, without training anew: uniform ones know nothing, not even of place. The mean over images drops the
+choice by content. Those of another image are as sharp as its own. A strict tree keeps one parent for each child
+(`explain.strict_tree`).
 
-Residuals: do the shares of an explanation add up? What they miss of the change that they explain.
+Residuals: what the shares of an explanation miss of the change that they explain.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +37,7 @@ from parsecaps.nn.capsules import InitialBlock, PrimaryCaps
 from parsecaps.nn.couplings import Coupling, Rule, given, uniform
 from parsecaps.nn.recorder import couplings_of, hooked, record_couplings, replace_couplings
 from parsecaps.nn.trunk import TrunkBlock
-from parsecaps.prediction.predict import predict_cases
+from parsecaps.prediction.predict import as_array, predict_cases
 from parsecaps.types import ProgressCallback, silent
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
@@ -68,10 +65,10 @@ class CutMeasures(NamedTuple):
 
 @dataclass(frozen=True)
 class RouteAblation:
-    """Mean values over pairs of a case and a target as more routes are cut, by what is cut.
+    """Mean values over pairs of a case and a target as more routes are cut, by what is cut; `shares` begins with 0.
 
     `gain` is how much lower the value is with the shown routes cut than with as many random ones, `gain_on_strongest`
-    than with the strongest ones: means over the shares. `shares` begins with 0.
+    than with the strongest ones: means over the shares.
     """
 
     shares: list[float]
@@ -117,11 +114,7 @@ def can_be_cut(model: PretrainedModel) -> bool:
 
 
 class RouteCuts:
-    """Cuts of the routes of a few images (B, channels, H, W).
-
-    The couplings as they are, and the primary capsules, which no cut changes, are found once. `strongest` are the
-    values of each image with its strongest routes cut: (B, 1 + shares, K).
-    """
+    """Cuts of the routes of a few images (B, channels, H, W); `strongest` are values without the strongest routes."""
 
     @torch.inference_mode()
     def __init__(self, model: nn.Module, values: Values, image: Tensor, *, shares: Sequence[float] = SHARES) -> None:
@@ -132,34 +125,26 @@ class RouteCuts:
         with record_couplings(model) as recorded, hooked(before, lambda each, _, x: self.before.update({each: x})):
             self.whole = values(image)  # (B, K)
         self.couplings = [each.coupling for each in recorded if each.between == "capsules"]
-        self.strongest = self._curves(list(range(len(image))), self._ranks(list(range(len(image))), self.couplings))
+        every = range(len(image))
+        self.strongest = self._curves(every, self._ranks(every, self.couplings))
 
     @torch.inference_mode()
     def measure(
         self, case: Sequence[int], column: Sequence[int], relevance: Sequence[Tensor], random: np.random.Generator
     ) -> CutMeasures:
-        """Cut the routes of P pairs of an image and a column of its values.
-
-        `relevance` has for each cell what each route brought: (P, heads, parents, children). Random numbers are drawn
-        target by target, so pairs come ordered by their columns.
-        """
-        if not len(self.modules) == len(self.couplings) == len(relevance):
-            raise ValueError(
-                f"{len(relevance)} cells have a relevance, but the model has {len(self.modules)}; give one for each"
-            )
-        ranks = [self._ranks(case, relevance)]
-        drawn: list[list[list[Tensor]]] = [[] for _ in range(RANDOM_CUTS)]
-        for _, group in groupby(zip(column, case, strict=True), key=itemgetter(0)):
-            which = [i for _, i in group]
-            for parts in drawn:
-                chance = [random.random((len(which), *c.shape[1:]), np.float32) for c in self.couplings]
-                parts.append(self._ranks(which, [torch.from_numpy(each).to(self.image.device) for each in chance]))
-        ranks += [[torch.cat(cell) for cell in zip(*parts, strict=True)] for parts in drawn]
-        curves = self._curves([*case] * len(ranks), [torch.cat(cell) for cell in zip(*ranks, strict=True)])
-        shown, *chances = curves.chunk(len(ranks))
+        """Cut the routes of P pairs, ordered by column, by a relevance (P, heads, parents, children) in each cell."""
+        drawn = [
+            [[random.random((count, *c.shape[1:]), np.float32) for c in self.couplings] for _ in range(RANDOM_CUTS)]
+            for count in (len(list(group)) for _, group in groupby(column))
+        ]
+        scores = [relevance]
+        for parts in zip(*drawn, strict=True):
+            scores.append([torch.from_numpy(np.concatenate(cell)) for cell in zip(*parts, strict=True)])
+        ranks = zip(*(self._ranks(case, each) for each in scores), strict=True)
+        shown, *chances = self._curves([*case] * len(scores), [torch.cat(cell) for cell in ranks]).chunk(len(scores))
 
         def of_target(curve: Tensor) -> np.ndarray:
-            return np.asarray(curve[range(len(column)), :, list(column)].double().cpu().numpy())
+            return as_array(curve[range(len(column)), :, list(column)])
 
         return CutMeasures(
             of_target(shown),
@@ -168,11 +153,7 @@ class RouteCuts:
         )
 
     def _ranks(self, case: Sequence[int], scores: Sequence[Tensor]) -> list[Tensor]:
-        """The place of each route in the order of its score, from 0, in the form that each cell keeps couplings in.
-
-        `scores` has (R, heads, parents, children) for each cell. Where there is no route the place is behind all
-        others; of equal routes the first in memory comes first.
-        """
+        """The place of each route by its score, (R, heads, parents, children) for each cell; no route is last."""
         result = []
         for module, coupling, scored in zip(self.modules, self.couplings, scores, strict=True):
             ranks = []
@@ -215,12 +196,12 @@ class RouteCuts:
                 del module.forward
 
 
-def summarise_cuts(measured: CutMeasures, average: Average, *, shares: Sequence[float] = SHARES) -> RouteAblation:
+def summarise_cuts(measured: CutMeasures, average: Average) -> RouteAblation:
     """Means over all pairs."""
     gains = [(rival - measured.shown)[:, 1:].mean(1) for rival in (measured.random, measured.strongest)]
     gain, on_strongest = average(np.stack(gains, axis=1), bounds=SIGNED_SHARE).scores()
     shown, random, strongest = (each.mean(0).tolist() for each in measured)
-    return RouteAblation([0.0, *shares], shown, random, strongest, gain, on_strongest)
+    return RouteAblation([0.0, *SHARES], shown, random, strongest, gain, on_strongest)
 
 
 def _only(kept: dict[nn.Module, Tensor]) -> Rule:
@@ -239,9 +220,8 @@ def compare_couplings(
 ) -> dict[str, Comparison]:
     """Compare the `ordinary` predictions of these cases with those by other couplings.
 
-    Images are put into a random cycle, whatever their order and labels, and each gets the couplings that the network as
-    it is has for the next one. The mean is taken over all of these images. Where a context chooses, the evidence of the
-    mean image takes the place of each image's own: what is still right is what choices alone say.
+    In a random cycle of the images each gets the couplings of the next one. Where a context chooses, the evidence of
+    the mean image takes the place of each image's own.
     """
     if len(cases) < 2:
         raise ValueError(f"couplings of another image need 2 images, and there are {len(cases)}; give more")
@@ -259,9 +239,8 @@ def compare_couplings(
         found = {UNIFORM: predict(cases)}
     order, parts = np.random.default_rng(seed).permutation(count), []
     cycle, following = cases.subset(order), cases.subset(np.roll(order, -1))
-    for start in range(0, count, _COUPLED):
-        progress(count + 2 * start, 4 * count)
-        some = range(start, min(start + _COUPLED, count))
+    for some in (range(count)[start : start + _COUPLED] for start in range(0, count, _COUPLED)):
+        progress(count + 2 * some.start, 4 * count)
         with replace_couplings(network, keep):
             predict(following.subset(some))
         with replace_couplings(network, given(own)):
@@ -278,7 +257,7 @@ def compare_couplings(
 
 def _mean_image(cases: CaseSet) -> Tensor:
     """The mean of the images in [0, 1]: (1, channels, size, size)."""
-    chunks = (cases.subset(range(i, min(i + _CHUNK, len(cases)))).images for i in range(0, len(cases), _CHUNK))
+    chunks = (cases.subset(range(len(cases))[i : i + _CHUNK]).images for i in range(0, len(cases), _CHUNK))
     total = np.sum([chunk.sum(0, dtype=np.int64) for chunk in chunks], axis=0)
     return torch.from_numpy(total / (255 * len(cases))).float().unsqueeze(0)
 
@@ -311,10 +290,7 @@ def strict_cost(
 
 @dataclass(frozen=True)
 class Residuals:
-    """What shares miss of a target's change, in the worst layer of each: a part of that change.
-
-    `targets` are the concepts and diagnoses that were explained.
-    """
+    """What shares miss of the change of each of so many `targets`, in the worst layer, as a part of that change."""
 
     targets: int
     median: float
@@ -322,7 +298,6 @@ class Residuals:
     largest: float
 
     def sentence(self) -> str:
-        """The residuals in words."""
         return (
             f"shares add up to within {self.median:.2%} of the change they explain in the median, {self.largest:.2%} "
             f"in the worst of {self.targets:,} targets"

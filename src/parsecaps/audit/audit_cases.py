@@ -31,7 +31,7 @@ class CaseMasks:
     """Masks of what maps should find, None where the data have none; an empty mask is of a case without.
 
     `concepts`: indices of cases to (n, concepts of the model, size, size) bool. `lesion`: to (n, size, size) bool, what
-    the diagnosis is about. `known` says in a few words what the masks of the concepts are.
+    the diagnosis is about. `known` says what the masks of the concepts are.
     """
 
     concepts: Masks | None = None
@@ -46,11 +46,7 @@ class CaseMasks:
 
 
 def find_masks(data: DataSet, model: Model) -> CaseMasks:
-    """The masks that a data set has for a model.
-
-    Where it is drawn, the pixels of each concept. Where a lesion or tumour is outlined, that is where the reasons for
-    the diagnosis should be, and each concept that the case is known to have.
-    """
+    """The masks that a data set has for a model: of each concept where it is drawn, else of the outlined lesion."""
     size = model.preparation.size
     place = {name: j for j, name in enumerate(data.concepts)}
     columns = [place.get(name) for name in model.concepts]
@@ -79,8 +75,7 @@ class AuditCases:
     """A model and its cases, in batches, with the targets to explain in each image.
 
     That is the diagnosis, and the concepts that the case is known to have, or that the model sees where that is not
-    known. `values` gives all that a model says of images at once; `column` finds a target in it. What chance decides
-    follows from the `seed`, intervals from as many `resamples` of the patients.
+    known. `values` gives all that a model says of images at once; `column` finds a target in it.
     """
 
     def __init__(self, model: Model, cases: CaseSet, *, resamples: int = 1000, seed: int = 0) -> None:
@@ -93,7 +88,6 @@ class AuditCases:
         return len(self.cases)
 
     def first(self, count: int) -> "AuditCases":
-        """The first few of the cases."""
         some = self.cases.subset(range(min(count, len(self))))
         return AuditCases(self.model, some, resamples=self.resamples, seed=self.seed)
 
@@ -112,7 +106,6 @@ class AuditCases:
             progress(batch.stop, len(self))
 
     def rows_of(self, batch: range) -> list[int]:
-        """The rows of the data set that these cases are."""
         return self.cases.subset(batch).rows
 
     @property
@@ -121,7 +114,6 @@ class AuditCases:
         return ("concepts", "classes") if self.model.concepts else ("classes",)
 
     def names(self, about: About) -> tuple[str, ...]:
-        """Of the concepts or the classes."""
         return self.model.concepts if about == "concepts" else self.model.classes
 
     def column(self, target: Target) -> int:

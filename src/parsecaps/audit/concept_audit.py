@@ -1,20 +1,14 @@
 """How far stated concepts can be trusted: whether they are right, whether they are the reasons, what correcting helps.
 
 Permutation importance of the concepts (Breiman 2001; Fisher et al. 2019), all of them at once: while the model runs,
-each image gets the concept capsules and presences of another, at the place where the network makes them; all else
-stays. A model that decides by its concepts then decides for the other image, and its accuracy falls to what chance
-gives. One whose class head runs beside the concepts (`head="parallel"`) does not notice: all of its accuracy survives,
-so no concept that it states has any part in its diagnosis.
+each image gets the concept capsules and presences of another. The accuracy of a model that decides by its concepts
+falls to chance; that of one whose class head runs beside them (`head="parallel"`) survives.
 
-Completeness (Yeh et al. 2020): how far the presences suffice to say what the class head says, as both read the same
-capsules. The logits are fitted as a linear function of the presences, which is all that a bottleneck could do, on the
-training cases; on other cases R² and the share of equal diagnoses say how much of the decision the stated concepts
-account for. What a linear function misses, another one might find.
+Completeness (Yeh et al. 2020): the logits are fitted as a linear function of the presences on the training cases; on
+other cases R² and the share of equal diagnoses say how much of the decision the stated concepts account for.
 
-Concept leakage (Mahinpei et al. 2021): do presences carry more about the class than the concepts they stand for?
-A presence of 0.62 instead of 0.58 hardly says more about whether the concept is there, but a head that reads it can
-learn to tell classes apart by it. If a classifier does much better with presences than with the same presences cut to 0
-and 1, the numbers carry something beyond the concepts that they are named after: leakage, or at its most harmless, how
+Concept leakage (Mahinpei et al. 2021): if a classifier does much better with presences than with the same presences cut
+to 0 and 1, they carry something beyond the concepts that they are named after: leakage, or at its most harmless, how
 sure the model is of a concept.
 
 Test-time interventions (Koh et al. 2020): accuracy as more and more concepts of an image are set to their truth.
@@ -48,8 +42,7 @@ class PermutedConcepts:
     """Accuracy on `n` labelled images with their own concepts and with those of others.
 
     `chance` is the accuracy of the model's diagnoses handed to other images. `survives` is the share of the accuracy
-    above chance that is left: 0 where the diagnosis follows the concepts, 1 where it ignores them; None where the
-    model is no better than chance.
+    above chance that is left: 0 where the diagnosis follows the concepts, 1 where it ignores them.
     """
 
     accuracy: float
@@ -63,9 +56,8 @@ class PermutedConcepts:
 class Completeness:
     """How far a linear function of the presences says what the model's own head says, on `n` cases.
 
-    `r2` is of the logits (less their mean over the classes, which no probability depends on). `agreement` is the share
-    of equal diagnoses, beside that of always naming the model's most frequent one. `accuracy` is that of the linear
-    function, `model_accuracy` that of the model; None without labels.
+    `r2` is of the logits, less their mean over the classes. `agreement` is the share of equal diagnoses, beside that of
+    always naming the model's `most_frequent` one. `accuracy` is that of the linear function.
     """
 
     r2: float
@@ -76,15 +68,14 @@ class Completeness:
     n: int
 
 
-def permuted_concepts(model: Model, cases: CaseSet, *, batch_size: int = 64, seed: int = 0) -> PermutedConcepts:
+def permuted_concepts(model: Model, cases: CaseSet, *, seed: int = 0) -> PermutedConcepts:
     """Run the model on labelled cases with their own concepts, and again with those of the next in a random order."""
     layers = [module for module in model.network.modules() if isinstance(module, ConceptReadout)]
     if not layers:
         raise ValueError(f"{type(model.network).__name__} has no concepts to permute; give a model with concepts")
     labelled = np.flatnonzero(cases.labels >= 0)
-    if len(labelled) < 2:
-        raise ValueError(f"{len(labelled)} labelled case cannot exchange concepts; give at least 2")
     order = cases.subset(labelled[np.random.default_rng(seed).permutation(len(labelled))])
+    batch_size = 64
     while len(order) % batch_size == 1:  # a case alone in the last batch would get its own concepts
         batch_size += 1
     own = predict_cases(model, order, batch_size=batch_size)
@@ -106,10 +97,6 @@ def permuted_concepts(model: Model, cases: CaseSet, *, batch_size: int = 64, see
 
 def concept_completeness(train: Predictions, test: Predictions) -> Completeness:
     """Fit the model's logits from its presences on training cases, and compare on others."""
-    if train.presence is None or test.presence is None:
-        raise ValueError("the predictions have no presences; give those of a model with concepts")
-    if not len(train) or not len(test):
-        raise ValueError(f"{len(train)} cases to fit and {len(test)} to compare on; give some of both")
     wanted, given = (each.logits - each.logits.mean(1, keepdims=True) for each in (train, test))
     fitted = LinearRegression().fit(train.presence, wanted).predict(test.presence)
     spread = ((given - given.mean(0)) ** 2).sum()
@@ -129,11 +116,7 @@ _UNSEEN = 1e-6  # the probability of a class that no training case has
 
 @dataclass(frozen=True)
 class Leakage:
-    """How well the class follows from hard concepts (`first`) and from soft presences (`second`), on `n` other cases.
-
-    `accuracy` has both with their difference, the leakage, and its 95 % interval over patients. `nll_hard` and
-    `nll_soft` are the mean losses, which see leakage before it changes a decision.
-    """
+    """Accuracy by hard concepts (`first`) and soft presences (`second`) on `n` other cases, and the mean losses."""
 
     accuracy: Difference
     nll_hard: float
@@ -144,17 +127,10 @@ class Leakage:
 def leakage(train: Predictions, test: Predictions, *, resamples: int = 1000, seed: int = 0) -> Leakage:
     """Fit a logistic regression on the training cases, on soft and on hard concepts, and score both on the others.
 
-    Hard means seen or not: a presence above 0.5. Soft is the same and, for each concept, how far the presence lies from
-    the mean of those that are seen alike: what a small shift says would otherwise drown in the step from absent to
-    present, which a linear function cannot look past. Cases without label take no part. For concepts without a name
-    there is no 0.5 to speak of; the number then says little.
+    Hard means seen or not: a presence above 0.5. Soft adds how far the presence lies from the mean of those that are
+    seen alike, as a linear function cannot look past the step from absent to present. Cases without label take no part.
     """
     train, test = (each.subset(np.flatnonzero(each.label >= 0)) for each in (train, test))
-    for what, each in (("training", train), ("other", test)):
-        if each.presence is None:
-            raise ValueError(f"the {what} cases have no presences; leakage is about models with concepts")
-        if not len(each):
-            raise ValueError(f"none of the {what} cases has a label; leakage cannot be measured")
     assert train.presence is not None
     assert test.presence is not None
     known, others = (_soft(each, train.presence) for each in (train.presence, test.presence))
@@ -178,10 +154,7 @@ def _soft(presence: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 def class_logits(features: np.ndarray, train: Predictions, others: np.ndarray) -> np.ndarray:
-    """What a logistic regression from the features (N, m) of training cases says of `others` (M, m): (M, classes).
-
-    The features are standardised, the squared weights of all classes count half.
-    """
+    """Logistic regression on the standardised features (N, m) of training cases: `others` (M, m) -> (M, classes)."""
     seen = np.unique(train.label)
     logits = np.full((len(others), len(train.classes)), np.log(_UNSEEN))
     if len(seen) == 1:
@@ -197,15 +170,12 @@ def class_logits(features: np.ndarray, train: Predictions, others: np.ndarray) -
 
 Order = Literal["uncertain", "random"]
 
-_READ = ("logits", "presence", "concept_weights")
+_RANDOM_ORDERS = 10
 
 
 @dataclass(frozen=True)
 class InterventionCurve:
-    """Accuracy on `n` labelled images after 0, 1, ..., m corrections of each, with 95 % intervals over patients.
-
-    An image with unknown concepts has fewer corrections to take, and stays as it is after its last.
-    """
+    """Accuracy on `n` labelled images after 0, 1, ..., m corrections of each, with 95 % intervals over patients."""
 
     order: Order
     accuracy: list[float]
@@ -217,8 +187,8 @@ class InterventionCurve:
 class ConceptAudit:
     """The scores of the concepts and whether the diagnosis rests on them; None where the notes say why.
 
-    `overall` has mean_auroc, mean_f1, explanation_error_l2 and explanation_error_l2_squared; `by_concept` auroc and f1,
-    `present` how many images have each concept. `interventions` are curves, for a model that decides by concepts alone.
+    `overall` and `by_concept` are those of `Scores`, `present` how many images have each concept. `interventions` are
+    curves, for a model that decides by concepts alone.
     """
 
     overall: dict[str, Score]
@@ -239,10 +209,7 @@ def audit_concepts(
     resamples: int = 1000,
     seed: int = 0,
 ) -> tuple[ConceptAudit | None, list[str]]:
-    """Measure the concepts on these cases, of which the model's `predictions` are known; and notes on what is missing.
-
-    `train` are the predictions of its training cases, on which the measures that fit something fit it.
-    """
+    """Measure the concepts on these cases; `train` is for what must be fitted. Also gives notes on what is missing."""
     if not model.concepts:
         return None, ["the model has no concepts: nothing is said about them"]
     if predictions.presence is None or predictions.concepts is None:
@@ -279,50 +246,32 @@ def intervention_curve(
     predictions: Predictions,
     order: Order = "uncertain",
     *,
-    repeats: int = 10,
     resamples: int = 1000,
     seed: int = 0,
 ) -> InterventionCurve:
-    """Correct the concepts of each image one by one.
+    """Correct the concepts of each image one by one, to the presence that stands for present or absent.
 
-    "uncertain": first the concept whose presence is nearest to what parts present from absent, as an assistant would
-    ask. "random": the mean over `repeats` random orders, each image with its own; what asking cleverly must beat.
-    A corrected concept takes the presence that stands for present or absent (`ConceptReasoning`).
+    "uncertain": first the presence that is nearest to the threshold. "random": the mean over ten random orders.
     """
-    if order not in get_args(Order):
-        raise ValueError(f"order is {order!r}; choose one of {', '.join(get_args(Order))}")
-    if predictions.presence is None or predictions.concepts is None:
-        raise ValueError("the cases have no known concepts, so nothing can be corrected; give data with concepts")
     labelled = np.flatnonzero(predictions.label >= 0)
     some, reasoning = predictions.subset(labelled), reasoning.of_image(labelled)
-    if not len(some):
-        raise ValueError("no case has a known label; accuracy cannot be measured")
     presence, truth = some.presence, some.concepts
     assert presence is not None
     assert truth is not None
-    random = np.random.default_rng(seed)
-    turns = 1 if order == "uncertain" else repeats
+    random, known = np.random.default_rng(seed), ~np.isnan(truth)
+    corrected = np.where(truth == 1, reasoning.present, reasoning.absent)
+    turns = 1 if order == "uncertain" else _RANDOM_ORDERS
     right = np.zeros((len(some), presence.shape[1] + 1))
     for _ in range(turns):
         doubt = np.abs(presence - reasoning.threshold) if order == "uncertain" else random.random(presence.shape)
-        right += _right(reasoning, presence, truth, doubt, some.label) / turns
+        rank = np.where(known, doubt, np.inf).argsort(1, kind="stable").argsort(1, kind="stable")
+        for count in range(right.shape[1]):
+            now = np.where(known & (rank < count), corrected, presence)
+            right[:, count] += reasoning.logits(now).argmax(1) == some.label
+    right /= turns
     scores = means(right, some.groups(), resamples=resamples, seed=seed).scores()
     intervals = [None if each.low is None or each.high is None else (each.low, each.high) for each in scores]
     return InterventionCurve(order, right.mean(0).tolist(), intervals, len(some))
-
-
-def _right(
-    reasoning: ConceptReasoning, presence: np.ndarray, truth: np.ndarray, doubt: np.ndarray, label: np.ndarray
-) -> np.ndarray:
-    """Whether each image is right after each number of corrections, least doubt value first: (N, m + 1)."""
-    known = ~np.isnan(truth)
-    rank = np.where(known, doubt, np.inf).argsort(1, kind="stable").argsort(1, kind="stable")
-    corrected = np.where(truth == 1, reasoning.present, reasoning.absent)
-    steps = []
-    for count in range(presence.shape[1] + 1):
-        now = np.where(known & (rank < count), corrected, presence)
-        steps.append(reasoning.logits(now).argmax(1) == label)
-    return np.stack(steps, axis=1).astype(np.float64)
 
 
 def _reasoning(model: Model, cases: CaseSet) -> ConceptReasoning:
@@ -331,5 +280,6 @@ def _reasoning(model: Model, cases: CaseSet) -> ConceptReasoning:
     if found is None or not found.by_image:
         return concept_reasoning(model)
     parts = [answer(model, batch.image) for batch in cases.batches()]
-    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in _READ}
+    read = ("logits", "presence", "concept_weights")
+    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in read}
     return concept_reasoning(model, output=Output(**joined))

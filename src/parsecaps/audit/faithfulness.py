@@ -1,14 +1,12 @@
 """Do maps follow the model? Deletion and insertion of what they show, and weights made random.
 
-Faithfulness, by pixel flipping of regions. The image is cut into a grid of squares. Deletion (Samek et al. 2017;
-Petsiuk et al. 2018) covers them one after the other, most relevant first: the more a map says what the model looks at,
-the sooner the probability or presence falls. Insertion begins with everything covered and uncovers them in the same
-order: the sooner it rises. Random orders show what any order would do.
+Faithfulness, by pixel flipping of regions. Deletion (Samek et al. 2017; Petsiuk et al. 2018) covers the squares of a
+grid one after the other, most relevant first: the more a map says what the model looks at, the sooner the probability
+or presence falls. Insertion uncovers them in the same order. Random orders show what any order would do.
 
-Parameter randomisation (Adebayo et al. 2018): stage by stage, from the heads to the image, the weights of a model are
-made random, and its maps are compared with those of the trained model. Maps that stay alike show edges of the image,
-not reasons. The numbers of each parameter are put into a random order: other places, the same sizes, so that no layer
-vanishes or saturates by that.
+Parameter randomisation (Adebayo et al. 2018): stage by stage, from the heads to the image, the numbers of each
+parameter are put into a random order, and maps are compared with those of the trained model. Maps that stay alike show
+edges of the image, not reasons.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,13 +20,13 @@ import torch
 from scipy.ndimage import gaussian_filter
 from scipy.stats import rankdata
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from parsecaps.audit.audit_cases import Average, Values
 from parsecaps.metrics import Score
 from parsecaps.metrics.bootstrap import SHARE, SIGNED_SHARE
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn.heads import Decoder
+from parsecaps.prediction.predict import as_array
 from parsecaps.types import ProgressCallback, silent
 
 GRID = 8  # squares along a side
@@ -64,11 +62,7 @@ class CurveMeasures(NamedTuple):
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """Mean curves over pairs of a case and a target, the areas under them, and how far these beat random orders.
-
-    `covered` is the share of the regions that are covered (deletion) or uncovered (insertion) at each point. A low area
-    is good for deletion, a high one for insertion; both gains are good above 0.
-    """
+    """Mean curves over pairs of a case and a target, by the share of regions `covered`, and their areas."""
 
     covered: list[float]
     deletion: list[float]
@@ -85,19 +79,14 @@ def cover(image: Tensor) -> Tensor:
     """The image with its detail taken away, blurred: (B, channels, H, W)."""
     sigma = _BLUR * image.shape[-1]
     reach = min(int(3 * sigma), image.shape[-1] - 1)
-    x = torch.arange(-reach, reach + 1, dtype=image.dtype, device=image.device)
-    kernel = torch.exp(-(x**2) / (2 * sigma**2))
-    kernel = (kernel / kernel.sum()).expand(image.shape[1], 1, 1, -1)
-    padded = F.pad(image, (reach,) * 4, mode="reflect")
-    blurred = F.conv2d(padded, kernel, groups=image.shape[1])
-    return F.conv2d(blurred, kernel.mT, groups=image.shape[1])
+    blurred = gaussian_filter(image.cpu().numpy(), sigma, radius=reach, axes=(2, 3), mode="mirror")
+    return torch.from_numpy(blurred).to(image)
 
 
 def region_order(maps: Tensor, chance: np.ndarray, *, grid: int = GRID) -> Tensor:
     """The regions of each map (P, H, W), the most relevant first: (P, grid * grid).
 
-    Where regions are equal, as all are in a blank map, `chance` decides: random numbers (P, grid * grid). What is not a
-    number counts as 0.
+    Where regions are equal, `chance` decides: random numbers (P, grid * grid). What is not a number counts as 0.
     """
     place = _region_of_pixel(maps, grid)
     flat = maps.detach().double().cpu().nan_to_num(0, 0, 0).flatten(1)
@@ -128,7 +117,8 @@ def region_curves(
     rank = order.argsort(1).to(image.device)  # (P, grid * grid): the turn of each region
     done = torch.tensor([round(step * grid * grid / steps) for step in range(1, steps)], device=image.device)
     pair, count = torch.arange(len(which), device=image.device).repeat_interleave(len(done)), done.repeat(len(which))
-    whole, nothing = (_in_batches(values, each)[which].unsqueeze(1) for each in (image, covered))
+    ends = (torch.cat([values(part) for part in torch.split(each, _FORWARD)]) for each in (image, covered))
+    whole, nothing = (end[which].unsqueeze(1) for end in ends)
 
     def between(before: Tensor, after: Tensor) -> Tensor:
         parts = []
@@ -147,32 +137,28 @@ def random_curves(
     covered: Tensor,
     random: np.random.Generator,
     *,
-    orders: int = RANDOM_ORDERS,
     grid: int = GRID,
     steps: int = STEPS,
 ) -> Curves:
     """Curves of random orders, the mean over several for each image; they serve all targets and methods."""
-    drawn = torch.from_numpy(random.random((orders * len(image), grid * grid)).argsort(1))
-    found = region_curves(values, image, covered, [*range(len(image))] * orders, drawn, grid=grid, steps=steps)
-    return Curves(*(torch.stack(curve.chunk(orders)).mean(0) for curve in found))
+    drawn = torch.from_numpy(random.random((RANDOM_ORDERS * len(image), grid * grid)).argsort(1))
+    found = region_curves(values, image, covered, [*range(len(image))] * RANDOM_ORDERS, drawn, grid=grid, steps=steps)
+    return Curves(*(torch.stack(curve.chunk(RANDOM_ORDERS)).mean(0) for curve in found))
 
 
 def curves_of_targets(curves: Curves, random: Curves, case: Sequence[int], column: Sequence[int]) -> CurveMeasures:
     """Of P curves those of one target each, beside the random ones of the same image and target."""
     pair, which, index = (torch.as_tensor(each, dtype=torch.long) for each in (range(len(column)), case, column))
     found = [curve[pair, :, index] for curve in curves] + [curve[which, :, index] for curve in random]
-    return CurveMeasures(*(np.asarray(each.double().cpu().numpy()) for each in found))
+    return CurveMeasures(*map(as_array, found))
 
 
 def summarise_curves(measured: CurveMeasures, average: Average) -> Faithfulness:
     """Mean curves and areas over all pairs."""
-    areas = CurveMeasures(*(area(curves) for curves in measured))
-    gains = areas.random_deletion - areas.deletion, areas.insertion - areas.random_insertion
-    scores = [
-        score
-        for columns, bounds in (((areas.deletion, areas.insertion), SHARE), (gains, SIGNED_SHARE))
-        for score in average(np.stack(columns, axis=1), bounds=bounds).scores()
-    ]
+    deletion, insertion, random_deletion, random_insertion = map(area, measured)
+    areas = average(np.stack([deletion, insertion], 1), bounds=SHARE).scores()
+    gains = np.stack([random_deletion - deletion, insertion - random_insertion], 1)
+    scores = [*areas, *average(gains, bounds=SIGNED_SHARE).scores()]
     curves = [each.mean(0).tolist() for each in measured]
     return Faithfulness(np.linspace(0, 1, measured.deletion.shape[1]).tolist(), *curves, *scores)
 
@@ -180,10 +166,6 @@ def summarise_curves(measured: CurveMeasures, average: Average) -> Faithfulness:
 def area(curves: np.ndarray) -> np.ndarray:
     """The area under curves (P, points) over [0, 1], by trapezoids: (P,)."""
     return np.asarray((curves[:, 1:] + curves[:, :-1]).mean(1) / 2)
-
-
-def _in_batches(values: Values, image: Tensor) -> Tensor:
-    return torch.cat([values(part) for part in torch.split(image, _FORWARD)])
 
 
 def _region_of_pixel(image: Tensor, grid: int) -> Tensor:
@@ -211,17 +193,12 @@ class CascadeMeasures(NamedTuple):
     spearman: np.ndarray
     ssim: np.ndarray
 
-    def of(self, pairs: Sequence[int]) -> "CascadeMeasures":
-        """Some of the pairs."""
-        return CascadeMeasures(self.stages, self.spearman[pairs], self.ssim[pairs])
-
 
 @dataclass(frozen=True)
 class Randomised:
     """Mean likeness to the maps of the trained model after each stage was made random, from the top down.
 
-    `spearman` is the rank correlation over the pixels, `ssim` the structural similarity of maps scaled to a maximum
-    of 1. A map that has become blank is like no other: 0.
+    `spearman` is the rank correlation over the pixels, `ssim` the structural similarity; 0 for a map that became blank.
     """
 
     stages: list[str]
@@ -237,20 +214,17 @@ def randomise_cascade(
     seed: int = 0,
     progress: ProgressCallback = silent,
 ) -> dict[str, CascadeMeasures]:
-    """Make a copy of the model random, stage by stage, and compare its maps with the model's `own`, for each method.
-
-    Each random network serves all methods; the model stays as it is.
-    """
+    """Make a copy of the model random, stage by stage, and compare its maps with the model's `own`, for each method."""
     randomised = deepcopy(model)
     generator = torch.Generator().manual_seed(seed)
     stages = list(stages_from_top(randomised))
-    trained = {name: _array(each) for name, each in own.items()}
+    trained = {name: np.nan_to_num(as_array(each), posinf=0, neginf=0) for name, each in own.items()}
     alike: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in maps}
     progress(0, len(stages))
     for i, (_, stage) in enumerate(stages):
         randomise(stage, generator)
         for name, make in maps.items():
-            now = _array(make(randomised))
+            now = np.nan_to_num(as_array(make(randomised)), posinf=0, neginf=0)
             alike[name].append((rank_correlation(trained[name], now), structural_similarity(trained[name], now)))
         progress(i + 1, len(stages))
     names = [name for name, _ in stages]
@@ -260,17 +234,16 @@ def randomise_cascade(
     }
 
 
-def summarise_cascade(measured: CascadeMeasures, average: Average) -> Randomised:
-    """Means over all pairs."""
-    alike = (average(each, bounds=SIGNED_SHARE).scores() for each in (measured.spearman, measured.ssim))
+def summarise_cascade(
+    measured: CascadeMeasures, average: Average, pairs: Sequence[int] | slice = slice(None)
+) -> Randomised:
+    """Means over all pairs, or some."""
+    alike = (average(each[pairs], bounds=SIGNED_SHARE).scores() for each in (measured.spearman, measured.ssim))
     return Randomised(measured.stages, *alike)
 
 
 def stages_from_top(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The parts of a model that have parameters, the last first, as they are registered; sequences part by part.
-
-    The decoder is left out: no decision depends on it.
-    """
+    """The parts of a model that have parameters, the last first, without the decoder; sequences part by part."""
 
     def parts(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
         for name, child in module.named_children():
@@ -302,8 +275,7 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 def structural_similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """SSIM of maps scaled to a maximum of 1: (P, H, W) twice -> (P,); NaN where the first is blank, 0 the second.
 
-    As torchmetrics has it (Wang et al. 2004, a Gaussian window of 11 pixels), but with a separable filter, which is
-    thirty times as fast.
+    As torchmetrics has it (Wang et al. 2004), but with a separable filter, which is thirty times as fast.
     """
     a, b = _scaled(first), _scaled(second)
     smooth = partial(gaussian_filter, sigma=1.5, radius=5, axes=(1, 2), mode="mirror")
@@ -312,10 +284,6 @@ def structural_similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     spread = np.maximum(aa - mean_a**2, 0) + np.maximum(bb - mean_b**2, 0)
     alike = (light * (2 * (ab - mean_a * mean_b) + _C2) / (spread + _C2)).mean((1, 2))
     return np.where(_blank(first), np.nan, np.where(_blank(second), 0, alike))
-
-
-def _array(maps: Tensor) -> np.ndarray:
-    return np.asarray(maps.detach().double().nan_to_num(0, 0, 0).cpu().numpy())
 
 
 def _blank(maps: np.ndarray) -> np.ndarray:

@@ -1,12 +1,10 @@
 """Inpainted lesions: does a model need to see the thing itself? Lesions and concepts are painted over, case by case.
 
-A map can only point at a lesion if the decision rests on it. Where a diagnosis stays right without the lesion, its
-reasons lie elsewhere, and a map that still showed the lesion would be untrue. For comparison another place of the same
-shape is painted over: so much any change of the image costs.
+Where a diagnosis stays right without the lesion, its reasons lie elsewhere, and a map that still showed the lesion
+would be untrue. For comparison another place of the same shape is painted over: so much any change costs.
 
-The pixels of the place become the smoothest surface that joins those around it (Laplace's equation, each pixel the mean
-of its neighbours), which has no edge of its own for a model to see. `skimage.restoration.inpaint_biharmonic` takes
-three times as long, and it overshoots: it paints spots darker or brighter than all that surrounds them.
+The pixels become the smoothest surface that joins those around them (Laplace's equation), which has no edge of its own.
+`skimage.restoration.inpaint_biharmonic` takes three times as long and overshoots.
 """
 
 from dataclasses import dataclass
@@ -45,11 +43,7 @@ class InpaintedMeasures(NamedTuple):
 
 @dataclass(frozen=True)
 class InpaintedTarget:
-    """How often a class is diagnosed, or a concept seen, in the cases that have it and a mask of it.
-
-    `shown`: in the images as they are. `hidden`: with the mask painted over. `elsewhere`: with another place painted
-    over, in the cases where one was found.
-    """
+    """How often a class or concept is found as it is, with its mask `hidden`, and with another place painted over."""
 
     name: str
     shown: Score
@@ -70,7 +64,7 @@ def measure_inpainted(
 ) -> InpaintedMeasures | None:
     """Paint over what each case has a mask of, and look again; None where there are no masks.
 
-    `label` (N,) has the classes, -1 = unknown: such a case takes part in `needed` alone.
+    A case of unknown label (N,), -1, takes part in `needed` alone.
     """
     if (masks.concepts if about == "concepts" else masks.lesion) is None:
         return None
@@ -131,10 +125,6 @@ def paint_over(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     >>> bool(np.allclose(paint_over(np.where(place, 99.0, slope), place), slope))
     True
     """
-    if mask.all():
-        raise ValueError("the mask covers the whole image, so nothing is left to fill it from; give a smaller one")
-    if not mask.any():
-        return image.copy()
     inside = mask.ravel()
     rows = grid_laplacian(mask.shape)[inside]
     known = -rows[:, ~inside] @ image.reshape(len(image), -1)[:, ~inside].T
@@ -155,10 +145,9 @@ def grid_laplacian(shape: tuple[int, int]) -> csr_array:
 
 
 def another_place(image: np.ndarray, mask: np.ndarray, random: np.random.Generator) -> np.ndarray | None:
-    """The mask (H, W) moved to where it does not touch itself and the image (channels, H, W) is not blank.
+    """The mask (H, W) moved to where it does not touch itself and the image (channels, H, W) has half of its detail.
 
-    Its new place has at least half of the detail (the standard deviation) that lies under the mask. None where chance
-    finds no such place.
+    Detail is the standard deviation. None where chance finds no such place.
     """
     rows, columns = (np.flatnonzero(mask.any(axis)) for axis in (1, 0))
     if not len(rows):

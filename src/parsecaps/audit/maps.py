@@ -1,13 +1,11 @@
 """Maps of several methods over the same cases, and all that is measured of them, batch by batch.
 
-Localisation: is what a map shows where the thing is? Pointing game, relevance mass and IoU against masks, over the
-cases in which there is something to find. Maps are of evidence: what is below 0 counts as nothing. A map that is blank
-(0 or the same everywhere, or not a number) shows nothing, so it misses and has no mass inside; it is counted, not left
-out.
+Localisation: pointing game, relevance mass and IoU against masks, over the cases in which there is something to find.
+What is below 0 counts as nothing. A blank map (the same everywhere, or not a number) misses, and is counted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -58,9 +56,8 @@ class TargetLocalisation:
     """How well the maps of one concept (or of the diagnosis) find it, over the cases that have it.
 
     `pointing`: how often the highest point lies inside the mask. `mass`: the share of the map inside it. `share`: that
-    of the image which the mask covers, so what a map without a clue has inside. `ratio`: the mean mass over the mean
-    share. `iou`: the mean overlap with the mask of what is above `threshold` times a map's maximum; one threshold for
-    all cases of the target, the one that gives the most. `blank` counts the maps that show nothing.
+    of the image which the mask covers. `ratio`: the mean mass over the mean share. `iou`: the mean overlap with the
+    mask of what is above `threshold` times a map's maximum, the best for all cases. `blank` counts blank maps.
     """
 
     name: str
@@ -75,15 +72,11 @@ class TargetLocalisation:
 
 @dataclass(frozen=True)
 class Localisation:
-    """Each target by itself, and the means over targets.
-
-    `needed` is the pointing game over the cases in which the model needs to see the target (`audit.inpainting`), None
-    if that was not asked: where it decides by something else, a map that is true points elsewhere.
-    """
+    """Each target, and the means over targets; `needed` counts only cases where the model needs to see it."""
 
     targets: list[TargetLocalisation]
     pointing: Score
-    needed: Score | None
+    needed: Score | None  # see `audit.inpainting`
     mass: Score
     ratio: Score
     iou: Score
@@ -95,8 +88,6 @@ def measure_maps(maps: np.ndarray, masks: np.ndarray) -> MapMeasures:
     Shapes:
         - maps: (N, K, H, W), of which only those with a mask are looked at; masks: the same, bool
     """
-    if maps.shape != masks.shape:
-        raise ValueError(f"maps are {maps.shape} and masks {masks.shape}; give a mask of the same size for each map")
     present = np.asarray(masks.any((2, 3)))
     inside = masks[present].reshape(-1, masks[0, 0].size)  # (n, pixels)
     flat = maps[present].reshape(inside.shape).astype(np.float64)
@@ -141,21 +132,15 @@ def localise(
 
 def _overlap(scaled: np.ndarray, inside: np.ndarray) -> np.ndarray:
     """Intersection over union of mask and map above each threshold: (n, pixels) -> (n, thresholds)."""
-    bins = len(THRESHOLDS) + 1
     level = np.searchsorted(THRESHOLDS, scaled, side="right")  # how many thresholds each pixel reaches
     result = np.empty((len(scaled), len(THRESHOLDS)))
     for i in range(len(scaled)):
-        reached, both = _reaching(level[i], bins), _reaching(level[i][inside[i]], bins)
+        counts = [np.bincount(each, minlength=len(THRESHOLDS) + 1) for each in (level[i], level[i][inside[i]])]
+        reached, both = (count[::-1].cumsum()[::-1][1:] for count in counts)
         result[i] = both / np.maximum(inside[i].sum() + reached - both, 1)
     return result
 
 
-def _reaching(level: np.ndarray, bins: int) -> np.ndarray:
-    """How many pixels reach each threshold."""
-    return np.bincount(level, minlength=bins)[::-1].cumsum()[::-1][1:]
-
-
-DIAGNOSIS = "diagnosis"
 METHODS = {  # by the name that an audit gives it
     "routes": "routes",
     "grad-cam": "grad-cam",
@@ -193,16 +178,13 @@ def audit_maps(
     needed: Mapping[About, np.ndarray],
     progress: StageCallback = silent,
 ) -> dict[About, dict[str, MapAudit]]:
-    """Measure the maps of each method, by name, over these cases; `needed` as in `localise`.
-
-    A map is made where a case has the target, or a mask of it. The first `sanity_cases` are explained again by networks
-    made random.
-    """
+    """Measure the maps of each method where a case has the target or a mask of it; `needed` as in `localise`."""
     kinds = cases.kinds
     located: dict[tuple[About, str], list[MapMeasures]] = {(about, name): [] for about in kinds for name in makers}
     curves: dict[str, list[CurveMeasures]] = {name: [] for name in makers}
     pairs: list[tuple[int, Target]] = []  # of a case and a target
-    sanity = _Explained({name: [] for name in makers})
+    sanity: list[tuple[Tensor, list[Target]]] = []  # the first cases, with what is explained in them
+    own_maps: dict[str, list[Tensor]] = {name: [] for name in makers}  # of these, (P, H, W)
     generator = np.random.default_rng(cases.seed)
     for batch, image in cases.batches(partial(progress, "maps")):
         targets = cases.targets(batch, cases.values(image))
@@ -225,11 +207,18 @@ def audit_maps(
         found = region_curves(cases.values, image, covered, case * len(makers), orders)  # one call fills the batches
         for name, *each in zip(makers, *(torch.split(curve, len(case)) for curve in found), strict=True):
             curves[name].append(curves_of_targets(Curves(*each), random, case, column))
-        sanity.add(image, targets, {name: maps[case, column] for name, maps in made.items()}, sanity_cases)
+        first = targets[: max(0, sanity_cases - batch.start)]
+        sanity += zip(torch.split(image, 1), first, strict=False)
+        for name, maps in made.items():
+            own_maps[name].append(maps[case, column][: sum(map(len, first))])
+
+    def explain_again(maker: MapMaker, model: PretrainedModel) -> Tensor:
+        return torch.cat([maker(model, *each)[0] for each in sanity])
+
     randomised = randomise_cascade(
         cases.network,
-        {name: partial(sanity.maps_of, maker) for name, maker in makers.items()},
-        {name: torch.cat(maps) for name, maps in sanity.maps.items()},
+        {name: partial(explain_again, maker) for name, maker in makers.items()},
+        {name: torch.cat(maps) for name, maps in own_maps.items()},
         seed=cases.seed,
         progress=partial(progress, "parameter randomisation"),
     )
@@ -238,38 +227,17 @@ def audit_maps(
         own = [i for i, (_, target) in enumerate(pairs) if target.about == about]
         case = [pairs[i][0] for i in own]
         checked = [i for i in own if pairs[i][0] < sanity_cases]
-        names = [DIAGNOSIS] if about == "classes" else list(cases.model.concepts)
+        names = ["diagnosis"] if about == "classes" else list(cases.model.concepts)
         average, few = cases.average(case), cases.average(case[: len(checked)])
         audits[about] = {
             name: MapAudit(
                 localise(joined(found), cases.average(), names, needed=needed.get(about)) if found else None,
                 summarise_curves(joined(curves[name], own), average) if own else None,
-                summarise_cascade(randomised[name].of(checked), few) if checked else None,
+                summarise_cascade(randomised[name], few, checked) if checked else None,
             )
             for name, found in ((name, located[about, name]) for name in makers)
         }
     return audits
-
-
-@dataclass
-class _Explained:
-    """The first cases with their targets, and the maps that each method made of them: lists of (P, H, W)."""
-
-    maps: dict[str, list[Tensor]]
-    image: list[Tensor] = field(default_factory=list)
-    targets: list[list[Target]] = field(default_factory=list)
-
-    def add(self, image: Tensor, targets: Sequence[list[Target]], maps: Mapping[str, Tensor], limit: int) -> None:
-        """Keep what belongs to the first `limit` cases."""
-        few = targets[: max(0, limit - len(self.image))]
-        self.image += [image[i : i + 1] for i in range(len(few))]
-        self.targets += few
-        for name, each in maps.items():
-            self.maps[name].append(each[: sum(map(len, few))])
-
-    def maps_of(self, maker: MapMaker, model: PretrainedModel) -> Tensor:
-        """The same maps by another model."""
-        return torch.cat([maker(model, *each)[0] for each in zip(self.image, self.targets, strict=True)])
 
 
 def dense_maps(cases: AuditCases, maker: MapMaker, image: Tensor, targets: Sequence[Sequence[Target]]) -> Tensor:

@@ -59,10 +59,9 @@ def audit(
 ) -> Audit:
     """Measure the explanations of a model on these cases, whose images were prepared as the model says.
 
-    `maps` are the methods to compare, by name, those of `map_makers` if left out; `routes` says what each route
-    brought, `route_relevance` if left out. `masks` are those of the data if left out. `statistics` are those of the
-    strict tree (`explain.strict_tree`). `train` are the predictions of the training cases (`predict_cases`). At most
-    `limit` cases, drawn at random, get maps. The same arguments give the same numbers.
+    `maps` are the methods to compare, by name (`map_makers`), `routes` says what each route brought
+    (`route_relevance`), `masks` are those of the data (`find_masks`). `statistics` are those of the strict tree,
+    `train` the predictions of the training cases. At most `limit` cases, drawn at random, get maps.
     """
     if not len(cases):
         raise ValueError(f"{cases.data.root} has no cases to audit on; give at least one")
@@ -139,10 +138,7 @@ def audit_model(
     device: str = "auto",
     progress: StageCallback = silent,
 ) -> Audit:
-    """Audit the model of a run on the test part of its own data, or on all cases of other `data`.
-
-    A saved model outside of a run needs `data`, and does without its training cases.
-    """
+    """Audit the model of a run on the test part of its own data, or on all cases of other `data`."""
     _check_limit(limit)
     place = place.folder if isinstance(place, Run) else place
     run, model = Run(place, reading=partial(progress, "reading images")), Model.load(place, device)

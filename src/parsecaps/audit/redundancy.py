@@ -1,7 +1,6 @@
 """How alike the capsules of a layer are: the distribution of their similarities (Sec. 4.5, supplement on redundancy).
 
-Capsules that point the same way say the same thing twice. For each image, the cosine of the angle between every two
-capsules of a layer; all images make the layer's histogram. The further left, the less redundant.
+For each image, the cosine of the angle between every two capsules of a layer. The further left, the less redundant.
 """
 
 from collections.abc import Iterable
@@ -25,8 +24,8 @@ _SHORTEST = 1e-6  # a capsule below this length points nowhere
 class LayerSimilarity:
     """The similarities of the capsules of a layer, over all pairs of an image and all images.
 
-    `share` is the histogram: what share of the pairs has a similarity in each of 40 equal bins from -1 to 1. `empty` is
-    the share of capsules of length 0, which have no direction and make no pairs; `mean` is None where no pair is left.
+    `share` is what share of the pairs has a similarity in each of 40 equal bins from -1 to 1. `empty` is the share of
+    capsules of length 0, which make no pairs; `mean` is None where no pair is left.
     """
 
     layer: str
@@ -41,8 +40,8 @@ class LayerSimilarity:
 def capsule_similarity(model: nn.Module, batches: Iterable[Tensor]) -> list[LayerSimilarity]:
     """The similarities in each capsule layer of a model, in the order of the layers.
 
-    In a model without any, the output of every ReLU that is a feature map (B, d, h, w), so that a plain network can
-    stand beside: a position counts as a capsule; of more than 1,024, that many evenly spread.
+    In a model without any, the output of every ReLU that is a feature map (B, d, h, w): a position counts as a capsule;
+    of more than 1,024, that many evenly spread.
 
     Shapes:
         - batches: images (B, channels, size, size)
@@ -81,7 +80,6 @@ class _Histogram:
         self.seen = self.empty = self.capsules = self.dim = 0
 
     def add(self, u: Tensor) -> None:
-        """Take capsules (B, n, d)."""
         u = u.detach().float()
         if u.shape[1] > MOST:
             u = u[:, torch.linspace(0, u.shape[1] - 1, MOST, device=u.device).long()]

@@ -30,14 +30,12 @@ class Column(NamedTuple):
     number: str = ".3f"
 
     def score(self, audit: MapAudit) -> Score | None:
-        """That of a method; of one after each stage, the last."""
         found: Score | list[Score] | None = getattr(getattr(audit, self.part), self.name, None)
         if isinstance(found, list):
             return found[-1] if found else None
         return found
 
     def cell(self, score: Score, *, bold: bool = False) -> Cell:
-        """The score with its 95 % interval, which is blank where there is none."""
         text = "-" if score.value is None else format(score.value, self.number)
         between = "" if score.low is None else f"{score.low:{self.number}} to {score.high:{self.number}}"
         return Cell(text, between, score.n, bold)
@@ -82,9 +80,8 @@ class Audit:
 
     `maps` and `routes` are by what is explained ("concepts", "classes"), `maps` then by method. `mapped` of the `cases`
     were explained by maps. `masks` says what maps were compared with. `hidden` is what is still found with it painted
-    over, where there are masks. `residuals` say how well shares add up, None without a tree. `couplings` compares the
-    network as it is with other couplings; it is empty without couplings, labels or a second case. `strict` is what a
-    strict tree costs, None without a tree. `notes` say what to know, what could not be measured, and why.
+    over. `couplings` compares the network as it is with other couplings. `strict` is what a strict tree costs. `notes`
+    say what to know, what could not be measured, and why.
     """
 
     model: str
@@ -106,11 +103,9 @@ class Audit:
     notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
         return asdict(self)
 
     def tables(self) -> list[Grid]:
-        """For concepts and for the diagnosis a row for each method; then what other couplings cost."""
         tables = []
         for about in self.maps:
             for part in self.methods(about):
@@ -121,7 +116,6 @@ class Audit:
         return [*tables, couplings_table("other couplings", self.couplings)] if self.couplings else tables
 
     def methods(self, about: About) -> list[MethodTable]:
-        """The scores of the maps of each method, by the question they answer."""
         found = []
         for question, columns in COLUMNS.items():
             scores = {column: [column.score(each) for each in self.maps[about].values()] for column in columns}
@@ -134,11 +128,9 @@ class Audit:
 
     @property
     def similarity_cases(self) -> int:
-        """How many images the redundancy is over."""
         return min(self.mapped, REDUNDANCY_CASES)
 
     def lines(self) -> list[str]:
-        """What is hidden, routes, concepts, and what could not be measured."""
         lines = []
         for about, hidden in self.hidden.items():
             what = "found in the cases that have them" if about == "concepts" else "right"
@@ -161,7 +153,6 @@ class Audit:
         return [*lines, *(f"note: {note}" for note in self.notes)]
 
     def curve_charts(self, about: About) -> list[LineChart]:
-        """Deletion and insertion, for each method and for regions in random order."""
         found = {name: each.faithfulness for name, each in self.maps[about].items() if each.faithfulness is not None}
         if not found:
             return []
@@ -189,7 +180,6 @@ class Audit:
         return charts
 
     def cut_chart(self, about: About) -> LineChart:
-        """The value of a target as more and more routes to it are cut."""
         cut = self.routes[about]
         lines = {"shown routes": cut.shown, "strongest couplings": cut.strongest, "random routes": cut.random}
         labels = [f"{100 * share:g}" for share in cut.shares]
@@ -226,7 +216,6 @@ def couplings_table(title: str, compared: Mapping[str, Comparison]) -> Grid:
 
 
 def _cells(column: Column, scores: Sequence[Score | None]) -> list[str | Cell]:
-    """The scores of all methods in one column; the best of several is bold."""
     known = {i: each.value for i, each in enumerate(scores) if each is not None and each.value is not None}
     best = (min if column.low else max)(known, key=lambda i: known[i]) if len(known) > 1 else -1
     return ["" if each is None else column.cell(each, bold=i == best) for i, each in enumerate(scores)]
@@ -247,7 +236,6 @@ def _concept_lines(concepts: ConceptAudit) -> list[str]:
 
 
 def _text(score: Score, sign: str = "") -> str:
-    """A score with its interval."""
     if score.value is None:
         return "-"
     return f"{score.value:{sign}.3f}" + ("" if score.low is None else f" ({score.low:.3f} to {score.high:.3f})")

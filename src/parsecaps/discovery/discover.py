@@ -1,8 +1,4 @@
-"""Concepts that nobody labelled: whether they are alive, what they show, and how one-sided that is.
-
-A model trained without concept labels has concepts that only a reconstruction and the classes shaped. Nothing forces
-them to vary over images or to differ from each other, so that is measured first.
-"""
+"""Concepts that nobody labelled: whether they vary and differ, what they show, and how one-sided that is."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -60,8 +56,8 @@ class Purity(NamedTuple):
 
 
 class MaskOverlap(NamedTuple):
-    """Means over the `n` prototypes with a mask: the map's mass inside, the mask's share of the image, and how often
-    the map's highest point is inside. A map that knows nothing of the mask has as much inside as the mask's share.
+    """Means over the `n` prototypes with a mask: the map's mass inside, the mask's share of the image, which a map
+    without a clue has inside, and how often the map's highest point is inside.
     """
 
     inside: float
@@ -72,11 +68,10 @@ class MaskOverlap(NamedTuple):
 
 @dataclass(frozen=True)
 class DiscoveredConcept:
-    """A concept as the training cases show it.
+    """A concept as the training cases show it; `purity` needs labels, `overlap` maps and masks.
 
-    `mean` and `std` of its presence over the cases; `dead` where it hardly varies. `closest` is the other concept whose
-    presence goes most with its own, either way, with the correlation; `duplicate` where that is nearly 1 or -1.
-    `purity` is None without labels, `overlap` without maps or masks.
+    `mean` and `std` of its presence over the cases; `dead` where it hardly varies. `closest` is the other concept with
+    the largest absolute correlation; `duplicate` where that is nearly 1.
     """
 
     index: int
@@ -92,7 +87,6 @@ class DiscoveredConcept:
 
     @property
     def remark(self) -> str:
-        """What stands in the way of naming it."""
         if self.dead:
             return "hardly varies"
         if self.duplicate and self.closest is not None:
@@ -102,11 +96,7 @@ class DiscoveredConcept:
 
 @dataclass(frozen=True, eq=False)
 class Discovery:
-    """The concepts of a run with the memory of its training cases, which show them.
-
-    `effective` is as how many unrelated concepts they vary. `stability` is over the run and the `others`, None without
-    any. `remembered` says whether the memory was made now, or was there.
-    """
+    """The concepts of a run with the memory of its training cases; they vary as `effective` unrelated ones would."""
 
     run: Path
     memory: CaseMemory
@@ -115,10 +105,9 @@ class Discovery:
     maps: Maps
     others: tuple[Path, ...] = ()
     stability: Stability | None = None
-    remembered: bool = False
+    remembered: bool = False  # the memory was made now
 
     def table(self) -> Grid:
-        """The concepts; columns that say nothing of any are left out."""
         columns = {"concept": [each.name for each in self.concepts]}
         columns["presence"] = [f"{each.mean:.2f} ± {each.std:.2f}" for each in self.concepts]
         if any(each.purity for each in self.concepts):
@@ -136,7 +125,6 @@ class Discovery:
         return Grid(title, list(columns), list(zip(*columns.values(), strict=True)), left=ends, folded=ends)
 
     def lines(self) -> list[str]:
-        """How many concepts there really are, and how far they are those of other runs."""
         dead, same = sum(each.dead for each in self.concepts), sum(each.duplicate for each in self.concepts)
         rest = f"{dead} hardly vary, {same} say the same as another"
         lines = [f"they vary as {self.effective:.1f} unrelated concepts would; {rest}"]
@@ -158,8 +146,23 @@ class Discovery:
             "patients": len(np.unique(self.memory.group)),
             "effective_concepts": self.effective,
             "stability": self.stability and self.stability.as_dict(),
-            "concepts": [_concept_dict(each, self.stability) for each in self.concepts],
+            "concepts": [self._concept(each) for each in self.concepts],
         }
+
+    def _concept(self, concept: DiscoveredConcept) -> dict[str, Any]:
+        numbers: dict[str, Any] = asdict(concept) | {
+            "purity": concept.purity and concept.purity._asdict(),
+            "overlap": concept.overlap and concept.overlap._asdict(),
+            "prototypes": [
+                {"image": each.case.name, "label": each.case.label, "presence": each.presence}
+                for each in concept.prototypes
+            ],
+        }
+        if (found := self.stability) is not None:
+            j, by_class = concept.index, found.class_chances
+            numbers |= {"found_again": found.by_concept[j], "chance": found.chances[j]}
+            numbers["class_chance"] = None if by_class is None else by_class[j]
+        return numbers
 
 
 def discover_concepts(
@@ -208,11 +211,7 @@ def effective_concepts(presence: np.ndarray) -> float:
 
 
 def purity(memory: CaseMemory, concept: int, *, count: int = PURITY_CASES, seed: int = 0) -> Purity | None:
-    """How one-sided the strongest prototypes of a concept are by class; None where no label is known.
-
-    Unknown labels are left out. Chance is drawn from the strongest case of every patient, so a common class alone does
-    not make a concept look pure.
-    """
+    """How one-sided the strongest prototypes of a concept are by class, and by chance; None where no label is known."""
     label = memory.predictions.label
     rows = first_of_patients(memory, -memory.presence[:, concept], len(memory))
     of_patients = np.array([label[row] for row in rows if label[row] >= 0])
@@ -228,12 +227,7 @@ def purity(memory: CaseMemory, concept: int, *, count: int = PURITY_CASES, seed:
 
 
 def mask_overlap(maps: np.ndarray, masks: np.ndarray) -> MaskOverlap | None:
-    """How far maps (n, size, size) agree with masks of the same shape; None where there is no mask or no map.
-
-    Images without a mask, or whose map is 0 everywhere, are left out.
-    """
-    if maps.shape != masks.shape:
-        raise ValueError(f"maps are {maps.shape} and masks {masks.shape}; give both at the size of the prepared image")
+    """How far maps (n, size, size) agree with masks of the same shape; images without either are left out."""
     usable = (masks.max((1, 2)) > 0) & (maps.sum((1, 2)) > 0)
     maps, masks = maps[usable], masks[usable]
     n = len(maps)
@@ -245,22 +239,6 @@ def mask_overlap(maps: np.ndarray, masks: np.ndarray) -> MaskOverlap | None:
     return MaskOverlap(float(inside.mean()), float(masks.mean()), float(pointing.mean()), n)
 
 
-def _concept_dict(concept: DiscoveredConcept, found: Stability | None) -> dict[str, Any]:
-    numbers: dict[str, Any] = asdict(concept) | {
-        "purity": concept.purity and concept.purity._asdict(),
-        "overlap": concept.overlap and concept.overlap._asdict(),
-        "prototypes": [
-            {"image": each.case.name, "label": each.case.label, "presence": each.presence}
-            for each in concept.prototypes
-        ],
-    }
-    if found is not None:
-        j, by_class = concept.index, found.class_chances
-        numbers |= {"found_again": found.by_concept[j], "chance": found.chances[j]}
-        numbers["class_chance"] = None if by_class is None else by_class[j]
-    return numbers
-
-
 def discover_run(
     run: str | Path,
     others: Sequence[str | Path] = (),
@@ -270,9 +248,8 @@ def discover_run(
 ) -> Discovery:
     """Look at the concepts of a run without concept labels through its training cases.
 
-    The memory of these cases is used where it is there, and made where it is not, in the run's `known_cases`: it holds
-    small pictures and patient ids. The `others` are runs on the same data, of other seeds; their models look at the
-    same cases, and nothing is written into their folders.
+    The memory of these cases is made in the run's `known_cases` where it is missing: it holds small pictures and
+    patient ids. The `others` are runs of other seeds on the same data; nothing is written into their folders.
     """
     run = Path(run)
     refuse_links(run)

@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from parsecaps.data.tables import read_table
-from parsecaps.discovery.discover import DiscoveredConcept, Discovery, Maps, check_unlabelled, effective_concepts
-from parsecaps.discovery.stability import Stability
+from parsecaps.discovery.discover import Discovery, check_unlabelled
 from parsecaps.evaluation import write_card
-from parsecaps.explain.case_memory import THUMBNAILS_FILE, CaseMemory, read_thumbnails
+from parsecaps.explain.case_memory import THUMBNAILS_FILE, read_thumbnails
 from parsecaps.files.hub_download import is_hub_name, parse_hub_name
 from parsecaps.files.writing import refuse_links, write_text
 from parsecaps.model import BUNDLE_FILE, Model, find_model_folder, is_unnamed
@@ -82,10 +81,7 @@ def read_notes(run: Run) -> dict[int, str]:
 
 
 def name_concepts(place: str | Path, sheet: str | Path) -> list[Naming]:
-    """Write the names of a sheet into the model of a run or a saved one, and keep the notes in the run.
-
-    From then on the concepts have these names wherever the model is used. Gives the concepts that changed their name.
-    """
+    """Write the names of a sheet into a model and its notes into the run; gives the concepts that changed."""
     if is_hub_name(place):
         raise ValueError(f"{parse_hub_name(place)} is on the hub: its concepts cannot be named here; give a folder")
     folder = find_model_folder(place)
@@ -102,69 +98,43 @@ def name_concepts(place: str | Path, sheet: str | Path) -> list[Naming]:
     return [naming for naming in namings if naming.name != naming.before]
 
 
-def naming_page(
-    memory: CaseMemory,
-    concepts: Sequence[DiscoveredConcept],
-    pictures: Pictures,
-    *,
-    maps: Maps | None = None,
-    stability: Stability | None = None,
-    notes: Mapping[int, str] | None = None,
-    title: str = "Name the concepts",
-) -> str:
-    """The whole page as HTML.
-
-    With `maps` each picture has its map below it; `stability` says how far models of other seeds find each concept
-    again. `notes` are those of a former sheet.
-    """
+def naming_page(found: Discovery, pictures: Pictures, notes: Mapping[int, str]) -> str:
+    """The whole page as HTML; `notes` are those of a former sheet."""
     shown = []
-    for concept in concepts:
+    for concept in found.concepts:
         rows = [each.case.row for each in concept.prototypes]
-        files, overlays = pictures(rows), [""] * len(rows)
-        if maps is not None:
-            overlays = [data_uri(overlay_jpeg(*pair)) for pair in zip(files, maps(rows, concept.index), strict=True)]
-        images = zip(concept.prototypes, map(data_uri, files), overlays, strict=True)
+        files = pictures(rows)
+        overlays = map(overlay_jpeg, files, found.maps(rows, concept.index))
+        images = zip(concept.prototypes, map(data_uri, files), map(data_uri, overlays), strict=True)
         shown.append(
             {
                 "concept": concept,
                 "images": list(images),
                 "value": "" if is_unnamed(concept.name) else concept.name,
-                "note": (notes or {}).get(concept.index, ""),
+                "note": notes.get(concept.index, ""),
             }
         )
     return render(
         "naming.html",
-        title=title,
+        title=f"Name the concepts of {found.run.resolve().name}",
         shown=shown,
-        cases=len(memory),
-        effective=effective_concepts(memory.presence),
-        stability=stability,
-        mapped=maps is not None,
-        patients=len(np.unique(memory.group)),
+        cases=len(found.memory),
+        effective=found.effective,
+        stability=found.stability,
+        patients=len(np.unique(found.memory.group)),
         longest=LONGEST,
-        sheet={"file": SHEET_FILE, "model": memory.model},
+        sheet={"file": SHEET_FILE, "model": found.memory.model},
     )
 
 
 def naming_sheet(found: Discovery) -> str:
     """The page on which a clinician names the concepts; it holds pictures of training cases."""
     run = Run(found.run)
-    return naming_page(
-        found.memory,
-        found.concepts,
-        partial(read_thumbnails, run.known_cases_folder / THUMBNAILS_FILE),
-        maps=found.maps,
-        stability=found.stability,
-        notes=read_notes(run),
-        title=f"Name the concepts of {found.run.resolve().name}",
-    )
+    return naming_page(found, partial(read_thumbnails, run.known_cases_folder / THUMBNAILS_FILE), read_notes(run))
 
 
 def name_run(model: str | Path, sheet: str | Path) -> list[Naming]:
-    """Name the concepts of a run or a saved model, and write the card of a run anew; gives those that changed.
-
-    Concepts that were learned from labels keep their names, by which evaluation finds the labels.
-    """
+    """Name the concepts of a run or a saved model, and write the card of a run anew; gives those that changed."""
     run = Run(model)
     refuse_links(model)
     if run.data_file.is_file():

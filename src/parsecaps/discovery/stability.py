@@ -14,10 +14,9 @@ PERMUTATIONS = 200
 class Match:
     """The concepts of two models, paired so that the correlations of their presences sum to the most.
 
-    `pairs` has a concept of the first, its partner in the second, and their correlation. `mean` is the mean of these;
-    `chance` what the same matching finds where the cases of one model are those of other patients, and `p_value` how
-    often that is as much. `chances` are those of each concept of the first; `class_chances` where the other patients
-    are of the same class, None without labels: a concept found again no better than that says no more than the class.
+    `pairs` has a concept of the first, its partner in the second, and their correlation; `mean` is over them. `chance`
+    is what the same matching finds among other patients, and `p_value` how often that is as much. `chances` are those
+    of each concept of the first; `class_chances` where the other patients are of the same class, None without labels.
     """
 
     pairs: list[tuple[int, int, float]]
@@ -30,11 +29,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Stability:
-    """Every pair of models; `mean` and `chance` are means over them.
-
-    `by_concept` says how well a concept of the first model is found again, on average over the other models;
-    `chances` and `class_chances` what it would be by chance, as in `Match`.
-    """
+    """Every pair of models with means over them; the lists are for the first model's concepts, over the others."""
 
     matches: dict[tuple[int, int], Match]
     mean: float
@@ -44,7 +39,6 @@ class Stability:
     class_chances: list[float] | None
 
     def as_dict(self) -> dict[str, Any]:
-        """The numbers over all concepts, for JSON."""
         pairs = [
             {"runs": list(runs), "mean": match.mean, "chance": match.chance, "p_value": match.p_value}
             for runs, match in self.matches.items()
@@ -52,7 +46,6 @@ class Stability:
         return {"mean": self.mean, "chance": self.chance, "pairs_of_runs": pairs}
 
     def cells(self) -> list[str]:
-        """For each concept how well it is found again, and by chance."""
         by_class = [f", {chance:.2f}" for chance in self.class_chances or ()] or [""] * len(self.chances)
         found = zip(self.by_concept, self.chances, by_class, strict=True)
         return [f"{again:.2f}\n({chance:.2f}{in_class})" for again, chance, in_class in found]
@@ -107,9 +100,8 @@ def match_concepts(
 ) -> Match:
     """Pair the concepts by the Hungarian algorithm; one that is present where the other is absent is not the same.
 
-    The best pairing of unrelated concepts is above 0 as well. What it reaches by chance is measured: the patients of
-    one model take each other's places, each with all of its cases, and the concepts are paired anew; with labels, also
-    among the patients of the same class, which leaves what a concept says of the class in place.
+    Chance is measured: the patients of one model take each other's places, each with all of its cases, and the concepts
+    are paired anew; with labels, also among the patients of the same class.
 
     Shapes:
         - first: (N, m); second: (N, m'), m and m' may differ; group: (N,); label: (N,), -1 = unknown
@@ -144,17 +136,13 @@ def correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _blocks(group: np.ndarray, among: np.ndarray) -> list[np.ndarray]:
-    """The cases of each patient, among some."""
     return [np.flatnonzero((group == patient) & among) for patient in np.unique(group[among])]
 
 
 def _exchanged(
     first: np.ndarray, second: np.ndarray, parts: Sequence[list[np.ndarray]], permutations: int, seed: int
 ) -> np.ndarray:
-    """The correlations of the first model's concepts with their partners, 0 without one: (permutations, m).
-
-    Within each part, which has the cases of several patients, these take each other's places.
-    """
+    """The correlations of the first's concepts with their partners as the patients of each part change places."""
     random = np.random.default_rng(seed)
     as_they_are = np.concatenate([block for blocks in parts for block in blocks])
     drawn = np.zeros((permutations, first.shape[1]))

@@ -3,9 +3,8 @@
 from parsecaps.explain.attribution import MAP_METHODS, Target, attribution_maps, has_routes, route_relevance
 from parsecaps.explain.attribution_path import trace
 from parsecaps.explain.case_memory import CaseMemory, remember_run
-from parsecaps.explain.counterfactual import counterfactual
 from parsecaps.explain.explanation import Explanation
-from parsecaps.explain.intervention import concept_reasoning
+from parsecaps.explain.intervention import concept_reasoning, counterfactual
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.explain.strict_tree import strict_network
 from parsecaps.explain.traversal import traverse

@@ -1,10 +1,7 @@
 """The one registry of map methods, and the relevance of routes: where in an image something was seen, and by what.
 
-Maps that need no routes, for any model: Grad-CAM, integrated gradients and occlusion. Each takes a model, images
-(B, channels, size, size) and T targets, and gives maps (B, T, size, size), none below 0. Where a method asks for a
-picture with nothing in it, it gets the same one as the routes do. The formulas are those of captum, which checks them
-in the tests. Captum explains one target at a time; here all targets share the forward pass, which makes an audit
-several times as fast.
+Grad-CAM, integrated gradients and occlusion work for any model. The tests compare them with captum, which explains one
+target at a time; here all targets share the forward pass, which makes an audit several times as fast.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,10 +35,7 @@ _WINDOWS = 8  # strides of the occluding window along one side of the image
 
 
 def integrated_gradients(model: nn.Module, image: Tensor, targets: Sequence[Target]) -> Tensor:
-    """What each pixel brought on the way from a neutral picture to this one (Sundararajan et al. 2017).
-
-    The integral over the way is that of Gauss and Legendre, with 16 points.
-    """
+    """Integrated gradients from a neutral picture (Sundararajan et al. 2017), by Gauss-Legendre quadrature."""
     points, weights = np.polynomial.legendre.leggauss(IG_STEPS)
     along, weight = (torch.from_numpy(each).to(image).view(-1, 1, 1, 1) / 2 for each in (points + 1, weights))
     maps = []
@@ -103,11 +97,7 @@ def target_gradients(values: Tensor, at: Tensor) -> list[Tensor]:
 
 
 def _feature_map(model: nn.Module, image: Tensor) -> nn.Module:
-    """The module that gives the primary capsules of a tree as a feature map, or the last one that has places.
-
-    That is the one that a part of the model names as its `feature_map`, else the last convolution, or the normalisation
-    behind it, of those that run: a decoder waits for its call.
-    """
+    """The primary capsules, a part's own `feature_map`, or the last convolution or batch normalisation that runs."""
     for module in model.modules():
         if isinstance(module, PrimaryCaps):
             return module.norm
@@ -135,7 +125,6 @@ _AT_ONCE = 4  # images; a path has several points for each
 
 
 def _along_routes(model: PretrainedModel, image: Tensor, targets: Sequence[Target]) -> Tensor:
-    """Maps along the routes, for models that have them (`explain.route_maps`)."""
     if not has_routes(model):
         raise ValueError(f"{type(model).__name__} has no routes to follow; choose a gradient map")
     parts = torch.split(image, _AT_ONCE)
@@ -168,8 +157,8 @@ def attribution_maps(model: PretrainedModel, image: Tensor, targets: Sequence[Ta
 def route_relevance(model: PretrainedModel, image: Tensor, targets: Sequence[Target]) -> list[list[Tensor]]:
     """What each route brought to each target, as maps and trees show it: for each target, for each cell.
 
-    The routes are those of the ways that choose; where a cell has several such ways, their heads come one after the
-    other. A model without cells has those to its classes, as if they were of one cell.
+    Where a cell has several ways that choose, their heads come one after the other. A model without cells has the
+    routes to its classes, as if they were of one cell.
 
     Shapes:
         - image: (B, channels, size, size)
@@ -179,13 +168,12 @@ def route_relevance(model: PretrainedModel, image: Tensor, targets: Sequence[Tar
         return [[brought] for brought in layer_contributions(trace_layer(model, image), targets)]
     path = AttributionPath(trace(model, image))
     path.find_gradients(targets)
+
+    def choices(cell: RecordedStage, by_way: Sequence[Tensor]) -> Tensor:
+        ways = zip(cell.ways, by_way, strict=True)
+        return torch.cat([each.messages.dense(kept) for each, kept in ways if each.way.chooses], 1)
+
     return [
-        [_choices(cell, by_way) for cell, by_way in zip(path.cells, path.route_relevance(target), strict=True)]
+        [choices(cell, by_way) for cell, by_way in zip(path.cells, path.route_relevance(target), strict=True)]
         for target in targets
     ]
-
-
-def _choices(cell: RecordedStage, by_way: Sequence[Tensor]) -> Tensor:
-    """(B, heads, n', n): what was brought along the ways that choose."""
-    ways = zip(cell.ways, by_way, strict=True)
-    return torch.cat([each.messages.dense(kept) for each, kept in ways if each.way.chooses], 1)

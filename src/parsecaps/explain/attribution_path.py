@@ -1,15 +1,13 @@
 """Attribution along a path: from a picture with nothing in it to this one, every route credited with what it brought.
 
 The primary capsules move from those of a neutral image to those of the image, and every cell chooses anew at each point
-of the path, but where a context chooses: its choices are those of the image all along. When the message of a child to
-a parent changes, the presence changes by the gradient times that change.
-Integrated over the path, this gives in each cell the whole difference between the two presences. Each child is credited
-both for being chosen and for what it then said. With couplings kept as they were, choices would count for nothing, and
-concepts that differ only by them would not be found.
+of the path; where a context chooses, its choices stay those of the image. The gradient times the change of a message,
+integrated over the path, gives in each cell the whole difference between the two presences. So each child is credited
+both for being chosen and for what it then said.
 
 The integral is a sum over panels of three points, with parabolas through gradients and messages. Panels are short where
-the outputs bend (`place_panels`). What the contributions to a target miss of its change, the residual, is known. Where
-it exceeds `TOLERANCE`, a path with more panels takes over.
+the outputs bend (`place_panels`). Where the residual, what the contributions miss of a target's change, exceeds
+`TOLERANCE`, a path with more panels takes over.
 """
 
 from collections.abc import Container, Sequence
@@ -39,10 +37,7 @@ _PANEL = ((-1 / 2, 2 / 3, -1 / 6), (-2 / 3, 0.0, 2 / 3), (1 / 6, -2 / 3, 1 / 2))
 
 
 class Target(NamedTuple):
-    """The presence of a concept, or the logit of a class, by its number among the model's outputs.
-
-    In a graph that is exported it may be a tensor without axes: a number that is known when the graph runs.
-    """
+    """The presence of a concept, or the logit of a class, by its number; in an exported graph it may be a tensor."""
 
     about: About
     index: int  # type: ignore[assignment]  # the name is also that of a method of tuples
@@ -123,10 +118,9 @@ class LeafAttribution:
 
 
 class AttributionPath:
-    """The path of one trace, read by maps and trees for any number of targets.
+    """The path of one trace, read by maps and trees for any number of targets; all its points are one batch.
 
-    Its points lie one after the other in one batch, (points * B, ...), and were run once, with a graph. `scan` are the
-    outputs by which the panels are placed (`place_panels`), where another path has them.
+    `scan` are the outputs of another path by which the panels are placed.
     """
 
     def __init__(
@@ -149,11 +143,9 @@ class AttributionPath:
 
     @cached_property
     def finer(self) -> "AttributionPath":
-        """The same path with twice as many panels."""
         return AttributionPath(self.trace, 2 * self.panels, self.refinements - 1, self.scan)
 
     def leaf_attribution(self, target: Target) -> LeafAttribution:
-        """What each primary capsule brought."""
         path = self._fine_enough(target)
         gradient, leaves = path._by_point(path._gradients[target][0]), path._by_point(path.leaves)
         direction = einsum(path.integral @ path.parts, gradient, "s b, s b n d -> b n d")
@@ -163,11 +155,7 @@ class AttributionPath:
 
     @torch.no_grad()
     def route_relevance(self, target: Target) -> tuple[tuple[Tensor, ...], ...]:
-        """What each child brought to each parent, for each cell by its ways, in the form that the messages are kept in.
-
-        The integral of the gradient times the change of a message is a double sum over points. Summed over the
-        gradients first, it needs the inner product of each message with one direction.
-        """
+        """What each child brought to each parent, for each cell by its ways, in the form that messages are kept in."""
         path = self._fine_enough(target)
         return path.relevance_by(path._gradients[target])
 
@@ -182,10 +170,7 @@ class AttributionPath:
         return tuple(tuple(brought(way) for way in cell.ways) for cell in self.cells)
 
     def residual(self, target: Target) -> Tensor:
-        """How much of a target's change the contributions of the worst layer miss, as a part of that change: (B,).
-
-        A change below 0.5 counts as 0.5.
-        """
+        """What contributions miss of a target's change in the worst layer, as a part of it (at least of 0.5): (B,)."""
         return self._fine_enough(target)._residuals[target]
 
     @torch.no_grad()
@@ -208,10 +193,9 @@ class AttributionPath:
         return self._gradients[target]
 
     def find_gradients(self, targets: Sequence[Target]) -> None:
-        """Find the gradients of several targets at once, which costs less than one target after the other.
+        """Find the gradients of several targets at once, also on the finer path where a residual is too large here.
 
         Where concepts alone decide, those of a class are a weighted sum of those of the concepts, if these are found.
-        Targets whose residual is too large here are found on the finer path too.
         """
         wanted = [target for target in dict.fromkeys(targets) if target not in self._gradients]
         found = {*self._gradients, *wanted}

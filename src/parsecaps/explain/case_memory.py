@@ -1,9 +1,7 @@
 """What a model makes of its training cases, kept in its run: the known cases that explanations refer to.
 
-Prototypes are those that show a concept most, similar cases those that are most like an image.
-
 The files hold names, patients and small pictures of training cases. They lie in `known_cases` of the run, outside of
-the bundle, which can so be given away; it works without them.
+the bundle, which works without them and can be given away.
 """
 
 import io
@@ -18,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from parsecaps.data.case_set import CaseSet
 from parsecaps.explain.strict_tree import STATISTICS_CASES, save_statistics, strict_statistics
@@ -28,7 +26,7 @@ from parsecaps.metrics.predictions import Predictions
 from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.nn.recorder import couplings_of, hooked
-from parsecaps.prediction.predict import predict_cases
+from parsecaps.prediction.predict import as_array, predict_cases
 from parsecaps.run import Run
 from parsecaps.types import Output, ProgressCallback, silent
 
@@ -48,14 +46,13 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the same pictures make the same file
 class CaseMemory:
     """N known cases of a model with m concepts: what it said, what is true, and where they lie in concept space.
 
-    `predictions` always has a presence; its concepts are all unknown where the data have no concept labels. `model` is
-    a digest of the weights, so that the cases of another model are not taken for its own. `temperature` is that of the
-    run's calibration, 1 without; `folder` is where it was loaded from, with pictures of the cases.
+    `predictions` always has a presence; its concepts are unknown without concept labels. `model` is a digest of the
+    weights. `folder` is where the memory was loaded from, with pictures of the cases.
 
     Shapes:
-        - capsules: (N, m, d_c) float16, the concept capsules: a case's place in concept space; d_c is 0 where there are
-          none
+        - capsules: (N, m, d_c) float16, the concept capsules; d_c is 0 where there are none
         - global_capsule: (N, m) float32, zeros where there is none
+        - presence: (N, m) in [0, 1); truth: (N, m), 1, 0 or NaN = unknown; group: (N,) the number of each patient
     """
 
     predictions: Predictions
@@ -70,34 +67,28 @@ class CaseMemory:
 
     @property
     def presence(self) -> np.ndarray:
-        """(N, m) in [0, 1)."""
         assert self.predictions.presence is not None
         return self.predictions.presence
 
     @property
     def truth(self) -> np.ndarray:
-        """(N, m), 1, 0 or NaN = unknown."""
         assert self.predictions.concepts is not None
         return self.predictions.concepts
 
     @cached_property
     def group(self) -> np.ndarray:
-        """The number of each case's patient: (N,)."""
         return self.predictions.groups()
 
     @cached_property
     def probabilities(self) -> np.ndarray:
-        """Calibrated, of each class: (N, K)."""
         return self.predictions.probabilities(self.temperature)
 
     @cached_property
     def prototypes(self) -> list[tuple["Prototype", ...]]:
-        """Of each concept, the cases that show it most."""
         return [tuple(prototypes(self, j, _PROTOTYPES)) for j in range(self.presence.shape[1])]
 
     @cached_property
     def prototype_pictures(self) -> dict[int, bytes]:
-        """JPEG files of the prototypes, by row."""
         return self.pictures([each.case.row for group in self.prototypes for each in group])
 
     def pictures(self, rows: Sequence[int]) -> dict[int, bytes]:
@@ -155,25 +146,22 @@ def remember(model: Model, cases: CaseSet, *, batch_size: int = 64, progress: Pr
     """Look at these cases, whose images were prepared as the model says."""
     if not len(cases):
         raise ValueError(f"{cases.data.root} has no cases to remember; give at least one")
-    capsules: list[np.ndarray] = []
-    presence: list[np.ndarray] = []
-    global_capsule: list[np.ndarray] = []
+    noted: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def note(module: nn.Module, inputs: Any, output: Output) -> None:
         if output.presence is None:
             raise ValueError("the model has no concepts, so no concept space to find cases in; train one with concepts")
         place, whole, present = output.concept_capsules, output.global_capsule, output.presence
-        capsules.append(_array(present.new_zeros(*present.shape, 0) if place is None else place).astype(np.float16))
-        presence.append(_array(present.clamp(max=1)))  # a length of 1, rounded up
-        global_capsule.append(_array(torch.zeros_like(present) if whole is None else whole[:, 0]))
+        capsules = as_array(present.new_zeros(*present.shape, 0) if place is None else place).astype(np.float16)
+        global_capsule = as_array(torch.zeros_like(present) if whole is None else whole[:, 0]).astype(np.float32)
+        noted.append((capsules, global_capsule, as_array(present.clamp(max=1))))  # a length of 1, rounded up
 
     with hooked([model.network], note):
         predictions = predict_cases(model, cases, batch_size=batch_size, progress=progress)
-    seen = np.concatenate(presence)
+    capsules, global_capsule, seen = map(np.concatenate, zip(*noted, strict=True))
     truth = np.full(seen.shape, np.nan) if predictions.concepts is None else predictions.concepts
     predictions = replace(predictions, presence=seen, concepts=truth, concept_names=model.concepts)
-    digest = weights_digest(model.network)
-    return CaseMemory(predictions, np.concatenate(capsules), np.concatenate(global_capsule), digest)
+    return CaseMemory(predictions, capsules, global_capsule, weights_digest(model.network))
 
 
 def remember_run(
@@ -183,10 +171,9 @@ def remember_run(
     device: str = "auto",
     progress: ProgressCallback = silent,
 ) -> CaseMemory:
-    """Remember the training cases of a finished run: the memory and its pictures go into its `known_cases`.
+    """Remember the training cases of a finished run, or a `limit` of them, with pictures in its `known_cases`.
 
-    With a `limit`, so many of them, spread over all. A model that routes also gets the batch statistics of its strict
-    tree, from some of these cases, into its bundle.
+    A model that routes also gets the batch statistics of its strict tree, from some of these cases, into its bundle.
     """
     run = Run(run.folder if isinstance(run, Run) else run, device=device)
     refuse_links(run.folder)
@@ -204,10 +191,7 @@ def remember_run(
 
 
 class KnownCase(NamedTuple):
-    """A case of the memory: its place there and in the file of thumbnails, what is true of it, and what was said.
-
-    `label` is None where it is not known. `probability` is that of the diagnosis.
-    """
+    """A case of the memory by its `row`, with its true `label` (None: not known) and the diagnosis."""
 
     row: int
     name: str
@@ -234,8 +218,6 @@ class SimilarCase(NamedTuple):
 
 def prototypes(memory: CaseMemory, concept: int, count: int = 9) -> list[Prototype]:
     """The cases in which a concept is most present, the strongest first, one per patient; of equals the earlier."""
-    if not 0 <= concept < memory.presence.shape[1]:
-        raise ValueError(f"concept {concept} is not among the {memory.presence.shape[1]} of the model, from 0")
     presence, truth = memory.presence[:, concept], memory.truth[:, concept]
     return [
         Prototype(known_case(memory, row), float(presence[row]), None if np.isnan(truth[row]) else bool(truth[row]))
@@ -246,36 +228,23 @@ def prototypes(memory: CaseMemory, concept: int, count: int = 9) -> list[Prototy
 def similar(memory: CaseMemory, capsules: np.ndarray, count: int = 5) -> list[SimilarCase]:
     """The cases nearest to an image in concept space, the nearest first, one per patient.
 
-    The distance is the root of the mean, over the concepts, of the squared distance between their capsules: it sees how
-    present a concept is (the length) and also how it looks (the direction).
+    The distance is the root mean square, over the concepts, of the distances between their capsules.
 
     Shapes:
         - capsules: (m, d_c), the image's concept capsules
     """
-    capsules = np.asarray(capsules, dtype=np.float32)
-    if capsules.shape != memory.capsules.shape[1:]:
-        raise ValueError(f"the concept capsules are {capsules.shape}; {memory.capsules.shape[1:]} are remembered")
-    distance = distances(memory, capsules)
+    square = np.empty(len(memory), dtype=np.float32)
+    for start in range(0, len(memory), _CHUNK):
+        apart = memory.capsules[start : start + _CHUNK] - capsules.astype(np.float32)
+        square[start : start + _CHUNK] = np.einsum("nmd,nmd->n", apart, apart)
+    distance = np.sqrt(square / np.float32(len(capsules)))
     return [
         SimilarCase(known_case(memory, row), float(distance[row])) for row in first_of_patients(memory, distance, count)
     ]
 
 
-def distances(memory: CaseMemory, capsules: np.ndarray) -> np.ndarray:
-    """From an image (m, d_c) to each of the cases: (N,) float32."""
-    flat = memory.capsules.reshape(len(memory), -1)
-    wanted = capsules.reshape(-1).astype(np.float32)
-    found = np.empty(len(flat), dtype=np.float32)
-    for start in range(0, len(flat), _CHUNK):
-        apart = flat[start : start + _CHUNK].astype(np.float32) - wanted
-        found[start : start + _CHUNK] = np.einsum("nd,nd->n", apart, apart)
-    return np.asarray(np.sqrt(found / np.float32(len(capsules))))
-
-
 def first_of_patients(memory: CaseMemory, score: np.ndarray, count: int) -> list[int]:
     """The rows with the lowest scores (N,), in order, the best of each patient only; fewer where patients are few."""
-    if count < 1:
-        raise ValueError(f"{count} cases show nothing; ask for at least 1")
     order = np.argsort(score, kind="stable")
     _, first = np.unique(memory.group[order], return_index=True)
     return [int(row) for row in order[np.sort(first)[:count]]]
@@ -291,10 +260,6 @@ def known_case(memory: CaseMemory, row: int) -> KnownCase:
     )
 
 
-def _array(tensor: Tensor) -> np.ndarray:
-    return np.asarray(tensor.detach().float().cpu().numpy())
-
-
 def write_thumbnails(path: str | Path, images: np.ndarray, rows: Sequence[int]) -> None:
     """Write a ZIP of JPEG files, `0.jpg` for the first of the rows and so on.
 
@@ -308,9 +273,8 @@ def write_thumbnails(path: str | Path, images: np.ndarray, rows: Sequence[int]) 
 
 def read_thumbnails(path: str | Path, places: Sequence[int]) -> list[bytes]:
     """The JPEG files at these places, in this order."""
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; make the memory of the run again")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path} is missing; {_AGAIN}")
     try:
         with zipfile.ZipFile(path) as archive:
             members = [archive.getinfo(f"{place}.jpg") for place in places]
@@ -318,7 +282,7 @@ def read_thumbnails(path: str | Path, places: Sequence[int]) -> list[bytes]:
                 raise ValueError("one is far too large")
             return [archive.read(each) for each in members]
     except (KeyError, NotImplementedError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} does not hold the pictures ({error}); make the memory of the run again") from None
+        raise ValueError(f"{path} does not hold the pictures ({error}); {_AGAIN}") from None
 
 
 def jpeg(image: np.ndarray) -> bytes:

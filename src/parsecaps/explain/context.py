@@ -29,10 +29,7 @@ def evidence_of(network: PretrainedModel, image: Tensor) -> Iterator[None]:
 
 
 def describe_choice(model: Model) -> str | None:
-    """Caption for maps: the receptive field, and whether a context chose the evidence; None without a trunk or context.
-
-    With what an audit of this very model measured, from `audit.json` beside it or in its run.
-    """
+    """Caption for maps: the receptive field, and how a context chose; None without a trunk or context."""
     initial, by_context = getattr(model.network, "initial", None), model.network.evidence is not None
     if not (isinstance(initial, TrunkBlock) or (by_context and isinstance(initial, InitialBlock))):
         return None

@@ -1,20 +1,19 @@
 """How evidence flows from the leaves to a target, and the regions that carry it: what a parse tree shows.
 
 Each primary capsule brings evidence to its parents (what is positive of `attribution_path`), and what arrives at a
-capsule goes on to its own parents in proportion to what it brought to them. So every layer carries the same amount,
-the leaves carry what the maps show, and how much goes through any part of the tree is a plain sum. Evidence for a
-capsule that brings nothing further, itself or through its parents, leads nowhere and is left out.
+capsule goes on to its own parents in proportion to what it brought to them. So every layer carries the same amount, and
+the leaves carry what the maps show. Evidence for a capsule that brings nothing further is left out.
 
-A tree has a level for each grid: what a block does on the same grid, where a capsule hears of its neighbours and stays
-in its place, is one step. Below each region, the evidence that it got lies on the grid of the level below like hills;
-each hill is a region there. So every region has one parent, and its share is exactly the evidence that flows from it
-through its ancestors. The same capsules can be in regions of several parents, unless the tree is strict.
+A tree has a level for each grid; what a block does on the same grid is one step. Below each region, the evidence that
+it got lies on the grid of the level below like hills, each of which is a region there. So every region has one parent,
+and its share is the evidence that flows from it through its ancestors. The same capsules can be in regions of several
+parents, unless the tree is strict.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -40,10 +39,7 @@ class EvidenceFlow:
 
 @torch.no_grad()
 def evidence_flow(cells: Sequence[RecordedStage], brought: Sequence[Sequence[Tensor]]) -> EvidenceFlow:
-    """The flow of the first image of a batch, along the routes that it has: an exact zero carries nothing.
-
-    `brought` is what `AttributionPath.route_relevance` gives for the same cells.
-    """
+    """The flow of the first image of a batch, by what `AttributionPath.route_relevance` gives for the same cells."""
     leads_on = _over_ways(cells[-1], brought[-1]).sum(1) > 0  # (n_L,): the top capsules that speak for the target
     edges: list[Tensor] = []
     for cell, by_way in zip(reversed(cells), reversed(brought), strict=True):
@@ -93,7 +89,6 @@ class Region:
 
     @property
     def share(self) -> float:
-        """That of all its capsules."""
         return sum(self.shares)
 
     @property
@@ -106,13 +101,9 @@ class Region:
 def tree_levels(
     cells: Sequence[RecordedStage], widths: Sequence[int], flow: EvidenceFlow, strict: bool | Tensor
 ) -> list[Level]:
-    """The grids from the primary one up; the layer that stands for each is that of its block's last cell.
-
-    `strict`, which may be a tensor without axes, leaves out what reached a capsule's parents beside its single one: the
-    axial branch averages the children at a parent's place, whatever parent they chose.
-    """
-    levels, below = [Level(0, widths[0], None)], 0
-    for end in tree_layers(cells)[1:]:
+    """The grids from the primary one up; `strict` leaves out what reached a capsule's parents beside its single one."""
+    levels = [Level(0, widths[0], None)]
+    for below, end in pairwise(tree_layers(cells)):
         steps: list[Tensor] = []
         for i in range(below, end):
             edges = flow.edges[i]
@@ -120,22 +111,21 @@ def tree_levels(
                 edges = edges * (single_parent(cells[i]) | ~torch.as_tensor(strict))
             steps.insert(0, _divide(edges, flow.nodes[i + 1].unsqueeze(1)))
         levels.append(Level(end, widths[end], reduce(torch.matmul, steps)))
-        below = end
     return levels
 
 
 def tree_layers(cells: Sequence[RecordedStage]) -> list[int]:
     """The number of cells below each level: 0 for the primary capsules, and for each grid above its block's last."""
-    if all(_keeps_grid(cell) for cell in cells):
+    if all(cell.module.residual for cell in cells):
         return [0]
-    return [0, *(i for i in range(1, len(cells)) if not _keeps_grid(cells[i])), len(cells)]
+    return [0, *(i for i in range(1, len(cells)) if not cells[i].module.residual), len(cells)]
 
 
 def single_parent(cell: RecordedStage) -> Tensor:
     """(n', n): the parent that chose each child of the first image most; a child that none chose goes to the parent
     that gets it by another way.
     """
-    if _keeps_grid(cell):
+    if cell.module.residual:
         return torch.eye(cell.given.shape[1], dtype=torch.bool, device=cell.given.device)
     chosen, other = torch.zeros(2, cell.outcome.shape[1], cell.given.shape[1]).to(cell.given)
     for coupling, chooses in _couplings(cell):
@@ -154,11 +144,6 @@ def is_strict(cells: Sequence[RecordedStage]) -> Tensor:
 def _couplings(cell: RecordedStage) -> list[tuple[Tensor, bool]]:
     """The couplings (heads, n', n) of the first image by each way, and whether they are choices."""
     return [(way.messages.dense(way.messages.coupling[:1])[0], way.way.chooses) for way in cell.ways]
-
-
-def _keeps_grid(cell: RecordedStage) -> bool:
-    """Whether each parent also keeps the capsule that was at its place."""
-    return bool(cell.module.residual)
 
 
 def all_regions(levels: Sequence[Level], top: Tensor, min_share: float) -> list[Region]:
@@ -185,10 +170,7 @@ def all_regions(levels: Sequence[Level], top: Tensor, min_share: float) -> list[
 
 
 def choose(regions: Sequence[Region], max_nodes: int) -> list[Region]:
-    """At most `max_nodes` regions that carry much from end to end: paths to the lowest level, the best first.
-
-    The best path is the one with the highest share for each region that it adds to those already chosen.
-    """
+    """At most `max_nodes` regions: paths to the lowest level, first the highest share for each region that is added."""
     paths = [[region] for region in regions if region.level == 0]
     for path in paths:
         while path[-1].parent is not None:

@@ -33,8 +33,6 @@ class Explanations(NamedTuple):
 
 
 class _DataCase(NamedTuple):
-    """A case of a data set, or a frame of its file."""
-
     data: DataSet
     row: int
     frame: int | None
@@ -47,10 +45,9 @@ def explain_series(
     *,
     progress: ProgressCallback = silent,
 ) -> Explanations:
-    """Explain images, folders, manifests and data sets.
+    """Explain images, folders, manifests and data sets; without inputs, the test or validation part of the model's run.
 
-    Of a data set, `settings.limit` cases spread over all of it are taken, with what is known of them; of files, the
-    first ones. Without inputs, the test part of the model's run is explained (validation without one).
+    Of a data set, `settings.limit` cases spread over all of it are taken; of files, the first.
     """
     if settings.risk is not None:
         model.calibration.threshold(settings.risk)
@@ -68,11 +65,8 @@ def explain_series(
             errors.append(str(error))
         progress(number, min(len(found), limit))
     if not cases:
-        raise ValueError(
-            errors[0]
-            if errors
-            else "there is no image to explain; give at least one, as in parsecaps explain MODEL image.png"
-        )
+        nothing = "there is no image to explain; give at least one, as in parsecaps explain MODEL image.png"
+        raise ValueError(errors[0] if errors else nothing)
     return Explanations(cases, errors, limited)
 
 
@@ -81,9 +75,8 @@ def _open(given: str | DataSet) -> str | DataSet:
     if isinstance(given, DataSet):
         return given
     place = Path(given)
-    if (place.is_file() and is_image(place)) or (
-        place.exists() and not any(known.recognise(place) for known in SOURCES.values())
-    ):
+    image = place.is_file() and is_image(place)
+    if place.exists() and (image or not any(source.recognise(place) for source in SOURCES.values())):
         return given
     return open_data(given)
 

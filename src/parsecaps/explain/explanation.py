@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -13,9 +14,8 @@ from parsecaps.explain.attribution import MAP_METHODS, ROUTES
 from parsecaps.explain.attribution_path import AttributionPath, Target, describe_routes, has_routes, has_tree, trace
 from parsecaps.explain.case_memory import Prototype, SimilarCase, similar
 from parsecaps.explain.context import describe_choice
-from parsecaps.explain.counterfactual import Counterfactual, counterfactual
-from parsecaps.explain.intervention import ConceptReasoning
-from parsecaps.explain.parse_tree import ParseTree, tree_of_path
+from parsecaps.explain.intervention import ConceptReasoning, Counterfactual, counterfactual
+from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.explain.route_maps import route_maps
 from parsecaps.explain.strict_tree import Strictness, strict_network
 from parsecaps.explain.traversal import TraversalStrip, traversal_strips
@@ -29,10 +29,7 @@ from parsecaps.types import Output
 
 @dataclass(frozen=True, eq=False)
 class SeenConcept:
-    """One concept in one image: how present it is, whether that counts as seen, and where.
-
-    `truth` is what is known of the image, None where it is not. `prototypes` are the training cases that show the
-    concept most, the same for every image.
+    """One concept in one image: how present it is, whether that counts as seen, where, and in what training cases.
 
     Shapes:
         - map: (size, size), not negative
@@ -50,8 +47,6 @@ class SeenConcept:
 class Reasons:
     """How the concepts add up to the diagnosis (`head="bottleneck"`), and the fewest of them that would change it.
 
-    `of_model`: the reasoning is that of every image, and not of this one alone.
-
     Shapes:
         - presence: (m,); contributions: (K, m), which with the bias (K,) sum to the logits
     """
@@ -68,7 +63,6 @@ class Reasons:
         return dict(zip(self.reasoning.classes, self.reasoning.probabilities(changed).tolist(), strict=True))
 
     def sentence(self) -> str:
-        """The counterfactual in words."""
         if self.flip is None:
             return "No change of its concepts alone would change the diagnosis."
         parts = [f"{name} were {'present' if there else 'absent'}" for name, there in self.flip.changes.items()]
@@ -79,17 +73,14 @@ class Reasons:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """One image, explained by a model, of which `model` is the class.
+    """One image, explained by a model, of which `model` is the class; None is what does not apply or is not known.
 
     `probabilities` are calibrated where the model is. With a risk, `possible` are the classes that cannot be ruled out
-    and `abstain` is true unless that is one class; both are None without. `class_map` is where the reasons for the
-    diagnosis were seen, by the same `method` as the maps of the concepts. `trees` are for the diagnosis, then for the
-    most present concepts. `pictures` are JPEG files of the known cases, by their row in the memory. `notes` say what
-    cannot be given, and why. `truth` is the known class, None where it is not known. `strict` is there where all of
-    this is of the strict network, except for similar cases. `traversals` are pictures of the decoder. `source` is the
-    file that the image was read from, None where there is none. `residual` is what the shares of the worst target and
-    layer miss of that target's change (`AttributionPath.residual`), None without a path. `choice` says what a place of
-    a map has seen and how it was chosen, None without a trunk.
+    and `abstain` is true unless that is one class. `class_map` is where the reasons for the diagnosis were seen, by the
+    same `method` as the maps of the concepts. `trees` are for the diagnosis, then for the most present concepts.
+    `pictures` are JPEG files of the known cases, by their row in the memory. `notes` say what cannot be given, and why.
+    `truth` is the known class. With `strict`, all but similar cases are of the strict network. `residual` is that of
+    the worst target (`AttributionPath.residual`). `choice` says what a place of a map has seen (`describe_choice`).
 
     Shapes:
         - image: (channels, size, size) in [0, 1], as the model saw it
@@ -120,7 +111,6 @@ class Explanation:
 
     @property
     def probability(self) -> float:
-        """That of the diagnosis."""
         return self.probabilities[self.diagnosis]
 
     @property
@@ -151,22 +141,16 @@ NO_REASONING = (
     "the diagnosis is computed beside the concepts, not from them, so no contributions can be given and no concept can "
     "be corrected; train with --set model.head=bottleneck for that"
 )
-_SIMILAR = 5
-
-Shape = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is known of an image that is to be explained: its name, its class, and some of its concepts.
-
-    `shape` (height, width) is that of the image before its preparation, `source` the file that it came from.
-    """
+    """What is known of an image that is to be explained; `shape` (height, width) is that before its preparation."""
 
     name: str = "image"
     truth: str | None = None
     concepts: Mapping[str, bool] = field(default_factory=dict)
-    shape: Shape | None = None
+    shape: tuple[int, int] | None = None
     source: ImageFile | None = None
 
 
@@ -181,8 +165,7 @@ def explain_file(model: Model, file: ImageFile, settings: ExplainConfig, subject
 def explain(model: Model, image: Tensor, settings: ExplainConfig, subject: Subject = Subject()) -> Explanation:  # noqa: B008
     """Explain an image (channels, size, size) in [0, 1] that was prepared as the model's `preparation` says.
 
-    A network without routes gets Grad-CAM instead of the method "routes", and one without cells no trees. The first
-    tree is of the diagnosis, the others are of the most present concepts.
+    A network without routes gets Grad-CAM instead of the method "routes", and one without cells no trees.
     """
     method, risk = settings.method, settings.risk
     if settings.strict and risk is not None:
@@ -199,23 +182,26 @@ def explain(model: Model, image: Tensor, settings: ExplainConfig, subject: Subje
         concepts = [] if presence is None else [Target("concepts", j) for j in range(len(model.concepts))]
         targets = [*concepts, Target("classes", best)]
         path = AttributionPath(traced) if traced and (method == ROUTES or settings.trees > 0) else None
-        if method == ROUTES and path is None and not has_routes(network):
+        if method == ROUTES and not has_routes(network):
             method = "grad-cam"
-        if path is not None and method == ROUTES:
-            maps = route_maps(path, targets)
-        else:
-            maps = MAP_METHODS[method](network, batch, targets)
-        most = [] if presence is None else [concepts[j] for j in np.argsort(-presence[0], kind="stable")]
-        shown = [] if path is None else [targets[-1], *most][: settings.trees]
-        trees = tuple(_tree(model, path, target, subject.shape) for target in shown if path is not None)
-        explained = targets if method == ROUTES else shown
-        missed = [path.residual(target).max().item() for target in explained] if path is not None else []
+        along = path if method == ROUTES else None
+        maps = MAP_METHODS[method](network, batch, targets) if along is None else route_maps(along, targets)
+        trees: list[ParseTree] = []
+        missed: list[float] = []
+        if path is not None:
+            most = [] if presence is None else [concepts[j] for j in np.argsort(-presence[0], kind="stable")]
+            shown = [targets[-1], *most][: settings.trees]
+            names = {"classes": model.classes, "concepts": model.concepts}
+            where = None if subject.shape is None else model.preparation
+            tree = partial(parse_tree, network, batch, preparation=where, original_shape=subject.shape, path=path)
+            trees = [tree(about=about, index=index, name=names[about][index]) for about, index in shown]
+            missed = [path.residual(target).max().item() for target in (targets if method == ROUTES else shown)]
     pictures = maps[0].detach().cpu().float().numpy()
     ordinary = answer(model, batch) if strict else output
     near, known_pictures = [], {}
     if memory is not None:
         if ordinary.concept_capsules is not None:
-            near = similar(memory, ordinary.concept_capsules[0].float().cpu().numpy(), _SIMILAR)
+            near = similar(memory, ordinary.concept_capsules[0].float().cpu().numpy())
         known_pictures = {**memory.prototype_pictures, **memory.pictures([each.case.row for each in near])}
     known = None if presence is None else presence[0]
     return Explanation(
@@ -229,7 +215,7 @@ def explain(model: Model, image: Tensor, settings: ExplainConfig, subject: Subje
         method=method,
         class_map=pictures[-1],
         concepts=_concepts(model, pictures[:-1], known, subject.concepts, notes),
-        trees=trees,
+        trees=tuple(trees),
         similar=tuple(near),
         pictures=known_pictures,
         traversals=_traversals(model, output, settings.traversals, notes),
@@ -263,7 +249,6 @@ def _can_be_strict(model: Model, notes: list[str]) -> bool:
 
 
 def _strictness(model: Model, ordinary: Output) -> Strictness:
-    """What the ordinary network says, beside an explanation of the strict one."""
     predictions = of_output(model, ordinary)
     (prediction,) = each_image(model, predictions)
     seen = [] if predictions.presence is None else np.flatnonzero(_seen(model, predictions.presence[0])).tolist()
@@ -289,7 +274,6 @@ def _seen(model: Model, presence: np.ndarray) -> np.ndarray:
 
 
 def _trace(model: Model, batch: Tensor, notes: list[str]) -> RouteTree | None:
-    """The trace of a network with routes, None without."""
     try:
         return trace(model.network, batch)
     except ValueError:
@@ -312,12 +296,6 @@ def _concepts(
         SeenConcept(name, float(presence[j]), bool(seen[j]), maps[j], truth.get(name), prototypes[j])
         for j, name in enumerate(model.concepts)
     )
-
-
-def _tree(model: Model, path: AttributionPath, target: Target, shape: Shape | None) -> ParseTree:
-    names = model.classes if target.about == "classes" else model.concepts
-    preparation = None if shape is None else model.preparation
-    return tree_of_path(path, target, name=names[target.index], preparation=preparation, original_shape=shape)
 
 
 def _reasons(model: Model, output: Output, presence: np.ndarray | None, notes: list[str]) -> Reasons | None:

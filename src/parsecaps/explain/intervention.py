@@ -1,16 +1,19 @@
 """Concepts set by hand and the diagnosis that follows, for models that decide by their concepts alone.
 
-In a bottleneck a logit is a bias and a sum over concepts, so all of this is exact, and a page can do the same in a few
-lines of its own with the numbers of `as_dict`: `softmax((weight @ values + bias) / temperature)`. The values are the
-presences, or what stands behind them: their logits, or activations of which they are the tanh. A model that mixes
-concept vectors (`CEM`) has weights and a bias of each image's own.
+In a bottleneck a logit is a bias and a sum over concepts, so all of this is exact, and a page repeats it with the
+numbers of `as_dict`: `softmax((weight @ values + bias) / temperature)`. The values are the presences, or what stands
+behind them: their logits, or activations of which they are the tanh. A model that mixes concept vectors (`CEM`) has
+weights and a bias of each image's own.
 
-What number stands for "present"? That which the model gives where it is right: the median presence of the training
-cases that have the concept and show it (above 0.5), and of those that lack it and do not. Where truth is unknown, as
-for concepts that nobody named, the 95th and the 5th percentile over all training cases, with the middle between them
-as what parts present from absent. Without training cases, the margins 0.9 and 0.1 that training aims at (Sec. 3.3.1).
-Logits and activations have no natural end: there, too, it is the percentiles (Koh et al. 2020). Concept vectors are
-made for 1 and 0 (Espinosa Zarlenga et al. 2022).
+"Present" is the median presence of the training cases that have the concept and show it (above 0.5), "absent" that of
+those that lack it and do not. Where truth is unknown, the 95th and the 5th percentile over all training cases, and the
+middle between them is the threshold. Without training cases, the margins 0.9 and 0.1 that training aims at
+(Sec. 3.3.1). For logits and activations it is the percentiles, too (Koh et al. 2020). Concept vectors are made for 1
+and 0 (Espinosa Zarlenga et al. 2022).
+
+A counterfactual turns concepts to absent where they are seen and to present where they are not; of an attribute it
+chooses another value. Each change has a fixed effect on each logit, and against another diagnosis only the difference
+of two logits counts: taking the largest gains first, one per concept or attribute, is exact.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +22,13 @@ from typing import Any
 
 import numpy as np
 from scipy.special import logit, softmax
-from torch import Tensor
 
 from parsecaps.explain.case_memory import CaseMemory
 from parsecaps.metrics import THRESHOLD
+from parsecaps.metrics.predictions import group_numbers
 from parsecaps.model import Model
-from parsecaps.nn.heads import MARGINS, Scale
+from parsecaps.nn.heads import Scale
+from parsecaps.prediction.predict import as_array
 from parsecaps.types import Output
 
 _ENDS = (5, 95)  # percentiles
@@ -33,10 +37,7 @@ _LEAST = 1e-7  # from 0 and 1: presences beyond have no finite value behind them
 
 @dataclass(frozen=True, eq=False)
 class ConceptReasoning:
-    """How a bottleneck gets from m presences to K classes.
-
-    `scale` says what it adds up: the presences, or the numbers behind them. `group` numbers the concepts that exclude
-    each other alike (`exclusive_groups`).
+    """How a bottleneck gets from m presences to K classes; concepts of one `group` exclude each other.
 
     Shapes:
         - weight: (K, m), or (N, K, m) where each of N images has its own; bias: (K,) or (N, K), likewise
@@ -55,7 +56,6 @@ class ConceptReasoning:
     scale: Scale = "presence"
 
     def of_image(self, rows: int | np.ndarray) -> "ConceptReasoning":
-        """That of one image, or of some, where each has its own."""
         if self.weight.ndim == 2:
             return self
         return replace(self, weight=self.weight[rows], bias=self.bias[rows])
@@ -73,7 +73,6 @@ class ConceptReasoning:
         return np.asarray(self.values(presence)[..., None, :] * self.weight)
 
     def logits(self, presence: np.ndarray) -> np.ndarray:
-        """(..., m) -> (..., K)."""
         return np.asarray(self.contributions(presence).sum(-1) + self.bias)
 
     def probabilities(self, presence: np.ndarray) -> np.ndarray:
@@ -87,13 +86,12 @@ class ConceptReasoning:
     def change(self, presence: np.ndarray, changes: Mapping[str, bool]) -> np.ndarray:
         """The presences (m,) with some concepts set to present (True) or absent (False), by name.
 
-        To set one value of an attribute present sets its other values absent, unless they are given as well.
+        If one value of an attribute is set present, its other values are set absent, unless they are given as well.
         """
         changed = np.array(presence, dtype=np.float64)
         places = {name: j for j, name in enumerate(self.concepts)}
-        for name in changes:
-            if name not in places:
-                raise ValueError(f"the model has no concept {name!r}; it has {', '.join(self.concepts)}")
+        if unknown := [name for name in changes if name not in places]:
+            raise ValueError(f"the model has no concept {unknown[0]!r}; it has {', '.join(self.concepts)}")
         chosen = [places[name] for name, wanted in changes.items() if wanted]
         if len(set(self.group[chosen])) < len(chosen):
             raise ValueError(f"two values of one attribute cannot both be present: {', '.join(changes)}; choose one")
@@ -107,46 +105,36 @@ class ConceptReasoning:
 
     def as_dict(self) -> dict[str, Any]:
         """All that a page needs to compute the same, ready for JSON; no digit is lost."""
-        arrays = {
-            name: getattr(self, name).tolist() for name in ("weight", "bias", "present", "absent", "threshold", "group")
-        }
-        names = {"classes": list(self.classes), "concepts": list(self.concepts)}
-        return {**names, "temperature": self.temperature, **arrays, "scale": self.scale}
+        plain = vars(self) | {"classes": list(self.classes), "concepts": list(self.concepts)}
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in plain.items()}
 
 
 def concept_reasoning(
     model: Model,
     memory: CaseMemory | None = None,
     *,
-    temperature: float | None = None,
+    temperature: float = 1.0,
     output: Output | None = None,
 ) -> ConceptReasoning:
-    """The reasoning of a model that decides by its concepts alone; any other is refused in one line.
+    """The reasoning of a model that decides by its concepts alone; others are refused.
 
-    The temperature is that of the memory if left out, 1 without one. A model whose weights differ from image to image
-    needs the `output` for them (B images): weight and bias then have an axis for these.
+    A model with weights of each image's own needs the `output` for them (B images): these are then an axis.
     """
     kind = type(model.network).__name__
     found = model.network.reasoning(output)
     if found is None:
-        raise ValueError(
-            f"this {kind} does not decide by its concepts alone, so setting one changes nothing; "
-            "train with --set model.head=bottleneck"
-        )
+        nothing = f"this {kind} does not decide by its concepts alone, so setting one changes nothing"
+        raise ValueError(f"{nothing}; train with --set model.head=bottleneck")
     if found.by_image and output is None:
         raise ValueError(f"{kind} weighs its concepts anew in each image; give the output for some images as well")
-    if temperature is None:
-        temperature = 1.0 if memory is None else memory.temperature
-    if not (np.isfinite(temperature) and temperature > 0):
-        raise ValueError(f"temperature is {temperature}; give a number above 0")
     m = len(model.concepts)
     absent, present = (np.full(m, value) for value in found.margins)
     reasoning = ConceptReasoning(
         classes=model.classes,
         concepts=model.concepts,
-        weight=_array(found.weight),
-        bias=_array(found.bias),
-        temperature=float(temperature),
+        weight=as_array(found.weight),
+        bias=as_array(found.bias),
+        temperature=temperature,
         present=present,
         absent=absent,
         threshold=np.full(m, THRESHOLD),
@@ -157,49 +145,117 @@ def concept_reasoning(
 
 
 def with_typical(reasoning: ConceptReasoning, presence: np.ndarray, truth: np.ndarray) -> ConceptReasoning:
-    """The same with what training cases (N, m) say of present and absent; not where each image has its own weights."""
-    if reasoning.weight.ndim == 3:
-        return reasoning
-    absent, present, threshold = typical_presences(presence, truth)
-    if reasoning.scale != "presence":
-        absent, present = np.percentile(presence, _ENDS, axis=0)
-    return replace(reasoning, absent=absent, present=present, threshold=threshold)
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    return np.asarray(tensor.detach().double().cpu().numpy())
-
-
-def typical_presences(presence: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What presence means absent, what present, and what lies between them, for each concept: three times (m,).
+    """The same with what training cases say of present and absent; not where each image has its own weights.
 
     Shapes:
         - presence: (N, m); truth: (N, m), NaN = unknown
     """
-    m = presence.shape[1]
-    absent, present, threshold = np.full(m, MARGINS[0]), np.full(m, MARGINS[1]), np.full(m, THRESHOLD)
-    for j in range(m):
-        here, known = presence[:, j], truth[:, j]
-        if np.isnan(known).all():
-            absent[j], present[j] = np.percentile(here, _ENDS)
-            threshold[j] = (absent[j] + present[j]) / 2
-            continue
+    if reasoning.weight.ndim == 3:
+        return reasoning
+    absent, present, threshold = reasoning.absent.copy(), reasoning.present.copy(), reasoning.threshold.copy()
+    low, high = np.percentile(presence, _ENDS, axis=0)
+    for j, (here, known) in enumerate(zip(presence.T, truth.T, strict=True)):
         shown, lacking = here[(known == 1) & (here > THRESHOLD)], here[(known == 0) & (here <= THRESHOLD)]
+        if np.isnan(known).all():
+            absent[j], present[j], threshold[j] = low[j], high[j], (low[j] + high[j]) / 2
         if len(shown):
             present[j] = np.median(shown)
         if len(lacking):
             absent[j] = np.median(lacking)
-    return absent, present, threshold
+    if reasoning.scale != "presence":
+        absent, present = low, high
+    return replace(reasoning, absent=absent, present=present, threshold=threshold)
 
 
 def exclusive_groups(concepts: Sequence[str]) -> np.ndarray:
-    """A number for each concept, equal for the values of one attribute, of which an image has one: (m,) int.
-
-    Concepts named `attribute=value` share their attribute; any other stands alone.
+    """A number for each concept, equal for the values of one attribute, named `attribute=value`: (m,) int.
 
     >>> exclusive_groups(["size=big", "veil", "size=small"])
     array([0, 1, 0])
     """
-    keys = [name.split("=", 1)[0].strip() if "=" in name else j for j, name in enumerate(concepts)]
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    return np.array([numbers[key] for key in keys], dtype=np.int64)
+    return group_numbers([name.partition("=")[0].strip() if "=" in name else "" for name in concepts])
+
+
+MARGIN = 1e-5  # of a logit: by how much a diagnosis must win
+
+
+@dataclass(frozen=True, eq=False)
+class Counterfactual:
+    """The changes (concept to present or absent), as few as can be; of several such sets the one that wins by most.
+
+    Shapes:
+        - presence: (m,) after the changes; before, after: (K,) calibrated probabilities
+    """
+
+    changes: dict[str, bool]
+    diagnosis: str
+    was: str
+    presence: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Option:
+    """One change: the concept that it sets, to what, the attribute it uses up, and its effect (K,) on the logits."""
+
+    concept: int
+    present: bool
+    unit: int
+    effect: np.ndarray
+
+
+def counterfactual(reasoning: ConceptReasoning, presence: np.ndarray) -> Counterfactual | None:
+    """The fewest changes after which the diagnosis is another one; None where no changes can do it.
+
+    Shapes:
+        - presence: (m,)
+    """
+    presence = np.asarray(presence, dtype=np.float64)
+    logits, options = reasoning.logits(presence), _options(reasoning, presence)
+    was = int(logits.argmax())
+    flips = []
+    for other in range(len(logits)):
+        largest: dict[int, tuple[float, _Option]] = {}  # of each concept or attribute
+        for option in options:
+            gain = float(option.effect[other] - option.effect[was])
+            if gain > largest.get(option.unit, (0.0, None))[0]:
+                largest[option.unit] = gain, option
+        lead, chosen = float(logits[other] - logits[was]), []
+        for gain, option in sorted(largest.values(), key=lambda each: -each[0]):
+            if lead >= MARGIN:
+                break
+            lead += gain
+            chosen.append(option)
+        if lead >= MARGIN:
+            flips.append((len(chosen), -lead, chosen))
+    if not flips:
+        return None
+    *_, best = min(flips, key=lambda flip: flip[:2])
+    changes = {reasoning.concepts[option.concept]: option.present for option in best}
+    after = reasoning.change(presence, changes)
+    return Counterfactual(
+        changes=changes,
+        diagnosis=reasoning.classes[int(reasoning.logits(after).argmax())],
+        was=reasoning.classes[was],
+        presence=after,
+        before=reasoning.probabilities(presence),
+        after=reasoning.probabilities(after),
+    )
+
+
+def _options(reasoning: ConceptReasoning, presence: np.ndarray) -> list[_Option]:
+    seen = reasoning.seen(presence)
+    options = []
+    for j, name in enumerate(reasoning.concepts):
+        unit = int(reasoning.group[j])
+        together = reasoning.group == unit
+        if together.sum() == 1:
+            present = not seen[j]
+        elif seen[j] and seen[together].sum() == 1:
+            continue  # the value that the attribute has already
+        else:
+            present = True
+        moved = reasoning.values(reasoning.change(presence, {name: present})) - reasoning.values(presence)
+        options.append(_Option(j, present, unit, reasoning.weight @ moved))
+    return options

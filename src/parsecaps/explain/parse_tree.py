@@ -34,10 +34,9 @@ class TreeNode:
 
     `level` is 0 for the primary capsules and one more for each block. `capsules` are counted row by row from 0, the one
     with most evidence first; `row`, `column` and `activity`, its length, are of that one. `share` is how much of all
-    evidence flows from them through `parent`, a node's id or "root". `place` is the box around the strongest of them,
-    which carry nine tenths of that, and `region` the box around the places of the primary capsules that they are shown
-    to rest on, in pixels of the prepared image: top, left, bottom, right. What a primary capsule sees is a little more
-    than its place, for convolutions come before it. `original` is the region in the original image.
+    evidence flows from them through `parent`, a node's id or "root". `place` is the box around those that carry nine
+    tenths of it, `region` the box around the primary capsules below them, in pixels of the prepared image: top, left,
+    bottom, right. `original` is the region in the original image.
     """
 
     id: str
@@ -59,9 +58,8 @@ class ParseTree:
     """The strongest routes of one image to one target.
 
     `value` is the concept's presence or the class's logit, `neutral` that of a picture with nothing in it, and `share`
-    how much of all evidence takes the routes shown, from end to end. `strict` says that no capsule had more than one
-    parent; otherwise the same capsule can be in several nodes, once for each parent. Nodes come top level first, and
-    the strongest first within a level.
+    how much of all evidence takes the routes shown. `strict`: no capsule had more than one parent; otherwise the same
+    capsule can be in several nodes. Nodes come top level first, and the strongest first within a level.
     """
 
     about: About
@@ -80,7 +78,6 @@ class ParseTree:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ParseTree":
-        """What `to_dict` wrote, also after a journey through JSON."""
         if values.get("version") != VERSION:
             raise ValueError(f"the parse tree has version {values.get('version')!r}, not {VERSION}; make it again")
         plain = {key: value for key, value in values.items() if key != "version"}
@@ -98,12 +95,13 @@ def parse_tree(
     min_share: float = 0.01,
     preparation: Preparation | None = None,
     original_shape: tuple[int, int] | None = None,
+    path: AttributionPath | None = None,
 ) -> ParseTree:
     """The parse tree of `image` (1, channels, size, size) for the concept or class `index`.
 
-    It has at most `max_nodes` nodes, each with at least `min_share` of all evidence, chosen to carry much of it from
-    the image to the target. An image that speaks against the target everywhere has a tree without nodes.
-    With the preparation and the shape (height, width) of the original image, regions are also given in its pixels.
+    Its nodes have at least `min_share` of all evidence each; none where the image speaks against the target everywhere.
+    With the preparation and the shape (height, width) of the original image, regions are also given in its pixels. The
+    `path` of the image's trace serves any number of trees.
 
     >>> from parsecaps.models import ParseCaps
     >>> _ = torch.manual_seed(0)
@@ -114,39 +112,18 @@ def parse_tree(
     """
     if len(image) != 1:
         raise ValueError(f"a parse tree is of one image; {len(image)} were given")
-    return tree_of_path(
-        AttributionPath(trace(model, image)),
-        Target(about, index),
-        name=name,
-        max_nodes=max_nodes,
-        min_share=min_share,
-        preparation=preparation,
-        original_shape=original_shape,
-    )
-
-
-def tree_of_path(
-    path: AttributionPath,
-    target: Target,
-    *,
-    name: str = "",
-    max_nodes: int = MAX_NODES,
-    min_share: float = 0.01,
-    preparation: Preparation | None = None,
-    original_shape: tuple[int, int] | None = None,
-) -> ParseTree:
-    """`parse_tree` from the path of a trace of one image, which serves any number of trees and maps."""
     if (preparation is None) != (original_shape is None):
         raise ValueError("give both the preparation and the original image's shape, or neither")
+    path, target = path or AttributionPath(trace(model, image)), Target(about, index)
     traced, leaves = path.trace, path.leaf_attribution(target)
     flow = evidence_flow(traced.cells, path.route_relevance(target))
     strict = bool(is_strict(traced.cells))
     levels = tree_levels(traced.cells, traced.widths, flow, strict)
     shown = choose(all_regions(levels, flow.nodes[levels[-1].layer], min_share), max_nodes)
     return ParseTree(
-        about=target.about,
-        index=target.index,
-        name=name or f"{'concept' if target.about == 'concepts' else 'class'} {target.index}",
+        about=about,
+        index=index,
+        name=name or f"{'concept' if about == 'concepts' else 'class'} {index}",
         value=leaves.after.item(),
         neutral=leaves.before.item(),
         share=sum(region.share for region in shown if region.level == 0),
@@ -194,12 +171,10 @@ def _nodes(
 
 
 def _halvings(traced: RouteTree, level: Level) -> int:
-    """How often the grid was halved below a level."""
     return sum(not cell.module.residual for cell in traced.cells[: level.layer])
 
 
 def _original(region: Box, preparation: Preparation | None, shape: tuple[int, int] | None) -> Box | None:
-    """The region in the pixels of the original image."""
     if preparation is None or shape is None:
         return None
     mask = torch.zeros(preparation.size, preparation.size)

@@ -1,8 +1,4 @@
-"""Maps of where a concept, or the reason for a class, was seen: the network's own routes, followed down to pixels.
-
-Those of a tree lead to its primary capsules, and from there to the pixels. Those of one layer lead to children that lie
-on grids in the image, over which each one's part is spread.
-"""
+"""Maps of where a concept, or the reason for a class, was seen: the network's own routes, followed down to pixels."""
 
 import math
 from collections.abc import Sequence
@@ -25,11 +21,9 @@ Box = tuple[int, int, int, int]  # top, left, bottom, right in pixels; bottom an
 
 @dataclass(frozen=True)
 class PrimaryGrid:
-    """The grid of primary capsules on an image of `size` pixels: capsule i is centred at `first + i * step`, along
-    both sides.
+    """The grid of primary capsules on an image: along both sides, capsule i is centred at `first + i * step` pixels.
 
-    Convolutions look at pixels on both sides of every second (fourth, ...) pixel, so the first capsule is centred on
-    the first pixel and not in the middle of its step.
+    Convolutions look at both sides of every second (fourth, ...) pixel, so the first is centred on the first pixel.
     """
 
     first: float
@@ -98,10 +92,7 @@ def route_maps(path: AttributionPath, targets: Sequence[Target]) -> Tensor:
 
 
 def _pixels_of(path: AttributionPath, directions: dict[Target, Tensor]) -> dict[Target, Tensor]:
-    """The contributions of the pixels (B, size, size) along the direction of each target.
-
-    They are linear in the direction, so those of a class made of concepts follow from those of the concepts.
-    """
+    """The contributions of the pixels (B, size, size), linear in the direction of each target."""
     sums = {target: weights for target in directions if (weights := path.concept_weights(target, directions))}
     single = [target for target in directions if target not in sums]
     pixels = dict(zip(single, pixel_contributions(path.trace, [directions[t] for t in single]), strict=True))
@@ -113,9 +104,7 @@ def _pixels_of(path: AttributionPath, directions: dict[Target, Tensor]) -> dict[
 def pixel_contributions(trace: RouteTree, directions: Sequence[Tensor]) -> list[Tensor]:
     """What each pixel, by differing from the neutral picture, adds to the primary capsules along each direction.
 
-    Gradient times difference through the initial block and the primary capsules, as the mean of two points on the way
-    from the neutral picture to the image. The beginning of the initial block is linear, so there the mean of both
-    gradients goes down at once.
+    Gradient times difference, the mean of two points. The initial block begins linearly: their mean passes it at once.
 
     Shapes:
         - directions: (B, n_1, d_1) each
@@ -152,8 +141,7 @@ def focus(relevance: Tensor, contributions: Tensor, grid: PrimaryGrid) -> Tensor
     """Evidence at pixels: where the capsule is evidence and the pixel itself contributed to it.
 
     The product of the two, scaled to sum to the relevance; in proportion to the relevance alone where no pixel
-    contributed. The product finds concepts better than either factor, or than sharing each capsule's relevance out
-    among its pixels, and removing what it shows costs as much presence (measured on the phantom).
+    contributed. It finds the phantom's concepts better than either factor.
 
     Shapes:
         - relevance: (B, K, n), not negative
@@ -168,10 +156,7 @@ def focus(relevance: Tensor, contributions: Tensor, grid: PrimaryGrid) -> Tensor
 
 
 def smooth(maps: Tensor, step: int) -> Tensor:
-    """Share each pixel's value out over the widest odd window below `step` pixels, the distance of two capsules.
-
-    At the border it is shared out over what is there of the window, so that the sum stays.
-    """
+    """Share each pixel's value out over the widest odd window below `step` pixels, and inside the map."""
     reach = (step - 2) // 2
     if reach < 1:
         return maps

@@ -1,12 +1,12 @@
 """A strict tree: each child keeps its single strongest parent (the paper's first stated limitation, Sec. 5).
 
-Parents that lose children are no longer what the batch normalisations of the network have learned to expect, and that
-is most of what strictness costs: with means and variances taken anew from training images, about six
-tenths of the loss are won back (`docs/explain.md`). `parsecaps remember` takes them, and they lie beside the model.
+Most of what strictness costs is that batch normalisation expects other parents: with means and variances taken anew
+from training images, about six tenths of it are won back (`docs/explain.md`). `parsecaps remember` takes them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +34,9 @@ AUDIT_FILE = "audit.json"
 def strict_tree(module: Coupling, c: Tensor) -> Tensor:
     """The rule, for `replace_couplings`, by which each child keeps the parent that chose it most, over all heads.
 
-    What is left sums to 1 again: over a parent's children, or over a child's parents with `over="parents"`. A parent
-    that no child keeps in some head gets nothing in it. Where the grid stays as it is, a capsule already stays at its
-    own place, and that is its parent. Couplings between instantiation parameters, as those of the axial branch, stay as
-    they are; its mean children are each parent's own.
+    What is left sums to 1 again: over a parent's children, or over a child's parents with `over="parents"`. Where the
+    grid stays as it is, a capsule's parent is the one at its own place. Couplings between instantiation parameters, as
+    those of the axial branch, stay as they are.
 
     >>> c = torch.tensor([[[[0.7, 0.3, 0.0], [0.0, 0.4, 0.6]]]])  # one head, two parents, three children
     >>> strict_tree(Coupling(branch="sparse", dim=-1, alpha=1.5), c)
@@ -63,44 +62,26 @@ def strict_network(model: nn.Module, statistics: Mapping[str, Tensor] | None = N
     buffers = dict(model.named_buffers())
     before = {name: buffers[name].clone() for name in statistics or {}}
     try:
-        for name, value in (statistics or {}).items():
-            buffers[name].copy_(value)
+        model.load_state_dict(statistics or {}, strict=False)
         with replace_couplings(model, strict_tree):
             yield
     finally:
-        for name, value in before.items():
-            buffers[name].copy_(value)
+        model.load_state_dict(before, strict=False)
 
 
 @torch.no_grad()
 def strict_statistics(model: nn.Module, images: Iterable[Tensor]) -> dict[str, Tensor]:
-    """What the batch normalisations of capsules see in the strict network: their means and variances, by buffer.
-
-    The mean over batches (B, channels, size, size) of training images. The model itself is left as it was; one with
-    layer normalisation has none of these, and needs none.
-    """
+    """Means and variances of capsules' batch normalisations in the strict network, over batches of training images."""
+    model = deepcopy(model).eval()
     norms = {name: module for name, module in model.named_modules() if isinstance(module, CapsuleBatchNorm)}
-    was_training = model.training
-    model.eval()
-    before = {
-        norm: (norm.momentum, {key: value.clone() for key, value in norm.state_dict().items()})
-        for norm in norms.values()
-    }
-    try:
-        for norm in norms.values():
-            norm.train()
-            norm.reset_running_stats()
-            norm.momentum = None  # a plain mean
-        with replace_couplings(model, strict_tree):
-            for batch in images:
-                model(batch)
-        names = ((name, key) for name in norms for key in _KEPT)
-        return {f"{name}.{key}": getattr(norms[name], key).to("cpu", copy=True) for name, key in names}
-    finally:
-        for norm, (momentum, state) in before.items():
-            norm.momentum = momentum
-            norm.load_state_dict(state)
-        model.train(was_training)
+    for norm in norms.values():
+        norm.train()
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain mean
+    with replace_couplings(model, strict_tree):
+        for batch in images:
+            model(batch)
+    return {f"{name}.{key}": getattr(norm, key).cpu() for name, norm in norms.items() for key in _KEPT}
 
 
 def save_statistics(folder: str | Path, statistics: Mapping[str, Tensor], digest: str) -> None:
@@ -138,8 +119,8 @@ class Paired:
 class StrictCost:
     """What the strict network scores beside the ordinary one; None where labels or concepts are not known.
 
-    `auroc` is the mean over the concepts. `adjusted` says that the strict network had batch statistics of its own,
-    `model` is the digest of the weights that were measured.
+    `auroc` is the mean over the concepts. `adjusted`: it had batch statistics of its own. `model` is the digest of the
+    weights that were measured.
     """
 
     accuracy: Paired | None
@@ -148,7 +129,6 @@ class StrictCost:
     model: str
 
     def sentence(self) -> str:
-        """The cost in words."""
         parts = [
             f"{name} {each.strict.value:{form}} instead of {each.ordinary.value:{form}}"
             + _interval(each.difference, form)

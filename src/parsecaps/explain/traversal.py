@@ -1,13 +1,11 @@
 """What each number of the global capsule means to the decoder: its picture while one of them moves (Sec. 3.3.2).
 
-The numbers of a global capsule sum to 1. While one moves, the others keep their proportions and share the rest.
-
-Only a decoder that was trained has pictures to show. A run whose images all have concepts never asks for a
-reconstruction, so its decoder keeps its random weights. The weights tell: batch normalisation counts the batches that
-it was trained on, and the count is saved with them.
+The others keep their proportions, so that all sum to 1. Only a trained decoder has pictures to show; where no image
+asked for a reconstruction, the saved count of its batch normalisation is 0.
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,25 +33,17 @@ class Traversal:
     values: Tensor
     pictures: Tensor
 
-    @property
-    def changes(self) -> Tensor:
-        """What moving each number from its lowest to its highest value adds to the picture: (m, C, H, W)."""
-        return self.pictures[:, -1] - self.pictures[:, 0]
-
 
 @torch.no_grad()
 def traverse(
     model: nn.Module, global_capsule: Tensor, *, steps: int = 7, ranges: np.ndarray | None = None
 ) -> Traversal:
-    """Move each number of a global capsule, all others kept in proportion, and decode.
-
-    `ranges` says from where to where each number moves, evenly; from 0 to 1 if left out. A decoder has learned what
-    global capsules of training images look like and nothing else: `usual_ranges` stays with those.
+    """Move each number of a global capsule through its range, else from 0 to 1, others in proportion, and decode.
 
     Shapes:
         - global_capsule: (m,) or (1, m), sums to 1; ranges: (m, 2)
     """
-    decoder = trained_decoder(model)
+    decoder = deepcopy(trained_decoder(model)).eval()
     capsule = global_capsule.detach().reshape(-1)
     m = len(capsule)
     if m < 2:
@@ -65,20 +55,13 @@ def traverse(
         raise ValueError(f"ranges are {tuple(ends.shape)}; give ({m}, 2) numbers from 0 to 1")
     share = torch.linspace(0, 1, steps)
     values = (ends[:, :1] + (ends[:, 1:] - ends[:, :1]) * share).to(capsule)
-    training = decoder.training
-    decoder.eval()
-    try:
-        picture = decoder(capsule.view(1, 1, m))[0]
-        pictures = [decoder(moved(capsule, i, values[i]).unsqueeze(1)) for i in range(m)]
-    finally:
-        decoder.train(training)
+    picture = decoder(capsule.view(1, 1, m))[0]
+    pictures = [decoder(moved(capsule, i, values[i]).unsqueeze(1)) for i in range(m)]
     return Traversal(picture.cpu(), values.cpu(), torch.stack(pictures).cpu())
 
 
 def moved(capsule: Tensor, index: int, values: Tensor) -> Tensor:
-    """The global capsule with one number set to each of the values, the others scaled so that all sum to 1.
-
-    Where the others are all 0 they have no proportions to keep, and share the rest equally.
+    """The global capsule with one number set to each of the values; the others share the rest as before, or equally.
 
     Shapes:
         - capsule: (m,); values: (steps,); output: (steps, m)
@@ -87,11 +70,8 @@ def moved(capsule: Tensor, index: int, values: Tensor) -> Tensor:
     tensor([[0.0000, 0.6000, 0.4000],
             [0.5000, 0.3000, 0.2000]])
     """
-    others = capsule.clone()
-    others[index] = 0
-    if others.sum() <= 0:
-        others = torch.ones_like(capsule)
-        others[index] = 0
+    free = torch.arange(len(capsule), device=capsule.device) != index
+    others = capsule * free if capsule[free].sum() > 0 else free.to(capsule)
     result = (others / others.sum()) * (1 - values).unsqueeze(1)
     result[:, index] = values
     return result
@@ -109,10 +89,8 @@ def trained_decoder(model: nn.Module) -> Decoder:
         raise ValueError(f"{type(model).__name__} has no decoder; train a ParseCaps with model.num_concepts above 0")
     batches = [module.num_batches_tracked for module in decoder.modules() if isinstance(module, nn.BatchNorm2d)]
     if not any(int(count) for count in batches if count is not None):
-        raise ValueError(
-            "the decoder was never trained: all training images have concepts, so none was reconstructed; "
-            "train on images without concepts to see what the decoder draws"
-        )
+        why = "the decoder was never trained: all training images have concepts, so none was reconstructed"
+        raise ValueError(f"{why}; train on images without concepts to see what the decoder draws")
     return decoder
 
 
@@ -130,7 +108,6 @@ class TraversalStrip:
     pictures: Tensor
 
     def sentence(self) -> str:
-        """What the strip shows, for those who do not see it."""
         listed = ", ".join(f"{value:.2f}" for value in self.values)
         return f"The decoder's picture with {self.name} as it is ({self.value:.2f}), then set to {listed}"
 
@@ -138,10 +115,7 @@ class TraversalStrip:
 def traversal_strips(
     model: nn.Module, global_capsule: Tensor, names: Sequence[str], count: int, memory: CaseMemory | None = None
 ) -> tuple[TraversalStrip, ...]:
-    """The `count` most active numbers of a global capsule (m,) or (1, m), each moved while the others share the rest.
-
-    They move through the range of the training cases where the `memory` knows it, else from 0 to 1.
-    """
+    """The `count` most active numbers of a global capsule, moved through the ranges that the `memory` knows."""
     ranges = None if memory is None else usual_ranges(memory)
     found = traverse(model, global_capsule, steps=STEPS, ranges=ranges)
     capsule = global_capsule.detach().reshape(-1).cpu()

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from parsecaps.functional.squash import widened
+
 
 def concept_cross_entropy(logits: Tensor, concepts: Tensor, weights: Tensor | None = None) -> Tensor:
     """Binary cross-entropy, mean over the known concepts of an image, then over the images that have any.
@@ -83,9 +85,8 @@ def counter_loss(likeness: Tensor, concepts: Tensor, margin: float = 0.5) -> Ten
 def uniqueness_loss(activation: Tensor, concepts: Tensor, kind: str = "sigmoid") -> Tensor:
     """The concepts of an image are more active than the mean of all, the others less.
 
-    With "sigmoid", binary cross-entropy of what lies above the mean, mean over the known concepts (Wickramanayake et
-    al. 2021). With "softmax", cross-entropy of its tanh over the concepts, summed over those that are present (Patricio
-    et al. 2023).
+    "sigmoid": binary cross-entropy of what lies above the mean, mean over the known concepts (Wickramanayake et al.
+    2021). "softmax": cross-entropy of its tanh, summed over the concepts that are present (Patricio et al. 2023).
 
     Shapes:
         - activation: (B, m); concepts: (B, m), NaN = unknown
@@ -105,8 +106,7 @@ def uniqueness_loss(activation: Tensor, concepts: Tensor, kind: str = "sigmoid")
 def coherence_loss(maps: Tensor, mask: Tensor, concepts: Tensor) -> Tensor:
     """Maps of concepts lie where the lesion is: 1 - Dice of each, with 1 added above and below.
 
-    The mask of a concept is that of the lesion, empty where the concept is absent. Mean over the known concepts, then
-    over the images that have any and whose mask is not empty.
+    The mask of an absent concept is empty. Mean over the known concepts, then over the images with any and with a mask.
 
     Shapes:
         - maps: (B, m, h, w) from 0 to 1; mask: (B, 1, h, w); concepts: (B, m), NaN = unknown
@@ -138,8 +138,3 @@ def check_concepts(values: Tensor, concepts: Tensor) -> None:
     if values.dim() < 2 or concepts.shape != values.shape[:2]:
         shapes = f"values {tuple(values.shape)} and concepts {tuple(concepts.shape)}"
         raise ValueError(f"{shapes}; give (B, m, ...) and (B, m)")
-
-
-def widened(x: Tensor) -> Tensor:
-    """In float32, unless it is wider."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))

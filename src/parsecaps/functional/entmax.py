@@ -1,17 +1,15 @@
 """alpha-entmax, the sparse softmax that turns routing logits into coupling coefficients.
 
-Sec. 3.2.2, Eq. (a_entmax) of the paper. Deviation: the paper prints
-``max((x - tau) / alpha, 0) ** (1 / (alpha - 1))``, which is not the function it cites; this is the cited one
-(Peters et al. 2019, Correia et al. 2019).
+Sec. 3.2.2, Eq. (a_entmax) of the paper. Deviation: the paper prints ``max((x - tau) / alpha, 0) ** (1 / (alpha - 1))``,
+which is not the function it cites; this is the cited one (Peters et al. 2019, Correia et al. 2019).
 
-How it is solved. With ``y = x - max(x)`` and ``a = alpha - 1``, let ``F(tau)`` be the sum of
-``max(a y - tau, 0) ** (1 / a)``; ``tau`` is right when ``F`` is 1. ``F ** a`` is convex and decreasing, so
-that Newton's method started left of the root stays left of it and needs no bracket. The largest entry alone
-gives one such start, ``tau >= -1``, and Jensen's inequality another, ``tau >= mean(a y) - n ** -a``. The
-gradients come from the output alone, by implicit differentiation.
+With ``y = x - max(x)`` and ``a = alpha - 1``, ``tau`` is right when the sum of ``max(a y - tau, 0) ** (1 / a)``,
+``F(tau)``, is 1. ``F ** a`` is convex and decreasing, so Newton's method needs no bracket if it starts left of the
+root: at ``-1``, from the largest entry, or at ``mean(a y) - n ** -a``, from Jensen's inequality. Gradients come from
+the output alone, by implicit differentiation.
 
-In a graph that is exported every step is some nodes. There `tau` for alpha 1.5 and 2 is found exactly by sorting
-(Peters et al. 2019); where a runtime sorts slowly, for many numbers at alpha 1.5, by as few steps as they may need.
+In an exported graph every step is some nodes. There `tau` for alpha 1.5 and 2 is found exactly by sorting (Peters et
+al. 2019); for many numbers at alpha 1.5, which some runtimes sort slowly, by as few steps as they may need.
 """
 
 import math
@@ -37,18 +35,16 @@ _Block = tuple[slice, slice, slice]
 
 
 def entmax(x: Tensor, alpha: float | Tensor = 1.5, dim: int = -1) -> Tensor:
-    """Turn logits into probabilities, many of them exactly zero.
+    """Turn logits into probabilities, many of them exactly zero: softmax at alpha = 1, sparsemax at 2.
 
-    Solves ``max_p <p, x> + H_alpha(p)`` over the simplex, where ``H_alpha`` is the Tsallis entropy. The
-    solution is ``p = max((alpha - 1) x - tau, 0) ** (1 / (alpha - 1))``, with ``tau`` such that ``p`` sums
-    to 1. ``alpha`` is 1 for softmax and 2 for sparsemax; in between it is sparser than the one and smoother
-    than the other.
+    Solves ``max_p <p, x> + H_alpha(p)`` over the simplex, where ``H_alpha`` is the Tsallis entropy: ``p = max((alpha -
+    1) x - tau, 0) ** (1 / (alpha - 1))``, with ``tau`` such that ``p`` sums to 1.
 
-    ``alpha`` may be a tensor, for instance one learned number per head, and gets its gradient. Its entries
-    outside [1, 2] act as the nearer end and get the gradient of that end, so that a learned alpha can return.
+    ``alpha`` may be a tensor, for instance one learned number per head. Its entries outside [1, 2] act as the nearer
+    end and get the gradient of that end, so that a learned alpha can return.
 
-    An entry of ``-inf`` has probability 0 and gradient 0; a row of nothing but ``-inf`` gives zeros. Half
-    precision is computed in float32 and returned as it came. The gradient cannot be differentiated again.
+    An entry of ``-inf`` has probability 0 and gradient 0; a row of nothing but ``-inf`` gives zeros. Half precision is
+    computed in float32 and returned as it came. The gradient cannot be differentiated again.
 
     Shapes:
         - x: any, with at least one axis
@@ -93,7 +89,6 @@ class _Entmax(torch.autograd.Function):
 
 
 def _forward(x: Tensor, tensor: Tensor | None, number: float, dim: int) -> Tensor:
-    """The probabilities; alpha is `tensor`, or `number` where there is none."""
     alpha = number if tensor is None else tensor
     if _at_once(x):
         return _solve(x, alpha, dim).to(x.dtype)
@@ -164,10 +159,7 @@ def _solve(x: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
 
 
 def _solve_power(y: Tensor, alpha: float, dim: int) -> Tensor:
-    """For alpha = 1.5, where p = (w / 2)^2, and alpha = 2, where p = w, up to the final scaling.
-
-    w = max(y - tau / a, 0) is updated in place as tau grows, so that nothing else is kept.
-    """
+    """For alpha = 1.5, where p = (w / 2)^2, and 2, where p = w; w = max(y - tau / a, 0) is updated in place."""
     n, a, finfo = y.shape[dim], alpha - 1, torch.finfo(y.dtype)
     # the last step may start from this: at alpha = 1.5 it leaves at most n / 4 of the square
     enough = 8 * finfo.eps if alpha == 2 else 2 * math.sqrt(8 * finfo.eps / n)
@@ -188,10 +180,7 @@ def _solve_power(y: Tensor, alpha: float, dim: int) -> Tensor:
 
 
 def _solve_for_export(y: Tensor, alpha: float, dim: int) -> Tensor:
-    """As `_solve_power`, for any number, as few operations that change nothing in place.
-
-    With z = 1 + a y, where tau is in [0, 1].
-    """
+    """As `_solve_power`, for any number, with z = 1 + a y and tau in [0, 1]: few operations, none in place."""
     z = y * (alpha - 1) + 1
     if alpha == 2 or (alpha == 1.5 and math.prod(z.shape[1:]) <= _MOST_SORTED):
         tau = _tau_by_sorting(z, alpha, dim)
@@ -202,11 +191,9 @@ def _solve_for_export(y: Tensor, alpha: float, dim: int) -> Tensor:
 
 
 def _tau_by_sorting(z: Tensor, alpha: float, dim: int) -> Tensor:
-    """Exactly: tau of the k largest entries for every k, of which one is right.
+    """Exactly: tau of the k largest entries for every k, of which the largest below the last of its entries is right.
 
-    It is ``(sum z - 1) / k`` at alpha = 2. At 1.5, where the k squares ``(z - tau)^2`` sum to 1, it is the mean less
-    the root of ``1 / k - variance``. It grows with k as long as the last of the k entries is above it, so the largest
-    of these is right.
+    At alpha = 2 it is ``(sum z - 1) / k``; at 1.5, where the k squares sum to 1, ``mean - sqrt(1 / k - variance)``.
     """
     falling = z.clamp(min=0).sort(dim, descending=True).values  # a sum of far smaller ones would lose what counts
     k = torch.arange(1, z.shape[dim] + 1, dtype=z.dtype, device=z.device).view(-1, *[1] * (z.dim() - 1 - dim))
@@ -221,8 +208,8 @@ def _tau_by_sorting(z: Tensor, alpha: float, dim: int) -> Tensor:
 def _tau_by_steps(z: Tensor, alpha: float, dim: int) -> Tensor:
     """Newton's method from Jensen's start.
 
-    At alpha = 1.5, the slowest rows of up to 64 entries that a search found are right to 3e-8 after 5 steps; rows of
-    784 made to be slow need 6. Towards alpha = 2 the slowest need a step for each half as many entries more.
+    At alpha = 1.5, the slowest known rows of up to 64 entries are right to 3e-8 after 5 steps, those of 784 after 6.
+    Towards alpha = 2 the slowest need a step for each half as many entries more.
     """
     n, a = z.shape[dim], alpha - 1
     steps = 5 if n <= 64 else 8

@@ -1,8 +1,7 @@
 """The four losses of Sec. 3.3, two of our own and that of other capsule networks, as functions of tensors.
 
-Their weights belong to the training. Labels may be missing, each in its own way: a class of -1, a concept of NaN, an
-image not to be reconstructed. What is missing costs nothing and gets a gradient of 0. If everything is missing the loss
-is 0, still joined to the graph, so that ``backward`` works on any batch. Half precision is summed in float32.
+What is missing (a class of -1, a concept of NaN, an image not to be reconstructed) costs nothing and gets a gradient of
+0; the loss stays joined to the graph, so that ``backward`` works on any batch. Half precision is summed in float32.
 """
 
 import math
@@ -10,6 +9,8 @@ import math
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from parsecaps.functional.squash import widened
 
 UNKNOWN_LABEL = -1
 LEAST_SPREAD = 0.1  # standard deviation of a presence over images from which on it is alive enough
@@ -30,9 +31,8 @@ def class_loss(
 ) -> Tensor:
     """Cross-entropy ``L_c`` (Eq. 3.3) over the images whose class is known.
 
-    ``weight`` makes the mean a weighted one, each image counting by its class, to balance rare classes. With ``other``,
-    an image is of its class to a ``share`` and for the rest of the other one. With ``sets``, a class competes only with
-    those of its own data set, as if each set had a head of its own.
+    ``weight`` makes it a weighted mean, to balance rare classes. With ``other``, an image is of its class to a
+    ``share`` and for the rest of the other one. With ``sets``, a class competes only with those of its own data set.
 
     Shapes:
         - logits: (B, num_classes)
@@ -46,7 +46,7 @@ def class_loss(
     """
     if logits.dim() != 2 or label.shape != logits.shape[:1]:
         raise ValueError(f"logits {_shape(logits)} and label {_shape(label)}; give (B, num_classes) and (B,)")
-    logits = _widen(logits)
+    logits = widened(logits)
     weight = None if weight is None else weight.to(logits.dtype)
 
     def summed(classes: Tensor) -> Tensor:
@@ -61,9 +61,7 @@ def class_loss(
 
 
 def among_own(logits: Tensor, label: Tensor, sets: Tensor) -> Tensor:
-    """The logits with minus infinity for classes of other data sets than that of the image's own class.
-
-    An image of unknown class keeps all of its logits.
+    """The logits with minus infinity for classes of other data sets; an image of unknown class keeps all.
 
     Shapes:
         - logits, output: (B, num_classes)
@@ -107,10 +105,9 @@ def margin_loss(
     share: float = 1.0,
     sets: Tensor | None = None,
 ) -> Tensor:
-    """Margin loss of capsule networks (Sabour, Frosst and Hinton 2017) over the images whose class is known.
+    """Margin loss of capsule networks (Sabour, Frosst and Hinton 2017), with all else as in ``class_loss``.
 
     ``T max(0, m+ - v)^2 + w (1 - T) max(0, v - m-)^2`` summed over the classes, with the ``margins`` ``m+, m-, w``.
-    The rest is as in ``class_loss``.
 
     Shapes:
         - scores: (B, num_classes), the lengths of the class capsules
@@ -124,7 +121,7 @@ def margin_loss(
     """
     if scores.dim() != 2 or label.shape != scores.shape[:1]:
         raise ValueError(f"scores {_shape(scores)} and label {_shape(label)}; give (B, num_classes) and (B,)")
-    scores = _widen(scores)
+    scores = widened(scores)
     long_enough, short_enough, absent = margins
     too_short, too_long = F.relu(long_enough - scores).square(), absent * F.relu(scores - short_enough).square()
 
@@ -166,7 +163,7 @@ def presentation_loss(
         raise ValueError(f"presence {_shape(presence)} and concepts {_shape(concepts)}; give (B, m) for both")
     if weights is not None and weights.shape != (2, presence.shape[1]):
         raise ValueError(f"weights {_shape(weights)} for {presence.shape[1]} concepts; give (2, {presence.shape[1]})")
-    presence = _widen(presence)
+    presence = widened(presence)
     known = ~concepts.isnan()
     z = concepts.nan_to_num().to(presence.dtype)
     too_short, too_long = F.relu(margin_present - presence), F.relu(presence - margin_absent)
@@ -178,10 +175,9 @@ def presentation_loss(
 def triplet_loss(capsules: Tensor, phrases: Tensor, concepts: Tensor, margin: float = 1.0) -> Tensor:
     """Triplet loss ``L_t`` (Eq. 3.2): the phrase of a concept lies nearer to its own capsule than to others.
 
-    ``max(0, |u_i - p_i|^2 - |u_j - p_i|^2 + t)``, summed over all pairs ``i != j`` of concepts known in the
-    image, mean over the images that have a known concept. Deviation: the paper prints the two distances the
-    other way round, against its own sentence. It gives no margin ``t``; 1 is ours, the largest length that a
-    concept capsule can have.
+    ``max(0, |u_i - p_i|^2 - |u_j - p_i|^2 + t)``, summed over all pairs ``i != j`` of concepts known in the image, mean
+    over the images that have a known concept. Deviations: the paper prints the two distances the other way round,
+    against its own sentence, and gives no margin ``t``; 1 is the largest length of a concept capsule.
 
     Shapes:
         - capsules: (B, m, e), the concept capsules in the joint space
@@ -197,7 +193,7 @@ def triplet_loss(capsules: Tensor, phrases: Tensor, concepts: Tensor, margin: fl
         shapes = f"capsules {_shape(capsules)}, phrases {_shape(phrases)} and concepts {_shape(concepts)}"
         raise ValueError(f"{shapes}; give (B, m, e), (m, e) and (B, m)")
     with torch.autocast(capsules.device.type, enabled=False):
-        u, p = _widen(capsules), _widen(phrases)
+        u, p = widened(capsules), widened(phrases)
         centre = p.detach().mean(0)  # distances do not depend on it; their rounding errors do
         u, p = u - centre, p - centre
         # |u_j - p_i|^2 without |p_i|^2, which cancels: (B, m, m), i down and j across
@@ -210,9 +206,7 @@ def triplet_loss(capsules: Tensor, phrases: Tensor, concepts: Tensor, margin: fl
 
 
 def reconstruction_loss(reconstruction: Tensor, image: Tensor, contributes: Tensor | None = None) -> Tensor:
-    """Reconstruction loss ``L_r`` (Sec. 3.3.2): the squared error, summed over the pixels of an image.
-
-    Mean over the images that contribute.
+    """Reconstruction loss ``L_r`` (Sec. 3.3.2): the squared error of an image, mean over those that contribute.
 
     Shapes:
         - reconstruction, image: (B, C, H, W)
@@ -225,7 +219,7 @@ def reconstruction_loss(reconstruction: Tensor, image: Tensor, contributes: Tens
     if image.dim() != 4 or reconstruction.shape != image.shape:
         shapes = f"reconstruction {_shape(reconstruction)} and image {_shape(image)}"
         raise ValueError(f"{shapes}; give (B, C, H, W) for both")
-    error = _widen(reconstruction) - _widen(image)
+    error = widened(reconstruction) - widened(image)
     if contributes is None:
         return error.square().sum() / max(1, error.shape[0])
     if contributes.shape != image.shape[:1]:
@@ -236,16 +230,14 @@ def reconstruction_loss(reconstruction: Tensor, image: Tensor, contributes: Tens
 
 
 def diversity_loss(presence: Tensor) -> Tensor:
-    """Keeps concepts that nobody labelled apart and alive; not in the paper, whose concepts may all say the same.
+    """Keeps concepts that nobody labelled apart and alive; not in the paper.
 
     The mean over all pairs of concepts of ``-log(1 - 0.99 r^2)``, ``r`` being their correlation over the images, plus
-    the mean over the concepts of ``max(0, 1 - s / 0.1)``, ``s`` being a presence's standard deviation. The two terms
-    are those of VICReg (Bardes, Ponce and LeCun 2022), covariance and variance, with correlations so that the scale of
-    a presence does not count. The logarithm, twice the mutual information of two normal variables, is ``r^2`` where
-    that is small; but ``r^2`` itself has no gradient where two concepts have become one, and they would stay one.
+    the mean over the concepts of ``max(0, 1 - s / 0.1)``, ``s`` being a presence's standard deviation. The terms are
+    those of VICReg (Bardes, Ponce and LeCun 2022), covariance and variance, with correlations so that the scale of a
+    presence does not count, and a logarithm, as ``r^2`` has no gradient where two concepts have become one.
 
-    Fewer than 4 images, or a single concept for the first term, cost nothing. Unrelated concepts still cost about
-    ``1 / (B - 1)``, which is chance and has no direction.
+    Fewer than 4 images, or a single concept for the first term, cost nothing.
 
     Shapes:
         - presence: (B, m)
@@ -259,9 +251,9 @@ def diversity_loss(presence: Tensor) -> Tensor:
         raise ValueError(f"presence {_shape(presence)}; give (B, m)")
     images, m = presence.shape
     if images < _FEWEST_IMAGES or not m:
-        return _widen(presence).sum() * 0
+        return widened(presence).sum() * 0
     with torch.autocast(presence.device.type, enabled=False):
-        centred = _widen(presence) - _widen(presence).mean(0)
+        centred = widened(presence) - widened(presence).mean(0)
         spread = (centred.square().mean(0) + _LEAST_VARIANCE).sqrt()
         standard = centred / spread
         shared = (standard.mT @ standard / images).square()  # (m, m)
@@ -273,8 +265,7 @@ def diversity_loss(presence: Tensor) -> Tensor:
 def consistency_loss(logits: Tensor, views: int) -> Tensor:
     """How far the answers to several views of the same image are from each other; not in the paper.
 
-    The divergence of Jensen and Shannon: the mean over the views of ``KL(p_view || p)``, ``p`` being their mean, over
-    the images. No label is needed. 0 where all views get the same answer, ``log(views)`` at most.
+    The Jensen-Shannon divergence: the mean over views and images of ``KL(p_view || p)``, ``p`` being their mean.
 
     Shapes:
         - logits: (views * B, num_classes), all images in one view, then all in the next
@@ -286,13 +277,9 @@ def consistency_loss(logits: Tensor, views: int) -> Tensor:
     """
     if logits.dim() != 2 or views < 1 or len(logits) % views:
         raise ValueError(f"logits {_shape(logits)} of {views} views; give (views * B, num_classes)")
-    log_p = _widen(logits).log_softmax(-1).view(views, -1, logits.shape[1])  # (views, B, num_classes)
+    log_p = widened(logits).log_softmax(-1).view(views, -1, logits.shape[1])  # (views, B, num_classes)
     log_mean = log_p.logsumexp(0) - math.log(views)
     return (log_p.exp() * (log_p - log_mean)).sum(-1).mean()
-
-
-def _widen(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _shape(x: Tensor) -> tuple[int, ...]:

@@ -16,10 +16,9 @@ SquashForm = Literal["exponential", "quadratic"]
 def squash(s: Tensor, form: SquashForm = "exponential", dim: int = -1) -> Tensor:
     """Shorten each vector to a length in [0, 1) and keep its direction, so that length can mean presence.
 
-    The activation ``g`` of Sec. 3.2.2. "quadratic" is the paper's, ``|s|^2 / (1 + |s|^2) * s / |s|``; its
-    slope is 0 at ``s = 0``, so that short vectors hardly learn. The default is a deviation: "exponential",
-    ``(1 - exp(-|s|)) * s / |s|``, has slope 1 there and passes short vectors through. Both are finite, with
-    their true gradient, at ``s = 0``. Half precision is computed in float32 and returned as it came.
+    The activation ``g`` of Sec. 3.2.2. "quadratic" is the paper's, ``|s|^2 / (1 + |s|^2) * s / |s|``, with slope 0 at
+    ``s = 0``. Deviation: the default "exponential", ``(1 - exp(-|s|)) * s / |s|``, has slope 1 there, so that short
+    vectors learn. Half precision is computed in float32 and returned as it came.
 
     Shapes:
         - s: any; the axis ``dim`` holds the vector
@@ -30,7 +29,7 @@ def squash(s: Tensor, form: SquashForm = "exponential", dim: int = -1) -> Tensor
     >>> squash(torch.tensor([0.0, 0.001]))
     tensor([0.0000, 0.0010])
     """
-    x = s.to(torch.promote_types(s.dtype, torch.float32))
+    x = widened(s)
     if check_form(form) == "quadratic" and not is_exporting():
         length: Tensor = torch.linalg.vector_norm(x, 2, dim, keepdim=True)
         return (x * (length / (length.square() + 1))).to(s.dtype)
@@ -45,6 +44,11 @@ def squash(s: Tensor, form: SquashForm = "exponential", dim: int = -1) -> Tensor
     else:
         scale = -torch.expm1(-length) / length
     return (x * scale).to(s.dtype)
+
+
+def widened(x: Tensor) -> Tensor:
+    """In float32, unless it is wider."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def check_form(form: SquashForm) -> SquashForm:

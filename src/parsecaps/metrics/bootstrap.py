@@ -1,12 +1,11 @@
 """The bootstrap over patients: which cases a resample holds, the interval that follows from it, and means with it.
 
-A resample is a column of counts: how often each case is in it. Metrics that know weights are then computed for many
-resamples at once, and nothing is copied.
+A resample is a column of counts, so metrics that know weights are computed for many resamples at once.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,7 @@ _CELLS = 1_000_000  # of a block of weights: 8 MB, whatever the number of cases
 
 @dataclass(frozen=True)
 class Score:
-    """A score with its 95 % interval, None where not defined, and `n`, the images that it is computed from.
-
-    There is no interval without at least two patients (positive and negative ones each, for AUROC), or one more than
-    classes for a mean over classes: one alone cannot show how patients differ.
-    """
+    """A score with its 95 % interval, None where not defined, and `n`, the images that it is computed from."""
 
     value: float | None
     low: float | None
@@ -60,16 +55,13 @@ def interval(
 ) -> tuple[float, float] | None:
     """The 95 % interval of a score: Student's t, with the standard error that the resamples give.
 
-    The middle 95 % of the resamples would be too narrow with few patients, and would miss high scores more often than
-    low ones (`studies.coverage` compares both). A score that cannot be below 0 is put on the log scale, or on the logit
-    scale if it has an upper bound too. `means` is the number of means that it is the mean of, such as one for each
-    class: each takes a degree of freedom. Where everything is right or everything wrong, resamples do not vary; the
-    interval is then that of Clopper and Pearson for as many patients.
+    Percentiles of the resamples would be too narrow with few patients (`studies.coverage`). A score that cannot be
+    below 0 is put on the log scale, or on the logit scale if it has an upper bound too. `means` is the number of means
+    that it is the mean of, such as one for each class: each takes a degree of freedom. Where all is right or all wrong,
+    the interval is that of Clopper and Pearson for as many patients. None without two values or a degree of freedom.
 
-    A distance such as ECE lies too high in resamples, as their noise can only add to it. `noise` is by how much each
-    resample can have changed it; the lower end is then the value less the 97.5th percentile of that.
-
-    None without two values or a degree of freedom.
+    A distance such as ECE is too high in resamples, as noise only adds to it. `noise` is by how much each resample can
+    have changed it; the lower end is then the value less the 97.5th percentile of that.
 
     >>> low, high = interval(1.0, np.ones(100), 20) or (0, 0)
     >>> round(low, 3), high
@@ -123,15 +115,6 @@ def resampled_weights(group: np.ndarray, resamples: int, seed: int) -> Iterator[
         yield counts.T.astype(np.float64)[group]
 
 
-def count_patients(group: np.ndarray, mask: np.ndarray) -> int:
-    """How many patients the cases of a mask come from.
-
-    >>> count_patients(np.array([0, 0, 1]), np.array([True, True, False]))
-    1
-    """
-    return len(np.unique(group[mask]))
-
-
 def few_patients(count: int) -> list[str]:
     """A note for those who read the intervals of a few patients.
 
@@ -169,7 +152,6 @@ class Means:
     bounds: Bounds
 
     def scores(self) -> list[Score]:
-        """One for each column."""
         each = zip(self.value, self.draws, self.n, self.patients, strict=True)
         return [Score.of(value, draws, int(n), patients=who, bounds=self.bounds) for value, draws, n, who in each]
 
@@ -183,18 +165,14 @@ class Means:
 
     def over(self, other: "Means") -> "Means":
         """The ratio of these shares to others of the same cases; NaN where the other is 0."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            value, draws = self.value / other.value, self.draws / other.draws
-        return Means(_finite(value), _finite(draws), self.n, self.patients, self.all_patients, POSITIVE)
+        value, draws = divide(self.value, other.value), divide(self.draws, other.draws)
+        return replace(self, value=value, draws=draws, bounds=POSITIVE)
 
 
 def means(
     values: np.ndarray, group: np.ndarray, *, bounds: Bounds = SHARE, resamples: int = 1000, seed: int = 0
 ) -> Means:
-    """The mean of each column over the cases that are not NaN in it: for whatever is measured case by case.
-
-    No value lies outside of `bounds`. Two calls with the same patients and seed resample alike, so their draws can be
-    compared.
+    """The mean of each column over the cases that are not NaN in it; no value lies outside of `bounds`.
 
     Shapes:
         - values: (N, K), NaN = takes no part; group: (N,) the number of each case's patient
@@ -206,15 +184,15 @@ def means(
     group = without_gaps(group)
     known = ~np.isnan(values)
     filled = np.where(known, values, 0)
-    blocks = []
+    blocks = [np.empty((values.shape[1], 0))]
     for weights in resampled_weights(group, resamples, seed):
         blocks.append(divide(filled.T @ weights, known.T.astype(np.float64) @ weights))
     return Means(
         value=divide(filled.sum(0), known.sum(0)),
-        draws=np.concatenate(blocks, axis=1) if blocks else np.empty((values.shape[1], 0)),
+        draws=np.concatenate(blocks, axis=1),
         n=known.sum(0),
-        patients=np.array([count_patients(group, column) for column in known.T], dtype=np.int64),
-        all_patients=count_patients(group, known.any(1)),
+        patients=np.array([len(np.unique(group[column])) for column in known.T], dtype=np.int64),
+        all_patients=len(np.unique(group[known.any(1)])),
         bounds=bounds,
     )
 
@@ -232,7 +210,3 @@ def mean_of_defined(values: np.ndarray, used: np.ndarray | None = None) -> np.nd
 def without_gaps(group: np.ndarray) -> np.ndarray:
     """Patients numbered from 0 without gaps, so that all that are drawn have cases: (N,) -> (N,) int."""
     return np.unique(group, return_inverse=True)[1].reshape(-1)
-
-
-def _finite(values: np.ndarray) -> np.ndarray:
-    return np.where(np.isfinite(values), values, np.nan)

@@ -1,14 +1,12 @@
 """Whether a probability means what it says, and what validation patients teach so that it does.
 
-The temperature and the conformal quantiles are fitted once, after training, on the same patients, and kept beside the
-weights in `calibration.json`. The file has numbers alone: no name, no patient.
+Temperature and conformal quantiles are fitted once, after training, and kept beside the weights in `calibration.json`.
 """
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
@@ -28,19 +26,11 @@ _AGAIN = "restore the file as it was saved"
 _NOT_CALIBRATED = "the probabilities are not calibrated: the model was saved without validation"
 
 
-class TemperatureFit(NamedTuple):
-    """A temperature to divide logits by; `note` says why it is not what was asked for, where it is not."""
-
-    temperature: float
-    note: str | None = None
-
-
 @dataclass(frozen=True)
 class Calibration:
     """The temperature of a model's logits, and the conformal quantiles of its probabilities at that temperature.
 
-    Without validation cases the temperature is 1, there are no `quantiles`, and no risk can be promised. `note` says
-    what to know about the temperature.
+    Without validation cases the temperature is 1, and no risk can be promised. `note` is about the temperature.
     """
 
     temperature: float = 1.0
@@ -53,20 +43,16 @@ class Calibration:
 
     @classmethod
     def fit(cls, validation: Predictions) -> "Calibration":
-        """Fit both on what a model said of its validation cases."""
         fitted = fit_temperature(validation.logits, validation.label)
         probabilities = validation.probabilities(fitted.temperature)
-        quantiles = ConformalQuantiles.fit(probabilities, validation.label, validation.groups())
-        return cls(fitted.temperature, quantiles, fitted.note)
+        return replace(fitted, quantiles=ConformalQuantiles.fit(probabilities, validation.label, validation.groups()))
 
     def threshold(self, risk: float) -> ConformalThreshold:
-        """The least probability of a class within the prediction set at this risk."""
         if self.quantiles is None:
             raise ValueError("the model has no calibration, so no risk can be promised; train with --set data.val=0.15")
         return self.quantiles.threshold(risk)
 
     def save(self, folder: str | Path) -> None:
-        """Write `calibration.json` into the folder of a model."""
         with write_atomically(Path(folder) / CALIBRATION_FILE) as file:
             file.write(json.dumps(asdict(self)) + "\n")
 
@@ -82,13 +68,12 @@ class Calibration:
         return checked(cls, stored, path, _AGAIN)
 
 
-def fit_temperature(logits: np.ndarray, label: np.ndarray) -> TemperatureFit:
-    """The temperature with the least mean NLL on validation cases (Guo et al. 2017); unknown labels are left out.
+def fit_temperature(logits: np.ndarray, label: np.ndarray) -> Calibration:
+    """The temperature with the least mean NLL on validation cases (Guo et al. 2017), without quantiles.
 
-    The NLL is convex in b = 1 / temperature, so the zero of its derivative is found by bracketing, which cannot
-    diverge. Where every validation case is right the least NLL is at temperature 0, which is certainty drawn from few
-    cases. So the cases count as if one more had been seen of which nothing is known (each class equally likely), as in
-    the rule of succession: a thousand cases hardly feel it, and ten right ones do not make a model sure.
+    The NLL is convex in b = 1 / temperature, so the zero of its derivative can be bracketed. If every case is right,
+    the least NLL is at temperature 0. So one more case counts, with each class equally likely, as in the rule of
+    succession: ten right cases do not make a model sure.
 
     Shapes:
         - logits: (N, K); label: (N,), -1 = unknown
@@ -96,12 +81,11 @@ def fit_temperature(logits: np.ndarray, label: np.ndarray) -> TemperatureFit:
     logits, label = np.asarray(logits, dtype=np.float64)[label >= 0], label[label >= 0]
     n, num_classes = logits.shape
     if not n:
-        return TemperatureFit(1.0, "no validation case has a known label; the temperature stays 1")
+        return Calibration(note="no validation case has a known label; the temperature stays 1")
     logits = logits - logits.mean(1, keepdims=True)
     truth = (n * np.eye(num_classes)[label] + 1 / num_classes) / (n + 1)
 
     def slope(b: float) -> float:
-        """The derivative of the mean NLL at b = 1 / temperature."""
         return float(((softmax(b * logits, axis=1) - truth) * logits).sum(1).mean())
 
     low, high = (1 / temperature for temperature in reversed(TEMPERATURES))
@@ -114,15 +98,12 @@ def fit_temperature(logits: np.ndarray, label: np.ndarray) -> TemperatureFit:
         b, note = high, f"the logits are very small; the temperature is at its limit of {1 / high:g}"
     else:
         b = float(brentq(slope, low, high, xtol=1e-10))
-    return TemperatureFit(1 / b, note)
+    return Calibration(1 / b, note=note)
 
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """The cases whose confidence lies from `low` up to `high`: how sure the model was, and how often right.
-
-    Without cases both are None.
-    """
+    """The cases whose confidence lies from `low` up to `high`: how sure the model was, and how often right."""
 
     low: float
     high: float
@@ -195,7 +176,6 @@ def reliability_bins(probabilities: np.ndarray, label: np.ndarray) -> list[Relia
     bins = []
     for i in range(NUM_BINS):
         rows = where == i
-        n = int(rows.sum())
-        means = (float(confidence[rows].mean()), float(right[rows].mean())) if n else (None, None)
-        bins.append(ReliabilityBin(i / NUM_BINS, (i + 1) / NUM_BINS, n, *means))
+        means = (float(confidence[rows].mean()), float(right[rows].mean())) if rows.any() else (None, None)
+        bins.append(ReliabilityBin(i / NUM_BINS, (i + 1) / NUM_BINS, int(rows.sum()), *means))
     return bins

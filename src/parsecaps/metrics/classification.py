@@ -27,15 +27,14 @@ class Answers(Cases):
         super().__init__(len(scores))
         self.known = np.ones(scores.shape, dtype=bool) if known is None else known
         self.scores, self.positive, self.answered = scores, positive & self.known, answered & self.known
+        self.hit = self.positive & self.answered
 
     @cached_property
     def negative(self) -> np.ndarray:
-        """Known, and not positive: (N, C) bool."""
         return np.asarray(self.known & ~self.positive)
 
     @cached_property
     def ranks(self) -> "list[Ranks]":
-        """The order of the scores in each column."""
         each = zip(self.scores.T, self.positive.T, self.negative.T, strict=True)
         return [Ranks(scores, positive, negative) for scores, positive, negative in each]
 
@@ -98,7 +97,7 @@ def precision(cases: Weighted) -> np.ndarray:
     >>> precision(Weighted(Classification(np.eye(2)[[0, 1, 1, 1]], np.array([0, 0, 1, 1])))).round(3).ravel()
     array([1.   , 0.667])
     """
-    return divide(cases.of(true_positives), cases.of(answers))
+    return divide(cases.total("hit"), cases.total("answered"))
 
 
 def recall(cases: Weighted) -> np.ndarray:
@@ -107,7 +106,7 @@ def recall(cases: Weighted) -> np.ndarray:
     >>> recall(Weighted(Classification(np.eye(2)[[0, 1, 1, 1]], np.array([0, 0, 1, 1])))).ravel()
     array([0.5, 1. ])
     """
-    return divide(cases.of(true_positives), cases.of(positives))
+    return divide(cases.total("hit"), cases.total("positive"))
 
 
 def specificity(cases: Weighted) -> np.ndarray:
@@ -116,9 +115,8 @@ def specificity(cases: Weighted) -> np.ndarray:
     >>> specificity(Weighted(Classification(np.eye(2)[[0, 1, 1, 1]], np.array([0, 0, 1, 1])))).ravel()
     array([1. , 0.5])
     """
-    false_positives = cases.of(answers) - cases.of(true_positives)
-    negatives = cases.sum(cases.cases.negative)
-    return divide(negatives - false_positives, negatives)
+    negatives = cases.total("negative")
+    return divide(negatives - cases.total("answered") + cases.total("hit"), negatives)
 
 
 def f1(cases: Weighted) -> np.ndarray:
@@ -127,7 +125,7 @@ def f1(cases: Weighted) -> np.ndarray:
     >>> f1(Weighted(Classification(np.eye(2)[[0, 1, 1, 1]], np.array([0, 0, 1, 1])))).round(3).ravel()
     array([0.667, 0.8  ])
     """
-    return divide(2 * cases.of(true_positives), cases.of(positives) + cases.of(answers))
+    return divide(2 * cases.total("hit"), cases.total("positive") + cases.total("answered"))
 
 
 def auroc(cases: Weighted) -> np.ndarray:
@@ -151,7 +149,7 @@ def macro(metric: Callable[[Weighted], np.ndarray]) -> Callable[[Weighted], np.n
     """
 
     def mean(cases: Weighted) -> np.ndarray:
-        each, occurs = cases.of(metric), cases.of(positives) > 0
+        each, occurs = cases.of(metric), cases.total("positive") > 0
         if metric is precision:
             each = np.where(np.isnan(each), 0, each)
         return mean_of_defined(each, occurs)
@@ -162,21 +160,6 @@ def macro(metric: Callable[[Weighted], np.ndarray]) -> Callable[[Weighted], np.n
 def count_classes(cases: Classification) -> int:
     """How many classes occur, of which a mean over classes has one mean each."""
     return int(cases.positive.any(0).sum())
-
-
-def positives(cases: Weighted) -> np.ndarray:
-    """How many images are positive: (C, R)."""
-    return cases.sum(cases.cases.positive)
-
-
-def answers(cases: Weighted) -> np.ndarray:
-    """How many images are answered with yes: (C, R)."""
-    return cases.sum(cases.cases.answered)
-
-
-def true_positives(cases: Weighted) -> np.ndarray:
-    """How many positive images are answered with yes: (C, R)."""
-    return cases.sum(cases.cases.positive & cases.cases.answered)
 
 
 def confusion_matrix(label: np.ndarray, named: np.ndarray, num_classes: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 from scipy.stats import t as student_t
 
 from parsecaps.metrics.bootstrap import SIGNED_SHARE, Bounds, Score, interval
-from parsecaps.metrics.metric import Weighted, compute, p_equals, p_value, resample
+from parsecaps.metrics.metric import compute, p_equals, p_value
 from parsecaps.metrics.patients import PatientErrors, patient_errors
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import score
@@ -24,11 +24,7 @@ _SHOWN = 5  # cases that an error names
 
 @dataclass(frozen=True)
 class Difference:
-    """A score of both models and `second - first`, with its 95 % interval and the p-value of no difference.
-
-    All over the same resamples of patients. None where a score is not defined, and no interval or p-value without
-    several patients.
-    """
+    """A score of both models and `second - first`, with its 95 % interval and p-value; None where not defined."""
 
     first: float | None
     second: float | None
@@ -66,9 +62,8 @@ class Difference:
 class Comparison:
     """What sets two models apart on `n` images with known labels.
 
-    `only_first` and `only_second` count the images that one model alone gets right; `mcnemar_p` is the exact p-value
-    of their being equally many by chance. McNemar's test takes images as independent, which those of one patient are
-    not: with several images per patient, go by the bootstrap.
+    `only_first` and `only_second` count the images that one model alone gets right; `mcnemar_p` is the exact p-value of
+    that. McNemar's test takes images as independent: with several per patient, go by the bootstrap.
     """
 
     n: int
@@ -83,7 +78,6 @@ class Comparison:
     seed: int
 
     def table(self, first: str, second: str) -> Grid:
-        """The differences, second minus first."""
         rows = []
         for name, each in self.differences.items():
             metric = find_metric(name)
@@ -94,14 +88,12 @@ class Comparison:
         return Grid(title, ("score", first, second, "difference", "95 % interval", "p"), rows)
 
     def line(self, first: str, second: str) -> str:
-        """McNemar's test in words."""
         return (
             f"only {first} is right on {self.only_first:,} images, only {second} on {self.only_second:,}; "
             f"McNemar, exact: {p_equals(self.mcnemar_p)}"
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a JSON-serialisable dict."""
         return asdict(self)
 
 
@@ -110,9 +102,8 @@ class Ensemble:
     """The mean of the probabilities of several models, on `n` images with known labels.
 
     `scores` has its accuracy and balanced_accuracy, and those by patient where there are such; `member_accuracy` is the
-    mean of the accuracies that each model has alone. If models err by chance, their mean errs less; if they err alike,
-    it does not, and more training of the same kind will not either. `all_wrong` and `any_wrong` count the images that
-    all get wrong, and at least one; `patient_errors` says whose the former are.
+    mean accuracy of the models alone. `all_wrong` and `any_wrong` count the images that all get wrong, and at least
+    one; `patient_errors` says whose the former are.
     """
 
     models: int
@@ -124,7 +115,6 @@ class Ensemble:
     patient_errors: PatientErrors | None
 
     def tables(self) -> list[Grid]:
-        """The mean of all models, and whose images all of them get wrong."""
         rows = [("accuracy, mean of each alone", find_metric("accuracy").number(self.member_accuracy))]
         for name, each in self.scores.items():
             metric = find_metric(name)
@@ -136,15 +126,13 @@ class Ensemble:
         return [Grid(title, ("score", "value"), rows), *whose]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return a JSON-serialisable dict."""
         return asdict(self)
 
 
 def compare(first: Predictions, second: Predictions, *, resamples: int = 1000, seed: int = 0) -> Comparison:
     """Compare two models on the same cases, matched by name; those with unknown labels are left out.
 
-    The p-value of a difference is that of Student's t, as is its interval, so both agree: below 0.05 where 0 is
-    outside. 2 / (resamples + 1) is the least.
+    The p-value of a difference, at least 2 / (resamples + 1), is that of Student's t, as is its interval.
     """
     second = match(first, second)
     first, second = (each.subset(np.flatnonzero(first.label >= 0)) for each in (first, second))
@@ -189,29 +177,22 @@ def ensemble(models: Sequence[Predictions], *, resamples: int = 1000, seed: int 
 def paired_differences(
     first: Predictions, second: Predictions, names: Sequence[str], *, resamples: int = 1000, seed: int = 0
 ) -> dict[str, Difference]:
-    """Single numbers of two models on the same cases in the same order, by the names of their metrics, all of a kind.
-
-    Both models are scored on the same resamples of patients.
-    """
+    """Differences of single numbers, by the names of metrics of one kind; both models on the same resamples."""
     metrics = [find_metric(name) for name in names]
     functions = [metric.function for metric in metrics]
-    cases = [made for each in (first, second) if (made := metrics[0].cases.of(each)) is not None]
-    values = [compute(Weighted(each), functions) for each in cases]
-    pairs = zip(*(resample(each, resamples, seed) for each in cases), strict=True)
-    drawn = [[compute(each, functions) for each in pair] for pair in pairs]
-    found = {}
-    for i, metric in enumerate(metrics):
-        a, b = (float(each[i][0, 0]) for each in values)
-        blocks = [(pair[1][i] - pair[0][i])[0] for pair in drawn]
-        found[metric.name] = Difference.of(
-            a,
-            b,
-            np.concatenate(blocks) if blocks else np.empty(0),
-            cases[0].patients(metric.counted(cases[0])),
+    cases, *others = [made for each in (first, second) if (made := metrics[0].cases.of(each)) is not None]
+    (ours, our_draws), (theirs, their_draws) = (compute(each, functions, resamples, seed) for each in (cases, *others))
+    return {
+        metric.name: Difference.of(
+            float(ours[metric.function][0, 0]),
+            float(theirs[metric.function][0, 0]),
+            their_draws[metric.function][0] - our_draws[metric.function][0],
+            cases.patients(metric.counted(cases)),
             bounds=(metric.bounds[0] - metric.bounds[1], metric.bounds[1] - metric.bounds[0]),
-            means=metric.means(cases[0]),
+            means=metric.means(cases),
         )
-    return found
+        for metric in metrics
+    }
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
@@ -232,14 +213,11 @@ def match(first: Predictions, second: Predictions) -> Predictions:
         if len(set(each.name)) != len(each.name):
             twice = Counter(each.name).most_common(1)[0][0]
             raise ValueError(f"{twice} is there twice; cases are matched by name, so each needs its own")
-    rows = {name: row for row, name in enumerate(second.name)}
-    wanted = set(first.name)
-    for missing, whose in (
-        ([name for name in first.name if name not in rows], "second"),
-        ([name for name in second.name if name not in wanted], "first"),
-    ):
-        if missing:
+    for one, other, whose in ((first, second, "second"), (second, first, "first")):
+        there = set(other.name)
+        if missing := [name for name in one.name if name not in there]:
             raise ValueError(f"{_named(missing)} not among the cases of the {whose}; compare on the same cases")
+    rows = {name: row for row, name in enumerate(second.name)}
     matched = second.subset([rows[name] for name in first.name])
     if different := [name for name, a, b in zip(first.name, first.label, matched.label, strict=True) if a != b]:
         raise ValueError(f"{_named(different)} not labelled the same in both; evaluate both on the same data")

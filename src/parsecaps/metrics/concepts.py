@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from parsecaps.metrics.bootstrap import divide, mean_of_defined
-from parsecaps.metrics.classification import Answers, f1, macro, true_positives
+from parsecaps.metrics.classification import Answers, f1, macro
 from parsecaps.metrics.metric import Cases, Weighted
 from parsecaps.metrics.predictions import Predictions
 
@@ -32,14 +32,12 @@ class Concepts(Answers):
 
     @classmethod
     def of(cls, predictions: Predictions) -> "Concepts | None":
-        """Those of a model; None where it or the data have none."""
         if predictions.presence is None or predictions.concepts is None or not predictions.concept_names:
             return None
         return cls(predictions.presence, predictions.concepts).of_patients(predictions.groups())
 
     @property
     def counted(self) -> np.ndarray:
-        """The images of which some concept is known: (N,) bool."""
         return np.asarray(self.known.any(1))
 
 
@@ -62,7 +60,6 @@ class Attributes(Cases):
 
     @classmethod
     def of(cls, predictions: Predictions) -> "Attributes | None":
-        """Those of a model; None where its concepts are no values of attributes."""
         if predictions.presence is None or predictions.concepts is None:
             return None
         if not (columns := find_attributes(predictions.concept_names, predictions.concepts)):
@@ -76,7 +73,6 @@ class Attributes(Cases):
 
     @property
     def counted(self) -> np.ndarray:
-        """The images of which some attribute is known: (N,) bool."""
         return np.asarray(self.known.any(1))
 
 
@@ -116,7 +112,7 @@ def attribute_accuracy(cases: Weighted) -> np.ndarray:
     array([[0.5]])
     """
     each = cases.of(_of_attributes)
-    return np.stack([divide(one.of(true_positives).sum(0), one.sum(one.cases.known[:, 0])) for one in each])
+    return np.stack([divide(one.total("hit").sum(0), one.sum(one.cases.known[:, 0])) for one in each])
 
 
 def over_attributes(metric: Callable[[Weighted], np.ndarray]) -> Callable[[Weighted], np.ndarray]:

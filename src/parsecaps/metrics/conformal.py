@@ -1,20 +1,14 @@
 """Split conformal prediction sets: with a chosen risk, which classes cannot be ruled out, and when to abstain.
 
-Calibrated on validation cases, never on those that trained. If validation and future patients are exchangeable, and
-the validation patients decided nothing else about the model, the set of a new image holds its class with a probability
-of at least 1 - risk, whatever the model: on average over patients, not for each kind of patient, and not among the
-answered images alone (`coverage` and `accuracy_answered` measure those).
+If validation and future patients are exchangeable, and the validation patients decided nothing else about the model,
+the set of a new image holds its class with a probability of at least 1 - risk: on average over patients, not for each
+kind of patient, and not among the answered images alone (`coverage` and `accuracy_answered` measure those). Here the
+same patients also fit the temperature and may choose the epoch, so the risk is kept approximately
+(`studies.coverage --sets` measures it).
 
-In this package the same patients also fit the temperature and may choose the epoch, so the risk is kept approximately.
-With two classes the temperature changes no set, with more hardly any; the choice among many epochs costs little
-(`studies.coverage --sets` measures both). To split the validation patients would make the statement exact and
-the sets larger, since each half would be few.
-
-Images of one patient are alike, so images are not exchangeable; patients are. A calibration that counted forty slices
-of one patient as forty cases would be surer than it may. To keep one image of each patient would be right but throw
-most away, and depend on the draw. Here each patient has one vote, shared equally by its images, and one more vote
-stands for the patient to come (Lee, Barber and Willett 2023, "Distribution-free inference with hierarchical data"):
-the guarantee is then for an image drawn from a new patient. With one image per patient it is the usual method.
+Images of one patient are alike, so images are not exchangeable; patients are. Each patient has one vote, shared equally
+by its images, and one more vote stands for the patient to come (Lee, Barber and Willett 2023, "Distribution-free
+inference with hierarchical data"): the guarantee is for an image drawn from a new patient.
 """
 
 import math
@@ -29,13 +23,9 @@ from parsecaps.metrics.metric import Cases
 
 
 class ConformalThreshold(NamedTuple):
-    """A class is in the set from this probability on; 0 puts all classes in it, so that every image abstains.
-
-    `patients` is the number that calibrated it. `note` says why everything abstains, where it does.
-    """
+    """The least probability of a class in the set; 0 makes every image abstain, for the reason in the `note`."""
 
     probability: float
-    risk: float
     patients: int
     note: str | None = None
 
@@ -44,8 +34,7 @@ class ConformalThreshold(NamedTuple):
 class ConformalQuantiles:
     """What thresholds at every risk follow from: the probability of the truth in each calibration image.
 
-    `probabilities` fall; `votes` are how many votes of patients stand behind the images so far. Unknown labels are left
-    out. Nothing tells images or patients apart.
+    `probabilities` fall; `votes` are how many votes of patients stand behind the images so far.
     """
 
     probabilities: tuple[float, ...]
@@ -86,16 +75,13 @@ class ConformalQuantiles:
         if self.patients < needed:
             least = math.ceil((1 - 1e-9) / risk) - 1
             few = f"{self.patients} patients are too few for a risk of {risk:g}"
-            return ConformalThreshold(0.0, risk, self.patients, f"{few}: every image abstains; calibrate on {least}")
+            return ConformalThreshold(0.0, self.patients, f"{few}: every image abstains; calibrate on {least}")
         place = min(int(np.searchsorted(self.votes, needed)), len(self.votes) - 1)
-        return ConformalThreshold(self.probabilities[place], risk, self.patients)
+        return ConformalThreshold(self.probabilities[place], self.patients)
 
 
 def prediction_sets(probabilities: np.ndarray, threshold: float) -> np.ndarray:
-    """The classes of each image that cannot be ruled out: (N, K) -> (N, K) bool.
-
-    The most probable class is always among them, which can only add to the coverage. Without it, a model that is wrong
-    more seldom than the risk allows would leave sets empty, and abstain the more often the higher the risk.
+    """The classes of each image that cannot be ruled out, always with the most probable one: (N, K) -> (N, K) bool.
 
     >>> prediction_sets(np.array([[0.9, 0.1], [0.6, 0.4]]), 0.3)
     array([[ True, False],

@@ -1,7 +1,6 @@
 """What a metric is: a function of cases that count as often as their weights say, and how its numbers are written.
 
-With weights of one a metric is the plain score; with the weights of resamples it gives the bootstrap, for many
-resamples at once. In exact arithmetic a case of weight k scores as k copies of it.
+With weights of one a metric is the plain score; with those of resamples it gives the bootstrap.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,13 +9,16 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
-from parsecaps.metrics.bootstrap import SHARE, Bounds, Score, count_patients, divide, resampled_weights
+from parsecaps.metrics.bootstrap import SHARE, Bounds, Score, divide, resampled_weights
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.types import Cell
 
 UNDEFINED = "-"
 Part = Literal["overall", "by_class", "concepts", "by_concept", "by_attribute", "sets"]
 Value = TypeVar("Value")
+
+
+Function = Callable[["Weighted"], np.ndarray]  # of cases -> (R,) or (C, R)
 
 
 class Cases:
@@ -46,7 +48,7 @@ class Cases:
     def patients(self, masks: Sequence[np.ndarray]) -> int:
         """How many patients the cases of a mask (N,) come from: of several masks, those of the fewest."""
         patient = self.group[self.rows]
-        return min(count_patients(patient, mask) for mask in masks)
+        return min(len(np.unique(patient[mask])) for mask in masks)
 
 
 class Weighted:
@@ -63,7 +65,7 @@ class Weighted:
     def __init__(self, cases: Any, weights: np.ndarray | None = None) -> None:
         self.cases = cases
         self.weights = np.ones((len(cases), 1)) if weights is None else weights
-        self._computed: dict[Callable[[Weighted], Any], Any] = {}
+        self._computed: dict[Callable[[Weighted], Any] | str, Any] = {}
 
     def of(self, function: "Callable[[Weighted], Value]") -> Value:
         """What a function gives for these cases, computed once for all that ask."""
@@ -71,6 +73,13 @@ class Weighted:
             self._computed[function] = function(self)
         value: Value = self._computed[function]
         return value
+
+    def total(self, name: str) -> np.ndarray:
+        """The sum over cases of what they have by this name, computed once."""
+        if name not in self._computed:
+            self._computed[name] = self.sum(getattr(self.cases, name))
+        total: np.ndarray = self._computed[name]
+        return total
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """The sum over cases: (N,) -> (R,), (N, C) -> (C, R)."""
@@ -98,10 +107,9 @@ class Metric:
     """A row of `METRICS`: where its scores stand, what they are called, and how they are computed and written.
 
     `part` and `name` are its keys in scores.json. `function` gives (R,), or (C, R) for each class, concept or attribute
-    of the cases, NaN where not defined; `cases` is what it is given. `counted` gives the masks of the cases that it is
-    computed from, (N,) or (N, C): the first counts its `n`, and the one of the fewest patients decides how wide the
-    interval is. `bounds`, `means` and `noise` are for `bootstrap.interval`. A `share` is written in per cent. Metrics
-    with a `short` title are the main ones, shown first.
+    of the `cases`, NaN where not defined. `counted` gives masks of cases, (N,) or (N, C): the first counts its `n`, the
+    one of the fewest patients decides how wide the interval is. `bounds`, `means` and `noise` are for
+    `bootstrap.interval`. A `share` is written in per cent. Metrics with a `short` title are shown first.
     """
 
     part: Part
@@ -118,39 +126,32 @@ class Metric:
     noise: Callable[[Weighted], np.ndarray] | None = None
 
     def number(self, value: float | None) -> str:
-        """A share in per cent, everything else with three digits."""
         if value is None:
             return UNDEFINED
         return f"{100 * value:.1f} %" if self.share else f"{value:.3f}"
 
     def interval(self, score: Score) -> str:
-        """The 95 % interval."""
         if score.low is None or score.high is None:
             return UNDEFINED
         return f"{self.number(score.low)} to {self.number(score.high)}".replace(" %", "")
 
     def with_interval(self, score: Score) -> str:
-        """The number, with its interval in brackets where there is one."""
         text = self.number(score.value)
         return text if score.low is None else f"{text} ({self.interval(score)})"
 
     def with_deviation(self, mean: float, std: float | None) -> str:
-        """Mean and standard deviation."""
         text = self.number(mean)
         return text if std is None else f"{text} ± {self.number(std)}".removesuffix(" %")
 
     def cell(self, score: Score) -> Cell:
-        """The number with its interval and n, for a table."""
         return Cell(self.number(score.value), self.interval(score), score.n)
 
     def difference(self, value: float | None) -> str:
-        """A difference with its sign; shares in points of per cent."""
         if value is None:
             return UNDEFINED
         return f"{100 * value:+.1f}" if self.share else f"{value:+.3f}"
 
     def difference_interval(self, low: float | None, high: float | None) -> str:
-        """The 95 % interval of a difference."""
         return UNDEFINED if low is None else f"{self.difference(low)} to {self.difference(high)}"
 
 
@@ -178,15 +179,10 @@ def p_equals(p: float | None) -> str:
 def measure(cases: Cases, metrics: Sequence[Metric], *, resamples: int, seed: int) -> dict[Metric, list[Score]]:
     """The scores of each metric, one for each class, concept or attribute, or one alone; all by the same resamples."""
     functions = [function for metric in metrics for function in (metric.function, metric.noise) if function is not None]
-    values = compute(Weighted(cases), functions)
-    blocks = [compute(each, functions) for each in resample(cases, resamples, seed)]
-    drawn = {
-        function: np.concatenate([block[i] for block in blocks], axis=1) if blocks else np.empty((len(values[i]), 0))
-        for i, function in enumerate(functions)
-    }
+    values, drawn = compute(cases, functions, resamples, seed)
     found = {}
     for metric in metrics:
-        masks, value = metric.counted(cases), values[functions.index(metric.function)]
+        masks, value = metric.counted(cases), values[metric.function]
         columns = [[mask if mask.ndim == 1 else mask[:, c] for mask in masks] for c in range(len(value))]
         found[metric] = [
             Score.of(
@@ -209,6 +205,17 @@ def resample(cases: Cases, resamples: int, seed: int) -> Iterator[Weighted]:
         yield Weighted(cases, weights if len(cases) == len(weights) else weights[cases.rows])
 
 
-def compute(cases: Weighted, functions: Sequence[Callable[[Weighted], np.ndarray]]) -> list[np.ndarray]:
-    """What each function gives, as (C, R); a single number is one row."""
-    return [np.atleast_2d(cases.of(function)) for function in functions]
+def compute(
+    cases: Cases, functions: Sequence[Function], resamples: int, seed: int
+) -> tuple[dict[Function, np.ndarray], dict[Function, np.ndarray]]:
+    """What each function gives for the cases, (C, 1), and for resamples of their patients, (C, R)."""
+
+    def of_weighted(weighted: Weighted) -> dict[Function, np.ndarray]:
+        return {function: np.atleast_2d(weighted.of(function)) for function in functions}
+
+    values = of_weighted(Weighted(cases))
+    blocks = [of_weighted(each) for each in resample(cases, resamples, seed)]
+    none = {function: value[:, :0] for function, value in values.items()}
+    return values, {
+        function: np.concatenate([block[function] for block in (none, *blocks)], axis=1) for function in functions
+    }

@@ -35,11 +35,7 @@ class PatientAnswers(Cases):
 
     @classmethod
     def of(cls, predictions: Predictions) -> "PatientAnswers | None":
-        """Those of a model; images without label help to find the answer.
-
-        None where no patient has several images, and where the images of some patient have several classes: there, one
-        answer cannot be right.
-        """
+        """Those of a model; None where no patient has several images, or some patient's are of several classes."""
         group, label = predictions.groups(), predictions.label
         rows = np.flatnonzero(label >= 0)
         one_class = len(set(zip(group[rows], label[rows], strict=True))) == len(set(group[rows]))
@@ -61,7 +57,6 @@ class OtherViews(Cases):
 
     @classmethod
     def of(cls, predictions: Predictions) -> "OtherViews | None":
-        """Those of a model; None where it looked at the images alone."""
         if predictions.consistency is None:
             return None
         return cls(predictions.consistency).of_patients(predictions.groups())
@@ -88,10 +83,7 @@ class PatientError:
 
 @dataclass(frozen=True)
 class PatientErrors:
-    """How many images are wrong, of how many patients, and the fewest patients who have at least half of them.
-
-    `worst` are the ten patients with the most, in falling order.
-    """
+    """How many images are wrong, of how many patients, the fewest who have `half` of them, and the ten `worst`."""
 
     wrong: int
     patients: int
@@ -114,10 +106,7 @@ class PatientErrors:
 
 
 def patient_errors(predictions: Predictions, wrong: np.ndarray | None = None) -> PatientErrors | None:
-    """Whose the errors are, or the images of a mask (N,): spread over patients, or all of a few of them.
-
-    None where no patient has several labelled images.
-    """
+    """Whose the errors are, or the images of a mask (N,); None where no patient has several labelled images."""
     labelled = predictions.label >= 0
     answer = predictions.logits.argmax(1)
     wrong = labelled & (answer != predictions.label if wrong is None else wrong)

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,16 +43,12 @@ class Predictions:
 
     def __post_init__(self) -> None:
         count, num_classes, num_concepts = len(self.name), len(self.classes), len(self.concept_names)
-        wanted = {"logits": (count, num_classes), "label": (count,), "consistency": (count,)} | dict.fromkeys(
-            ("presence", "concepts"), (count, num_concepts)
-        )
-        for field, shape in wanted.items():
-            array = getattr(self, field)
-            if array is None:
-                continue
+        wanted = {"logits": (count, num_classes), "label": (count,), "consistency": (count,)}
+        wanted |= dict.fromkeys(("presence", "concepts"), (count, num_concepts))
+        for field, array in self._arrays().items():
             array = np.asarray(array, dtype=np.int64 if field == "label" else np.float64)
-            if array.shape != shape:
-                raise ValueError(f"{field} has the shape {array.shape}; {shape} is wanted")
+            if array.shape != wanted[field]:
+                raise ValueError(f"{field} has the shape {array.shape}; {wanted[field]} is wanted")
             object.__setattr__(self, field, array)
         if len(self.patient) != count:
             raise ValueError(f"{len(self.patient)} patients for {count} cases; give one for each, blank if unknown")
@@ -61,21 +57,19 @@ class Predictions:
             if len(set(names)) != len(names):
                 twice = Counter(names).most_common(1)[0][0]
                 raise ValueError(f"{field} has {twice!r} twice; give each its own name")
-        self._refuse("logits", ~np.isfinite(self.logits).all(1), "are not finite")
-        wrong = np.asarray((self.label < -1) | (self.label >= num_classes))
-        self._refuse("label", wrong, f"is not from -1 to {num_classes - 1}")
-        if self.presence is not None:
-            inside = (self.presence >= 0) & (self.presence <= 1)
-            self._refuse("presence", np.asarray(~inside.all(1)), "is not within 0 and 1")
-        if self.concepts is not None:
-            good = np.isin(self.concepts, (0, 1)) | np.isnan(self.concepts)
-            self._refuse("concepts", ~good.all(1), "are not 0, 1 or NaN")
-
-    def _refuse(self, field: str, wrong: np.ndarray, reason: str) -> None:
-        if wrong.any():
-            row = int(wrong.argmax())
-            there = getattr(self, field)[row].tolist()
-            raise ValueError(f"{field} of {self.name[row]} {reason}: {there}; leave this case out, or mend it")
+        rules: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str]] = {
+            "logits": (np.isfinite, "are not finite"),
+            "label": (lambda x: (x >= -1) & (x < num_classes), f"is not from -1 to {num_classes - 1}"),
+            "presence": (lambda x: (x >= 0) & (x <= 1), "is not within 0 and 1"),
+            "concepts": (lambda x: np.isin(x, (0, 1)) | np.isnan(x), "are not 0, 1 or NaN"),
+            "consistency": (lambda x: (x >= 0) & (x <= 1), "is not within 0 and 1"),
+        }
+        for field, array in self._arrays().items():
+            good, reason = rules[field]
+            wrong = np.nonzero(~good(array))[0]
+            if len(wrong):
+                case = f"{field} of {self.name[wrong[0]]} {reason}: {array[wrong[0]].tolist()}"
+                raise ValueError(f"{case}; leave this case out, or mend it")
 
     def __len__(self) -> int:
         return len(self.name)
@@ -112,7 +106,6 @@ class Predictions:
 
     @classmethod
     def load(cls, path: str | Path) -> "Predictions":
-        """Read what `save` wrote."""
         path = Path(path)
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing; give a file written by Predictions.save")
@@ -137,10 +130,9 @@ def group_numbers(patient: Sequence[str]) -> np.ndarray:
 
 
 def concatenate(parts: Sequence[Predictions]) -> Predictions:
-    """All cases of several predictions, as of the folds of a cross-validation, which test every case once.
+    """All cases of several predictions, as of the folds of a cross-validation; a case may be in one part only.
 
-    Each fold has a model of its own: give each the temperature that was fitted for it (`tempered`) before. Classes and
-    concepts must be the same; a case may be in one part only.
+    Give each part the temperature that was fitted for it (`tempered`) before. Classes and concepts must be the same.
     """
     if not parts:
         raise ValueError("there are no predictions to put together; give at least one")

@@ -24,10 +24,7 @@ from parsecaps.types import Grid
 
 @dataclass(frozen=True)
 class SetScores:
-    """What prediction sets do at one risk, over images with known labels: the scores of the part `sets` of `METRICS`.
-
-    The aim is a coverage of at least `1 - risk`. `notes` say why every image abstains, where it does.
-    """
+    """What prediction sets do at one risk, over images with known labels: part `sets` of `METRICS`."""
 
     risk: float
     scores: dict[str, Score]
@@ -73,18 +70,13 @@ class OverFolds(NamedTuple):
 class Scores:
     """All scores of one model on one set of cases; `scores["accuracy"]` finds any of those that are single numbers.
 
-    `METRICS` lists the scores of each part. `overall` and `concepts` are single numbers; the latter is empty without
-    concepts, and has those of attributes where concepts are the values of attributes. patient_accuracy and
-    pooled_accuracy are there where the images of a patient are of one class, and so can be read together; consistency
-    where several views of each image were looked at. `by_class` has those of each class, one against the rest,
-    `by_concept` and `by_attribute` those of each concept and attribute, and `present` how many images have a concept.
+    `METRICS` lists the scores of each part. `overall` and `concepts` are single numbers, `by_class` has those of each
+    class, one against the rest. patient_accuracy and pooled_accuracy need patients whose images are of one class,
+    consistency several views of each image. A class without images has no recall, no AUROC, and no part in macro means.
 
-    A class that is absent from the truth has no recall and no AUROC, and takes no part in macro means. `confusion` has
-    the truth in rows. `roc` has the corners of the curve of each class that has one.
-
-    `cases` says in a few words what was scored. `sets` has what prediction sets do, risk by risk, where they could be
-    calibrated. `folds` has the folds of a cross-validation, which are pooled in all the rest. `patient_errors` says
-    whose images are wrong, where some patient has several.
+    `confusion` has the truth in rows, `roc` the corners of each class's curve, `present` how many images have a
+    concept. `cases` names what was scored. `sets` is about prediction sets, risk by risk. `folds` are those of a
+    cross-validation, pooled in all the rest. `patient_errors` says whose images are wrong, if some patient has several.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -114,16 +106,11 @@ class Scores:
 
     def __repr__(self) -> str:
         single = self.single
-        return "\n".join(
-            [
-                self.counts,
-                *(
-                    f"  {each.title:<24} {each.with_interval(single[each.name])}, n = {single[each.name].n:,}"
-                    for each in self.main_metrics
-                ),
-                *(f"  note: {note}" for note in self.notes),
-            ]
-        )
+        lines = [
+            f"  {each.title:<24} {each.with_interval(single[each.name])}, n = {single[each.name].n:,}"
+            for each in self.main_metrics
+        ]
+        return "\n".join([self.counts, *lines, *(f"  note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(repr(self))}</pre>"
@@ -150,7 +137,6 @@ class Scores:
 
     @property
     def single_metrics(self) -> list[Metric]:
-        """The metrics of `single`."""
         return self.metrics("overall", "concepts")
 
     @property
@@ -165,17 +151,14 @@ class Scores:
 
     @property
     def counts(self) -> str:
-        """What was scored, and how much of it."""
         cases = f"{self.cases}: " if self.cases else ""
         labelled = "" if self.labelled == self.images else f", {self.labelled:,} with a known label"
         return f"{cases}{self.images:,} images of {self.patients:,} patients{labelled}"
 
     def tables(self, *, short: bool = False) -> dict[str, Grid]:
-        """All scores, or the main ones, by what they are of."""
         return score_tables(self, short=short)
 
     def lines(self) -> list[str]:
-        """How the numbers came about, and what to know before believing them."""
         fitted = "a temperature for each fold" if self.folds else f"temperature {self.temperature:.3g}"
         intervals = f"95 % intervals by {self.resamples:,} resamples of {self.patients:,} patients; {fitted}"
         return [intervals, *(f"note: {note}" for note in self.notes)]
@@ -188,16 +171,11 @@ class Scores:
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "Scores":
-        """Read what `as_dict` gave."""
         own = {name: value for name, value in stored.items() if name != "over_folds"}
-        found = checked(cls, own, "these are not scores of this version", "evaluate again")
-        try:
-            found._check_whole()
-        except ValueError as error:
-            raise ValueError(f"these are not scores of this version: {error}; evaluate again") from None
-        return found
+        return checked(cls, own, "these are not scores of this version", "evaluate again")
 
-    def _check_whole(self) -> None:
+    @model_validator(mode="after")
+    def _check_whole(self) -> Self:
         """Refuse scores of which some are missing: those of a class, or those that every page shows."""
         size = len(self.classes)
         if self.by_class.keys() != set(self.classes) or [len(row) for row in self.confusion] != [size] * size:
@@ -210,14 +188,13 @@ class Scores:
             raise ValueError("recall or auroc is missing")
         if not {"accuracy", "ece"} <= self.overall.keys():
             raise ValueError("accuracy or ece is missing")
+        return self
 
 
 def score(predictions: Predictions, *, temperature: float = 1.0, resamples: int = 1000, seed: int = 0) -> Scores:
-    """Score predictions, after dividing their logits by `temperature`.
+    """Score predictions, after dividing their logits by `temperature`; unknown labels and concepts are left out.
 
-    Intervals come from `resamples` bootstrap resamples of the patients, all images of a patient going together
-    (`bootstrap.interval`); images are resampled where there are no patients. Unknown labels and concepts are left out.
-    Without resamples there are no intervals.
+    Intervals come from bootstrap resamples of the patients, or of the images without patients (`bootstrap.interval`).
     """
     predictions = predictions.tempered(temperature)
     labelled = Classification.of(predictions)
@@ -275,11 +252,7 @@ def score_sets(
 
 
 def over_folds(folds: Sequence[FoldScores]) -> dict[str, OverFolds]:
-    """The mean and the standard deviation of each score over folds: how much the model depends on who trained it.
-
-    The folds share most of their training patients, so this deviation is no standard error: the interval over patients
-    belongs to the pooled score.
-    """
+    """The mean and the standard deviation of each score over folds; no standard error, as the folds share patients."""
     found = {}
     for key in dict.fromkeys(key for fold in folds for key in fold.single):
         scores = [fold.single[key].value for fold in folds if key in fold.single]
@@ -290,13 +263,11 @@ def over_folds(folds: Sequence[FoldScores]) -> dict[str, OverFolds]:
 
 
 def _measure(cases: Cases, resamples: int, seed: int) -> dict[Metric, list[Score]]:
-    """All metrics of these cases."""
     metrics = [metric for metric in METRICS if metric.cases is type(cases)]
     return measure(cases, metrics, resamples=resamples, seed=seed)
 
 
 def _notes(predictions: Predictions) -> list[str]:
-    """What a reader must know to read the numbers rightly."""
     notes = []
     known = predictions.label >= 0
     label = predictions.label[known]

@@ -128,14 +128,12 @@ def score_tables(scores: "Scores", *, short: bool = False) -> dict[str, Grid]:
 
 
 def _single(scores: "Scores", metrics: Sequence[Metric]) -> Grid:
-    """The scores that are one number for the whole model, a row for each."""
     found = [(metric, scores[metric.name]) for metric in metrics]
     rows = [(metric.title, metric.number(each.value), metric.interval(each), f"{each.n:,}") for metric, each in found]
     return Grid(scores.counts, ("score", "value", "95 % interval", "n"), rows)
 
 
 def _folds(scores: "Scores") -> Grid:
-    """A row per fold, their mean and standard deviation, and the pooled scores."""
     metrics, over = scores.main_metrics, scores.over_folds
     rows: list[Sequence[str | Cell]] = [
         (fold.name, f"{fold.images:,}", *(metric.number(fold.single[metric.name].value) for metric in metrics))
@@ -146,8 +144,8 @@ def _folds(scores: "Scores") -> Grid:
         found = over.get(metric.name)
         text, _, deviation = ("" if found is None else metric.with_deviation(found.mean, found.std)).partition(" ± ")
         means.append(Cell(text, f"± {deviation}") if deviation else text or UNDEFINED)
-    rows.append(("mean", "", *means))
-    rows.append(("pooled", f"{scores.images:,}", *(metric.number(scores[metric.name].value) for metric in metrics)))
+    pooled = (metric.number(scores[metric.name].value) for metric in metrics)
+    rows += [("mean", "", *means), ("pooled", f"{scores.images:,}", *pooled)]
     return Grid("by fold", ("fold", "n", *(metric.short for metric in metrics)), rows)
 
 

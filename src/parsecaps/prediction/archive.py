@@ -6,9 +6,10 @@ A file that cannot be read is a row with an error, not the end of the run.
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -41,27 +42,40 @@ def write_rows(
     batch_size: int = 32,
     progress: ProgressCallback = silent,
 ) -> tuple[int, int]:
-    """Write rows to a `.csv` or `.jsonl` file as they come; what the file has already is not done again.
+    """Write rows to a `.csv` or `.jsonl` file as they come, in bounded memory; what it has already is not done again.
 
-    Gives the number of new rows, and how many of them are errors. Memory does not grow with the number of files.
+    Gives the number of new rows, and how many of them are errors.
     """
     check_suffix(path)
-    done = failed = 0
     names = columns(model)
     with owned(path):
-        _check_start(path, names)
-        rest = _after(files, path)
-        first = next(rest, None)  # what the file has is read before anything is added to it
-        rest = rest if first is None else chain([first], rest)
+        rest = iter(files)
+        if path.exists():
+            _check_start(path, names)
+            rest = _after(rest, path)
+        rest = chain(list(islice(rest, 1)), rest)  # what the file has is read before anything is added to it
         with open(path, "a", encoding="utf-8", newline="") as file:
             if file.tell() == 0:
                 write_header(file, path, names)
-            for prediction in predict_files(model, rest, risk=risk, batch_size=batch_size):
-                write_row(file, path, prediction, names)
-                done, failed = done + 1, failed + bool(prediction.error)
-                if done % batch_size == 0:
-                    file.flush()
-                progress(done, failed)
+            found = predict_files(model, rest, risk=risk, batch_size=batch_size)
+            return append(file, found, lambda each: write_row(file, path, each, names), batch_size, progress)
+
+
+def append(
+    file: IO[str],
+    predictions: Iterable[Prediction],
+    write: Callable[[Prediction], None],
+    batch_size: int,
+    progress: ProgressCallback,
+) -> tuple[int, int]:
+    """Write predictions as they come, flushed batch by batch; gives how many, and how many of them are errors."""
+    done = failed = 0
+    for done, prediction in enumerate(predictions, 1):
+        write(prediction)
+        failed += bool(prediction.error)
+        if done % batch_size == 0:
+            file.flush()
+        progress(done, failed)
     return done, failed
 
 
@@ -72,12 +86,12 @@ def check_suffix(path: Path) -> None:
 
 
 @contextmanager
-def owned(path: Path) -> Iterator[None]:
-    """Make sure that no other process writes the table."""
+def owned(path: Path, *, wait: bool = False) -> Iterator[None]:
+    """Make sure that no other process writes the table, or `wait` until none does."""
     place = lock_file(path)
     lock = FileLock(place)  # let go by the system, also when a process is killed
     try:
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=-1 if wait else 0)
     except Timeout:
         raise ValueError(f"{path} is being written by another process; wait for it, or choose another file") from None
     try:
@@ -107,22 +121,15 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def write_patients(path: Path, rows: Path) -> int:
-    """Write a `.csv` file with a row for each patient of a file of `write_rows`: what all their images say together.
-
-    As in `metrics.patients`, that is the class with the highest mean probability. Images of which nobody says
-    whose they are are read together if they are of one file. Gives the number of patients.
-    """
-    sums: dict[tuple[str, str], dict[str, float]] = {}
-    counts: dict[tuple[str, str], list[int]] = {}
+    """Write a `.csv` row of mean probabilities for each patient, or file without one, and return their number."""
+    sums: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    counts: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for row in read_rows(rows):
         patient = row.get("patient", "")
         who = (patient, "" if patient else row["image"])
-        sums.setdefault(who, {})
-        count = counts.setdefault(who, [0, 0])
-        count[bool(row["error"])] += 1
-        for name, share in row.get("probabilities", {}).items():
-            sums[who][name] = sums[who].get(name, 0.0) + share
-    names = list(next((each for each in sums.values() if each), {}))
+        counts[who][bool(row["error"])] += 1
+        sums[who].update(row.get("probabilities", {}))
+    names = list(next(filter(None, sums.values()), ()))
     with write_atomically(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         probabilities = (text_cell(f"{_PROBABILITY}{name}") for name in names)
@@ -136,22 +143,16 @@ def write_patients(path: Path, rows: Path) -> int:
 
 
 def _check_start(path: Path, names: list[str]) -> None:
-    """Refuse a file that is not a table of answers of this model, before anything in it is changed.
-
-    Its concepts may have been named since, or it may be something else altogether.
-    """
-    if not path.exists():
-        return
+    """Refuse a file that is not a table of this model's answers; its concepts may have been named since."""
     with open(path, "rb") as file:
         first = file.readline()
     if not first.endswith(b"\n"):  # of a run that was killed at its start, or of something else
         start = _header(names).encode() if path.suffix == ".csv" else _JSON_START
         known = start.startswith(first[: len(start)])
     elif path.suffix == ".jsonl":
-        try:
-            known = bool({"image", "frame"} <= json.loads(first).keys())
-        except (AttributeError, ValueError):
-            known = False
+        known = False
+        with suppress(AttributeError, ValueError):
+            known = {"image", "frame"} <= json.loads(first).keys()
     else:
         written = [text_cell(name) for name in next(csv.reader([first.decode(errors="surrogateescape")]), [])]
         other = sorted({*written} ^ {*names})
@@ -163,7 +164,6 @@ def _check_start(path: Path, names: list[str]) -> None:
 
 
 def _header(names: list[str]) -> str:
-    """The first line of a CSV with these columns."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerow(names)
     return text.getvalue()
@@ -201,9 +201,8 @@ def cut_unfinished_line(path: Path) -> None:
         raw.truncate(end)
 
 
-def _after(files: Iterable[ImageFile], path: Path) -> Iterator[ImageFile]:
+def _after(source: Iterator[ImageFile], path: Path) -> Iterator[ImageFile]:
     """The files that come after those a table has already, which must be the same and in the same order."""
-    source = iter(files)
     for number, (image, frame) in enumerate(_finished(path), 1):
         file = next(source, None)
         if file is None or (text_cell(str(file.path)), file.frame) != (text_cell(image), frame):
@@ -213,9 +212,6 @@ def _after(files: Iterable[ImageFile], path: Path) -> Iterator[ImageFile]:
 
 
 def _finished(path: Path) -> Iterator[tuple[str, int | None]]:
-    """The rows of a file, one at a time; a last line that a killed run left unfinished is cut off first."""
-    if not path.exists():
-        return
     cut_unfinished_line(path)
     try:
         for row in read_rows(path):

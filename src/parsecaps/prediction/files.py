@@ -18,10 +18,7 @@ _SHOWN = 5  # of them in a sentence
 
 
 class ImageFile(NamedTuple):
-    """An image to look at: a file, and the frame where it has several; or why there is none.
-
-    `patient` is whom a manifest or the file itself names, blank where neither does.
-    """
+    """An image to look at: a file, its frame and `patient` if known; or why there is none."""
 
     path: Path
     frame: int | None = None
@@ -34,11 +31,7 @@ class ImageFile(NamedTuple):
 
 
 class LeftOut:
-    """What folders hold beside images and gets no row: other files, hidden ones, and links to folders.
-
-    `count` is how many, `names` has the first of them, relative to the folder that was given. Files of one's `own`,
-    such as the table that is being written, do not count.
-    """
+    """What folders hold beside images, such as hidden files: a `count` and some `names`; one's `own` do not count."""
 
     def __init__(self, own: Iterable[Path] = ()) -> None:
         self.count = 0
@@ -46,7 +39,6 @@ class LeftOut:
         self._own = {os.path.realpath(path) for path in own}
 
     def add(self, path: Path, folder: Path) -> None:
-        """Count a file in a folder."""
         if self._own and os.path.realpath(path) in self._own:
             return
         self.count += 1
@@ -54,17 +46,12 @@ class LeftOut:
             self.names.append(path.relative_to(folder).as_posix())
 
     def join(self, count: int, names: Sequence[str]) -> None:
-        """Add what another process left out."""
         self.count += count
         self.names = sorted([*self.names, *names])[:_KEPT]
 
     def sentence(self) -> str:
-        """How many files were left out, with the names of some."""
-        files = (
-            "1 file that is not an image or is"
-            if self.count == 1
-            else f"{self.count:,} files that are not images or are"
-        )
+        one = self.count == 1
+        files = "1 file that is not an image or is" if one else f"{self.count:,} files that are not images or are"
         more = f" and {self.count - _SHOWN:,} more" if self.count > _SHOWN else ""
         return f"left out {files} hidden: {', '.join(map(visible, self.names[:_SHOWN]))}{more}"
 
@@ -80,18 +67,14 @@ class Shard:
 def find_files(inputs: Iterable[str | Path], left_out: LeftOut | None = None) -> Iterator[ImageFile]:
     """The images of files, folders and manifests, in order; what cannot be read is named, not left out.
 
-    A folder gives the files that are images by their ending or, where that says nothing, by their first bytes, in the
-    order of their paths; its other files are counted in `left_out`.
+    A folder's files are images by their ending or, where that says nothing, by their first bytes.
     """
     for _, image in find_shard(inputs, left_out, Shard()):
         yield image
 
 
 def find_shard(inputs: Iterable[str | Path], left_out: LeftOut | None, shard: Shard) -> Iterator[tuple[int, ImageFile]]:
-    """The images of the files, or rows of a manifest, that are in the shard, with the number of the file among all.
-
-    Files of other shards are not opened, and not counted in `left_out`.
-    """
+    """The images in the shard, with the number of their file among all; files of other shards are not opened."""
     left_out = LeftOut() if left_out is None else left_out
     for number, look in enumerate(_units(inputs, left_out)):
         if number % shard.count == shard.rank:
@@ -114,7 +97,6 @@ def _units(inputs: Iterable[str | Path], left_out: LeftOut) -> Iterator[_Unit]:
 
 
 def _listed(path: Path) -> Iterator[ImageFile]:
-    """The images of a manifest, then its problems."""
     from parsecaps.data.sources import manifest
 
     try:
@@ -129,7 +111,6 @@ def _listed(path: Path) -> Iterator[ImageFile]:
 
 
 def _found_below(folder: Path, path: Path, error: str, left_out: LeftOut) -> Iterator[ImageFile]:
-    """The images of a file that lies below a folder."""
     if error:
         yield ImageFile(path, None, error)
     elif _is_left_out(path):
@@ -143,43 +124,30 @@ def _is_left_out(path: Path) -> bool:
 
 
 def _if_empty(folder: Path) -> Iterator[ImageFile]:
-    """The error of a folder that has nothing to give a row to."""
     if all(not error and _is_left_out(path) for path, error in _walk(folder)):
         yield ImageFile(folder, None, f"{folder} has no image in it; check its path")
 
 
-class _Level(NamedTuple):
-    """A folder on the way down: the names in it that are still to come, the next one last, and which are folders."""
-
-    path: Path
-    names: list[str]
-    folders: set[str]
-
-
 def _walk(top: Path) -> Iterator[tuple[Path, str]]:
-    """All files and links below a folder, in the order of their paths, and each folder that cannot be read with why.
-
-    Only the names in the folders on the way down are kept at a time, so an archive may have any number of files.
-    """
-    levels = [_Level(top.parent, [top.name], {top.name})]
+    """All files and links below a folder, in the order of their paths, and each folder that cannot be read with why."""
+    levels = [(top.parent, [(top.name, True)])]  # of each folder the names to come, the next one last, and if a folder
     while levels:
-        level = levels[-1]
-        if not level.names:
+        folder, names = levels[-1]
+        if not names:
             levels.pop()
             continue
-        name = level.names.pop()
-        path = level.path / name
-        if name not in level.folders:
+        name, is_folder = names.pop()
+        path = folder / name
+        if not is_folder:
             yield path, ""
             continue
         try:
             with os.scandir(path) as entries:
-                is_folder = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+                inside = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         except OSError as error:
             yield path, f"{path} cannot be read ({error.strerror}); allow reading it, or leave it out"
             continue
-        names = sorted(is_folder, key=os.path.normcase, reverse=True)
-        levels.append(_Level(path, names, {each for each in names if is_folder[each]}))
+        levels.append((path, sorted(inside, key=lambda each: os.path.normcase(each[0]), reverse=True)))
 
 
 def _is_image(path: Path) -> bool:

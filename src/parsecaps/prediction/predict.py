@@ -1,8 +1,4 @@
-"""The one way from images to answers: files or cases in, `Predictions` out, calibrated as the model says.
-
-Evaluation, explanation, the command line and a server all come through here, so the same image gets the same answer
-from each of them.
-"""
+"""The one way from files or cases to answers, for evaluation, explanation, the command line and a server alike."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,9 +32,8 @@ NOT_FINITE = "the model gives no finite numbers for this image; its weights are 
 class Prediction:
     """What a model says of one image: its class, the probability of each, and how present each concept is.
 
-    With a risk, `possible` are the classes that cannot be ruled out, and `abstain` is true unless that is one class;
-    both are None without. Where a file could not be read, `error` says why and the rest is empty. `patient` is whom a
-    manifest or the file itself names, blank where neither does.
+    With a risk, `possible` are the classes that cannot be ruled out, and `abstain` is true unless that is one class.
+    Where a file could not be read, `error` says why and the rest is empty. `patient` is blank if unknown.
     """
 
     image: str
@@ -102,8 +97,7 @@ def predict_cases(
 ) -> Predictions:
     """What a model says of these cases, whose images were prepared as the model says, and the truth.
 
-    Classes and concepts are matched by name: the data set may list them in another order, lack some, and have concepts
-    that the model does not know; a class that the model does not know is an error. With several `views` the
+    Classes and concepts are matched by name; a class that the model does not know is an error. With several `views` the
     probabilities and presences are means over the image and random `changes` of it, the same ones at every call.
     """
     label, names = _labels(model, cases), cases.names
@@ -142,9 +136,9 @@ def predict_cases(
 def of_output(model: Model, output: Output, names: Sequence[str] | None = None) -> Predictions:
     """The output of a model's network, of which no truth is known; refused where some of it is not finite."""
     count = len(output.logits)
-    presence = None if output.presence is None else _array(output.presence).clip(max=1)  # a length of 1, rounded up
+    presence = None if output.presence is None else as_array(output.presence).clip(max=1)  # a length of 1, rounded up
     return Predictions(
-        logits=_array(output.logits),
+        logits=as_array(output.logits),
         label=np.full(count, -1),
         patient=[""] * count,
         name=[str(i) for i in range(count)] if names is None else names,
@@ -202,7 +196,8 @@ def _labels(model: Model, cases: "CaseSet") -> np.ndarray:
     return np.array([-1 if label < 0 else place[classes[label]] for label in labels], dtype=np.int64)
 
 
-def _array(tensor: Tensor) -> np.ndarray:
+def as_array(tensor: Tensor) -> np.ndarray:
+    """The numbers of a tensor, wherever it is, as float64."""
     return np.asarray(tensor.detach().double().cpu().numpy())
 
 

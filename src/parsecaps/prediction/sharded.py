@@ -1,9 +1,8 @@
 """Answers of several processes to one archive: each writes a part, and the last one to finish merges them.
 
-The processes need the same files and a common place for the table; they meet once, at the start. A part is a file
-beside the table with a line of JSON for each image, and a last line once it is finished. Where a process was killed,
-the same command goes on: finished parts stay, the others go on where they stopped. The merged table is the one that a
-single process would have written, byte for byte.
+A part is a file beside the table with a line of JSON for each image, and a last line once it is finished. Where a
+process was killed, the same command goes on where it stopped. The merged table is the one that a single process would
+have written, byte for byte.
 """
 
 import heapq
@@ -11,16 +10,14 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from parsecaps.files.writing import write_atomically
 from parsecaps.model import Model
 from parsecaps.prediction.archive import (
+    append,
     check_suffix,
     columns,
     cut_unfinished_line,
@@ -71,25 +68,31 @@ def write_part(
 
     What the part has already is not done again. `meet` waits for the other processes: none may finish before all have
     seen what was there at the start. Files of one's `own` are not counted among those that are left out.
-    Memory does not grow with the number of files.
     """
     check_suffix(out)
     parts = [part_file(out, Shard(rank, shard.count)) for rank in range(shard.count)]
-    part, lock = parts[shard.rank], lock_file(out)
-    locks = [lock_file(each) for each in parts]
+    part = parts[shard.rank]
     with owned(part):
         _check_others(out, shard)
         meet()
         if not _is_finished(part):
-            left_out = LeftOut([out, lock, *parts, *locks, *own])
-            _write(part, model, find_shard(inputs, left_out, shard), risk, batch_size, progress)
-            with open(part, "a", encoding="utf-8") as file:
+            left_out = LeftOut([out, *parts, *map(lock_file, [out, *parts]), *own])
+            numbers: deque[int] = deque()  # of the images that are being predicted
+
+            def images() -> Iterator[ImageFile]:
+                for number, image in _after(find_shard(inputs, left_out, shard), part):
+                    numbers.append(number)
+                    yield image
+
+            def write(prediction: Prediction) -> None:
+                file.write(json.dumps({_NUMBER: numbers.popleft(), **asdict(prediction)}) + "\n")
+
+            with open(part, "a", encoding="utf-8", newline="") as file:
+                found = predict_files(model, images(), risk=risk, batch_size=batch_size)
+                append(file, found, write, batch_size, progress)
                 file.write(json.dumps({_FINISHED: [left_out.count, left_out.names]}) + "\n")
-    with FileLock(lock):  # of those that finish at the same moment one merges
-        merged = _merge(out, parts, columns(model)) if all(map(_is_finished, parts)) else None
-        with suppress(OSError):  # Windows removes it only when it is let go
-            lock.unlink()
-    return merged
+    with owned(out, wait=True):  # of those that finish at the same moment one merges
+        return _merge(out, parts, columns(model)) if all(map(_is_finished, parts)) else None
 
 
 def _check_others(out: Path, shard: Shard) -> None:
@@ -103,36 +106,9 @@ def _check_others(out: Path, shard: Shard) -> None:
         raise ValueError(f"{out} is there already, and several processes write a new table; choose another file")
 
 
-def _write(
-    part: Path,
-    model: Model,
-    files: Iterable[tuple[int, ImageFile]],
-    risk: float | None,
-    batch_size: int,
-    progress: ProgressCallback,
-) -> None:
-    """Add a line to the part for each file that it lacks."""
-    numbers: deque[int] = deque()  # of the images that are being predicted
-
-    def images() -> Iterator[ImageFile]:
-        for number, image in _after(files, part):
-            numbers.append(number)
-            yield image
-
-    done = failed = 0
-    with open(part, "a", encoding="utf-8", newline="") as file:
-        for prediction in predict_files(model, images(), risk=risk, batch_size=batch_size):
-            file.write(json.dumps({_NUMBER: numbers.popleft(), **asdict(prediction)}) + "\n")
-            done, failed = done + 1, failed + bool(prediction.error)
-            if done % batch_size == 0:
-                file.flush()
-            progress(done, failed)
-
-
-def _after(files: Iterable[tuple[int, ImageFile]], part: Path) -> Iterator[tuple[int, ImageFile]]:
+def _after(source: Iterator[tuple[int, ImageFile]], part: Path) -> Iterator[tuple[int, ImageFile]]:
     """The files that come after those a part has already, which must be the same and in the same order."""
     cut_unfinished_line(part)
-    source = iter(files)
     for row in _rows(part):
         number, image = next(source, (-1, None))
         if image is None or (number, str(image.path), image.frame) != (row[_NUMBER], row["image"], row["frame"]):
@@ -160,7 +136,6 @@ def _merge(out: Path, parts: list[Path], names: list[str]) -> Merged:
 
 
 def _rows(part: Path) -> Iterator[dict[str, Any]]:
-    """The answers of a part, one at a time."""
     with open(part, encoding="utf-8") as file:
         for line in file:
             try:
