@@ -285,6 +285,10 @@ class ConvPrimaryCaps(CapsuleLayer):
         """How many there are."""
         return self.width**2 * self.types
 
+    def grid(self, stem: nn.Sequential) -> CapsuleGrid:
+        """Where the capsules lie in the image, behind the layers of a stem."""
+        return CapsuleGrid.behind([*stem, self.convolution], width=self.width, types=self.types)
+
     def forward(self, features: Tensor) -> Tensor:
         u = rearrange(self.convolution(features), "b (t d) h w -> b (h w t) d", t=self.types)
         return squash(u, self.squash_form)

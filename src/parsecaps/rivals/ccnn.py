@@ -33,13 +33,11 @@ class CCNN(ConceptModel):
     """The comprehensible CNN (Wickramanayake et al. 2021) on the last feature map of any network.
 
     The published one has the convolutions of VGG-16 (`backbone=ConvVGG16`). A class is a sum over the mean activations
-    of the concepts, without a bias; a presence is `tanh` of an activation, scaled such that what the authors of
-    `CoherentCNN` count as present, tanh above 0.7, is a presence above 0.5. What the classes start from are the
-    concepts that are more usual in a class than in others (`start`; deviation: the published one is told which
-    concepts a class has).
+    of the concepts, without a bias; a presence is `tanh` of an activation, scaled so that 0.5 is the authors'
+    threshold, a tanh of 0.7.
 
-    Deviations: one stage of training instead of three, so without the last, which takes weights off the classes that do
-    not have a concept. The losses look at all maps on a grid of 14 x 14, whatever theirs is.
+    Deviations: the classes start from the concepts that are more usual in a class than in others (`start`), not from
+    given ones; one stage of training instead of three; the losses look at all maps on a grid of 14 x 14.
 
     Shapes:
         - output: `Output` with logits, presences and, as `concept_features` (B, m, h, w), the maps
@@ -83,7 +81,7 @@ class CoherentCNN(CCNN):
 
     The published ones are on ResNet-101, DenseNet-201 and SEResNeXt-26d, cut at a map of 14 x 14; here it is the last
     map of any network (deviation). The coherence loss needs masks of the lesions; its weight is that for ResNet-101 on
-    PH2. Dice is of `tanh` of the maps, since it is made for numbers up to 1 (deviation).
+    PH2. Dice is of `tanh` of the maps (deviation).
     """
 
     losses: ClassVar[Mapping[str, float]] = {**CCNN.losses, "coherence": 0.6}

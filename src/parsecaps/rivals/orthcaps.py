@@ -25,11 +25,10 @@ _CONVOLUTIONS = 4
 class OrthCaps(ClassCapsuleModel):
     """Primary capsules, pruned of those that repeat others, then orthogonal sparse attention in place of iterations.
 
-    The shallow network of the paper, after its description: the code that it names was never published. Sizes are those
-    of the network of that name in the later code of the same authors, for 224 pixels: a stem of four convolutions, 8
-    primary types, a block of two capsule layers with 16, and classes. Its routing weights, pruning and entmax do not do
-    there what the paper says; here they do. Beyond that, capsules end each layer with a squash, so that a length
-    is a score from 0 to 1, and the stem halves smaller images less often, so that the grids are about the same.
+    The shallow network, after the paper's description: the code that it names was never published. Sizes are those of
+    the authors' later code for 224 pixels: a stem of four convolutions, 8 primary types, a block of two capsule layers
+    with 16, and classes. Deviations: routing weights, pruning and entmax do what the paper says, not that code; each
+    layer ends with a squash, so that a length is a score from 0 to 1; and the stem halves smaller images less often.
 
     >>> model = OrthCaps.from_preset("medical", num_classes=3)
     >>> f"{sum(weight.numel() for weight in model.parameters()):,}"
@@ -95,7 +94,7 @@ class OrthPrimaryCaps(CapsuleLayer):
 
 
 def _stem(in_channels: int, channels: Sequence[int], width: int) -> tuple[nn.Sequential, int]:
-    """Four convolutions, of which the last ones halve the grid as often as brings it near 28, and that grid's width."""
+    """Four convolutions, of which the last ones halve the grid to about 28, and that grid's width."""
     halvings = min(num_halvings(width, _GRID), _CONVOLUTIONS - 1)
     layers: list[nn.Module] = []
     for i, out in enumerate(channels):
@@ -143,9 +142,7 @@ def pruning_mask(capsules: Tensor, theta: float) -> Tensor:
 
 
 class CapsulePruning(CapsuleLayer):
-    """Leaves out, in each image, what another capsule says as well: the less active of two that are alike, as 0.
-
-    It has no weights. What is compared are the children of the routing: types, each with all its positions.
+    """Prunes redundant capsules per image: of two similar children (types with all positions), the weaker becomes 0.
 
     Shapes:
         - input and output: (B, width * width * types, dim)
@@ -167,8 +164,8 @@ class OrthogonalAttention(nn.Module):
     """Parents from the votes of their children, without iterations and by orthogonal matrices.
 
     At each position, the logits of a parent's children are the sum over the `dim` numbers of `H u`, a reflection of the
-    children's votes; `c = entmax_1.5(logits / sqrt(dim))` over the children, which leaves some out; and the sum of
-    `c u` is turned by one more reflection. The `simplified` form also scales each number.
+    children's votes; `c = entmax_1.5(logits / sqrt(dim))` over the children; and one more reflection turns the sum of
+    `c u`. The `simplified` form also scales each number.
 
     Shapes:
         - input: votes (B, parents, children, dim, h, w)
@@ -247,9 +244,8 @@ class OrthBlock(CapsuleLayer):
 class OrthClassCaps(CapsuleLayer):
     """A capsule for each class, by the simplified attention over the types of children.
 
-    Each child gives one vote for each class: a depthwise 3x3 of stride 2, a depthwise convolution as wide as what is
-    left of the grid (3x3 behind one of 7 x 7, as in the authors' later code), and a linear map for each class; all
-    children share them.
+    Each child gives one vote for each class: a depthwise 3x3 of stride 2, a depthwise convolution as wide as the grid
+    then is (3x3 behind 7 x 7, as in the authors' later code), and a linear map for each class, all shared.
 
     Shapes:
         - input: (B, width * width * types, dim)

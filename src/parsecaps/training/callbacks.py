@@ -26,9 +26,9 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Functions to call: `log` with a line of text, `reading` with images read and of how many, `progress` in an epoch.
+    """Functions that a run calls: `log` with a line of text, `progress` in an epoch.
 
-    `scoring` gets the images predicted and of how many. Those that are left out do nothing.
+    `reading` and `scoring` get the number of images read or predicted, and of how many.
     """
 
     log: Callable[[str], None] = lambda line: None
