@@ -1,7 +1,7 @@
 """The heads on the top capsules: classes (FullyCaps, or a bottleneck over concepts), concepts and decoder (Sec. 3.1).
 
-FullyCaps and ConceptLayer are linear in the top capsules before their squash, so what each top capsule adds to each
-class and each concept is exact (`CapsuleReadout.shares`).
+FullyCaps and ConceptLayer are linear in the top capsules before their squash, so the shares of the top capsules in each
+class and concept are exact (`CapsuleReadout.shares`).
 """
 
 import math
@@ -25,19 +25,14 @@ _PRESENCE_RATE = 10.0  # of the learning rate: presences are below 1, so a sure 
 
 
 class ConceptReadout(nn.Module):
-    """A layer that gives the concepts of images: one tensor or several, the batch first.
-
-    Whatever a model that decides by its concepts knows of an image behind this layer is in these tensors.
-    """
+    """A layer that gives the concepts of images: all that a model that decides by its concepts knows behind it."""
 
 
 class CapsuleReadout(CapsuleLayer):
     """Two linear maps, one over `d` and one over `n`, a bias, then squash: a few capsules from all top capsules.
 
-    The map over `n` is all that tells the capsules apart, so each class or concept would have to be known by its place
-    among the top capsules. The bias, a direction for each capsule to start from, lets them differ in what they look
-    for as well: near it the length is linear in the top capsules (deviation, `docs/paper.md`). The map over `n` starts
-    as the mean.
+    Without the bias only the map over `n`, which starts as the mean, would tell the capsules apart, by place alone.
+    Near the bias the length is linear in the top capsules (deviation, `docs/paper.md`).
 
     Shapes:
         - input: (B, in_capsules, in_dim)
@@ -130,8 +125,8 @@ class LinearConcepts(ConceptReadout):
 class LinearReasoning(NamedTuple):
     """How the logits of images follow from their concepts alone: `weight @ values + bias`.
 
-    The values are the presences, or what lies behind them on another `scale`. `margins` are the presences that training
-    aims at for an absent and for a present concept.
+    The values are the presences, on a `scale`. `margins` are the presences that training aims at for an absent and for
+    a present concept.
 
     Shapes:
         - weight: (K, m), or (B, K, m) where each image has its own; bias: (K,) or (B, K), likewise
@@ -151,14 +146,14 @@ class LinearReasoning(NamedTuple):
 class ConceptDecision(nn.Module, ABC):
     """A head that decides by the concepts alone, linear in them for each image.
 
-    Weights of presences learn fast: at the rate of other layers, some hundred images would never make them sure.
+    Weights of presences learn faster than other layers: some hundred images would never make them large.
     """
 
     learning_rate_factor: float = 1.0
 
     @abstractmethod
     def reasoning(self, output: Output | None) -> LinearReasoning:
-        """How it decides in the images of an output; without one, in no image where each has weights of its own."""
+        """How it decides in the images of an output; without one, in every image, or in none if weights differ."""
 
     @abstractmethod
     def decide(self, output: Output, presence: Tensor) -> Tensor:
@@ -168,9 +163,8 @@ class ConceptDecision(nn.Module, ABC):
 class Bottleneck(ConceptDecision):
     """Logits as a linear function of the presences alone: the stated reasons are the only reasons.
 
-    Beside the logits it gives what each concept contributes to each class; the contributions and the bias add up to
-    the logit, and with a corrected presence the corrected diagnosis follows. What it adds up may be on another `scale`
-    than the presence is shown on: its "logit", or the "activation" of which it is `tanh(RATE * activation)`.
+    The contributions of the concepts to each class and the bias add up to the logit. They may be on another `scale`
+    than the presence: its "logit", or the "activation" of which it is `tanh(RATE * activation)`.
 
     Shapes:
         - input: presence (B, m), or the numbers behind it

@@ -45,7 +45,9 @@ def imagenet_weights() -> dict[str, Tensor]:
 
 
 def _our_name(name: str) -> str:
-    """>>> _our_name("_blocks.3._bn1.bias")
+    """Convert a name of the original.
+
+    >>> _our_name("_blocks.3._bn1.bias")
     'blocks.3.depthwise.norm.bias'
     """
     *block, layer, tensor = name.split(".")
