@@ -16,6 +16,8 @@ from parsecaps.functional.squash import SquashForm, check_form
 # or "outputs", which are classes or concepts by where the layer is; a blank is none of these.
 Axes = dict[str, tuple[str, ...]]
 Normalisation = Literal["batch", "layer"]
+NUM_CONVOLUTIONS = 4
+_MOMENTUM, _EPSILON = 0.1, 1e-5  # PyTorch's defaults
 
 
 class CapsuleLayer(nn.Module):
@@ -45,9 +47,8 @@ class CapsuleScale(nn.Module):
 
     running_var: Tensor
 
-    def __init__(self, dim: int, *, momentum: float = 0.1, eps: float = 1e-5) -> None:
+    def __init__(self, dim: int) -> None:
         super().__init__()
-        self.momentum, self.eps = momentum, eps
         self.weight = nn.Parameter(torch.ones(dim))
         self.register_buffer("running_var", torch.ones(dim))
 
@@ -56,8 +57,8 @@ class CapsuleScale(nn.Module):
         if self.training:
             variance = u.to(self.running_var.dtype).var((0, 1), correction=0)
             with torch.no_grad():
-                self.running_var.lerp_(variance * (count / max(1, count - 1)), self.momentum)
-        return self.weight * torch.rsqrt(variance + self.eps)
+                self.running_var.lerp_(variance * (count / max(1, count - 1)), _MOMENTUM)
+        return self.weight * torch.rsqrt(variance + _EPSILON)
 
 
 def capsule_norm(kind: Normalisation, dim: int, *, bias: bool = True) -> CapsuleBatchNorm | nn.LayerNorm:
@@ -70,10 +71,6 @@ def capsule_norm(kind: Normalisation, dim: int, *, bias: bool = True) -> Capsule
     if not bias:
         norm.register_parameter("bias", None)
     return norm
-
-
-NUM_CONVOLUTIONS = 4
-_MOMENTUM = 0.1
 
 
 def num_halvings(image_size: int, grid_width: int) -> int:
@@ -231,23 +228,12 @@ class ConvPrimaryCaps(CapsuleLayer):
         - output: (B, width * width * types, dim)
     """
 
-    def __init__(
-        self,
-        *,
-        in_channels: int,
-        size: int,
-        types: int,
-        dim: int,
-        kernel: int = 9,
-        stride: int = 2,
-        squash_form: SquashForm = "quadratic",
-    ) -> None:
+    def __init__(self, *, in_channels: int, size: int, types: int, dim: int, kernel: int = 9, stride: int = 2) -> None:
         super().__init__()
         if size < kernel:
             raise ValueError(f"a map of {size} x {size} is smaller than the kernel of {kernel}; give larger images")
         self.types, self.dim = types, dim
         self.width = (size - kernel) // stride + 1
-        self.squash_form = check_form(squash_form)
         self.convolution = nn.Conv2d(in_channels, types * dim, kernel, stride)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # capsules are then in one piece
 
@@ -261,8 +247,7 @@ class ConvPrimaryCaps(CapsuleLayer):
         return CapsuleGrid.behind([*stem, self.convolution], width=self.width, types=self.types)
 
     def forward(self, features: Tensor) -> Tensor:
-        u = rearrange(self.convolution(features), "b (t d) h w -> b (h w t) d", t=self.types)
-        return squash(u, self.squash_form)
+        return squash(rearrange(self.convolution(features), "b (t d) h w -> b (h w t) d", t=self.types), "quadratic")
 
 
 class Votes(nn.Module):

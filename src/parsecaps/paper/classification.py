@@ -18,8 +18,7 @@ from parsecaps.report.reproduced import Figure, Measure, Reproduced
 from parsecaps.report.reproduced_pictures import draw_curves_of
 from parsecaps.run import Run
 
-_SCRATCH = "from scratch, without ImageNet weights"
-_UNKNOWN = "its layers are not published"
+_CNNS = ("ResNet18", "DenseNet121", "EfficientNetB0", "GoogLeNet", "VGG19", "SqueezeNet")
 COLUMNS = (
     Column("ParseCaps", "ParseCaps"),
     Column("FlatCaps", "FlatCaps", note="ParseCaps without the tree"),
@@ -34,18 +33,9 @@ COLUMNS = (
     ),
     Column("DeepCaps", "DeepCaps"),
     Column("OrthCaps", "OrthCaps", note="after the paper's description"),
-    Column("EfficientCapsNet", "EfficientCapsNet"),
-    Column("ARCapsNet", "ARCapsNet"),
-    Column("PlainCNN", "PlainCNN"),
-    Column("ResNet18", "ResNet18", note=_SCRATCH),
-    Column("DenseNet121", "DenseNet121", note=_SCRATCH),
-    Column("EfficientNetB0", "EfficientNetB0", note=_SCRATCH),
-    Column("GoogLeNet", "GoogLeNet", note=_SCRATCH),
-    Column("VGG19", "VGG19", note=_SCRATCH),
-    Column("SqueezeNet", "SqueezeNet", note=_SCRATCH),
-    Column("BrainCaps", note=_UNKNOWN),
-    Column("BayesCap", note=_UNKNOWN),
-    Column("Dilated CapsNet", note=_UNKNOWN),
+    *(Column(name, name) for name in ("EfficientCapsNet", "ARCapsNet", "PlainCNN")),
+    *(Column(name, name, note="from scratch, without ImageNet weights") for name in _CNNS),
+    *(Column(name, note="its layers are not published") for name in ("BrainCaps", "BayesCap", "Dilated CapsNet")),
 )
 PROTOCOL = Protocol(
     "classification",

@@ -1,7 +1,7 @@
 """Networks with a map for each concept, and a class by how active the maps are: the CCNN and the coherent CNN."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
@@ -127,13 +127,12 @@ class MapTerm(Term):
     """A loss of the maps of concepts; a model without any is refused."""
 
     @classmethod
-    def model_of(cls, context: TermContext) -> CCNN:
-        """The model, which has maps."""
+    def build(cls, context: TermContext) -> Self:
         if not isinstance(context.model, CCNN):
             kind = type(context.model).__name__
             given = f"training.losses.{cls.name} is {context.weight(cls.name):g}"
             raise ValueError(f"{given}, but {kind} has no map for each concept; set it to 0, or model.kind to CCNN")
-        return context.model
+        return super().build(context)
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         maps = output.concept_features
@@ -153,20 +152,16 @@ class PhraseTerm(MapTerm):
     """
 
     loss: ClassVar[Any]  # a function of the likeness (B, m, m), and the concepts (B, m)
-
-    def __init__(self, weight: float, phrases: PhraseEmbedding) -> None:
-        super().__init__(weight)
-        self.phrases = phrases
+    phrases: PhraseEmbedding
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
-        model = cls.model_of(context)
+        term, dims = super().build(context), {"concept_dim": GRID**2, "joint_dim": _JOINT, "phrase_dim": _PHRASE}
         if "phrases" not in context.shared:
-            context.shared["phrases"] = PhraseEmbedding(
-                num_concepts=model.num_concepts, concept_dim=GRID**2, joint_dim=_JOINT, phrase_dim=_PHRASE, bias=False
-            )
-        phrases = cast(PhraseEmbedding, context.shared["phrases"])
-        return cls(phrases=phrases, **context.arguments(cls.name))
+            num_concepts = context.model.num_concepts
+            context.shared["phrases"] = PhraseEmbedding(num_concepts=num_concepts, **dims, bias=False)
+        term.phrases = cast(PhraseEmbedding, context.shared["phrases"])
+        return term
 
     def of_maps(self, maps: Tensor, concepts: Tensor, batch: Batch) -> Loss:
         alike = likeness(*self.phrases(F.adaptive_avg_pool2d(maps, GRID).flatten(2)))
@@ -192,16 +187,9 @@ class Uniqueness(MapTerm):
 
     name = "uniqueness"
 
-    def __init__(self, weight: float, kind: UniquenessKind) -> None:
-        super().__init__(weight)
-        self.kind = kind
-
-    @classmethod
-    def build(cls, context: TermContext) -> Self:
-        return cls(kind=cls.model_of(context).uniqueness, **context.arguments(cls.name))
-
     def of_maps(self, maps: Tensor, concepts: Tensor, batch: Batch) -> Loss:
-        return sum_of(uniqueness_loss(maps.mean((2, 3)), concepts, self.kind), described(concepts))
+        (model,) = cast(Sequence[CCNN], self.models)
+        return sum_of(uniqueness_loss(maps.mean((2, 3)), concepts, model.uniqueness), described(concepts))
 
 
 class Coherence(MapTerm):
@@ -209,11 +197,6 @@ class Coherence(MapTerm):
 
     name = "coherence"
     needs = frozenset({"masks"})
-
-    @classmethod
-    def build(cls, context: TermContext) -> Self:
-        cls.model_of(context)
-        return super().build(context)
 
     def of_maps(self, maps: Tensor, concepts: Tensor, batch: Batch) -> Loss:
         if batch.mask is None:

@@ -15,7 +15,7 @@ from parsecaps.models.pretrained import Presets, PretrainedModel
 from parsecaps.nn.capsules import Axes
 from parsecaps.nn.heads import Bottleneck, ConceptDecision, ConceptReadout, LinearConcepts, LinearReasoning
 from parsecaps.training.losses import (
-    Corrected,
+    Classification,
     Loss,
     Presentation,
     TermContext,
@@ -235,7 +235,7 @@ class EmbeddingBottleneck(ConceptDecision):
         return output.logits + (output.concept_weights * moved.unsqueeze(1)).sum(-1)
 
 
-class IntervenedClassification(Corrected):
+class IntervenedClassification(Classification):
     """Cross-entropy of a model that learns to follow corrected concepts; in validation, of its own answers.
 
     In training each known concept is set to its truth with the model's `intervention_probability`, by one draw for all
@@ -248,7 +248,7 @@ class IntervenedClassification(Corrected):
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         if self.training and (presence := output.presence) is not None:
-            model, truth = self._model[0], known_concepts(presence, batch)
+            model, truth = self.models[0], known_concepts(presence, batch)
             drawn = torch.rand(presence.shape[1], device=presence.device) < model.intervention_probability
             corrected = torch.where(drawn & ~truth.isnan(), truth.nan_to_num(), presence)
             output = output._replace(logits=model.decide(output, corrected))

@@ -102,6 +102,7 @@ class Term(nn.Module, ABC):
     name: ClassVar[str]
     optional: ClassVar[bool] = True  # left out where its weight is 0; else it is measured all the same
     needs: frozenset[Need] = frozenset()
+    models: Sequence[PretrainedModel] = ()  # the one that learns, in a list: the term does not own its weights
 
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
@@ -136,10 +137,7 @@ class ClassTerm(Term):
     class_sets: Tensor | None
 
     def __init__(
-        self,
-        class_weights: Sequence[float] | None = None,
-        class_sets: Sequence[int] | None = None,
-        weight: float = 1.0,
+        self, class_weights: Sequence[float] | None = None, class_sets: Sequence[int] | None = None, weight: float = 1.0
     ) -> None:
         super().__init__(weight)
         for i, each in enumerate(class_weights or ()):
@@ -305,19 +303,7 @@ class Consistency(Term):
         return sum_of(consistency_loss(output.logits, batch.views), _number(output, len(batch.label)))
 
 
-class Corrected(Classification):
-    """Cross-entropy of the class that the model itself decides on from corrected concepts."""
-
-    _model: list[PretrainedModel]
-
-    @classmethod
-    def build(cls, context: TermContext) -> Self:
-        term = super().build(context)
-        term._model = [context.model]  # in a list: it does not own the weights
-        return term
-
-
-class Intervention(Corrected):
+class Intervention(Classification):
     """Cross-entropy of the class after every known concept is corrected, so that a correction improves a diagnosis.
 
     For a bottleneck over presences (deviation from the paper, which has none). Without it presences tell the classes
@@ -339,7 +325,7 @@ class Intervention(Corrected):
         presence, truth = output.presence.detach(), known_concepts(output.presence, batch)
         absent, present = MARGINS
         right = absent + (present - absent) * truth.nan_to_num()
-        logits = self._model[0].decide(output, torch.where(truth.isnan(), presence, right))
+        logits = self.models[0].decide(output, torch.where(truth.isnan(), presence, right))
         has_truth = ~truth.isnan().all(1)
         batch = batch._replace(label=batch.label.where(has_truth, -1))
         if batch.mixed is not None:

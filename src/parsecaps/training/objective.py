@@ -41,6 +41,7 @@ class Objective(nn.Module):
             if term.applies(context):
                 try:
                     terms.append(term.build(context))
+                    terms[-1].models = [context.model]
                 except TypeError as error:  # an argument that it does not take
                     advice = "see the losses in the settings"
                     raise ValueError(f"training.losses.{term.name}: {error}; {advice}") from None
