@@ -37,10 +37,7 @@ def trunk_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def transfer(model: PretrainedModel, tensors: Mapping[str, Tensor], there: Names, here: Names) -> Transfer:
-    """Copy into a model the tensors of another one that fit.
-
-    `there` and `here` are the names of the classes and concepts of the source and the target, empty if not known.
-    """
+    """Copy what fits of the tensors of another model; `there` and `here` name the classes and concepts of both."""
     own, axes = model.state_dict(), model.axes()
     theirs, place = _plain_names(tensors), _plain_names({name: name for name in own})
     taken, adapted = [], {}

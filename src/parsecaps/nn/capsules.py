@@ -36,9 +36,7 @@ class CapsuleBatchNorm(nn.BatchNorm1d):
 
 
 class CapsuleScale(nn.Module):
-    """The scale of a batch normalisation for each instantiation parameter, where shifts have no effect.
-
-    The running variance is kept as in `nn.BatchNorm1d`.
+    """The scale of a batch normalisation, with a running variance, where shifts have no effect.
 
     Shapes:
         - input: (B, n, d)

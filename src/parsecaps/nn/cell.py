@@ -82,10 +82,7 @@ def capsule_block(
     by_context: int = 0,
     **cell: Any,
 ) -> nn.Sequential:
-    """A block: with a stride of 2 the first cell halves the grid and lengthens the capsules; the others keep both.
-
-    In the first `by_context` cells, the context chooses the children.
-    """
+    """A block, whose first cell has the stride; in the first `by_context` cells the context chooses the children."""
     sizes: dict[str, Any] = {"width": width, "in_dim": in_dim, "out_dim": out_dim, "stride": stride}
     made = []
     for i in range(cells):

@@ -92,10 +92,7 @@ def given(couplings: Mapping[Coupling, Tensor]) -> Rule:
 
 
 def strongest(count: int) -> Rule:
-    """The rule by which each parent keeps its `count` strongest children in each head, renormalised.
-
-    Couplings between instantiation parameters stay as they are.
-    """
+    """Each parent keeps its `count` strongest children in each head, renormalised; axial couplings stay as they are."""
 
     def rule(module: Coupling, c: Tensor) -> Tensor:
         if module.between == "parameters" or count >= c.shape[-1]:

@@ -56,9 +56,7 @@ class CapsuleReadout(CapsuleLayer):
 
 
 class FullyCaps(nn.Module):
-    """Class capsules, and logits as their lengths times a learned scale.
-
-    A length is below 1, too flat for cross-entropy; hence the scale (deviation, `docs/paper.md`).
+    """Class capsules, and logits as their lengths, below 1, times a learned scale (deviation, `docs/paper.md`).
 
     Shapes:
         - input: (B, in_capsules, in_dim)

@@ -15,10 +15,7 @@ M = TypeVar("M", bound=nn.Module)
 
 @contextmanager
 def hooked(modules: Iterable[M], note: Callable[[M, Any, Any], Any]) -> Iterator[None]:
-    """Call `note(module, inputs, output)` after each pass of these modules; `inputs` is a tuple.
-
-    What it returns replaces the output, unless that is None. Afterwards the modules are as before.
-    """
+    """Call `note(module, inputs, output)` after each pass of these modules; a result but None replaces the output."""
     with ExitStack() as handles:
         for module in modules:
             handles.callback(module.register_forward_hook(note).remove)

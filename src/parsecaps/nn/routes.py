@@ -1,7 +1,4 @@
-"""The routes that a model states in `routes(image)`: a tree of cells, or one layer to the classes.
-
-Maps and parse trees are made of nothing else.
-"""
+"""The routes that a model states in `routes(image)`, a tree or one layer, from which all maps and parse trees come."""
 
 import math
 from collections.abc import Sequence

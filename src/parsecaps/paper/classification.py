@@ -78,10 +78,7 @@ _LAYERS = {"primary": "primary capsules", "top": "top capsules below the classes
 
 
 class Redundancy(Table):
-    """The supplement's figure: each network's curve of similarities, and its mean.
-
-    The trainings are those of `classification`: where they are there already, nothing is trained again.
-    """
+    """The supplement's figure: curves of similarities and their means, by the trainings of `classification`."""
 
     name = "redundancy"
     title = "Redundancy: how alike the capsules of a layer are"

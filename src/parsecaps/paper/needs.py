@@ -71,10 +71,7 @@ def find(need: Need) -> str | None:
 
 
 def choose_data(given: Sequence[str], needs: Sequence[Need], *, one_of: bool = False) -> list[tuple[str, DataSet]]:
-    """The data sets that were given, or those that a table needs, each opened; refused if one is missing.
-
-    With `one_of`, any of them is enough.
-    """
+    """The data sets given, or those a table needs (with `one_of`, any of them), opened; refused if missing."""
     opened = []
     for path in given:
         try:

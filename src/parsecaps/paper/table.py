@@ -69,10 +69,7 @@ def published(table: str) -> Published:
 
 @dataclass(frozen=True)
 class Work:
-    """A table ready to be filled: its cells by data set and column, and what is known of them by name so far.
-
-    `printed` are the published figures, none if other data stand in.
-    """
+    """A table ready to be filled; `printed` are the published figures, none if other data stand in."""
 
     table: "Table"
     request: Request

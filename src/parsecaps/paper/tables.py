@@ -32,10 +32,7 @@ def find_table(name: str) -> Table:
 
 
 def list_tables(name: str | None, request: Request, log: Log) -> tuple[Grid, list[str]]:
-    """A row for each table, or one, with its times, and a line on each; tables without the models wanted are left out.
-
-    Each model is timed once on this machine, which is remembered.
-    """
+    """A row with times for each table, or one, and a line on each; those without the models wanted are left out."""
     rows, lines = [], []
     for table in TABLES.values() if name is None else [find_table(name)]:
         try:

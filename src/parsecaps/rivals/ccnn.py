@@ -90,9 +90,7 @@ class CoherentCNN(CCNN):
 
 
 class ConceptMaps(ConceptReadout):
-    """A map of each concept, by a convolution of one pixel and a ReLU, and its mean: how active the concept is.
-
-    Some of its places are left out of the mean in training (`dropout`).
+    """A map of each concept, by a convolution of one pixel and a ReLU, and its mean, with `dropout` of places.
 
     Shapes:
         - input: (B, in_channels, h, w)

@@ -87,9 +87,7 @@ def pixel_layers(features: int, sizes: Sequence[int], shape: Sequence[int]) -> l
 
 
 class ClassDecoder(nn.Module):
-    """Fully connected layers with ReLU, and a sigmoid for the pixels (Sabour, Frosst and Hinton 2017).
-
-    All capsules but that of the class wanted are set to 0.
+    """The image from one class capsule, by fully connected layers and a sigmoid (Sabour, Frosst and Hinton 2017).
 
     Shapes:
         - input: class capsules (B, K, d), index (B,) int64, the class of each image
@@ -111,10 +109,7 @@ class ClassDecoder(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class ClassRoutingConfig:
-    """The sizes and settings of a routing of class capsules.
-
-    `iterations` are those of routing by agreement. With `bias`, each class has a direction of its own to start from.
-    """
+    """The sizes and settings of a routing of class capsules; `bias` gives each class a direction to start from."""
 
     capsules: int
     classes: int
@@ -254,9 +249,7 @@ class ClassCapsules(nn.Module):
 
 
 class UnroutedCapsules(CapsuleLayer):
-    """Class capsules of Aff-CapsNet (Gu and Tresp 2020): no routing, and one matrix for each class.
-
-    The mean of all children and not their sum, so that the squash is not saturated at the start.
+    """Aff-CapsNet (Gu and Tresp 2020): no routing, one matrix for each class, and the mean of all children.
 
     Shapes:
         - input: (B, n, in_dim)
@@ -293,10 +286,7 @@ class Margin(ClassTerm):
 
 
 class ClassReconstruction(Term):
-    """Mean squared error, over the pixels, of the picture decoded from the capsule of the true class.
-
-    A model's own forward pass never sees the label. Images without a label do not count.
-    """
+    """Mean squared error, over the pixels, of the picture decoded from the capsule of the true class, if known."""
 
     name = "class_reconstruction"
     needs = frozenset({"decoder"})

@@ -96,10 +96,7 @@ class DenseNet121(FeatureModel):
 
 
 class SequentialCNN(FeatureModel):
-    """`layers` in a row that start as He et al. (2015): without normalisations, a deep network then learns.
-
-    `width` is a factor on all channels.
-    """
+    """`layers` in a row that start as He et al. (2015), without normalisation; `width` is a factor on all channels."""
 
     presets = NARROW_PRESETS
 

@@ -193,9 +193,7 @@ class ConceptEmbeddings(ConceptReadout):
 
 
 class EmbeddingBottleneck(ConceptDecision):
-    """Logits as a linear function of concept vectors that are mixed by presence: `p c+ + (1 - p) c-`.
-
-    Linear in the presences of one image: `weights`, which differ between images, are the slopes of each logit.
+    """Logits linear in vectors mixed by presence, `p c+ + (1 - p) c-`, with `weights` for each image.
 
     Shapes:
         - input: vectors (B, m, 2, dim), presence (B, m)

@@ -108,10 +108,7 @@ def halved(width: int) -> int:
 
 
 class ConvCaps(nn.Module):
-    """A 3x3 convolution over all numbers of all capsules, without bias; then a squash of each new capsule.
-
-    The weights start with a variance of one over the root of their number, as in the authors' code; with the usual
-    smaller ones, nothing would be left after the second cell.
+    """A 3x3 convolution of all numbers of all capsules, then squash; its weights start as in the authors' code.
 
     Shapes:
         - input: (B, width * width * in_types, in_dim)
@@ -175,9 +172,7 @@ class Routing3D(nn.Module):
 
 
 class DeepCapsCell(CapsuleLayer):
-    """Four layers: `a` of stride 2, two more behind it, and a skip from `a`, which is added to them.
-
-    The skip is a layer like the others, or with `iterations` the routing of the last cell.
+    """Layer `a` of stride 2, two more behind it, and a skip from `a`: a layer too, or with `iterations` `Routing3D`.
 
     Shapes:
         - input: (B, width * width * in_types, in_dim)

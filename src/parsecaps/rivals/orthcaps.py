@@ -123,9 +123,7 @@ def householder(v: Tensor) -> Tensor:
 
 
 def pruning_mask(capsules: Tensor, theta: float) -> Tensor:
-    """Which capsules stay: of two whose cosine similarity is above `theta`, the shorter one goes.
-
-    Of two that are equally long the first stays.
+    """Which capsules stay: of two whose cosine similarity is above `theta`, the longer one, or the first.
 
     Shapes:
         - capsules: (B, n, d); output: (B, n), true for those that stay

@@ -43,9 +43,7 @@ class SigmoidCoupling(Coupling):
 
 
 class SigmoidClassRouting(DynamicClassRouting):
-    """Routing by agreement with `c = sigmoid(b)`, as in X-Caps and Proto-Caps, whose capsules are attributes.
-
-    Gradients flow through the last sum alone, as in the code of Proto-Caps.
+    """As in X-Caps and Proto-Caps: `c = sigmoid(b)`, and gradients flow through the last sum alone.
 
     Shapes:
         - input: votes (B, m, n, d)
@@ -340,10 +338,7 @@ class Prototype(Term):
 
 @torch.no_grad()
 def push_prototypes(model: ProtoCaps, batches: Batches) -> None:
-    """Move each prototype to the nearest capsule of its grade, over all unaugmented rows of the batches.
-
-    A prototype whose grade no image has stays, and belongs to no case.
-    """
+    """Move each prototype to the nearest capsule of its grade among unaugmented images; without any, it stays."""
     prototypes, plain = model.prototypes, batches.plain()
     device = prototypes.weight.device
     shape = prototypes.weight[prototypes.place].shape  # (m, grades, prototypes, dim)

@@ -98,9 +98,7 @@ def class_weights(labels: Sequence[int], num_classes: int) -> list[float]:
 
 
 def concept_weights(concepts: np.ndarray, balance: float) -> list[list[float]]:
-    """The weights of each concept's absence and presence (2, m), with a mean of 1 over its known labels (N, m).
-
-    With a balance of 1 both weigh the same in total, with 0 each label does.
+    """Weights of absence and presence (2, m), with mean 1 over known labels (N, m), equal in total at a balance of 1.
 
     >>> concept_weights(np.array([[1.0], [0.0], [0.0], [0.0], [np.nan]]), 1.0)
     [[0.6666666666666666], [2.0]]

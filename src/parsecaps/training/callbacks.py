@@ -26,10 +26,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Functions that a run calls: `log` with a line of text, `progress` in an epoch.
-
-    `reading` and `scoring` get the number of images read or predicted, and of how many.
-    """
+    """Functions that a run calls: `log` with a line, `progress` in an epoch, the others with a count and its total."""
 
     log: Callable[[str], None] = lambda line: None
     reading: ProgressCallback = silent

@@ -51,10 +51,7 @@ class StoppedError(Exception):
 
 
 class TrainingStep(nn.Module):
-    """A model with its objective, as one module: a batch in, logits (B, num_classes) and losses out.
-
-    Another `network` may answer in place of the model.
-    """
+    """A model, or another `network`, with its objective: a batch in, logits (B, num_classes) and losses out."""
 
     taken: frozenset[str] = frozenset()  # parameters that come from other weights
 

@@ -221,10 +221,7 @@ class Presentation(Term):
 
 
 class Triplet(Term):
-    """The learned phrase of a concept lies nearer to its own capsule than to others (Eq. 3.2).
-
-    A model without concept capsules (`concept_dim` of None) has no such loss.
-    """
+    """The learned phrase of a concept lies nearer to its own capsule, if there are any, than to others (Eq. 3.2)."""
 
     name = "triplet"
     optional = False
