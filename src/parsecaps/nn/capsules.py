@@ -25,23 +25,14 @@ class CapsuleLayer(nn.Module):
 
 
 class CapsuleBatchNorm(nn.BatchNorm1d):
-    """Batch normalisation of each instantiation parameter, over the batch and all capsules of a layer.
-
-    Shapes:
-        - input and output: (B, n, d)
-    """
+    """Batch normalisation of each instantiation parameter, over the batch and all capsules: (B, n, d) -> (B, n, d)."""
 
     def forward(self, u: Tensor) -> Tensor:
         return super().forward(u.flatten(0, 1)).view_as(u)
 
 
 class CapsuleScale(nn.Module):
-    """The scale of a batch normalisation, with a running variance, where shifts have no effect.
-
-    Shapes:
-        - input: (B, n, d)
-        - output: (d,)
-    """
+    """The scale of a batch normalisation, with a running variance, where shifts do not matter: (B, n, d) -> (d,)."""
 
     running_var: Tensor
 
@@ -249,12 +240,7 @@ class ConvPrimaryCaps(CapsuleLayer):
 
 
 class Votes(nn.Module):
-    """What each child says that each parent is: `u_hat_{j|i} = W_ij u_i`, a matrix for every pair.
-
-    Shapes:
-        - input: (B, capsules, in_dim)
-        - output: (B, parents, capsules, out_dim)
-    """
+    """Votes `u_hat_{j|i} = W_ij u_i` by a matrix for every pair: (B, n, in_dim) -> (B, parents, n, out_dim)."""
 
     AXES: ClassVar[Axes] = {"weight": ("", "", "outputs", "")}
 
@@ -270,12 +256,7 @@ class Votes(nn.Module):
 
 
 class SharedVotes(nn.Module):
-    """Votes by one matrix for each parent, the same for all children (Gu and Tresp 2020): where a child lies is lost.
-
-    Shapes:
-        - input: (B, n, in_dim)
-        - output: (B, parents, n, out_dim)
-    """
+    """Votes by one matrix for each parent (Gu and Tresp 2020): (B, n, in_dim) -> (B, parents, n, out_dim)."""
 
     AXES: ClassVar[Axes] = {"weight": ("outputs", "", "")}
 

@@ -69,11 +69,7 @@ class DynamicRouting(Routing):
 
 @dataclass(frozen=True, eq=False)
 class CoupledPredictions(Messages):
-    """The messages `c u_hat` of routing by agreement, kept as windows (B, n', heads, window).
-
-    Shapes:
-        - u_hat: (B, n', heads, window, d); c: (B, n', heads, window)
-    """
+    """The messages `c u_hat` of c (B, n', heads, window) and u_hat (B, n', heads, window, d); kept as c is."""
 
     routing: DynamicRouting
     u_hat: Tensor

@@ -56,11 +56,8 @@ class CapsuleReadout(CapsuleLayer):
 
 
 class FullyCaps(nn.Module):
-    """Class capsules, and logits as their lengths, below 1, times a learned scale (deviation, `docs/paper.md`).
-
-    Shapes:
-        - input: (B, in_capsules, in_dim)
-        - output: logits (B, num_classes), class capsules (B, num_classes, class_dim)
+    """Class capsules (B, num_classes, class_dim) of all top capsules (B, in_capsules, in_dim), and their lengths, below
+    1, times a learned scale as logits (B, num_classes) (deviation, `docs/paper.md`).
     """
 
     def __init__(self, *, in_capsules: int, in_dim: int, num_classes: int, class_dim: int, scale: float) -> None:
@@ -102,12 +99,7 @@ class ConceptLayer(ConceptReadout):
 
 
 class LinearConcepts(ConceptReadout):
-    """Presences of concepts for networks without capsules: a linear layer and a sigmoid.
-
-    Shapes:
-        - input: (B, in_dim)
-        - output: presence (B, m)
-    """
+    """Presences of concepts without capsules, by a linear layer and a sigmoid: (B, in_dim) -> (B, m)."""
 
     AXES: ClassVar[Axes] = {"linear.weight": ("concepts", ""), "linear.bias": ("concepts",)}
 

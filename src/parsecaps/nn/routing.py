@@ -131,11 +131,7 @@ class Routing(nn.Module, ABC):
 
 @dataclass(frozen=True, eq=False)
 class OwnCapsule(Messages):
-    """The messages of a residual path: each capsule to the parent at its own place; kept as (B, n).
-
-    Shapes:
-        - u: (B, n, d)
-    """
+    """The messages of a residual path: each capsule u (B, n, d) to the parent at its own place; kept as (B, n)."""
 
     u: Tensor
 

@@ -284,11 +284,8 @@ class MeanChildren(Messages):
 
 
 class ContextCaps(nn.Module):
-    """The children as the context sees them: its maps on the children's grid, as capsules of their dimension.
-
-    Shapes:
-        - input: the maps of the context (B, channels, W, W)
-        - output: (B, width * width, dim), row by row
+    """The maps of the context (B, channels, W, W) as capsules on the children's grid (B, width * width, dim), row by
+    row.
     """
 
     def __init__(self, *, context: Context, width: int, dim: int, squash_form: SquashForm) -> None:

@@ -80,11 +80,8 @@ class ARCapsNet(ClassCapsuleModel):
 
 
 class AttentionPrimaryCaps(CapsuleLayer):
-    """Primary capsules: a convolution of stride 2 with ReLU, then for each type a linear map of its own and tanh.
-
-    Shapes:
-        - input: (B, in_channels, size, size)
-        - output: (B, width * width * types, dim), width = ceil(size / 2)
+    """Primary capsules: a convolution of stride 2 with ReLU, then for each type a linear map and tanh: (B, in_channels,
+    size, size) -> (B, width * width * types, dim), width = ceil(size / 2).
     """
 
     def __init__(self, *, in_channels: int, size: int, types: int, dim: int) -> None:

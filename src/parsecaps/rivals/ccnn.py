@@ -110,11 +110,7 @@ class ConceptMaps(ConceptReadout):
 
 
 def usual_concepts(labels: Tensor, concepts: Tensor, num_classes: int) -> Tensor:
-    """Which concepts are more usual in a class than in the mean of the classes: (num_classes, m), 1 or 0.
-
-    Shapes:
-        - labels: (N,), -1 = unknown; concepts: (N, m), NaN = unknown
-    """
+    """Whether a concept (N, m) is more usual in a class (N,) than in the mean of all: (num_classes, m), 1 or 0."""
     own = (labels == torch.arange(num_classes, device=labels.device).unsqueeze(1)).double()  # (num_classes, N)
     count = own @ (~concepts.isnan()).double()
     shares = own @ concepts.double().nan_to_num() / count  # NaN where nothing is known

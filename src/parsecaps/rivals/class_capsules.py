@@ -230,12 +230,7 @@ CLASS_ROUTINGS: dict[str, Callable[[ClassRoutingConfig], CapsuleLayer]] = {
 
 
 class ClassCapsules(nn.Module):
-    """A vote of every primary capsule for every class, and a routing over them: a layer or its name.
-
-    Shapes:
-        - input: (B, capsules, in_dim)
-        - output: class capsules (B, K, dim)
-    """
+    """Votes of all capsules (B, capsules, in_dim) for all classes, and a routing (or its name): (B, K, dim)."""
 
     def __init__(self, *, in_dim: int, routing: str | CapsuleLayer, config: ClassRoutingConfig) -> None:
         super().__init__()
@@ -249,12 +244,7 @@ class ClassCapsules(nn.Module):
 
 
 class UnroutedCapsules(CapsuleLayer):
-    """Aff-CapsNet (Gu and Tresp 2020): no routing, one matrix for each class, and the mean of all children.
-
-    Shapes:
-        - input: (B, n, in_dim)
-        - output: class capsules (B, K, dim)
-    """
+    """Aff-CapsNet (Gu and Tresp 2020): one matrix for each class, and no routing: (B, n, in_dim) -> (B, K, dim)."""
 
     def __init__(self, *, in_dim: int, classes: int, dim: int) -> None:
         super().__init__()

@@ -203,12 +203,7 @@ class Convolution(nn.Sequential):
 
 
 class Inception(nn.Module):
-    """Four branches that see the same and are put side by side: 1 x 1, 3 x 3, 5 x 5 (or 3 x 3) and pooling.
-
-    Shapes:
-        - input: (B, in_channels, size, size)
-        - output: (B, out_channels, size, size)
-    """
+    """Parallel branches of 1 x 1, 3 x 3, 5 x 5 (or 3 x 3) and pooling: (B, C, h, w) -> (B, out_channels, h, w)."""
 
     def __init__(self, in_channels: int, channels: tuple[int, ...], *, batch_norm: bool) -> None:
         super().__init__()
@@ -262,12 +257,7 @@ _FIRES = (((16, 64), (16, 64), (32, 128)), ((32, 128), (48, 192), (48, 192), (64
 
 
 class Fire(nn.Module):
-    """A 1 x 1 convolution to few channels, then 1 x 1 and 3 x 3 side by side, `expanded` each; ReLU after both.
-
-    Shapes:
-        - input: (B, in_channels, size, size)
-        - output: (B, 2 expanded, size, size)
-    """
+    """1 x 1 to few channels, then 1 x 1 beside 3 x 3; ReLU after both: (B, C, h, w) -> (B, 2 expanded, h, w)."""
 
     def __init__(self, in_channels: int, squeezed: int, expanded: int) -> None:
         super().__init__()

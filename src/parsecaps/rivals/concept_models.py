@@ -110,12 +110,7 @@ class CBM(ConceptModel):
 
 
 class ConceptLogits(LinearConcepts):
-    """Presences of concepts and the logits behind them, of which they are the sigmoid.
-
-    Shapes:
-        - input: (B, in_dim)
-        - output: presence (B, m), logits (B, m)
-    """
+    """Presences of concepts and the logits behind them: (B, in_dim) -> presence (B, m), logits (B, m)."""
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         logits: Tensor = self.linear(features)

@@ -74,12 +74,7 @@ class EfficientCapsNet(ClassCapsuleModel):
 
 
 class WholeMapCaps(CapsuleLayer):
-    """Primary capsules of a depthwise convolution with a kernel as large as the map, squashed.
-
-    Shapes:
-        - input: (B, channels, width, width)
-        - output: (B, channels / dim, dim), of neighbouring channels
-    """
+    """Capsules of a depthwise kernel as large as the map: (B, channels, width, width) -> (B, channels / dim, dim)."""
 
     def __init__(self, *, channels: int, width: int, dim: int) -> None:
         super().__init__()

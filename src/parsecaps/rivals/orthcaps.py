@@ -73,11 +73,8 @@ class OrthCaps(ClassCapsuleModel):
 
 
 class OrthPrimaryCaps(CapsuleLayer):
-    """A depthwise 3x3 convolution of stride 2 and a pointwise one, then a squash of each capsule.
-
-    Shapes:
-        - input: (B, in_channels, w, w)
-        - output: (B, ceil(w / 2) ** 2 * types, dim)
+    """A depthwise 3x3 convolution of stride 2, a pointwise one and a squash: (B, in_channels, w, w) -> (B, ceil(w / 2)
+    ** 2 * types, dim).
     """
 
     def __init__(self, *, in_channels: int, types: int, dim: int) -> None:
@@ -123,11 +120,7 @@ def householder(v: Tensor) -> Tensor:
 
 
 def pruning_mask(capsules: Tensor, theta: float) -> Tensor:
-    """Which capsules stay: of two whose cosine similarity is above `theta`, the longer one, or the first.
-
-    Shapes:
-        - capsules: (B, n, d); output: (B, n), true for those that stay
-    """
+    """Which capsules (B, n, d) stay: of two with a cosine above `theta` the longer, or the first: (B, n)."""
     length = capsules.norm(dim=-1)
     direction = F.normalize(capsules, dim=-1)
     alike = direction @ direction.mT > theta
@@ -140,10 +133,8 @@ def pruning_mask(capsules: Tensor, theta: float) -> Tensor:
 
 
 class CapsulePruning(CapsuleLayer):
-    """Prunes redundant capsules per image: of two similar children (types with all positions), the weaker becomes 0.
-
-    Shapes:
-        - input and output: (B, width * width * types, dim)
+    """Prunes redundant capsules (B, width * width * types, dim) per image: of two similar children (types with all
+    positions), the weaker becomes 0.
     """
 
     def __init__(self, *, types: int, theta: float) -> None:

@@ -64,12 +64,7 @@ class SigmoidClassRouting(DynamicClassRouting):
 
 
 class AttributeHead(ConceptReadout):
-    """Presences of concepts whose capsules are of any length: for each, a linear layer of its own and a sigmoid.
-
-    Shapes:
-        - input: (B, m, dim)
-        - output: (B, m)
-    """
+    """Presences of capsules of any length, by a linear layer and a sigmoid for each: (B, m, dim) -> (B, m)."""
 
     AXES: ClassVar[Axes] = {"weight": ("concepts", ""), "bias": ("concepts",)}
 
@@ -130,12 +125,7 @@ class Prototypes(nn.Module):
 
 
 class AttributeClasses(nn.Module):
-    """Logits as a linear function of all attribute capsules.
-
-    Shapes:
-        - input: (B, m, dim)
-        - output: (B, num_classes)
-    """
+    """Logits as a linear function of all attribute capsules: (B, m, dim) -> (B, num_classes)."""
 
     AXES: ClassVar[Axes] = {"weight": ("classes", "concepts", ""), "bias": ("classes",)}
 

@@ -148,11 +148,7 @@ class Muon(torch.optim.AdamW):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Matrices with the singular vectors of these and singular values near 1 (0.7 to 1.2), by Newton-Schulz.
-
-    Shapes:
-        - input, output: (matrices, rows, columns)
-    """
+    """Matrices (count, rows, columns) with all singular values near 1 (0.7 to 1.2), by Newton-Schulz."""
     first, third, fifth = _TO_ONE
     tall = matrices.shape[-2] > matrices.shape[-1]
     x: Tensor = matrices / matrices.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
