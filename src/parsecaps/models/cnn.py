@@ -91,11 +91,7 @@ class FeatureModel(PretrainedModel):
 
 
 class PlainCNN(FeatureModel):
-    """Seven batch-normalised 3x3 convolutions, the mean over the positions, a linear layer for each head.
-
-    The first four are the initial block of ParseCaps, and the other three halve the grid as its blocks do, so the
-    two differ in what replaces the capsules and cost about the same.
-    """
+    """The initial block of ParseCaps, three convolutions that halve the grid as its blocks do, and linear heads."""
 
     presets: ClassVar[Presets] = {
         "medical": {"grid_width": 28, "image_size": 224},

@@ -1,8 +1,4 @@
-"""Transfer of weights between networks: every tensor that fits, and those that can be made to fit.
-
-Rows of heads are matched by the names of classes and concepts, everything else by the names of layers. The mean and
-standard deviation of the pixels are never taken.
-"""
+"""Transfer of weights between networks: heads by names of classes and concepts, other layers by their own."""
 
 import re
 from collections.abc import Mapping, Sequence

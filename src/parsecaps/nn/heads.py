@@ -1,8 +1,4 @@
-"""The heads on the top capsules: classes (FullyCaps, or a bottleneck over concepts), concepts and decoder (Sec. 3.1).
-
-FullyCaps and ConceptLayer are linear in the top capsules before their squash, so the shares of the top capsules in each
-class and concept are exact (`CapsuleReadout.shares`).
-"""
+"""The heads on the top capsules: classes (FullyCaps, or a bottleneck), concepts and decoder (Sec. 3.1)."""
 
 import math
 from abc import ABC, abstractmethod

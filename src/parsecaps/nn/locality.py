@@ -1,8 +1,4 @@
-"""Where children lie, seen from their parents, and the prior that prefers near ones.
-
-The paper gives its couplings no sense of place (deviation, `docs/paper.md`). Here a parent looks at the children in a
-window around it, and each head prefers a spot in that window, by logits that fall with the squared distance.
-"""
+"""Where children lie, seen from their parents, and the prior for near ones (deviation, `docs/paper.md`)."""
 
 import math
 from typing import Any

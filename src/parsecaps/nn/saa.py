@@ -1,8 +1,4 @@
-"""Sparse axial attention routing: the parents from their children (Sec. 3.2, Alg. 1).
-
-PConvCaps predicts the parents (Sec. 3.2.1); sparse attention lets each parent choose its children (Eq. 3 and 4), axial
-attention the instantiation parameters that count (Sec. 3.2.2).
-"""
+"""Sparse axial attention routing (Sec. 3.2, Alg. 1): PConvCaps asks, sparse (Eq. 3, 4) and axial attention choose."""
 
 import math
 from dataclasses import dataclass

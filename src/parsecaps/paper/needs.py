@@ -24,11 +24,7 @@ CEMRI_FOLD = 3  # that is tested, of the author's five
 
 @dataclass(frozen=True)
 class Need:
-    """A data set by its name in `SOURCES`, its title, and where it comes from.
-
-    The rest is for timings before the data are there: training images, their side and channels, classes and concepts.
-    `instead` says what may stand in.
-    """
+    """A data set by its name in `SOURCES`: its title, source, what may stand in, and its sizes for timings."""
 
     name: str
     title: str
@@ -91,11 +87,7 @@ def choose_data(given: Sequence[str], needs: Sequence[Need], *, one_of: bool = F
 
 @dataclass(frozen=True)
 class Cases:
-    """A data set of a table with its split: the same for all models.
-
-    `size` is that of the images if a model takes it. `tested` are the rows that are scored, and `beside` is the path of
-    further data that are tested too.
-    """
+    """A data set with the split that all models share, the rows `tested`, and the path of data tested `beside` it."""
 
     name: str
     path: str

@@ -39,11 +39,7 @@ _OF_A_RECIPE = (  # what a published recipe says of the optimizer; the rest is e
 
 @dataclass(frozen=True)
 class Protocol:
-    """Equal terms of several models, by which cells are named. Tables of the same protocol share their trainings.
-
-    `concepts`: models learn the concepts of the data. With two `optimizers`, each model is trained by both, and the
-    validation part chooses between the two runs.
-    """
+    """Equal terms of models, whose trainings tables share; of two `optimizers`, validation chooses the run."""
 
     name: str
     scales: Mapping[str, Scale]

@@ -1,7 +1,4 @@
-"""OrthCaps in its shallow form, after the paper's description (Geng et al. 2024): pruning, orthogonal sparse attention.
-
-A capsule is one of `types`, at each of `width` x `width` positions; they lie in (B, n, d) as in `rivals.deepcaps`.
-"""
+"""OrthCaps, the shallow one, after the paper's description (Geng et al. 2024); capsules lie as in `rivals.deepcaps`."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -67,10 +67,7 @@ class TrainingStep(nn.Module):
 
 
 class MovingAverage:
-    """An exponential moving average of a model's weights; the decay grows to its highest over the first steps.
-
-    `torch.optim.swa_utils.AveragedModel` averages every buffer, and would make NaN of our unsaved ones of -inf.
-    """
+    """An exponential moving average of weights; torch's `AveragedModel` makes NaN of buffers that hold -inf."""
 
     def __init__(self, model: PretrainedModel, highest_decay: float) -> None:
         self.model, self.highest_decay, self.steps = deepcopy(model), highest_decay, 0
@@ -138,11 +135,7 @@ class Pace:
 
 
 class TrainingLoop:
-    """Trains what is left of a run; a requested stop and a diverged loss raise.
-
-    With `training.ema`, the moving average of the weights is validated and kept instead of the weights. Several
-    processes agree every few steps on whether to stop or to save.
-    """
+    """Trains what is left of a run. With `training.ema`, the moving average of the weights is validated and kept."""
 
     def __init__(
         self,

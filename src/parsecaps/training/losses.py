@@ -1,7 +1,4 @@
-"""The terms of the training objective: the four losses of Sec. 3.3 and three of our own.
-
-To add a loss, write a `Term` and put it into `TERMS`; its weight and arguments are those of `training.losses`.
-"""
+"""The terms of the training objective: the four losses of Sec. 3.3 and three of our own; yours goes into `TERMS`."""
 
 import math
 from abc import ABC, abstractmethod

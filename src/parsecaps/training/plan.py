@@ -35,10 +35,7 @@ _SHOWN = 5  # problems and leaks that are listed before training is refused; not
 
 @dataclass(frozen=True)
 class Plan:
-    """A training before its run is written: settings without `auto`, data, parts and images.
-
-    `check` is None in all processes but the first, and in a resumed run. `weights` are those to start from, if any.
-    """
+    """A training before its run is written; `check` only in the first process of a new run, `weights` to start from."""
 
     config: Config
     data: DataSet
