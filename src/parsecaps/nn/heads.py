@@ -130,10 +130,7 @@ class LinearReasoning(NamedTuple):
 
 
 class ConceptDecision(nn.Module, ABC):
-    """A head that decides by the concepts alone, linear in them for each image.
-
-    Weights of presences learn faster than other layers: some hundred images would never make them large.
-    """
+    """A head that decides by the concepts alone, linear in them for each image; weights of presences learn faster."""
 
     learning_rate_factor: float = 1.0
 

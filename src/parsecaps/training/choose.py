@@ -65,10 +65,7 @@ def choose(
     trunk: Mapping[str, Any] | None = None,
     on_gpu: bool = False,
 ) -> tuple[Config, list[Choice]]:
-    """The configuration with no `auto` left, and what was chosen and why.
-
-    `trunk` are the settings of the network to start from: unless a preset is named, the new network is built like it.
-    """
+    """The configuration with no `auto` left, and the reasons; `trunk` are the settings of weights to start from."""
     train = rows_of(division, "train")
     if not train:
         split = "" if config.data.split is None else f" --split {config.data.split}"

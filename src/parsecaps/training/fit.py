@@ -153,10 +153,7 @@ def _resumed(run: Run, callbacks: Callbacks, device: torch.device) -> Iterator["
 
 @contextmanager
 def _stopping(run: Run, processes: Processes) -> Iterator[StopRequest]:
-    """On interrupt outside the loop, report where the run is.
-
-    A process that Fabric started must join the first one, which waits for it, before it leaves.
-    """
+    """On interrupt outside the loop, report where the run is; other processes join the first, which waits for them."""
     stop, waits_for = StopRequest(), not processes.by_torchrun and not processes.is_main
     try:
         with signals_ask(stop) if waits_for else nullcontext():

@@ -18,9 +18,8 @@ _LOCK = ".lock"
 
 @contextmanager
 def new_run(wanted: str | Path | None, name: str, processes: Processes) -> Iterator[Run]:
-    """A run in the folder that was asked for, if it holds none yet; or in the next free one below `runs`.
-
-    If what follows fails before the folder holds a run, what this call made is removed again, and nothing else.
+    """A run in the folder asked for, or the next free one below `runs`; removed again, if made here, unless a run
+    begins.
     """
     if not processes.is_main:
         yield Run(os.environ.get(RUN_VARIABLE) or wanted or ".", is_main=False)

@@ -93,10 +93,7 @@ class MovingAverage:
 
 
 class LossWatch(nn.Module):
-    """Detects losses that are not finite or far above the usual one: the lowest median of recent losses so far.
-
-    A loss of exactly 0 is skipped: nothing counted in its batch. All stays on the device, so that no step waits.
-    """
+    """Detects losses that are not finite or far above the lowest median of recent losses so far; 0 is skipped."""
 
     recent: Tensor
     usual: Tensor

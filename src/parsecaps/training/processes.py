@@ -29,10 +29,7 @@ def join_processes(
     first_step: int,
     idle_parameters: bool,
 ) -> Iterator[Fabric]:
-    """Fabric on devices of this kind, with TensorBoard logs from `first_step` on if it is installed.
-
-    `idle_parameters`: some weights get no gradient (an unused decoder). Advice of Fabric and torch is not shown.
-    """
+    """Fabric with TensorBoard logs from `first_step` on; `idle_parameters`: an unused decoder gets no gradient."""
     ddp = "ddp_find_unused_parameters_true" if idle_parameters else "ddp"
     loggers = []
     if is_installed("tensorboard"):
