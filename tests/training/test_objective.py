@@ -60,17 +60,15 @@ def objective(**changes: Any) -> Objective:
         "triplet_weight": 0.1,
         "num_concepts": M,
         "concept_dim": DIM,
-        "phrase_vectors": None,
         "reconstruction_weight": 0.0005,
         "diversity_weight": 0.3,
     }
     assert changes.keys() <= wanted.keys()
     w = SimpleNamespace(**{**wanted, **changes})
-    phrases = {"num_concepts": w.num_concepts, "concept_dim": w.concept_dim, "phrase_vectors": w.phrase_vectors}
     terms: list[Term] = [
         Classification(w.class_weights, w.label_smoothing),
         Presentation(w.presentation_weight, w.concept_weights),
-        Triplet(w.triplet_weight, **phrases),
+        Triplet(w.triplet_weight, num_concepts=w.num_concepts, concept_dim=w.concept_dim),
         Reconstruction(w.reconstruction_weight),
         Diversity(w.diversity_weight),
     ]
@@ -200,15 +198,11 @@ def test_class_weights_and_label_smoothing() -> None:
     torch.testing.assert_close(losses.classification, expected)
 
 
-def test_phrases_are_learned_or_given() -> None:
+def test_phrases_are_learned() -> None:
     output, batch = some_output(4), some_batch(4, torch.ones(4, M))
     learned = objective()
     learned.total(learned(output, batch)).backward()
     assert all(p.grad is not None and p.grad.abs().max() > 0 for p in learned.parameters())
-    vectors = torch.randn(M, 7)
-    given_ones = objective(phrase_vectors=vectors)
-    torch.testing.assert_close(given_ones.state_dict()["terms.triplet.phrases.phrases"], vectors)
-    assert measured(given_ones, output, batch).triplet > 0
 
 
 def test_the_parts_are_in_float32_under_autocast() -> None:
@@ -257,8 +251,6 @@ def test_it_takes_the_output_of_the_plain_cnn() -> None:
         ({"class_weights": [1, -2.0]}, r"class_weights\[1\] is -2.0; give"),
         ({"label_smoothing": 1.0}, r"label_smoothing is 1.0; give 0 \(off\) or a number below 1"),
         ({"num_concepts": -1}, r"num_concepts is -1; give 0"),
-        ({"num_concepts": 0, "phrase_vectors": torch.ones(2, 2)}, r"num_concepts=0 .*give num_concepts"),
-        ({"phrase_vectors": torch.ones(2, 2)}, r"phrase vectors have shape \(2, 2\); give \(4, any\)"),
     ],
     ids=str,
 )

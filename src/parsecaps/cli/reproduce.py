@@ -8,7 +8,6 @@ import typer
 from parsecaps.cli.command import argument, command, option
 from parsecaps.cli.output import display
 from parsecaps.cli.progress import showing_training
-from parsecaps.types import Grid
 
 if TYPE_CHECKING:
     from parsecaps.paper.cells import Request
@@ -77,8 +76,6 @@ def _list(name: str | None, request: "Request") -> None:
     from parsecaps.paper.pace import machine
     from parsecaps.paper.tables import list_tables
 
-    listed = list(list_tables(name, request, lambda line: display(line, stderr=True)))
-    rows = [(row.name, f"{row.cells:,}", *row.times) for row in listed]
-    needs = (f"{row.name}: {row.title} ({row.paper}). Needs {row.needs}." for row in listed)
-    display(Grid("", ("NAME", "cells", "quick", "hour", "full"), rows), *needs)
+    grid, needs = list_tables(name, request, lambda line: display(line, stderr=True))
+    display(grid, *needs)
     display(f"times are from a training step of each model, timed on {machine()}")

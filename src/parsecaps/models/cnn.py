@@ -1,6 +1,7 @@
-"""Convolutional networks: what all of them share, and a plain one, the first thing to compare with."""
+"""Convolutional networks: their base class, and a plain one as a first baseline."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar, Self
 
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ class FeatureModel(PretrainedModel):
     """Features, then a linear layer for the classes and one for the concepts.
 
     Concepts are presences alone, without capsules; with `head="bottleneck"` they decide, as in a concept bottleneck
-    model. A model with heads of its own takes the `num_features` features of any of these, `without_heads`.
+    model. A model with its own heads uses the `num_features` features of any of these, `without_heads`.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
@@ -40,7 +41,7 @@ class FeatureModel(PretrainedModel):
 
     @property
     def feature_map(self) -> nn.Module | None:
-        """The layer that gives the last feature map, for Grad-CAM; None where that is the last convolution."""
+        """The layer that gives the last feature map, for Grad-CAM; None if that is the last convolution."""
         return None
 
     def add_heads(self, num_features: int, head: Head, dropout: float = 0.0) -> None:
@@ -48,14 +49,11 @@ class FeatureModel(PretrainedModel):
         check_head(head, self.num_concepts)
         self.num_features = num_features
         self.dropout = nn.Dropout(dropout)
-        self.concepts = (
-            LinearConcepts(in_dim=num_features, num_concepts=self.num_concepts) if self.num_concepts else None
-        )
-        self.classes: nn.Linear | Bottleneck = (
-            Bottleneck(num_concepts=self.num_concepts, num_classes=self.num_classes)
-            if head == "bottleneck"
-            else nn.Linear(num_features, self.num_classes)
-        )
+        m, k = self.num_concepts, self.num_classes
+        self.concepts = LinearConcepts(in_dim=num_features, num_concepts=m) if m else None
+        self.classes: nn.Linear | Bottleneck
+        bottleneck = head == "bottleneck"
+        self.classes = Bottleneck(num_concepts=m, num_classes=k) if bottleneck else nn.Linear(num_features, k)
 
     def without_heads(self) -> Self:
         """This network as a part of another one, which calls `features` on images that it has standardised itself."""
@@ -93,22 +91,12 @@ class FeatureModel(PretrainedModel):
 
 
 class PlainCNN(FeatureModel):
-    """Seven batch-normalised 3x3 convolutions, the mean over the positions, a linear layer for each head.
-
-    The first four are the initial block of ParseCaps, and the other three halve the grid as its blocks do, so the
-    two differ in what replaces the capsules and cost about the same.
-    """
+    """The initial block of ParseCaps, three convolutions that halve the grid as its blocks do, and linear heads."""
 
     presets: ClassVar[Presets] = {
         "medical": {"grid_width": 28, "image_size": 224},
         "digits": {"grid_width": 14, "image_size": 28, "stem_channels": (16, 32, 32, 64), "channels": (24, 24, 24)},
-        "tiny": {
-            "grid_width": 16,
-            "image_size": 32,
-            "stem_channels": (8, 8, 16, 16),
-            "channels": (16, 16, 16),
-            "num_concepts": 3,
-        },
+        "tiny": {**SIZE_PRESETS["tiny"], "grid_width": 16, "stem_channels": (8, 8, 16, 16), "channels": (16, 16, 16)},
     }
 
     def build_layers(
@@ -125,12 +113,10 @@ class PlainCNN(FeatureModel):
             in_channels=self.in_channels, channels=stem_channels, image_size=self.image_size, grid_width=grid_width
         )
         layers: list[nn.Module] = []
-        last = stem_channels[-1]
-        for width in channels:
+        for last, width in pairwise((stem_channels[-1], *channels)):
             layers += [nn.Conv2d(last, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
-            last = width
         self.layers = nn.Sequential(*layers)
-        self.add_heads(last, head)
+        self.add_heads(channels[-1], head)
 
     def trunk_layers(self) -> list[nn.Module]:
         return [*self.initial.layers, *self.layers.children()]
@@ -170,7 +156,7 @@ TRUNKS["PlainCNN"] = as_trunk(PlainCNN)
 
 
 def check_width(width: float) -> None:
-    """Refuse a factor on the channels with which there is no network, or none that anyone could use."""
+    """Refuse a factor on the channels that makes no usable network."""
     if not 0 < width <= _WIDEST:
         raise ValueError(f"width is {width}; give 1 (as published), or another number above 0 and at most {_WIDEST:g}")
 

@@ -77,8 +77,6 @@ FLAT_PRESETS: Presets = {
 }
 
 _MOST_CELLS = 500
-
-
 _SAME = "trunk"  # the context that is a second copy of the trunk
 
 
@@ -89,12 +87,12 @@ class ParseCaps(PretrainedModel):
     `head="bottleneck"` computes the logits from the presences of the concepts alone.
 
     `widths` of the grid follow from `image_size` and `grid_width`; `dims` are the capsule dimensions of the primary
-    layer and the blocks. `heads` and `radius` are given per block; a `radius` of -1 means no window. The `settings`
-    are the other fields of `RoutingConfig`, by name: `routing="dynamic"`, `alpha=1.3`, `whole_values=True` and so on.
+    layer and the blocks. `heads` and `radius` are given per block; a `radius` of -1 means no window. The `settings` are
+    the other fields of `RoutingConfig`, by name: `routing="dynamic"`, `alpha=1.3`, `whole_values=True` and so on.
 
-    A `trunk` takes the place of the initial block: its maps of the whole image, or of each `tile` of so many pixels
-    alone, with a `margin`. With a `context`, a second trunk sees the whole image ("trunk": of the same kind), and
-    chooses in the first `context_cells` cells which children parents take. Evidence is local then, the choice global.
+    A `trunk` replaces the initial block: its maps of the whole image, or of each `tile` of so many pixels alone, with a
+    `margin`. With a `context`, a second trunk sees the whole image ("trunk": of the same kind), and chooses the
+    children in the first `context_cells` cells. Evidence is local then, the choice global.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
@@ -144,9 +142,8 @@ class ParseCaps(PretrainedModel):
         if min(cells, default=0) < 1 or sum(cells) > _MOST_CELLS:
             raise ValueError(f"cells is {shown(cells)}; give at least 1 cell per block, and at most {_MOST_CELLS}")
         if context and context_cells < 1:
-            raise ValueError(
-                f"context_cells is {context_cells}; give at least 1 cell in which it chooses, or context=false"
-            )
+            advice = "give at least 1 cell in which it chooses, or context=false"
+            raise ValueError(f"context_cells is {context_cells}; {advice}")
         check_head(head, self.num_concepts)
         image: dict[str, int] = {"in_channels": self.in_channels, "image_size": self.image_size}
         self.initial: InitialBlock | TrunkBlock
@@ -154,7 +151,11 @@ class ParseCaps(PretrainedModel):
         if not {trunk, chooses} <= {NO_TRUNK, *TRUNKS}:
             import_module("parsecaps.rivals")  # which enter theirs
         if trunk == NO_TRUNK:
-            _refuse_without_trunk(tile=tile, margin=margin, context=context if context == _SAME else "")
+            wanted = {"tile": tile, "margin": margin, "context": context if context == _SAME else ""}
+            for name, value in wanted.items():
+                if value:
+                    advice = "but there is no trunk to have it; set trunk=lite0, or leave it out"
+                    raise ValueError(f"{name} is {value}, {advice}")
             self.initial = InitialBlock(**image, channels=stem_channels, grid_width=grid_width)
         else:
             self.initial = TrunkBlock(trunk=trunk, **image, tile=tile, margin=margin)
@@ -244,19 +245,12 @@ class ParseCaps(PretrainedModel):
         return Output(logits, class_capsules, concept_capsules, presence, global_capsule, reconstruction)
 
 
-def _refuse_without_trunk(**given: object) -> None:
-    for name, value in given.items():
-        if value:
-            raise ValueError(f"{name} is {value}, but there is no trunk to have it; set trunk=lite0, or leave it out")
-
-
 class FlatCaps(ParseCaps):
     """The same initial block, routing, cells and heads, at a constant number and dimension of capsules.
 
     The paper's baseline "with SAA routing but without the parse-tree-like structure", of which it gives no sizes. Every
-    cell keeps the primary grid, so that maps are as fine as those of ParseCaps, and all capsules are connected to the
-    heads. The dimension of a preset is the one that gives as many parameters as ParseCaps has; the larger grids then
-    cost about three times the work. Build it from a preset, or give equal `dims`.
+    cell keeps the primary grid, and all capsules are connected to the heads. Presets have about as many parameters as
+    those of ParseCaps, at three times the work. Build it from a preset, or give equal `dims`.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)

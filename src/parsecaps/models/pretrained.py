@@ -30,9 +30,7 @@ from parsecaps.types import Output
 
 
 class Standardise(nn.Module):
-    """`(image - mean) / std` with a mean and a standard deviation per channel, which are saved with the weights.
-
-    They are those of the images that a model was trained on; 0 and 1, which changes nothing, until `use` sets them.
+    """`(image - mean) / std` with the mean and standard deviation of the training images per channel; first 0 and 1.
 
     Shapes:
         - input and output: (B, channels, H, W)
@@ -80,18 +78,14 @@ class PretrainedModel(nn.Module, ABC):
     """A classifier that knows how it was built and can be written to a folder and read back.
 
     The settings are `num_classes`, `num_concepts`, `in_channels`, `image_size`, and the keyword arguments of
-    `build_layers`; all of them are given by name, checked and kept in `config`. A folder has them in `config.json`, and
-    `model.safetensors`; reading it runs no code from it. Images come with values in [0, 1]; `standardise` brings them
-    to the scale that the model was trained on.
+    `build_layers`; all are given by name, checked and kept in `config`. A folder has them in `config.json`, beside
+    `model.safetensors`; reading it runs no code from it. Images have values in [0, 1].
 
-    A subclass says what kind of model it is. `has_capsules`: with concepts, it has a capsule for each, and a decoder
-    behind them; one without has presences alone. `losses` are the terms of the objective that it was published with, by
-    name, and their weights. One that does not `name_concepts` has no place for them, one that `needs_concepts` is
-    nothing without. `without_decoder` is what to do where one without a decoder is asked for a picture.
-    `largest_image` is the size above which it would have an unreasonable number of weights. `num_concepts` and
-    `image_size` are what a model has if they are not given. `intervention_probability` is that with which training sets
-    a concept to its truth before the loss of the classes. `imagenet_weights` gives the weights that ImageNet taught it,
-    where there are such.
+    A subclass says what kind of model it is. `has_capsules`: a capsule for each concept, and a decoder behind them, not
+    presences alone. `losses` are the weights of the terms that it was published with. `names_concepts`: it can learn
+    concepts; `needs_concepts`: it must. `without_decoder` is the advice if a picture is asked of a model without a
+    decoder. Above `largest_image` it would have too many weights. `intervention_probability`: how often training
+    corrects a concept before the loss of the classes.
 
     Shapes:
         - input: image (B, in_channels, image_size, image_size)
@@ -162,11 +156,7 @@ class PretrainedModel(nn.Module, ABC):
 
     @property
     def class_children(self) -> tuple[CapsuleGrid, ...]:
-        """Where the capsules lie that are routed to class capsules, or to attributes, in the order of these children.
-
-        Empty for a model without such a routing, and for one with a tree of cells. Where it is not, the last `Way` of
-        the model has what decides for parents and these capsules for children, and maps follow it.
-        """
+        """Where the capsules lie that the model's last `Way` routes to classes or attributes, in order; else empty."""
         return ()
 
     @property
@@ -175,23 +165,20 @@ class PretrainedModel(nn.Module, ABC):
         return "layer" if self.class_children and any(isinstance(part, Way) for part in self.modules()) else None
 
     def routes(self, image: Tensor) -> RouteTree | RouteLayer | None:
-        """Run on images (B, in_channels, image_size, image_size) and keep the routes; None where there are none."""
+        """Run on images (B, in_channels, image_size, image_size) and keep the routes, if there are any."""
         return None if self.route_form is None else RouteLayer.record(self, image, self.class_children)
 
     @property
     def evidence(self) -> InitialBlock | TrunkBlock | None:
-        """The part whose output is all that a decision is made of, where another part chooses among it; else None."""
+        """The part whose output alone decides, if another part chooses among it; else None."""
         return None
 
     def reasoning(self, output: Output | None = None) -> LinearReasoning | None:
-        """How the logits of an output follow from its concepts alone; None where something else takes part.
-
-        Without an output, how those of every image do; weights that each image has for itself are then of no image.
-        """
+        """How the logits of an output (or, without one, of every image) follow from its concepts alone, if they do."""
         return None if self._decision is None else self._decision.reasoning(output)
 
     def start(self, labels: Tensor, concepts: Tensor) -> None:
-        """Take what new weights start from: those of trunks, and in some models what the training cases say.
+        """Load the weights of trunks, and initialise others from the training cases where a model needs that.
 
         Shapes:
             - labels: (N,) int64, -1 = unknown; concepts: (N, m), 1, 0 or NaN = unknown
@@ -249,7 +236,7 @@ class PretrainedModel(nn.Module, ABC):
         return {each.name: each.annotation for each in named if each.kind is not Parameter.VAR_KEYWORD}
 
     def axes(self) -> dict[str, tuple[str, ...]]:
-        """What lies along the axes of those tensors that know classes, concepts or the top grid."""
+        """The axes of those tensors that know classes, concepts or the top grid."""
         found = {}
         for place, module in self.named_modules():
             for name, axes in getattr(module, "AXES", {}).items():
@@ -285,29 +272,24 @@ class PretrainedModel(nn.Module, ABC):
             raise FileNotFoundError(f"{weights} is missing; give a folder written by save_pretrained")
         shapes = read_shapes(weights, _AGAIN)
         with within_weights(sum(map(math.prod, shapes.values()))):
-            model = cls._from_stored(stored, folder)
+            path, kinds = folder / CONFIG_FILE, cls.settings()
+            for name, value in stored["config"].items():
+                if name in kinds:
+                    checked(kinds[name], value, f"{path}: {name}", _AGAIN, strict=True)
+            try:
+                model = cls.from_config(stored["config"])
+            except Exception as error:  # whatever numbers that fit no model make of its parts
+                reason = " ".join(str(error).split())[:300] or type(error).__name__
+                raise ValueError(f"{path}: {reason}; {_AGAIN}") from None
         wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         model.load_state_dict(read_tensors(weights, wanted, _AGAIN))
         return model.eval()
 
-    @classmethod
-    def _from_stored(cls, stored: Mapping[str, Any], folder: Path) -> Self:
-        """A model with new weights, from the `config.json` of a folder."""
-        path, kinds = folder / CONFIG_FILE, cls.settings()
-        for name, value in stored["config"].items():
-            if name in kinds:
-                checked(kinds[name], value, f"{path}: {name}", _AGAIN, strict=True)
-        try:
-            return cls.from_config(stored["config"])
-        except Exception as error:  # whatever numbers that fit no model make of its parts
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
-            raise ValueError(f"{path}: {reason}; {_AGAIN}") from None
-
 
 class within_weights(TorchFunctionMode):  # noqa: N801 (a context, as torch.no_grad)
-    """Refuses new tensors that are far more than so many weights: a configuration may ask for any number of them.
+    """Refuses new tensors that are far more than so many weights, as a damaged configuration may ask for.
 
-    A model on the device `meta` would take no memory at all, but what PyTorch imports for it takes seconds.
+    A model on the device `meta` would take no memory, but what PyTorch imports for it takes seconds.
     """
 
     def __init__(self, weights: int) -> None:
@@ -351,7 +333,7 @@ def read_tensors(path: Path, wanted: Mapping[str, tuple[int, ...]], advice: str)
 
 
 def check_finite(tensors: Mapping[str, Tensor], path: Path, advice: str) -> None:
-    """Refuse weights of which some are NaN or infinite: what a network makes of them is no answer."""
+    """Refuse weights of which some are NaN or infinite."""
     for name, tensor in tensors.items():
         if not bool(tensor.float().isfinite().all()):
             raise ValueError(f"{path}: {name} has values that are not finite; {advice}")
@@ -370,12 +352,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def weights_digest(model: nn.Module) -> str:
-    """The weights in short: equal where two models are the same, whatever their concepts are called."""
+    """A hash of the weights, whatever their concepts are called."""
     return tensors_digest(model.state_dict())
 
 
 def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
-    """Named tensors in short."""
+    """A hash of named tensors."""
     content = hashlib.blake2b(digest_size=8)
     for name, tensor in sorted(tensors.items()):
         content.update(name.encode())
@@ -384,7 +366,7 @@ def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def check_head(head: str, num_concepts: int) -> None:
-    """Refuse a way to the classes that a model with so many concepts does not have."""
+    """Refuse a head that a model with so many concepts cannot have."""
     if head not in get_args(Head):
         raise ValueError(f"head is {head!r}; choose 'parallel' or 'bottleneck'")
     if head == "bottleneck" and not num_concepts:
@@ -392,7 +374,7 @@ def check_head(head: str, num_concepts: int) -> None:
 
 
 def check_sizes(**given: int) -> None:
-    """Refuse numbers no model can be built from; each error names the value and what would do."""
+    """Refuse sizes from which no model can be built."""
     for name, value in given.items():
         least, advice = SIZES[name]
         if not isinstance(value, Integral) or isinstance(value, bool):
@@ -404,7 +386,7 @@ def check_sizes(**given: int) -> None:
 
 
 def check_counts(**given: int | Sequence[int]) -> None:
-    """Refuse sizes of layers, or lists of such, that are no positive whole numbers."""
+    """Refuse sizes of layers, or lists of them, that are no positive whole numbers."""
     for name, value in given.items():
         for each in value if isinstance(value, Sequence) else [value]:
             if not isinstance(each, Integral) or isinstance(each, bool) or each < 1:
@@ -431,7 +413,6 @@ def check_image(image: Tensor, *, in_channels: int, image_size: int) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A setting as JSON has it: whole numbers of any kind as int, sequences as lists of their own."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_plain(item) for item in value]
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value

@@ -1,4 +1,4 @@
-"""The layers of a model with what they cost: the paper's capsule table, counted instead of copied."""
+"""The layers of a model and their cost: the paper's capsule table, counted."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from parsecaps.nn.recorder import hooked
 from parsecaps.types import Grid
 
 TOTAL, TOTAL_WITHOUT_DECODER = "total", "total without decoder"
+_HEADINGS = ("layer", "n", "d", "parameters", "FLOPs")
 
 _NAMES = {
     "initial": "initial block",
@@ -26,10 +27,9 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class LayerRow:
-    """One layer: `n` capsules of `d` numbers come out of it (None where they are no capsules).
+    """One layer, which outputs `n` capsules of `d` numbers (None if it outputs no capsules).
 
-    `flops` is what one image costs, two for each multiply-add of a convolution or matrix product; elementwise work
-    such as a normalisation is not counted.
+    `flops` of one image: two for each multiply-add of a convolution or matrix product; elementwise work is not counted.
     """
 
     name: str
@@ -58,26 +58,24 @@ def summarize(model: PretrainedModel) -> list[LayerRow]:
     own = sum(p.numel() for p in model.parameters(recurse=False))
     if own:
         rows.append(LayerRow("other parameters", None, None, own, 0))
-    order = {"decoder": 1}  # Python's sort keeps the rest as it is
-    rows.sort(key=lambda row: order.get(row.name, 0))
     lean = [row for row in rows if row.name != "decoder"]
-    if len(lean) < len(rows):
-        return [*rows, _total(TOTAL_WITHOUT_DECODER, lean), _total(TOTAL, rows)]
-    return [*rows, _total(TOTAL, rows)]
+    decoder = [row for row in rows if row.name == "decoder"]
+    totals = [_total(TOTAL_WITHOUT_DECODER, lean)] if decoder else []
+    return [*lean, *decoder, *totals, _total(TOTAL, rows)]
 
 
 def layer_table(rows: Sequence[LayerRow], title: str) -> Grid:
     """The layers of a model, then the totals."""
-    cells = [
-        (row.name, *("" if each is None else f"{each:,}" for each in (row.n, row.d, row.parameters, row.flops)))
-        for row in rows
-    ]
     totals = sum(row.name.startswith(TOTAL) for row in rows)
-    return Grid(title, ("layer", "n", "d", "parameters", "FLOPs"), cells, totals=totals)
+    return Grid(title, _HEADINGS, [_cells(row) for row in rows], totals=totals)
+
+
+def _cells(row: LayerRow) -> tuple[str, ...]:
+    return (row.name, *("" if each is None else f"{each:,}" for each in (row.n, row.d, row.parameters, row.flops)))
 
 
 class ParameterCount(NamedTuple):
-    """The parameters that predictions use, and those of the decoder, which serve training and its own pictures alone.
+    """The parameters that predictions use, and those of the decoder.
 
     >>> from parsecaps.rivals import EfficientCapsNet
     >>> print(count_parameters(EfficientCapsNet.from_preset("digits", num_classes=10)))
@@ -111,20 +109,12 @@ def format_summary(rows: Sequence[LayerRow]) -> str:
     layer               n  d  parameters    FLOPs
     primary capsules  784  8         528  802,816
     """
-    cells = [("layer", "n", "d", "parameters", "FLOPs")]
-    for row in rows:
-        n, d = ("" if number is None else str(number) for number in (row.n, row.d))
-        cells.append((row.name, n, d, f"{row.parameters:,}", f"{row.flops:,}"))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for name, *numbers in cells:
-        right = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
-        lines.append("  ".join([name.ljust(widths[0]), *right]))
-    return "\n".join(lines)
+    cells = [_HEADINGS, *map(_cells, rows)]
+    first, *rest = (max(map(len, column)) for column in zip(*cells, strict=True))
+    return "\n".join("  ".join([name.ljust(first), *map(str.rjust, numbers, rest)]) for name, *numbers in cells)
 
 
 def _layers(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
-    """The path, the name in the table and the module of each layer."""
     for path, module in model.named_children():
         if path == "blocks":
             for i, block in enumerate(module.children()):
@@ -141,7 +131,7 @@ def _layers(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
 
 
 def _measure(model: PretrainedModel, layers: dict[str, nn.Module]) -> tuple[dict[str, int], dict[str, tuple[int, int]]]:
-    """Classify one black image; gives the FLOPs of each layer, and n and d of those that give capsules."""
+    """Classify one black image; return the FLOPs of each layer, and n and d of those that give capsules."""
     shapes: dict[str, tuple[int, int]] = {}
     paths = {module: path for path, module in layers.items()}
 
@@ -169,7 +159,7 @@ def _measure(model: PretrainedModel, layers: dict[str, nn.Module]) -> tuple[dict
 
 
 def _elementwise(layer: nn.Module) -> int:
-    """Matrix products written as products and sums of elements, which the counter does not see."""
+    # matrix products written as products and sums of elements, which the counter does not see
     if isinstance(layer, Bottleneck):
         return 2 * layer.weight.numel()
     if isinstance(layer, ConceptLayer):

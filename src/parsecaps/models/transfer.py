@@ -1,9 +1,4 @@
-"""What a network can take from another one: every tensor that fits, and those that can be made to fit.
-
-A head that knows a class or concept by name takes what the other network knew of the same name, in whatever order the
-names stand. Everything else is matched by the names of the layers. The mean and standard deviation of the pixels are
-never taken: they belong to the images.
-"""
+"""Transfer of weights between networks: heads by names of classes and concepts, other layers by their own."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,7 +20,7 @@ Names = Mapping[str, Sequence[str]]  # of the "classes" and of the "concepts"
 
 @dataclass(frozen=True)
 class Transfer:
-    """The names of a network's tensors by where their values come from, and what was done to fit those `adapted`."""
+    """The names of a network's tensors by where their values come from, and how those `adapted` were made to fit."""
 
     taken: tuple[str, ...]
     adapted: Mapping[str, str]
@@ -33,15 +28,12 @@ class Transfer:
 
 
 def trunk_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Those settings of a model that make the shapes of its trunk, whatever it is used for."""
+    """The settings of a model that determine the shapes of its trunk."""
     return {name: value for name, value in config.items() if name not in _TASK}
 
 
 def transfer(model: PretrainedModel, tensors: Mapping[str, Tensor], there: Names, here: Names) -> Transfer:
-    """Give a model what it can use of the tensors of another one; what it cannot stays as it is.
-
-    `there` and `here` are the names of the classes and concepts of both, empty where they are not known.
-    """
+    """Copy what fits of the tensors of another model; `there` and `here` name the classes and concepts of both."""
     own, axes = model.state_dict(), model.axes()
     theirs, place = _plain_names(tensors), _plain_names({name: name for name in own})
     taken, adapted = [], {}
@@ -56,21 +48,20 @@ def transfer(model: PretrainedModel, tensors: Mapping[str, Tensor], there: Names
             continue
         if head == "decoder" and not draws_alike:  # of just these concepts or classes, in just this size
             continue
-        target, value = own[name], theirs[plain].to(own[name].dtype)
-        fitted, how = _fit(value, target, axes.get(name, ()), there, here)
-        if fitted is None:
-            continue
-        target.copy_(fitted)
-        taken.append(name)
-        if how:
-            adapted[name] = how
-    known = set(taken)
+        value = theirs[plain].to(own[name].dtype)
+        fitted, how = _fit(value, own[name], axes.get(name, ()), there, here)
+        if fitted is not None:
+            own[name].copy_(fitted)
+            if how:
+                adapted[name] = how
+            else:
+                taken.append(name)
+    known = {*taken, *adapted}
     new = tuple(name for name in own if name not in known and not name.startswith(_OWN_IMAGES))
-    return Transfer(tuple(name for name in taken if name not in adapted), adapted, new)
+    return Transfer(tuple(taken), adapted, new)
 
 
 def _fit(value: Tensor, target: Tensor, axes: Sequence[str], there: Names, here: Names) -> tuple[Tensor | None, str]:
-    """A tensor in the shape of another one and how it got there; None where nothing brings it there."""
     how = []
     if value.dim() != target.dim():
         return None, ""
@@ -85,18 +76,15 @@ def _fit(value: Tensor, target: Tensor, axes: Sequence[str], there: Names, here:
             how.append(f"top capsules {after} x {after} from {before} x {before}")
     for axis, what in enumerate(axes):
         if what in _HEADS and list(there[what]) != list(here[what]):
-            if not set(there[what]) & set(here[what]):
+            if not (shared := set(there[what]) & set(here[what])):
                 return None, ""
             value = _rows_by_name(value, target, axis, there[what], here[what])
-            how.append(f"{len(set(there[what]) & set(here[what]))} of {len(here[what])} {what} by name")
+            how.append(f"{len(shared)} of {len(here[what])} {what} by name")
     return (value, ", ".join(how)) if value.shape == target.shape else (None, "")
 
 
 def _rows_by_name(value: Tensor, target: Tensor, axis: int, there: Sequence[str], here: Sequence[str]) -> Tensor:
-    """The rows along an axis in the order of the names here; rows of names that are not there are the target's own.
-
-    Where another axis does not fit yet, these are zero.
-    """
+    # rows of names that are not there are the target's own, or zero where another axis does not fit yet
     shape = [*value.shape]
     shape[axis] = len(here)
     rows = target.clone() if list(target.shape) == shape else value.new_zeros(shape)
@@ -107,7 +95,7 @@ def _rows_by_name(value: Tensor, target: Tensor, axis: int, there: Sequence[str]
 
 
 def _regrid(value: Tensor, axis: int, before: int, after: int) -> Tensor:
-    """Weights over a square grid of capsules on another grid; what equal capsules add up to stays the same."""
+    """Resample weights over a square grid of capsules; what equal capsules add up to stays the same."""
     moved = value.movedim(axis, -1)
     grid = moved.reshape(-1, 1, before, before)
     fitted = F.interpolate(grid, (after, after), mode="bilinear", antialias=after < before) * (before / after) ** 2
@@ -116,7 +104,7 @@ def _regrid(value: Tensor, axis: int, before: int, after: int) -> Tensor:
 
 
 def _plain_names(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """The tensors, with the layers of the initial block counted from 0: a large image is averaged before the first."""
+    # the layers of the initial block are counted from 0: a large image is averaged before the first
     numbers = [int(found[2]) for name in tensors if (found := _INITIAL.fullmatch(name))]
     first = min(numbers, default=0)
     return {

@@ -16,68 +16,50 @@ from parsecaps.functional.squash import SquashForm, check_form
 # or "outputs", which are classes or concepts by where the layer is; a blank is none of these.
 Axes = dict[str, tuple[str, ...]]
 Normalisation = Literal["batch", "layer"]
+NUM_CONVOLUTIONS = 4
+_MOMENTUM, _EPSILON = 0.1, 1e-5  # PyTorch's defaults
 
 
 class CapsuleLayer(nn.Module):
-    """A module that gives capsules (B, n, d): what looks at capsules finds the layers of any model by this class."""
+    """A module that gives capsules (B, n, d), by which the capsule layers of any model are found."""
 
 
 class CapsuleBatchNorm(nn.BatchNorm1d):
-    """Batch normalisation of each instantiation parameter, over the batch and all capsules of a layer.
-
-    Shapes:
-        - input and output: (B, n, d)
-    """
+    """Batch normalisation of each instantiation parameter, over the batch and all capsules: (B, n, d) -> (B, n, d)."""
 
     def forward(self, u: Tensor) -> Tensor:
         return super().forward(u.flatten(0, 1)).view_as(u)
 
 
 class CapsuleScale(nn.Module):
-    """What batch normalisation would multiply each instantiation parameter with, for places where shifts are no matter.
-
-    The running variance is kept as `nn.BatchNorm1d` keeps it.
-
-    Shapes:
-        - input: (B, n, d)
-        - output: (d,)
-    """
+    """The scale of a batch normalisation, with a running variance, where shifts do not matter: (B, n, d) -> (d,)."""
 
     running_var: Tensor
 
-    def __init__(self, dim: int, *, momentum: float = 0.1, eps: float = 1e-5) -> None:
+    def __init__(self, dim: int) -> None:
         super().__init__()
-        self.momentum, self.eps = momentum, eps
         self.weight = nn.Parameter(torch.ones(dim))
         self.register_buffer("running_var", torch.ones(dim))
 
     def forward(self, u: Tensor) -> Tensor:
-        variance = self.running_var
+        variance, count = self.running_var, u.shape[0] * u.shape[1]
         if self.training:
             variance = u.to(self.running_var.dtype).var((0, 1), correction=0)
-            count = u.shape[0] * u.shape[1]
             with torch.no_grad():
-                self.running_var.lerp_(variance * (count / max(1, count - 1)), self.momentum)
-        return self.weight * torch.rsqrt(variance + self.eps)
+                self.running_var.lerp_(variance * (count / max(1, count - 1)), _MOMENTUM)
+        return self.weight * torch.rsqrt(variance + _EPSILON)
 
 
 def capsule_norm(kind: Normalisation, dim: int, *, bias: bool = True) -> CapsuleBatchNorm | nn.LayerNorm:
-    """`"layer"` is the paper's, `"batch"` the default (deviation, `docs/paper.md`).
-
-    `bias=False` is for places where a shift has no effect on what follows.
-    """
-    if kind == "batch":
-        norm = CapsuleBatchNorm(dim)
-        if not bias:
-            norm.register_parameter("bias", None)
-        return norm
+    """`"layer"` is the paper's, `"batch"` the default (deviation, `docs/paper.md`)."""
+    if kind not in get_args(Normalisation):
+        raise ValueError(f"normalisation is {kind!r}; choose one of {', '.join(get_args(Normalisation))}")
     if kind == "layer":
         return nn.LayerNorm(dim, bias=bias)
-    raise ValueError(f"normalisation is {kind!r}; choose one of {', '.join(get_args(Normalisation))}")
-
-
-NUM_CONVOLUTIONS = 4
-_MOMENTUM = 0.1
+    norm = CapsuleBatchNorm(dim)
+    if not bias:
+        norm.register_parameter("bias", None)
+    return norm
 
 
 def num_halvings(image_size: int, grid_width: int) -> int:
@@ -93,24 +75,15 @@ class InitialBlock(nn.Module):
     """Four 3x3 convolutions with batch normalisation and ReLU, the `Phi^0` of Sec. 3.1.
 
     The paper gives neither channels nor strides. Here the first convolutions halve the image, as many of them as bring
-    the grid near `grid_width`, so that any image size leads to about the same number of primary capsules. An image that
-    is halved only once is small, and its details are few pixels wide: there the second convolution halves, after the
-    first has looked at every pixel (`studies/cell.md`). Where four are not enough (about 630 px for a grid of 28), the
-    image is first averaged down.
+    the grid near `grid_width`; if one is enough, the second convolution does (`studies/cell.md`). If four are not
+    enough (about 630 px for a grid of 28), the image is first averaged down.
 
     Shapes:
         - input: (B, in_channels, image_size, image_size)
         - output: (B, channels[-1], width, width)
     """
 
-    def __init__(
-        self,
-        *,
-        in_channels: int,
-        channels: Sequence[int],
-        image_size: int,
-        grid_width: int,
-    ) -> None:
+    def __init__(self, *, in_channels: int, channels: Sequence[int], image_size: int, grid_width: int) -> None:
         super().__init__()
         if len(channels) != NUM_CONVOLUTIONS:
             raise ValueError(f"the initial block has {len(channels)} channel numbers; give {NUM_CONVOLUTIONS}")
@@ -133,18 +106,17 @@ class InitialBlock(nn.Module):
         # channels last, in memory: what convolutions are fastest with, and what capsules (B, n, d) are
         self.layers = nn.Sequential(*layers)
         self.layers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
         self.linear = next(i for i, layer in enumerate(layers) if isinstance(layer, nn.ReLU))
 
     @property
     def places(self) -> tuple[float, int]:
         """Where the first place is centred in the image, and how far places are apart, in pixels."""
-        return grid_places(self.layers)
+        return places_behind(self.layers)[:2]
 
     @property
     def receptive_field(self) -> int:
         """The side of the square of pixels that a place of the output sees."""
-        return round(2 * _reach(self.layers))
+        return round(2 * places_behind(self.layers)[2])
 
     def forward(self, image: Tensor) -> Tensor:
         return self.finish(self.begin(image))
@@ -163,8 +135,8 @@ class InitialBlock(nn.Module):
 class PrimaryCaps(CapsuleLayer):
     """One capsule per position of the feature map, by a pointwise convolution, normalisation and squash.
 
-    With `places`, the number of positions, the usual capsule of each place is subtracted before the squash: the mean
-    over training images, kept as batch normalisation keeps it. So a place that looks as it usually does says nothing.
+    With `places`, the number of positions, the usual capsule of each place is subtracted before the squash: a running
+    mean over training images. So a place that looks as usual is silent.
 
     Shapes:
         - input: (B, in_channels, w, w)
@@ -196,7 +168,7 @@ class CapsuleGrid:
     """Where capsules lie in the image: `types` of them at each place of a square grid, centred at `first + i * step`.
 
     They come position by position, row by row, and at a position type by type. `reach` is how far a capsule sees to
-    each side of its centre, in pixels; as far as the next one, where it is not said.
+    each side of its centre, in pixels; to the next one if None.
     """
 
     width: int
@@ -212,8 +184,7 @@ class CapsuleGrid:
         >>> CapsuleGrid.behind([nn.Conv2d(1, 8, 9), nn.Conv2d(8, 8, 9, stride=2)], width=6, types=1)
         CapsuleGrid(width=6, types=1, first=8.5, step=2, reach=8.5)
         """
-        layers = list(layers)
-        return cls(width, types, *grid_places(layers), reach=_reach(layers))
+        return cls(width, types, *places_behind(layers))
 
     @property
     def capsules(self) -> int:
@@ -221,62 +192,37 @@ class CapsuleGrid:
         return self.width**2 * self.types
 
 
-def grid_places(layers: Iterable[nn.Module]) -> tuple[float, int]:
-    """Where the first place of a grid is centred in the image, and how far the places are apart, in pixels."""
-    first, step = 0.5, 1
+def places_behind(layers: Iterable[nn.Module]) -> tuple[float, int, float]:
+    """The centre of the first place behind some layers, the step between places, and half the width that each sees."""
+    first, step, width = 0.5, 1, 1
     for layer in layers:
         if isinstance(layer, nn.Conv2d | nn.AvgPool2d):
-            kernel, stride, padding = (_one(n) for n in (layer.kernel_size, layer.stride, layer.padding))
+            given = (layer.kernel_size, layer.stride, layer.padding)
+            kernel, stride, padding = (int(n[0] if isinstance(n, tuple) else n) for n in given)
             first += ((kernel - 1) / 2 - padding) * step
+            width += (kernel - 1) * step
             step *= stride
-    return first, step
-
-
-def _reach(layers: Iterable[nn.Module]) -> float:
-    """Half the width of the square of pixels that a place behind some layers sees."""
-    width, step = 1, 1
-    for layer in layers:
-        if isinstance(layer, nn.Conv2d | nn.AvgPool2d):
-            width += (_one(layer.kernel_size) - 1) * step
-            step *= _one(layer.stride)
-    return width / 2
-
-
-def _one(number: int | tuple[int, ...] | str) -> int:
-    """The size along one side, where a layer may give it for both."""
-    return int(number[0] if isinstance(number, tuple) else number)
+    return first, step, width / 2
 
 
 class ConvPrimaryCaps(CapsuleLayer):
     """Primary capsules of a convolution (Sabour, Frosst and Hinton 2017): `types` at each position, each squashed.
 
     A capsule is `dim` neighbouring channels at one position. They come position by position, row by row, and at a
-    position type by type: capsule `(y * width + x) * types + type`. The authors' code divides by the number of types
-    before the squash and starts with weights that many times larger; here the start is that of any convolution, which
-    is about the same. `width` is that of the grid.
+    position type by type: capsule `(y * width + x) * types + type`. Deviation: weights start as in any convolution,
+    about the same as in the authors' code. `width` is that of the grid.
 
     Shapes:
         - input: (B, in_channels, size, size)
         - output: (B, width * width * types, dim)
     """
 
-    def __init__(
-        self,
-        *,
-        in_channels: int,
-        size: int,
-        types: int,
-        dim: int,
-        kernel: int = 9,
-        stride: int = 2,
-        squash_form: SquashForm = "quadratic",
-    ) -> None:
+    def __init__(self, *, in_channels: int, size: int, types: int, dim: int, kernel: int = 9, stride: int = 2) -> None:
         super().__init__()
         if size < kernel:
             raise ValueError(f"a map of {size} x {size} is smaller than the kernel of {kernel}; give larger images")
         self.types, self.dim = types, dim
         self.width = (size - kernel) // stride + 1
-        self.squash_form = check_form(squash_form)
         self.convolution = nn.Conv2d(in_channels, types * dim, kernel, stride)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # capsules are then in one piece
 
@@ -285,18 +231,16 @@ class ConvPrimaryCaps(CapsuleLayer):
         """How many there are."""
         return self.width**2 * self.types
 
+    def grid(self, stem: nn.Sequential) -> CapsuleGrid:
+        """Where the capsules lie in the image, behind the layers of a stem."""
+        return CapsuleGrid.behind([*stem, self.convolution], width=self.width, types=self.types)
+
     def forward(self, features: Tensor) -> Tensor:
-        u = rearrange(self.convolution(features), "b (t d) h w -> b (h w t) d", t=self.types)
-        return squash(u, self.squash_form)
+        return squash(rearrange(self.convolution(features), "b (t d) h w -> b (h w t) d", t=self.types), "quadratic")
 
 
 class Votes(nn.Module):
-    """What each child says that each parent is: `u_hat_{j|i} = W_ij u_i`, a matrix for every pair.
-
-    Shapes:
-        - input: (B, capsules, in_dim)
-        - output: (B, parents, capsules, out_dim)
-    """
+    """Votes `u_hat_{j|i} = W_ij u_i` by a matrix for every pair: (B, n, in_dim) -> (B, parents, n, out_dim)."""
 
     AXES: ClassVar[Axes] = {"weight": ("", "", "outputs", "")}
 
@@ -312,12 +256,7 @@ class Votes(nn.Module):
 
 
 class SharedVotes(nn.Module):
-    """Votes by one matrix for each parent, the same for all children (Gu and Tresp 2020): where a child lies is lost.
-
-    Shapes:
-        - input: (B, n, in_dim)
-        - output: (B, parents, n, out_dim)
-    """
+    """Votes by one matrix for each parent (Gu and Tresp 2020): (B, n, in_dim) -> (B, parents, n, out_dim)."""
 
     AXES: ClassVar[Axes] = {"weight": ("outputs", "", "")}
 

@@ -1,5 +1,6 @@
 """The capsule cell, repeated eight times (Sec. 3.1), and the routings that it can have."""
 
+from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
@@ -18,9 +19,9 @@ _OF_EVERY_CELL = frozenset({"routing", "heads", "radius", "squash_form", "normal
 class CapsuleCell(CapsuleLayer):
     """A routing, then an MLP within each capsule.
 
-    A cell of stride 2 makes fewer, longer parents, out of nothing but its couplings. A cell of stride 1 adds what it
-    routes to what was there, so a capsule is its own first child; the paper says nothing of residual paths
-    (deviation, `docs/paper.md`). The MLP never mixes capsules. A cell built with a `context` lets its maps choose.
+    A cell of stride 2 makes fewer, longer parents, by its couplings alone. A cell of stride 1 has a residual path, so a
+    capsule is its own first child (deviation, `docs/paper.md`). The MLP never mixes capsules. A cell built with a
+    `context` lets its maps choose the children.
 
     Shapes:
         - input: U_l (B, w * w, in_dim), and the maps of the context (B, channels, W, W) where there is one
@@ -47,21 +48,20 @@ class CapsuleCell(CapsuleLayer):
             advice = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(ROUTINGS)}"
             raise ValueError(f"routing {config.routing!r} is unknown; {advice}")
         kind = ROUTINGS[config.routing]
-        config.check_settings(_OF_EVERY_CELL | kind.uses)
-        self.residual = stride == 1
+        for field in fields(config):
+            if field.name not in _OF_EVERY_CELL | kind.uses and getattr(config, field.name) != field.default:
+                raise ValueError(f"the routing {config.routing!r} has no setting {field.name!r}; leave it out")
         if context is not None and not kind.takes_context:
             raise ValueError(f"the routing {config.routing!r} cannot choose by a context; set context=none")
         self.by_context = context is not None
         more = {"context": context} if self.by_context else {}
         self.routing = kind(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config, **more)
+        self.residual = stride == 1
         self.stay = Way("residual", chooses=False) if self.residual else None
         self.norm = capsule_norm(config.normalisation, out_dim)
-        self.mlp = nn.Sequential(
-            nn.Linear(out_dim, mlp_ratio * out_dim),
-            nn.GELU(),
-            nn.Linear(mlp_ratio * out_dim, out_dim),
-            nn.Dropout(dropout),
-        )
+        hidden = mlp_ratio * out_dim
+        layers = nn.Linear(out_dim, hidden), nn.GELU(), nn.Linear(hidden, out_dim), nn.Dropout(dropout)
+        self.mlp = nn.Sequential(*layers)
 
     def forward(self, u: Tensor, context: Tensor | None = None) -> Tensor:
         parents: Tensor = self.routing(u, context) if self.by_context else self.routing(u)
@@ -82,11 +82,10 @@ def capsule_block(
     by_context: int = 0,
     **cell: Any,
 ) -> nn.Sequential:
-    """A block: with a stride of 2 the first cell halves the grid and lengthens the capsules; the others keep both.
-
-    In the first `by_context` cells, the context chooses the children.
-    """
-    contexts = [context if i < by_context else None for i in range(cells)]
-    first = CapsuleCell(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, context=contexts[0], **cell)
-    same: dict[str, Any] = {"width": -(-width // stride), "in_dim": out_dim, "out_dim": out_dim, "stride": 1}
-    return nn.Sequential(first, *(CapsuleCell(**same, context=each, **cell) for each in contexts[1:]))
+    """A block, whose first cell has the stride; in the first `by_context` cells the context chooses the children."""
+    sizes: dict[str, Any] = {"width": width, "in_dim": in_dim, "out_dim": out_dim, "stride": stride}
+    made = []
+    for i in range(cells):
+        made.append(CapsuleCell(**sizes, context=context if i < by_context else None, **cell))
+        sizes = {"width": -(-width // stride), "in_dim": out_dim, "out_dim": out_dim, "stride": 1}
+    return nn.Sequential(*made)

@@ -1,8 +1,4 @@
-"""Coupling coefficients as a thing of their own, computed in one small module, and rules that replace them.
-
-Every attention of the network sends its logits through a `Coupling`. A recorder or an intervention hooks onto these
-modules (`nn.recorder`), so the network itself has no branch that returns or changes couplings.
-"""
+"""Coupling coefficients, computed by one small module that recorders and interventions hook onto (`nn.recorder`)."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
@@ -17,15 +13,13 @@ Rule = Callable[["Coupling", Tensor], Tensor]
 
 
 class Layout(Protocol):
-    """How couplings are kept, for those that are not kept as (B, heads, parents, children)."""
+    """The form in which couplings are kept, if not as (B, heads, parents, children)."""
 
     def dense(self, c: Tensor) -> Tensor:
-        """As they are kept -> (B, heads, parents, children)."""
-        ...
+        """Couplings as they are kept -> (B, heads, parents, children)."""
 
     def kept(self, dense: Tensor) -> Tensor:
         """The inverse of `dense`."""
-        ...
 
 
 class OneHead:
@@ -41,10 +35,9 @@ class OneHead:
 class Coupling(nn.Module):
     """alpha-entmax over the axis `dim` of the logits (Eq. 3, Eq. a_entmax).
 
-    `between` says what is coupled: children and parents, or instantiation parameters, as in the axial branch.
-    `learned` makes alpha a parameter, as in the work the paper cites for it. `layout` turns the result into
-    `(B, heads, parents, children)` and back where it is kept otherwise; `allowed`, in the form of the logits, says
-    where a coupling may be above zero.
+    `between` says what is coupled: children and parents, or instantiation parameters, as in the axial branch. `learned`
+    makes alpha a parameter, as in the work the paper cites for it. `layout` converts the result to `(B, heads, parents,
+    children)` and back; `allowed`, shaped as the logits, marks couplings that may be above zero.
 
     Shapes:
         - input and output: (B, heads, ...) between capsules, (B, 1, d, d) between parameters
@@ -88,24 +81,18 @@ class Coupling(nn.Module):
 
 
 def uniform(module: Coupling, c: Tensor) -> Tensor:
-    """The rule by which every child a parent may choose counts the same."""
+    """The rule by which all allowed children count the same."""
     allowed = torch.ones_like(c) if module.allowed is None else module.allowed.expand_as(c).to(c.dtype)
     return allowed / allowed.sum(module.dim, keepdim=True)
 
 
 def given(couplings: Mapping[Coupling, Tensor]) -> Rule:
-    """The rule by which parents use these couplings, in the form that each module gives: (B, ...), or (1, ...) for all.
-
-    The network's own are still computed, and not used.
-    """
+    """The rule by which parents use these couplings, in the form that each module gives: (B, ...), or (1, ...)."""
     return lambda module, c: couplings[module].to(c).expand_as(c).contiguous()
 
 
 def strongest(count: int) -> Rule:
-    """The rule by which each parent keeps its `count` strongest children in each head; what is left sums to 1 again.
-
-    Couplings between instantiation parameters, as those of the axial branch, stay as they are.
-    """
+    """Each parent keeps its `count` strongest children in each head, renormalised; axial couplings stay as they are."""
 
     def rule(module: Coupling, c: Tensor) -> Tensor:
         if module.between == "parameters" or count >= c.shape[-1]:

@@ -18,8 +18,8 @@ class DynamicRouting(Routing):
 
     The transformation W depends on where a child lies in its parent's window, as in a convolution. The logits b start
     at 0, and after each of the `iterations` but the last grow by the agreement `u_hat . v`. A head is a group of the
-    parents' instantiation parameters that is routed by itself and squashed by itself, so it is a capsule type of the
-    original. Gradients flow through all iterations, as in the authors' own code; some others stop them before the last.
+    parents' instantiation parameters that is routed and squashed by itself: a capsule type of the original. Gradients
+    flow through all iterations, as in the authors' own code.
 
     Shapes:
         - input: U_l (B, n, in_dim)
@@ -61,7 +61,6 @@ class DynamicRouting(Routing):
         return rearrange(self._squash(rearrange(s, "b n (h d) -> b n h d", h=self.heads)), "b n h d -> b n (h d)")
 
     def _sum(self, c: Tensor, u_hat: Tensor) -> Tensor:
-        """The coupled predictions at each parent: (B, n', heads, d)."""
         return (c.unsqueeze(-2) @ u_hat).squeeze(-2)
 
     def _squash(self, s: Tensor) -> Tensor:
@@ -70,11 +69,7 @@ class DynamicRouting(Routing):
 
 @dataclass(frozen=True, eq=False)
 class CoupledPredictions(Messages):
-    """The messages `c u_hat` of routing by agreement, kept as windows (B, n', heads, window).
-
-    Shapes:
-        - u_hat: (B, n', heads, window, d); c: (B, n', heads, window)
-    """
+    """The messages `c u_hat` of c (B, n', heads, window) and u_hat (B, n', heads, window, d); kept as c is."""
 
     routing: DynamicRouting
     u_hat: Tensor

@@ -1,8 +1,4 @@
-"""The heads on the top capsules: classes (FullyCaps, or a bottleneck over concepts), concepts and decoder (Sec. 3.1).
-
-FullyCaps and ConceptLayer are linear in the top capsules before their squash, so what each top capsule adds to each
-class and each concept is exact (`CapsuleReadout.shares`).
-"""
+"""The heads on the top capsules: classes (FullyCaps, or a bottleneck), concepts and decoder (Sec. 3.1)."""
 
 import math
 from abc import ABC, abstractmethod
@@ -25,19 +21,14 @@ _PRESENCE_RATE = 10.0  # of the learning rate: presences are below 1, so a sure 
 
 
 class ConceptReadout(nn.Module):
-    """A layer that gives the concepts of images: one tensor or several, the batch first.
-
-    Whatever a model that decides by its concepts knows of an image behind this layer is in these tensors.
-    """
+    """A layer that gives the concepts of images: all that a model that decides by its concepts knows behind it."""
 
 
 class CapsuleReadout(CapsuleLayer):
     """Two linear maps, one over `d` and one over `n`, a bias, then squash: a few capsules from all top capsules.
 
-    The map over `n` is all that tells the capsules apart, so each class or concept would have to be known by its place
-    among the top capsules. The bias, a direction for each capsule to start from, lets them differ in what they look
-    for as well: near it the length is linear in the top capsules (deviation, `docs/paper.md`). The map over `n` starts
-    as the mean.
+    Without the bias only the map over `n`, which starts as the mean, would tell the capsules apart, by place alone.
+    Near the bias the length is linear in the top capsules (deviation, `docs/paper.md`).
 
     Shapes:
         - input: (B, in_capsules, in_dim)
@@ -61,13 +52,8 @@ class CapsuleReadout(CapsuleLayer):
 
 
 class FullyCaps(nn.Module):
-    """Class capsules, and logits as their lengths times a learned scale.
-
-    A length is below 1, too flat for cross-entropy; hence the scale (deviation, `docs/paper.md`).
-
-    Shapes:
-        - input: (B, in_capsules, in_dim)
-        - output: logits (B, num_classes), class capsules (B, num_classes, class_dim)
+    """Class capsules (B, num_classes, class_dim) of all top capsules (B, in_capsules, in_dim), and their lengths, below
+    1, times a learned scale as logits (B, num_classes) (deviation, `docs/paper.md`).
     """
 
     def __init__(self, *, in_capsules: int, in_dim: int, num_classes: int, class_dim: int, scale: float) -> None:
@@ -109,12 +95,7 @@ class ConceptLayer(ConceptReadout):
 
 
 class LinearConcepts(ConceptReadout):
-    """Presences of concepts for networks without capsules: a linear layer and a sigmoid.
-
-    Shapes:
-        - input: (B, in_dim)
-        - output: presence (B, m)
-    """
+    """Presences of concepts without capsules, by a linear layer and a sigmoid: (B, in_dim) -> (B, m)."""
 
     AXES: ClassVar[Axes] = {"linear.weight": ("concepts", ""), "linear.bias": ("concepts",)}
 
@@ -130,8 +111,8 @@ class LinearConcepts(ConceptReadout):
 class LinearReasoning(NamedTuple):
     """How the logits of images follow from their concepts alone: `weight @ values + bias`.
 
-    The values are the presences, or what lies behind them on another `scale`. `margins` are the presences that training
-    aims at for an absent and for a present concept.
+    The values are the presences, on a `scale`. `margins` are the presences that training aims at for an absent and for
+    a present concept.
 
     Shapes:
         - weight: (K, m), or (B, K, m) where each image has its own; bias: (K,) or (B, K), likewise
@@ -149,16 +130,13 @@ class LinearReasoning(NamedTuple):
 
 
 class ConceptDecision(nn.Module, ABC):
-    """A head that decides by the concepts alone, linear in them for each image.
-
-    Weights of presences learn fast: at the rate of other layers, some hundred images would never make them sure.
-    """
+    """A head that decides by the concepts alone, linear in them for each image; weights of presences learn faster."""
 
     learning_rate_factor: float = 1.0
 
     @abstractmethod
     def reasoning(self, output: Output | None) -> LinearReasoning:
-        """How it decides in the images of an output; without one, in no image where each has weights of its own."""
+        """How it decides in the images of an output; without one, in every image, or in none if weights differ."""
 
     @abstractmethod
     def decide(self, output: Output, presence: Tensor) -> Tensor:
@@ -168,9 +146,8 @@ class ConceptDecision(nn.Module, ABC):
 class Bottleneck(ConceptDecision):
     """Logits as a linear function of the presences alone: the stated reasons are the only reasons.
 
-    Beside the logits it gives what each concept contributes to each class; the contributions and the bias add up to
-    the logit, and with a corrected presence the corrected diagnosis follows. What it adds up may be on another `scale`
-    than the presence is shown on: its "logit", or the "activation" of which it is `tanh(RATE * activation)`.
+    The contributions of the concepts to each class and the bias add up to the logit. They may be on another `scale`
+    than the presence: its "logit", or the "activation" of which it is `tanh(RATE * activation)`.
 
     Shapes:
         - input: presence (B, m), or the numbers behind it
@@ -215,36 +192,18 @@ def length(capsules: Tensor) -> Tensor:
 
 
 class PhraseEmbedding(nn.Module):
-    """Two linear layers into a joint space, one for concept capsules and one for the phrases that name the concepts.
-
-    The phrase vectors are learned unless given, for instance by a text model; given ones stay as they are.
+    """Two linear layers into a joint space, for concept capsules and for learned phrases that name the concepts.
 
     Shapes:
         - input: concept capsules (B, m, concept_dim)
         - output: capsules (B, m, joint_dim), phrases (m, joint_dim)
     """
 
-    phrases: Tensor
-
     def __init__(
-        self,
-        *,
-        num_concepts: int,
-        concept_dim: int,
-        joint_dim: int = 32,
-        phrase_dim: int = 32,
-        phrase_vectors: Tensor | None = None,
-        bias: bool = True,
+        self, *, num_concepts: int, concept_dim: int, joint_dim: int = 32, phrase_dim: int = 32, bias: bool = True
     ) -> None:
         super().__init__()
-        if phrase_vectors is None:
-            self.phrases = nn.Parameter(torch.randn(num_concepts, phrase_dim))
-        else:
-            if phrase_vectors.dim() != 2 or len(phrase_vectors) != num_concepts:
-                shape = tuple(phrase_vectors.shape)
-                raise ValueError(f"phrase vectors have shape {shape}; give ({num_concepts}, any), one per concept")
-            self.register_buffer("phrases", phrase_vectors.float())
-            phrase_dim = phrase_vectors.shape[1]
+        self.phrases = nn.Parameter(torch.randn(num_concepts, phrase_dim))
         self.embed_capsule = nn.Linear(concept_dim, joint_dim, bias=bias)
         self.embed_phrase = nn.Linear(phrase_dim, joint_dim, bias=bias)
 

@@ -1,9 +1,4 @@
-"""Where children lie, seen from their parents, and the prior that prefers near ones.
-
-The paper gives its couplings no sense of place (deviation, `docs/paper.md`). Here a parent looks at the children in a
-window around it, and each head prefers a spot of its own in that window, by logits that fall with the squared
-distance from the spot.
-"""
+"""Where children lie, seen from their parents, and the prior for near ones (deviation, `docs/paper.md`)."""
 
 import math
 from typing import Any
@@ -23,9 +18,9 @@ _RING = ((0, 0), (0, 1), (1, 0), (0, -1), (-1, 0), (1, 1), (-1, -1), (1, -1), (-
 class Neighbourhood:
     """The children that each parent may choose, on square grids of `width` and `ceil(width / stride)`.
 
-    A parent lies at the middle of its `stride x stride` own children, and sees `radius` more on each side. Where a
-    window is much smaller than the grid, couplings are kept as windows `(parents, heads, window)` instead of a dense
-    matrix `(heads, parents, children)`; `windowed` says which, and asks for one of them if given.
+    A parent lies at the middle of its `stride x stride` own children, and sees `radius` more on each side. If a window
+    is much smaller than the grid, or `windowed` is given, couplings are kept as windows `(parents, heads, window)`
+    instead of a dense matrix `(heads, parents, children)`.
     """
 
     def __init__(self, *, width: int, stride: int, radius: int | None, windowed: bool | None = None) -> None:
@@ -72,13 +67,12 @@ class Neighbourhood:
 class LocalityPrior(nn.Module):
     """Logits `-|x - spot|^2 * sharpness` for a child at `x` relative to its parent, a spot and a sharpness per head.
 
-    The spots start on a parent's own children where the grid is halved, and on the parent's own place and the places
-    around it where it is not. Outside the neighbourhood the logit is -inf, so the coupling is exactly zero; without a
-    `preference` the logit is 0 everywhere inside.
+    The spots start on a parent's own children if the grid is halved, else on the parent's own place and around it.
+    Outside the neighbourhood the logit is -inf, so the coupling is exactly zero; without a `preference` the logit is 0
+    everywhere inside.
 
-    With a `jitter`, a head of a training network prefers for each image what its spot becomes by a linear map of its
-    own, the identity and normal numbers of that standard deviation: so parents learn to know their children at the
-    places that they have in a turned, sheared or scaled image, of which they have seen none. It has no part in answers.
+    With a `jitter`, places are changed for each training image by a random linear map, the identity and normal numbers
+    of that standard deviation: so parents learn to find their children in turned, sheared or scaled images.
 
     Shapes:
         - input: the number of images
@@ -126,8 +120,8 @@ def _pairs(values: Tensor) -> Tensor:
 def gather_windows(u: Tensor, width: int, side: int, stride: int, padding: tuple[int, int]) -> Tensor:
     """Give each parent the capsules of its `side x side` window, row by row; outside the grid they are zero.
 
-    The windows start `padding[0]` before the grid and end `padding[1]` behind it. The channels of a row of a window lie
-    together in memory, so this is a copy of long runs, and its gradient a sum of `side * side` shifted grids.
+    The windows start `padding[0]` before the grid and end `padding[1]` behind it. This copies long runs of memory, and
+    its gradient is a sum of `side * side` shifted grids.
 
     Shapes:
         - u: (B, width * width, d)

@@ -1,8 +1,4 @@
-"""The one recorder: what modules of a network did in a forward pass, kept or replaced from outside.
-
-Every record rests on `hooked`. The network has no branch for being recorded: couplings pass their `Coupling`, sums of
-messages their `Way`, and explanations listen to whole layers.
-"""
+"""The one recorder: what modules of a network did in a forward pass, kept or replaced from outside by hooks."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,10 +15,7 @@ M = TypeVar("M", bound=nn.Module)
 
 @contextmanager
 def hooked(modules: Iterable[M], note: Callable[[M, Any, Any], Any]) -> Iterator[None]:
-    """Call `note(module, inputs, output)` after each pass of these modules; `inputs` is a tuple.
-
-    What it returns replaces the output, unless that is None. Afterwards the modules are as before.
-    """
+    """Call `note(module, inputs, output)` after each pass of these modules; a result but None replaces the output."""
     with ExitStack() as handles:
         for module in modules:
             handles.callback(module.register_forward_hook(note).remove)
@@ -84,8 +77,7 @@ class RecordedWay:
     """What came to the parents of a cell along one way.
 
     Shapes:
-        - total: (B, n', d'), the sum of the messages before the squash. In a pass with gradients it is a node of the
-          graph that nothing but this way uses, so the gradient there is that of this way alone.
+        - total: (B, n', d'), the sum of the messages before the squash; a graph node that only this way uses
     """
 
     way: Way
@@ -95,7 +87,7 @@ class RecordedWay:
 
 @contextmanager
 def record_ways(model: nn.Module) -> Iterator[list[RecordedWay]]:
-    """Collect what passes the ways of a model in each forward pass made inside the `with`, in the order they ran."""
+    """Collect what passes the ways of a model in each forward pass made inside the `with`, in order."""
     recorded: list[RecordedWay] = []
 
     def note(way: Way, inputs: tuple[Tensor, Messages], outcome: Tensor) -> Tensor:

@@ -1,7 +1,4 @@
-"""The routes of a network, as it states them itself: a tree of cells, or one layer to the classes.
-
-A model gives them in `routes(image)` (`models.pretrained`). Maps and parse trees are made of nothing else.
-"""
+"""The routes that a model states in `routes(image)`, a tree or one layer, from which all maps and parse trees come."""
 
 import math
 from collections.abc import Sequence
@@ -28,9 +25,8 @@ _GRADIENTS = "choose a gradient map"
 class RouteTree:
     """One forward pass of one batch, as a tree of capsules from the image to the heads.
 
-    A cell makes a parent of sums of messages from its children, one sum for each way, and what it does after that stays
-    within the capsule. `norm` stands between the last cell and the heads. A model without concepts has no `concepts`;
-    one that decides by its concepts alone has a `reasoning`.
+    A cell makes a parent of sums of messages from its children, one for each way; all after that stays within the
+    capsule. `norm` follows the last cell. A model that decides by its concepts alone has a `reasoning`.
 
     Shapes:
         - image: (B, channels, size, size), as the initial block gets it: standardised
@@ -60,13 +56,12 @@ class RouteTree:
 
     def leaves(self, image: Tensor) -> Tensor:
         """The primary capsules (B, n_1, d_1) of a standardised image (B, channels, size, size)."""
-        leaves: Tensor = self.primary_caps(self.initial(image))
-        return leaves
+        return self.primary_caps(self.initial(image))  # type: ignore[no-any-return]
 
     def run_cells(self, leaves: Tensor) -> Tensor:
-        """Run the cells alone, from primary capsules (S * B, n_1, d_1) to those of the last cell (S * B, n_L, d_L).
+        """Run the cells alone: primary capsules (S * B, n_1, d_1) -> those of the last cell (S * B, n_L, d_L).
 
-        The context stays that of the image. S is the number of points on a path; their batches are concatenated.
+        S is the number of points on a path; the context stays that of the image.
         """
         context = [] if self.context is None else [self.context.repeat(len(leaves) // len(self.context), 1, 1, 1)]
         u = leaves

@@ -1,15 +1,12 @@
 """What a routing is: it makes parents of children, and says itself what each child contributed to each parent.
 
 A routing sums messages from children along one or more ways (the sparse and the axial branch, the residual path of a
-cell, ...). Each sum goes through a `Way`, together with the `Messages` it is made of. Explanations listen there and
-nowhere else, so a routing that sends its sums through ways has maps and parse trees.
-
-A new routing is a class like `SAARouting` or `DynamicRouting` and an entry in `ROUTINGS`; one of your own needs no
-more than `ROUTINGS["mine"] = MyRouting` before the model is built with `routing="mine"`.
+cell, ...). Each sum goes through a `Way`, together with the `Messages` it is made of; maps and parse trees come from
+there alone. A new routing is a class like `SAARouting` and an entry in `ROUTINGS`.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
@@ -28,9 +25,9 @@ class RoutingConfig:
 
     `heads` choose children separately; `radius` is how many children a parent sees beyond its own on each side (None:
     all). `alpha` is that of entmax; `learn_alpha` learns it. `whole_values` gives each head values for all parameters
-    of a parent. `jitter` moves the preferred places of children at random in training. `over` says whether parents
-    share themselves out among their children or the reverse. `locality` and `paper_logits` tell our cell from that of
-    the paper. `iterations` are those of routing by agreement. A routing reads what it needs, and refuses the rest.
+    of a parent. `jitter` moves the preferred places of children at random in training. `over` is the axis that
+    couplings sum to 1 over. `locality` and `paper_logits` tell our cell from the paper's. `iterations` are those of
+    routing by agreement. A routing reads what it needs, and refuses the rest.
     """
 
     routing: str = "saa"
@@ -48,35 +45,27 @@ class RoutingConfig:
     normalisation: Normalisation = "batch"
 
     def __post_init__(self) -> None:
-        if self.over not in get_args(Choice):
-            raise ValueError(f"over is {self.over!r}; choose one of {', '.join(get_args(Choice))}")
+        for name, kinds in (("over", Choice), ("normalisation", Normalisation)):
+            if getattr(self, name) not in get_args(kinds):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(get_args(kinds))}")
         if not 1 <= self.heads <= _MOST_HEADS:
             raise ValueError(f"{self.heads} heads cannot choose children; give from 1 to {_MOST_HEADS}")
         if not 1 <= self.iterations <= _MOST_ITERATIONS:
             raise ValueError(f"iterations is {self.iterations}; give from 1 to {_MOST_ITERATIONS}")
-        if self.normalisation not in get_args(Normalisation):
-            known = ", ".join(get_args(Normalisation))
-            raise ValueError(f"normalisation is {self.normalisation!r}; choose one of {known}")
         check_form(self.squash_form)
-
-    def check_settings(self, used: frozenset[str]) -> None:
-        """Refuse a setting that is not at its default and is none of those `used`."""
-        for field in fields(self):
-            if field.name not in used and getattr(self, field.name) != field.default:
-                raise ValueError(f"the routing {self.routing!r} has no setting {field.name!r}; leave it out")
 
 
 class Messages(ABC):
     """What every child sent to every parent along one way, in one forward pass over a batch.
 
-    A way may keep numbers of pairs in a form of its own, such as windows; `dense` brings that form to
-    (B, heads, parents, children).
+    A way may keep numbers of pairs in its own form, such as windows; `dense` converts it to (B, heads, parents,
+    children).
     """
 
     @property
     @abstractmethod
     def coupling(self) -> Tensor:
-        """How much of each child each parent took, an exact 0 where it took nothing: (B, ...), in the form kept."""
+        """How much of each child each parent took, exactly 0 if nothing: (B, ...), in the form kept."""
 
     @abstractmethod
     def along(self, direction: Tensor) -> Tensor:
@@ -93,10 +82,9 @@ class Messages(ABC):
 
 
 class Way(nn.Module):
-    """A place that the sum of the children's messages passes unchanged, where a recorder can listen.
+    """Identity hook through which each message sum passes, so that it can be recorded.
 
-    `chooses` says that couplings of this way are choices between children or parents, made anew for each image; those
-    of the other ways follow from the places of the capsules alone.
+    `chooses`: the couplings of this way are choices made for each image; otherwise they follow from places alone.
 
     Shapes:
         - input and output: (B, n', d'), before the squash
@@ -118,11 +106,11 @@ class Context(NamedTuple):
 
 
 class Routing(nn.Module, ABC):
-    """Parents from children, out of nothing but the messages that it sends through its ways.
+    """Parents from children, made of nothing but the messages that it sends through its ways.
 
     Capsules lie on square grids: `width` is that of the children, and `ceil(width / stride)` that of the parents.
-    `uses` names the settings of `RoutingConfig` that it reads, beside those that every cell has. One that
-    `takes_context` can let the maps of another network choose: it is built with `context`, and called with the maps.
+    `uses` names the settings of `RoutingConfig` that it reads, beside those of every cell. One that `takes_context` can
+    let the maps of another network choose: it is built with `context`, and called with the maps.
 
     Shapes:
         - input: U_l (B, n, in_dim)
@@ -143,11 +131,7 @@ class Routing(nn.Module, ABC):
 
 @dataclass(frozen=True, eq=False)
 class OwnCapsule(Messages):
-    """The messages of a residual path: each capsule to the parent at its own place; kept as (B, n).
-
-    Shapes:
-        - u: (B, n, d)
-    """
+    """The messages of a residual path: each capsule u (B, n, d) to the parent at its own place; kept as (B, n)."""
 
     u: Tensor
 

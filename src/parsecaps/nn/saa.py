@@ -1,12 +1,8 @@
-"""Sparse axial attention routing: the parents from their children (Sec. 3.2, Alg. 1).
-
-PConvCaps predicts the parents (Sec. 3.2.1); sparse attention lets each parent choose its children (Eq. 3 and 4), axial
-attention the instantiation parameters that count (Sec. 3.2.2).
-"""
+"""Sparse axial attention routing (Sec. 3.2, Alg. 1): PConvCaps asks, sparse (Eq. 3, 4) and axial attention choose."""
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from einops import einsum, rearrange
@@ -15,7 +11,7 @@ from torch.nn import functional as F
 
 from parsecaps.functional import squash
 from parsecaps.functional.squash import SquashForm
-from parsecaps.nn.capsules import CapsuleBatchNorm, CapsuleScale, Normalisation, capsule_norm
+from parsecaps.nn.capsules import CapsuleScale, Normalisation, capsule_norm
 from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.locality import LocalityPrior, Neighbourhood
 from parsecaps.nn.routing import Context, Messages, Routing, RoutingConfig, Way
@@ -24,8 +20,8 @@ from parsecaps.nn.routing import Context, Messages, Routing, RoutingConfig, Way
 class PConvCaps(nn.Module):
     """The prediction `U_hat` of the parents: depthwise 3x3 convolution on the grid, normalisation, pointwise map.
 
-    It only asks: the prediction is the query of the routing and is never added to the parents, so that nothing climbs
-    the tree but through the couplings. `bias=False` is for a prediction that is batch-normalised afterwards.
+    The prediction is the query of the routing and is never added to the parents, so that everything in a parent comes
+    through couplings. `bias=False` is for a prediction that is batch-normalised afterwards.
 
     Shapes:
         - input: U_l (B, w * w, in_dim)
@@ -52,10 +48,10 @@ class SparseAttention(nn.Module):
     """`C = entmax(Q K^T / sqrt(d) + prior)`, `U_s = squash(C V)`, with keys and values pointwise in the children.
 
     Heads choose their children separately. Each is a group of the parent's instantiation parameters; with
-    `whole_values`, each head has values of its own for all of them, `U_s = squash(sum over heads of C_h V_h)`, so that
-    a parameter can be told by children at several places, as it is in a convolution. `over="children"` lets a parent
-    share itself out among its children, `over="parents"` a child among its parents. Deviations from the paper: heads,
-    the locality prior, and, unless `paper_logits`, a learned temperature and normalised keys (`docs/paper.md`).
+    `whole_values`, each head has values for all of them, `U_s = squash(sum over heads of C_h V_h)`, as a convolution
+    has for each place. Couplings of a parent sum to 1 with `over="children"`, those of a child with `over="parents"`.
+    Deviations from the paper: heads, the locality prior, and, unless `paper_logits`, a learned temperature and
+    normalised keys (`docs/paper.md`).
 
     Shapes:
         - input: children U_l (B, n, in_dim), query U_hat (B, n', out_dim), and what keys are made of, if not the
@@ -73,12 +69,9 @@ class SparseAttention(nn.Module):
             raise ValueError(f"{heads} heads do not divide a capsule dimension of {out_dim}; choose a divisor")
         # a window is of children as they are; keys that are normalised one by one are not linear in them
         linear = over == "children" and (config.paper_logits or config.normalisation == "batch")
-        self.neighbourhood = Neighbourhood(
-            width=width, stride=stride, radius=config.radius, windowed=None if linear else False
-        )
-        self.heads = heads
-        self.whole_values = config.whole_values
-        self.squash_form = config.squash_form
+        windowed = None if linear else False
+        self.neighbourhood = Neighbourhood(width=width, stride=stride, radius=config.radius, windowed=windowed)
+        self.heads, self.whole_values, self.squash_form = heads, config.whole_values, config.squash_form
         self.value = nn.Linear(in_dim, out_dim, bias=False)
         if in_dim == out_dim:
             nn.init.eye_(self.value.weight)
@@ -97,9 +90,8 @@ class SparseAttention(nn.Module):
             self.register_buffer("temperature", torch.ones(heads), persistent=False)
         else:
             # the same shift for all children of a parent changes no coupling, but among its parents it would
-            self.key_norm = (
-                CapsuleScale(out_dim) if linear else capsule_norm(config.normalisation, out_dim, bias=over == "parents")
-            )
+            norm = partial(capsule_norm, config.normalisation, out_dim, bias=over == "parents")
+            self.key_norm = CapsuleScale(out_dim) if linear else norm()
             self.temperature = nn.Parameter(torch.ones(heads))
         self.coupling = Coupling(
             branch="sparse",
@@ -124,7 +116,6 @@ class SparseAttention(nn.Module):
         return _in_groups(self.value.weight, self.heads)
 
     def _dense(self, u: Tensor, q: Tensor, g: Tensor) -> tuple["CoupledValues", Tensor]:
-        """The messages, and their sum (B, parents, out_dim)."""
         k = self.key(g)
         if isinstance(self.key_norm, CapsuleScale):
             q = q * self.key_norm(k)
@@ -140,11 +131,7 @@ class SparseAttention(nn.Module):
         return messages, rearrange(s, "b h n d -> b n (h d)")
 
     def _windowed(self, u: Tensor, q: Tensor, g: Tensor) -> tuple["CoupledValues", Tensor]:
-        """The same by small matrix products per parent, with the children as they are.
-
-        Keys and values are linear in the children, so the query is brought to the children instead of each child of
-        each window to the query, and what a head has collected is mapped to its values once: `q (W u) = (q W) u`.
-        """
+        """The same by small matrix products per parent: keys and values are linear, so `q (W u) = (q W) u`."""
         children = self.neighbourhood.gather(u)  # (B, parents, window, in_dim)
         parents = children.shape[1]
         asking = children if g is u else self.neighbourhood.gather(g)
@@ -157,7 +144,7 @@ class SparseAttention(nn.Module):
         return CoupledValues(self, children, c), self._values_of(c @ children)
 
     def _values_of(self, collected: Tensor) -> Tensor:
-        """What the heads collected from their children (B, parents, heads, in_dim), as values (B, parents, out_dim)."""
+        """Map what heads collected (B, parents, heads, in_dim) to values (B, parents, out_dim)."""
         if self.whole_values:
             return self.value(collected.flatten(2))  # type: ignore[no-any-return]
         by_head = rearrange(collected, "b n h i -> h (b n) i")
@@ -165,13 +152,12 @@ class SparseAttention(nn.Module):
         return rearrange(s, "h (b n) d -> b n (h d)", n=collected.shape[1])
 
     def _sharpness(self) -> Tensor:
-        """(heads * d,): the temperature of each head over the square root of its width, for each of its parameters."""
         width = self.key.weight.shape[0] // self.heads
         return (self.temperature / math.sqrt(width)).repeat_interleave(width)
 
 
 def _in_groups(weight: Tensor, heads: int) -> Tensor:
-    """A map (out_dim, in_dim) as those of the heads, each to its own group of the output: (heads, in_dim, out_dim)."""
+    """Split a map (out_dim, in_dim) by heads, each with its own group of the output: (heads, in_dim, out_dim)."""
     own = torch.eye(heads, dtype=weight.dtype, device=weight.device).repeat_interleave(len(weight) // heads, 0)
     return einsum(weight, own, "d i, d h -> h i d")
 
@@ -206,9 +192,9 @@ class CoupledValues(Messages):
 class AxialAttention(nn.Module):
     """`C_a = entmax(Q^T K_a / sqrt(n') + prior)`, `U_a = squash((C_a V_a^T)^T)`: sparse attention with n and d swapped.
 
-    The children are first brought onto the parents' grid, by the mean over each parent's own children, and mapped
-    pointwise to keys and values. Deviation, unless `paper_logits`: a learned prior in the logits, which starts by
-    preferring each parameter's own value; without it the branch starts as a random mixture and slows training.
+    The children are first averaged onto the parents' grid, and mapped pointwise to keys and values. Deviation, unless
+    `paper_logits`: a learned prior in the logits, which starts by preferring each parameter's own value; without it the
+    branch starts as a random mixture and slows training.
 
     Shapes:
         - input: children U_l (B, w * w, in_dim), query U_hat (B, n', out_dim)
@@ -220,9 +206,7 @@ class AxialAttention(nn.Module):
 
     def __init__(self, *, width: int, in_dim: int, out_dim: int, stride: int, config: RoutingConfig) -> None:
         super().__init__()
-        self.width = width
-        self.stride = stride
-        self.squash_form = config.squash_form
+        self.width, self.stride, self.squash_form = width, stride, config.squash_form
         self.value = nn.Linear(in_dim, out_dim, bias=False)
         self.key = nn.Linear(in_dim, out_dim, bias=False)
         if config.paper_logits:
@@ -253,9 +237,7 @@ class AxialAttention(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class MeanChildren(Messages):
-    """The messages of axial attention: each child's values, mixed, as its share of its one parent's mean.
-
-    Every child has one parent, that at its place, so they are kept as (B, n).
+    """The messages of axial attention: each child's values, mixed, as its share of its one parent's mean; as (B, n).
 
     Shapes:
         - u: the children (B, n, in_dim); c: (B, out_dim, out_dim)
@@ -298,11 +280,8 @@ class MeanChildren(Messages):
 
 
 class ContextCaps(nn.Module):
-    """The children as the context sees them: its maps on the children's grid, as capsules of their dimension.
-
-    Shapes:
-        - input: the maps of the context (B, channels, W, W)
-        - output: (B, width * width, dim), row by row
+    """The maps of the context (B, channels, W, W) as capsules on the children's grid (B, width * width, dim), row by
+    row.
     """
 
     def __init__(self, *, context: Context, width: int, dim: int, squash_form: SquashForm) -> None:
@@ -324,9 +303,9 @@ class ContextCaps(nn.Module):
 class SAARouting(Routing):
     """`U_{l+1} = U_s + U_a`, both asked by the prediction of PConvCaps, both made of nothing but coupled children.
 
-    The branches do not depend on each other. `paper_logits` computes the logits as printed, from raw queries and keys.
-    With a `context`, its capsules take the children's place in queries and keys: it chooses among the children, and
-    adds nothing to the parents (deviation, `docs/paper.md`).
+    `paper_logits` computes the logits as printed, from raw queries and keys. With a `context`, its capsules take the
+    children's place in queries and keys: it chooses among the children, and adds nothing to the parents (deviation,
+    `docs/paper.md`).
 
     Shapes:
         - input: U_l (B, n, in_dim), and the maps of the context (B, channels, W, W) where there is one
@@ -346,36 +325,24 @@ class SAARouting(Routing):
         config: RoutingConfig,
         context: Context | None = None,
     ) -> None:
-        super().__init__(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config)
+        sizes = {"width": width, "in_dim": in_dim, "out_dim": out_dim, "stride": stride}
+        super().__init__(**sizes, config=config)
         self.context: ContextCaps | None = None
         if context is not None:
             self.context = ContextCaps(context=context, width=width, dim=in_dim, squash_form=config.squash_form)
-        self.predict = PConvCaps(
-            width=width,
-            in_dim=in_dim,
-            out_dim=out_dim,
-            stride=stride,
-            normalisation=config.normalisation,
-            bias=config.paper_logits or config.normalisation != "batch",
-        )
-        self.query_norm = nn.Identity() if config.paper_logits else _query_norm(config.normalisation, out_dim)
-        self.sparse = SparseAttention(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config)
-        self.axial = AxialAttention(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config)
+        bias = config.paper_logits or config.normalisation != "batch"
+        self.predict = PConvCaps(**sizes, normalisation=config.normalisation, bias=bias)
+        self.query_norm: nn.Module = nn.Identity()
+        if not config.paper_logits:
+            # all parents start asking for nearly the same; else couplings are random choices (`studies/cell.md`)
+            self.query_norm = norm = capsule_norm(config.normalisation, out_dim)
+            nn.init.normal_(norm.bias)
+            nn.init.constant_(norm.weight, 0.3)
+        self.sparse = SparseAttention(**sizes, config=config)
+        self.axial = AxialAttention(**sizes, config=config)
 
     def forward(self, u: Tensor, context: Tensor | None = None) -> Tensor:
         g = u if self.context is None else self.context(context)
         q = self.query_norm(self.predict(g))
         parents: Tensor = self.sparse(u, q, g) + self.axial(u, q)
         return parents
-
-
-def _query_norm(normalisation: Normalisation, dim: int) -> CapsuleBatchNorm | nn.LayerNorm:
-    """The normalisation of queries, which starts with all parents asking for nearly the same.
-
-    So a child is first chosen by what it holds, and what parents want of it comes to differ as they learn. Where
-    queries differ from the start, couplings are random choices, from which the network learns less (`studies/cell.md`).
-    """
-    norm = capsule_norm(normalisation, dim)
-    nn.init.normal_(norm.bias)
-    nn.init.constant_(norm.weight, 0.3)
-    return norm

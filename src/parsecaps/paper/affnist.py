@@ -102,7 +102,6 @@ class AffNIST(Table):
         return config.change("augmentation", **moves.model_dump()).change("training", ema=0.999 if long else 0.99)
 
     def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
-        """Both accuracies; the answers to the changed digits are kept for paired tests."""
         most = self.protocol.scale(request).test
         if not cases.beside:
             changed = predict_cases(run.model, CaseSet(run.data, run.prepared, cases.tested))
@@ -139,7 +138,7 @@ def canvas_digits(folder: Path) -> DataSet:
 
 
 def _data(request: Request) -> tuple[Path, str | None]:
-    """The folder of MNIST, and where affNIST is; None where digits made from MNIST stand in."""
+    """The folder of MNIST, and where affNIST is; None if digits made from MNIST stand in."""
     given = list(request.data) or [path for need in (MNIST, AFFNIST) if (path := find(need)) is not None]
     opened = {data.source: (path, data) for path in given for data in [open_data(path)]}
     if other := sorted(set(opened) - {"mnist", "affnist", "affnist-like"}):
@@ -155,7 +154,7 @@ def _data(request: Request) -> tuple[Path, str | None]:
 
 
 def _as_shipped(column: Column) -> Column:
-    """ParseCaps as its shipped settings for digits have it, without the jitter, which is of the kind of the test."""
+    """ParseCaps with its shipped settings for digits, without the jitter, which resembles the test's changes."""
     if column.name != "ParseCaps":
         return column
     shipped = load_config("affnist-like")

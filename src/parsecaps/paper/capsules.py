@@ -52,17 +52,18 @@ class Capsules(Table):
         return [self._section(work, column, work.grid["", column.name]) for column in work.columns]
 
     def _section(self, work: Work, column: Column, cell: Cell) -> Section:
-        kept, printed = work.kept(cell), _printed(column.name)
+        kept, printed = work.kept(cell), dict(zip(LAYERS, _printed(column.name), strict=False))
+        layers_differ, about, rows = column.kind != "ParseCaps", "", []
         if kept is None:
-            rows = [Row(column.name, {}, work.failed.get(cell.name, "missing"))]
-            return Section(column.name, self.measures, rows, _as_printed(column))
-        theirs = dict(zip(LAYERS, printed, strict=False)) if column.kind == "ParseCaps" else {}
-        rows = []
-        for layer in kept["layers"]:
-            n, d = theirs.get(layer["layer"], (None, None))
+            rows.append(Row(column.name, {}, work.failed.get(cell.name, "missing")))
+        else:
+            about = f"{kept['parameters']} parameters, images of {kept['size']} px"
+        for layer in () if kept is None else kept["layers"]:
+            n, d = (None, None) if layers_differ else printed.get(layer["layer"], (None, None))
             figures = {"n": Figure(layer["n"], published=n), "d": Figure(layer["d"], published=d)}
             rows.append(Row(layer["layer"], figures))
-        about = f"{kept['parameters']} parameters, images of {kept['size']} px{_as_printed(column)}"
+        if layers_differ and printed:  # counted in another way there
+            about += "; as printed (n | d): " + ", ".join(f"{name} {n} | {d}" for name, (n, d) in printed.items())
         return Section(column.name, self.measures, rows, about)
 
     def draw(self, work: Work, result: Reproduced, path: Path) -> None:
@@ -77,14 +78,6 @@ class Capsules(Table):
 def _printed(column: str) -> list[tuple[int, int]]:
     stored: Any = published("capsules").rows.get(column, {}).get("layers", [])
     return [(int(n), int(d)) for n, d in stored]
-
-
-def _as_printed(column: Column) -> str:
-    """The printed layers of a network whose layers are counted in another way there."""
-    pairs = list(zip(LAYERS, _printed(column.name), strict=False))
-    if column.kind == "ParseCaps" or not pairs:
-        return ""
-    return "; as printed (n | d): " + ", ".join(f"{name} {n} | {d}" for name, (n, d) in pairs)
 
 
 def _count(column: Column, run: Run) -> Measured:

@@ -1,4 +1,4 @@
-"""What tables are made of: models to compare, cells to finish one by one, and a budget for all of them."""
+"""The parts of a table: models to compare, cells to finish one by one, and a budget for all of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +19,7 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a table is at a budget: epochs, image size, and how many images train and test at most.
-
-    Epochs of None are as many as make all cells together take about an hour here, by a timing of each model.
-    """
+    """A table at a budget: epochs (None: as many as fit into an hour), image size, most images to train and test."""
 
     epochs: int | None
     size: int
@@ -34,8 +31,8 @@ class Scale:
 class Column:
     """A model to compare: its name in the table, its kind in `MODELS`, and how it differs from the preset.
 
-    Without a kind its figures are published ones only, and `note` says why it is not built. `recipe` names the shipped
-    configuration whose optimizer it takes, that of its kind if blank. `unnamed` concepts are those nobody labelled.
+    Without a kind it has published figures only, and `note` says why. `recipe` names the shipped configuration whose
+    optimizer it takes, that of its kind if blank. `unnamed` is the number of its concepts that nobody labelled.
     """
 
     name: str
@@ -62,11 +59,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """One training, or one measurement: the smallest thing that is finished or not.
+    """One training or measurement: the smallest unit of work.
 
-    `name` is its folder below `cells`, with the protocol it belongs to. What `measure` gives of the trained run (or of
-    its folder, without a training) is kept there. Cells with the same `cases` must have trained on the same split. It
-    needs the cells in `after`, which are finished first.
+    `name` is its folder below `cells`, with its protocol. The result of `measure` on the trained run (or its folder,
+    without a training) is kept there. Cells with the same `cases` share a split. The cells in `after` come first.
     """
 
     name: str
@@ -90,7 +86,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Load:
-    """What training a cell will cost, before any data are read: how often how many images of which form."""
+    """The shape of one training, known before any data are read, from which its time is estimated."""
 
     column: Column
     size: int
@@ -109,19 +105,17 @@ def choose_columns(columns: Sequence[Column], wanted: Sequence[str], table: str)
         known.setdefault(kind.casefold(), Column(kind, kind))
     for name in wanted:
         if name.casefold() not in known:
-            raise ValueError(
-                f"{table} knows no model {name!r}; {nearest(name, [each.name for each in known.values()])}"
-            )
+            names = [each.name for each in known.values()]
+            raise ValueError(f"{table} knows no model {name!r}; {nearest(name, names)}")
     return [known[name.casefold()] for name in wanted]
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """What may have been meant by a name that is not known.
+    """What may have been meant by an unknown name.
 
     >>> nearest("clasification", ["classification", "leak"])
     "did you mean 'classification'?"
     """
-    near = get_close_matches(name.casefold(), [each.casefold() for each in names], n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {next(each for each in names if each.casefold() == near[0])!r}?"
-    return f"choose one of {', '.join(names)}"
+    known = {each.casefold(): each for each in names}
+    near = get_close_matches(name.casefold(), known, n=1)
+    return f"did you mean {known[near[0]]!r}?" if near else f"choose one of {', '.join(names)}"

@@ -18,8 +18,7 @@ from parsecaps.report.reproduced import Figure, Measure, Reproduced
 from parsecaps.report.reproduced_pictures import draw_curves_of
 from parsecaps.run import Run
 
-_SCRATCH = "from scratch, without ImageNet weights"
-_UNKNOWN = "its layers are not published"
+_CNNS = ("ResNet18", "DenseNet121", "EfficientNetB0", "GoogLeNet", "VGG19", "SqueezeNet")
 COLUMNS = (
     Column("ParseCaps", "ParseCaps"),
     Column("FlatCaps", "FlatCaps", note="ParseCaps without the tree"),
@@ -34,18 +33,9 @@ COLUMNS = (
     ),
     Column("DeepCaps", "DeepCaps"),
     Column("OrthCaps", "OrthCaps", note="after the paper's description"),
-    Column("EfficientCapsNet", "EfficientCapsNet"),
-    Column("ARCapsNet", "ARCapsNet"),
-    Column("PlainCNN", "PlainCNN"),
-    Column("ResNet18", "ResNet18", note=_SCRATCH),
-    Column("DenseNet121", "DenseNet121", note=_SCRATCH),
-    Column("EfficientNetB0", "EfficientNetB0", note=_SCRATCH),
-    Column("GoogLeNet", "GoogLeNet", note=_SCRATCH),
-    Column("VGG19", "VGG19", note=_SCRATCH),
-    Column("SqueezeNet", "SqueezeNet", note=_SCRATCH),
-    Column("BrainCaps", note=_UNKNOWN),
-    Column("BayesCap", note=_UNKNOWN),
-    Column("Dilated CapsNet", note=_UNKNOWN),
+    *(Column(name, name) for name in ("EfficientCapsNet", "ARCapsNet", "PlainCNN")),
+    *(Column(name, name, note="from scratch, without ImageNet weights") for name in _CNNS),
+    *(Column(name, note="its layers are not published") for name in ("BrainCaps", "BayesCap", "Dilated CapsNet")),
 )
 PROTOCOL = Protocol(
     "classification",
@@ -88,10 +78,7 @@ _LAYERS = {"primary": "primary capsules", "top": "top capsules below the classes
 
 
 class Redundancy(Table):
-    """The supplement's figure: each network's curve of similarities, and its mean.
-
-    The trainings are those of `classification`: where they are there already, nothing is trained again.
-    """
+    """The supplement's figure: curves of similarities and their means, by the trainings of `classification`."""
 
     name = "redundancy"
     title = "Redundancy: how alike the capsules of a layer are"

@@ -1,6 +1,5 @@
 """The concept figures: where a network sees its concepts, with and without the tree, against masks (Sec. 4.5.1)."""
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,7 +84,7 @@ class Concepts(Table):
         draw_panels(path, rows, heads=heads, sides=["outlined", *found])
 
     def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
-        """Localisation of the concept maps over some test cases, and the first of them to look at."""
+        """Localisation of the concept maps over some test cases, and the pictures of the first."""
         kept = keep_scores(run, cases.tested)
         model, order = run.model, np.random.default_rng(0).permutation(len(cases.tested))
         masks = find_masks(run.data, model)
@@ -105,16 +104,9 @@ class Concepts(Table):
                     j = targets[len(shown) % len(targets)].index  # another concept each time, the same for all networks
                     shown.append({"image": image[i], "mask": truth[i, j], "heat": maps[i, j], "concept": j})
         found = localise(joined(measured), some.average(), list(model.concepts))
-        _save(run.folder / _PICTURES, shown)
+        images = torch.stack([each["image"] for each in shown]).mul(255).round().byte().cpu().numpy()
+        mask, heat, concept = (np.stack([each[key] for each in shown]) for key in ("mask", "heat", "concept"))
+        with write_binary(run.folder / _PICTURES, private=True) as file:
+            np.savez_compressed(file, image=images, mask=mask, heat=heat.astype(np.float32), concept=concept)
         located = {key: vars(getattr(found, key)) for key in _LOCATED}
         return {**kept, **located, "method": method, "mapped": len(some)}
-
-
-def _save(path: Path, shown: Sequence[Mapping[str, Any]]) -> None:
-    """Pictures as arrays: image (n, C, H, W) uint8, mask (n, H, W) bool, heat (n, H, W)."""
-    images = torch.stack([each["image"] for each in shown]).mul(255).round().byte().cpu().numpy()
-    masks, heat = (np.stack([each[key] for each in shown]) for key in ("mask", "heat"))
-    with write_binary(path, private=True) as file:
-        np.savez_compressed(
-            file, image=images, mask=masks, heat=heat.astype(np.float32), concept=[each["concept"] for each in shown]
-        )

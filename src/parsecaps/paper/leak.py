@@ -1,7 +1,7 @@
 """What a leak is worth: the same model on CE-MRI under the draws of the authors' release, by slice, and by patient.
 
 In the release, training and test slices are two separate random draws from all slices, so most test slices are training
-slices too. A split file has each case once; so such a case stands in it as a training case, and is tested all the same.
+slices too. In a split file, which has each case once, such a case is a training case; it is tested all the same.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from parsecaps.data.cases import DataSet, Division
 from parsecaps.data.splits import hold_out
 from parsecaps.metrics import Difference, means
 from parsecaps.metrics.predictions import Predictions, group_numbers
-from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request, Scale
+from parsecaps.paper.cells import Column, Load, Log, Measured, Request, Scale
 from parsecaps.paper.classification import COLUMNS
 from parsecaps.paper.needs import CEMRI, Cases, choose_data, share_cases, thin
 from parsecaps.paper.protocol import PREDICTIONS, Protocol, keep_scores
@@ -94,21 +94,17 @@ class Leak(Table):
             way, cell = _way(cases), work.grid[cases.name, column.name]
             row = work.row(column, cell, self.figures(work, cases, column, work.kept(cell)))
             by = work.printed.by(way) if row.figures["accuracy"].published else ""
-            rows.append(replace(row, name=way, by=by, against=self._difference(work, cell, column)))
+            apart, leak = work.grid[BY_PATIENT.replace(" ", "-"), column.name], None
+            if cell != apart and work.kept(apart) is not None and work.kept(cell) is not None:
+                leak = over_patients(work.predictions(apart), work.predictions(cell))
+            rows.append(replace(row, name=way, by=by, against=leak))
         return rows
-
-    def _difference(self, work: Work, cell: Cell, column: Column) -> Difference | None:
-        """What the leak is worth; None where the cell, or that without a leak, is not finished."""
-        apart = work.grid[BY_PATIENT.replace(" ", "-"), column.name]
-        if cell == apart or work.kept(apart) is None or work.kept(cell) is None:
-            return None
-        return over_patients(work.predictions(apart), work.predictions(cell))
 
     def note(self, column: Column, kept: Measured | None) -> str:
         return "" if kept is None else str(kept["counts"])
 
     def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
-        """The scores on all tested rows, and apart on those that were trained on, whose patient was, and the rest."""
+        """The scores on all tested rows; also on those trained on, on others of trained patients, and on the rest."""
         kept = dict(keep_scores(run, cases.tested))
         tested, trained = CaseSet(run.data, run.prepared, cases.tested), set(run.rows("train"))
         patients = {run.data.cases[row].patient for row in trained}
@@ -125,7 +121,6 @@ class Leak(Table):
 
 
 def _way(cases: Cases) -> str:
-    """The way to divide, by which the split file is named."""
     return cases.name.replace("-", " ")
 
 

@@ -2,8 +2,9 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,9 @@ CEMRI_FOLD = 3  # that is tested, of the author's five
 
 @dataclass(frozen=True)
 class Need:
-    """A data set by its name in `SOURCES`, what people call it, and where it comes from.
+    """A data set by its name in `SOURCES`: its title, source, what may stand in, and its sizes for timings.
 
-    The rest is what a timing has to know before the data are there: images to train on, their side and channels,
-    classes and concepts. `instead` says what may stand in. `folder` is where it is looked for, its name if left out.
+    `folder` is where it is looked for, `name` by default.
     """
 
     name: str
@@ -42,11 +42,11 @@ class Need:
 
     def ask(self) -> str:
         """One line that asks for it."""
-        source = SOURCES[self.name]
         instead = f"; {self.instead}" if self.instead else ""
         below = f"{self.folder or self.name} below the folder that {FOLDER_VARIABLE} names"
         place = f"give --data {self.name}:PATH, or put it at {below}"
-        return f"{self.title} is not at hand: get it from {self.where} ({source.layout}) and {place}{instead}"
+        layout = SOURCES[self.name].layout
+        return f"{self.title} is not at hand: get it from {self.where} ({layout}) and {place}{instead}"
 
 
 _CONCEPTS = "any data set with concepts may stand in: --data PATH"
@@ -72,12 +72,16 @@ def find(need: Need) -> str | None:
 
 
 def choose_data(given: Sequence[str], needs: Sequence[Need], *, one_of: bool = False) -> list[tuple[str, DataSet]]:
-    """The data sets that were given, or those that a table needs, each opened; refused where one is missing.
-
-    With `one_of`, those of them that are here will do.
-    """
+    """The data sets given, or those a table needs (with `one_of`, any of them), opened; refused if missing."""
+    opened = []
+    for path in given:
+        try:
+            opened.append((path, open_data(path)))
+        except FileNotFoundError as error:
+            asked = [need.ask() for need in needs if need.name == path.partition(":")[0]]
+            raise FileNotFoundError(". ".join([str(error), *asked])) from None
     if given:
-        return [(path, _open(path, needs)) for path in given]
+        return opened
     found = [(need, find(need)) for need in needs]
     there = [(path, open_data(path)) for _, path in found if path is not None]
     missing = [need.ask() for need, path in found if path is None]
@@ -86,23 +90,9 @@ def choose_data(given: Sequence[str], needs: Sequence[Need], *, one_of: bool = F
     return there
 
 
-def _open(path: str, needs: Sequence[Need]) -> DataSet:
-    """A data set; where nothing is at a path, the line says what it should be."""
-    try:
-        return open_data(path)
-    except FileNotFoundError as error:
-        name = path.partition(":")[0]
-        asked = next((need for need in needs if need.name == name), None)
-        raise FileNotFoundError(f"{error}. {asked.ask()}" if asked is not None else str(error)) from None
-
-
 @dataclass(frozen=True)
 class Cases:
-    """A data set of a table with its split: the same for all models.
-
-    `size` is that of the images where a model takes it. `division` is what the split file says. `tested` are the rows
-    that are scored, and `beside` is the path of further data that are tested too.
-    """
+    """A data set with the split that all models share, the rows `tested`, and the path of data tested `beside` it."""
 
     name: str
     path: str
@@ -134,8 +124,7 @@ def share_cases(
 ) -> Cases:
     """A data set with the split that all models of a table share, written once below the folder of the protocol.
 
-    By patient: the official parts or the author's folds where there are such, else a fifth of the patients is tested.
-    At a small budget some patients take no part.
+    By patient: the official parts or the author's folds if there are any, else a fifth of the patients is tested.
     """
     if not len(data):
         raise ValueError(f"{path} has no case that could be used; see parsecaps data check {path}")
@@ -147,8 +136,15 @@ def share_cases(
         division = thin(data, divided, {"train": scale.train, "test": scale.test, "val": scale.test})
     make_private_folder(folder)
     file = (folder / f"split-{name}.csv").resolve()
+    unfinished = file.with_name(f".{file.name}.new")
     with FileLock(folder / ".split.lock", mode=0o600):
-        _write_once(file, data, division)
+        write_split(unfinished, data, division, private=True)
+        if file.is_file() and file.read_bytes() != unfinished.read_bytes():
+            unfinished.unlink()
+            raise ValueError(
+                f"{file} divides other cases than this table would; choose another --out, or remove {file.parent}"
+            )
+        unfinished.replace(file)
     look = look_at(data, rows_of(division, "train"))
     size = max(28, min(scale.size, look.longer))
     tested = tuple(rows_of(division, "test"))
@@ -161,20 +157,8 @@ def data_name(data: DataSet) -> str:
     return data.source if data.source not in ("manifest", "folder") else plain_name(str(place)) or data.source
 
 
-def _write_once(file: Path, data: DataSet, division: Division) -> None:
-    """Write the split; where one is there already, it must be the same."""
-    unfinished = file.with_name(f".{file.name}.new")
-    write_split(unfinished, data, division, private=True)
-    if file.is_file() and file.read_bytes() != unfinished.read_bytes():
-        unfinished.unlink()
-        raise ValueError(
-            f"{file} divides other cases than this table would; choose another --out, or remove {file.parent}"
-        )
-    unfinished.replace(file)
-
-
 def thin(data: DataSet, division: Division, most: Mapping[Split, int | None], seed: int = 0) -> Division:
-    """A division with at most so many images in each part: some patients take no part, the classes in turn."""
+    """A division with at most so many images in each part: some patients are left out, the classes in turn."""
     random = np.random.default_rng(seed)
     result: Division = list(division)
     for part, limit in most.items():
@@ -186,12 +170,8 @@ def thin(data: DataSet, division: Division, most: Mapping[Split, int | None], se
             by_patient[data.cases[row].patient].append(row)
         patients = sorted(by_patient)
         random.shuffle(patients)
-        turn: dict[str, int] = {}
-        seen: dict[int, int] = defaultdict(int)
-        for patient in patients:  # the k-th patient of a class comes in turn k
-            label = data.cases[by_patient[patient][0]].label
-            turn[patient] = seen[label]
-            seen[label] += 1
+        turns: dict[int, Iterator[int]] = defaultdict(count)  # the k-th patient of a class comes in turn k
+        turn = {patient: next(turns[data.cases[by_patient[patient][0]].label]) for patient in patients}
         kept = 0
         for patient in sorted(patients, key=lambda each: turn[each]):
             own = by_patient[patient]

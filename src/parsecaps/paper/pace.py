@@ -1,4 +1,4 @@
-"""How long a table will take here: a real training step of each model, timed once on this machine and remembered."""
+"""How long a table will take here: a training step of each model, timed once on this machine and remembered."""
 
 import json
 import os
@@ -27,6 +27,7 @@ from parsecaps.types import Batch, silent
 HOUR = 3600.0
 _BATCH = 8
 _STEPS = Effort(rounds=3, seconds=0.0, turn=0.0)  # the fastest counts: other work on the machine only adds
+_FILE = "training-steps.json"
 _FRESH = 86_400.0  # seconds that a timing is taken for granted: other work on the machine may come and go
 _BESIDE = 1.3  # of a cell's time is augmentation, validation and reading; measured on CE-MRI and the phantom
 _SECONDS_PER_CELL = 10.0  # to start, calibrate and score
@@ -50,7 +51,7 @@ def machine() -> str:
 
 
 def seconds_per_image(load: Load, log: Log = silent) -> float:
-    """What training on one image takes, forward, backward and step; from a timing of today on this machine if any."""
+    """Seconds of training per image, forward, backward and step; from a timing of today on this machine if any."""
     config = _config(load)
     key = _key(load, config)
     known = _timings()
@@ -58,17 +59,17 @@ def seconds_per_image(load: Load, log: Log = silent) -> float:
         log(f"timing a step of {load.column.name} at {config.model.image_size} px")
         known = {**_timings(), key: [_time_step(config, load), time.time()]}
         make_private_folder(cache_folder())
-        write_text(_file(), json.dumps(known, indent=1) + "\n", private=True)
+        write_text(cache_folder() / _FILE, json.dumps(known, indent=1) + "\n", private=True)
     return known[key][0]
 
 
 def seconds(load: Load, epochs: int, log: Log = silent) -> float:
-    """What a cell takes in all."""
+    """Seconds for a whole cell."""
     return _SECONDS_PER_CELL + _BESIDE * epochs * load.images * seconds_per_image(load, log)
 
 
 def epochs_in_an_hour(loads: Sequence[Load], most: int, log: Log = silent) -> int:
-    """As many epochs for each as make all together take an hour here; at least 1, and not more than in full."""
+    """The epochs for each that together take an hour here; from 1 to those in full."""
     if not loads:
         return 1
     one = sum(seconds(load, 1, log) - _SECONDS_PER_CELL for load in loads)
@@ -84,13 +85,10 @@ def duration(amount: float) -> str:
     """
     if amount < 60:
         return "under a minute"
-    for unit, size, most in (("minutes", 60, 100), ("hours", 3600, 48)):
-        if amount / size < most:
-            number = amount / size
-            if unit == "minutes":
-                return f"{number:.0f} minute{'s' if round(number) > 1 else ''}"
-            return f"{number:.1f} {unit}"
-    return f"{amount / 86400:.1f} days"
+    if amount < 100 * 60:
+        minutes = round(amount / 60)
+        return f"{minutes} minute{'s' * (minutes > 1)}"
+    return f"{amount / 3600:.1f} hours" if amount < 48 * 3600 else f"{amount / 86400:.1f} days"
 
 
 def _config(load: Load) -> Config:
@@ -105,7 +103,6 @@ def _config(load: Load) -> Config:
 
 
 def _time_step(config: Config, load: Load) -> float:
-    """Seconds for each image of a batch."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = build_network(config, load.classes).train()
@@ -128,14 +125,10 @@ def _time_step(config: Config, load: Load) -> float:
         return best_seconds({"": once}, _STEPS)[""] / _BATCH
 
 
-def _file() -> Path:
-    return cache_folder() / "training-steps.json"
-
-
 def _timings() -> dict[str, list[float]]:
     """What is known: seconds for an image, and when that was measured."""
     try:
-        found = json.loads(_file().read_text(encoding="utf-8"))
+        found = json.loads((cache_folder() / _FILE).read_text(encoding="utf-8"))
         return {
             str(key): [float(value), float(when)] for key, (value, when) in found.items() if time.time() - when < _FRESH
         }

@@ -14,7 +14,7 @@ from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.explain.attribution import Target
 from parsecaps.metrics import Difference, Score, Scores
-from parsecaps.metrics.metric import Weighted, compute, resample
+from parsecaps.metrics.metric import compute
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.table import find_metric
 from parsecaps.model import Model
@@ -58,11 +58,10 @@ class Drawn:
         """That of a model; models with the same cases and seed get the same resamples."""
         cases = _AUROC.cases.of(predictions)
         assert cases is not None
-        [value], *blocks = (
-            compute(each, [_AUROC.function])[0] for each in (Weighted(cases), *resample(cases, _RESAMPLES, seed))
-        )
+        values, draws = compute(cases, [_AUROC.function], _RESAMPLES, seed)
         patients = cases.patients(_AUROC.counted(cases))
-        return cls(float(value[0]), np.concatenate([block[0] for block in blocks]), patients, _AUROC.means(cases))
+        own = float(values[_AUROC.function][0, 0]), draws[_AUROC.function][0]
+        return cls(*own, patients, _AUROC.means(cases))
 
     @classmethod
     def mean(cls, parts: "Sequence[Drawn]") -> "Drawn":

@@ -27,7 +27,7 @@ from parsecaps.training.build import build_network
 PREDICTIONS = "predictions.npz"  # of a cell, for paired tests
 BATCH = 16  # images of a step, for all models
 BOTH = ("muon", "usual")
-# what is switched off for all: it was chosen for ParseCaps, and some losses of others have no use for it
+# off for all models: chosen for ParseCaps, and of no use to some losses of others
 _PLAIN = {"mixup": 0.0, "losses": {"consistency": 0.0, "diversity": 0.0}}
 _EQUAL = {"keep": "last", "class_balance": "none", "ema": 0.99, "patience": 0}
 _ADAMW = {"optimizer": "adamw", "learning_rate": 1e-3}
@@ -40,12 +40,7 @@ _OF_A_RECIPE = (  # what a published recipe says of the optimizer; the rest is e
 
 @dataclass(frozen=True)
 class Protocol:
-    """Equal terms of several models: a name, by which cells are kept, and how much at which budget.
-
-    Tables of the same protocol share their trainings. `concepts` says whether models learn the concepts of the data.
-    With two `optimizers`, each model is trained by both, and the validation part chooses between the two runs; variants
-    of one network share one.
-    """
+    """Equal terms of models, whose trainings tables share; of two `optimizers`, validation chooses the run."""
 
     name: str
     scales: Mapping[str, Scale]
@@ -54,7 +49,7 @@ class Protocol:
     batch: int = BATCH
 
     def scale(self, request: Request) -> Scale:
-        """That of the budget."""
+        """The scale of the budget."""
         return self.scales[request.budget]
 
     @property
@@ -77,7 +72,7 @@ class Protocol:
         change: Callable[[Config, Cases], Config],
         fits: Fits,
     ) -> dict[tuple[str, str], Cell]:
-        """A cell for each column on each set, by the names of both; epochs are settled, and all models can be built."""
+        """A cell for each column that fits a set, by the names of both; refused if a model cannot be built."""
         pairs = [(cases, each) for cases in sets for each in columns if each.kind and fits(each, cases.data.concepts)]
         for cases, column in pairs:  # before epochs are timed: what cannot be built cannot be timed
             config = change(self._configure(column, cases, {}, 1, request), cases)
@@ -100,18 +95,17 @@ class Protocol:
         return found
 
     def loads(self, request: Request, columns: Sequence[Column], needs: Sequence[Need], fits: Fits) -> list[Load]:
-        """What training these columns on data of the usual size takes."""
+        """The loads of training these columns on data of the usual size."""
         scale = self.scale(request)
-        shapes = []
-        for need in needs:
-            images = min(need.images, scale.train or need.images)
-            shapes.append((min(scale.size, need.side), need.channels, need.classes, need.concepts, images))
+        shapes = (
+            (min(scale.size, n.side), n.channels, n.classes, n.concepts, min(n.images, scale.train or n.images))
+            for n in needs
+        )
         return self._loads(columns, shapes, fits)
 
     def _loads(
         self, columns: Sequence[Column], shapes: Iterable[tuple[int, int, int, int, int]], fits: Fits
     ) -> list[Load]:
-        """A load for each training: size, channels, classes, concepts and images of each data set, by each column."""
         return [
             Load(column, size, channels, classes, self._concepts(column, concepts), images)
             for size, channels, classes, concepts, images in shapes
@@ -121,11 +115,10 @@ class Protocol:
         ]
 
     def _concepts(self, column: Column, named: int) -> int:
-        """How many concepts a model has, of data that name so many."""
         return named if named and self.concepts and find_model(column.kind).names_concepts else column.unnamed
 
     def _epochs(self, request: Request, columns: Sequence[Column], sets: Sequence[Cases], fits: Fits, log: Log) -> int:
-        """Those of the budget, or as many as fit into an hour here, once settled for all processes."""
+        """The budget's, or as many as fit into an hour here, settled once for all processes."""
         folder = self.folder(request)
         file = folder / "plan.json"
         known = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
@@ -142,7 +135,6 @@ class Protocol:
     def _configure(
         self, column: Column, cases: Cases, optimizer: Mapping[str, Any], epochs: int, request: Request
     ) -> Config:
-        """The settings of a model on these cases: those of all, its own losses, and an optimizer."""
         scaling = "percentile" if cases.data.source == "cemri" else "range"
         training = {**_PLAIN, **optimizer, "epochs": epochs, "batch_size": self.batch, "seed": request.seed, **_EQUAL}
         return (
@@ -158,19 +150,18 @@ class Protocol:
 def _cell(
     request: Request, cases: Cases, name: str, configs: Mapping[str, Config], measure: Callable[[Run], Measured]
 ) -> Cell:
-    """One training that is measured, or one for each optimizer, of which the best is measured."""
     split = str(cases.split_file)
     if len(configs) == 1:
         [config] = configs.values()
         return Cell(name, measure, config, split)
-    # of a trial nothing is kept: it is measured only if it is the best
+    # a trial is measured only if it is the best
     trials = {key: Cell(f"{name}-{key}", lambda run: {}, config, split) for key, config in configs.items()}
     folders = {key: request.out / "cells" / each.name for key, each in trials.items()}
     return Cell(name, partial(_measure_best, measure, cases.rows("val"), folders), after=tuple(trials.values()))
 
 
 def settle(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What was settled when a protocol began (epochs, seed), written once; whoever comes later goes by it."""
+    """The epochs and seed of a protocol, written once by the first process and refused if they differ later."""
     make_private_folder(folder)
     file = folder / "plan.json"
     with FileLock(folder / ".plan.lock", mode=0o600):
@@ -186,10 +177,9 @@ def settle(folder: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
 def optimizers(column: Column, *, epochs: int, batch: int, published: bool) -> dict[str, dict[str, Any]]:
     """Optimizer settings by name: `muon` as the package chooses, `usual` as most would, by AdamW.
 
-    With `published`, the model's published recipe is its usual one where the package ships it. Such recipes are made
-    for hundreds of epochs, and often for ImageNet weights: in a few epochs from nothing a model would hardly learn.
-    The recipe's learning rate is scaled from its batch size to ours: by the square root of the ratio, for SGD by the
-    ratio. The schedule's steps are as many as in its own number of epochs.
+    With `published`, the model's published recipe is its usual one if the package ships it; such recipes are made for
+    hundreds of epochs. Its learning rate is scaled from its batch size to ours, by the square root of the ratio, for
+    SGD by the ratio; `decay_epochs` by the ratio of epochs.
 
     >>> optimizers(Column("CBM", "CBM"), epochs=10, batch=16, published=False)
     {'muon': {}, 'usual': {'optimizer': 'adamw', 'learning_rate': 0.001}}
@@ -209,7 +199,6 @@ def optimizers(column: Column, *, epochs: int, batch: int, published: bool) -> d
 def _measure_best(
     measure: Callable[[Run], Measured], rows: Sequence[int], trials: Mapping[str, Path], run: Run
 ) -> Measured:
-    """Measure the trial with the lowest log loss on the validation rows, as if it were the given run."""
     found = {name: validate(rows, Run(folder)) for name, folder in trials.items()}
     best = min(found, key=lambda name: found[name])
     measured = dict(measure(Run(trials[best])))
@@ -221,7 +210,7 @@ def _measure_best(
 
 
 def validate(rows: Sequence[int], run: Run) -> float:
-    """The log loss of a run on the validation rows, at its own temperature; 0 without any."""
+    """The log loss of a run on the validation rows, at its own temperature; 0 without rows."""
     cases = CaseSet(run.data, run.prepared, rows)
     if not len(cases):
         return 0.0
@@ -238,12 +227,11 @@ def keep_scores(run: Run, rows: Sequence[int]) -> Measured:
 
 def keep_training(run: Run) -> Measured:
     """What a run was trained with, by heading, and the hash of its split."""
-    config, about = run.config, run.about
-    training = config.training
+    training, about = run.config.training, run.about
     losses = next((c.removeprefix("losses: ") for c in about["choices"] if c.startswith("losses: ")), "")
     trained = {
         "parameters": str(count_parameters(run.model.network)),
-        "image size": f"{config.model.image_size} px",
+        "image size": f"{run.config.model.image_size} px",
         "epochs": f"{about['epochs']}, {training.keep} kept",
         "losses": losses.partition(" (")[0],
         "optimizer": f"{training.optimizer}, {training.learning_rate:g}",

@@ -14,13 +14,8 @@ from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Sectio
 from parsecaps.report.reproduced_pictures import draw_speeds
 
 COLUMNS = tuple(
-    Column(name, "ThreeLayerCaps", settings={"routing": routing}, recipe="capsnet")
-    for name, routing in (
-        ("SAA", "saa"),
-        ("attention", "attention"),
-        ("self-attention", "self-attention"),
-        ("dynamic", "dynamic"),
-    )
+    Column(name, "ThreeLayerCaps", settings={"routing": name.lower()}, recipe="capsnet")
+    for name in ("SAA", "attention", "self-attention", "dynamic")
 )
 _EFFORTS = {"quick": QUICK, "hour": Effort(), "full": Effort(rounds=10, seconds=20.0)}
 _WORDS, _PHASES = {"routing": "routing alone", "network": "whole net"}, ("forward", "training")
@@ -96,20 +91,17 @@ class Routing(Table):
 
 
 def _ratios(work: Work, speed: Measured) -> Section:
-    """How many times as many images a second SAA has; the paper's ratio is of its network, at a batch not given."""
     measures, rows = _timed(digits=2), []
     ratios = {(r["other"], f"{r['scope']} {r['phase']} {r['batch_size']}"): r["ratio"] for r in speed["ratios"]}
     ours = work.printed.figure("SAA", "images_a_second")
-    for column in work.columns:
-        if column.name != "SAA":
-            theirs = work.printed.figure(column.name, "images_a_second")
-            ratio = ours / theirs if ours and theirs else None
-            printed = {each.key: ratio for each in measures if each.key.startswith("network forward")}
-            figures = {
-                key: Figure(ratios[_routing(column), key], published=printed.get(key))
-                for key in (m.key for m in measures)
-            }
-            rows.append(Row(column.name, figures, by=work.printed.by(column.name)))
+    for column in (each for each in work.columns if each.name != "SAA"):
+        theirs = work.printed.figure(column.name, "images_a_second")
+        printed = ours / theirs if ours and theirs else None  # of the network, at a batch not given
+        figures = {}
+        for key in (each.key for each in measures):
+            published = printed if key.startswith("network forward") else None
+            figures[key] = Figure(ratios[_routing(column), key], published=published)
+        rows.append(Row(column.name, figures, by=work.printed.by(column.name)))
     title = "SAA routing: how many times as many images a second as"
     return Section(title, measures, rows, f"{speed['threads']} threads")
 
@@ -137,7 +129,6 @@ def _work(work: Work, speed: Measured) -> Section:
 
 
 def _timed(digits: int) -> list[Measure]:
-    """A column for each of what is timed, at each batch size."""
     return [
         Measure(f"{scope} {phase} {size}", f"{_WORDS[scope]}, {phase}, batch {size}", digits, "", intervals=False)
         for scope, phase, size in product(_WORDS, _PHASES, BATCH_SIZES)

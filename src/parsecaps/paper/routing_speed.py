@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from statistics import median
 from typing import Any, Literal
 
@@ -41,8 +42,7 @@ _PRESET = "digits"
 class RoutingCost:
     """What does not depend on the machine, for one image, and the peak memory of a training step of the routing alone.
 
-    Multiply-adds are those of matrix products and convolutions. What entmax, softmax and squash do, a few operations
-    for each of the `couplings`, is not in them. `votes` are the numbers that children say of parents, if they do.
+    Multiply-adds are those of matrix products and convolutions. `votes` are the numbers that children say of parents.
     """
 
     routing: str
@@ -56,10 +56,9 @@ class RoutingCost:
 
 @dataclass(frozen=True)
 class RoutingTime:
-    """Seconds of a call, the best and the median of all turns.
+    """Seconds of a call, the best and the median of all turns, of a routing or a `part` of it.
 
-    The phase `gradients` is forward and backward; `training` has a step of Adam as well. A `part` of a routing is
-    measured by itself beside the whole.
+    The phase `gradients` is forward and backward; `training` has a step of Adam as well.
     """
 
     routing: str
@@ -96,17 +95,10 @@ class RoutingSpeed:
         """All numbers and ratios, ready for JSON."""
         sizes = sorted({time.batch_size for time in self.times})
         others = [cost.routing for cost in self.costs if cost.routing != OURS]
-        ratios = [
-            {
-                **{"other": other, "scope": scope, "phase": phase, "batch_size": size},
-                "ratio": self.ratio(other, scope, phase, size),
-                "ratio_of_medians": self.ratio(other, scope, phase, size, medians=True),
-            }
-            for other in others
-            for scope in SCOPES
-            for phase in PHASES
-            for size in sizes
-        ]
+        ratios = []
+        for keys in product(others, SCOPES, PHASES, sizes):
+            named = dict(zip(("other", "scope", "phase", "batch_size"), keys, strict=True))
+            ratios.append({**named, "ratio": self.ratio(*keys), "ratio_of_medians": self.ratio(*keys, medians=True)})
         times = [{**asdict(time), "images_per_second": time.images_per_second} for time in self.times]
         costs = [asdict(cost) for cost in self.costs]
         return {"threads": self.threads, "costs": costs, "times": times, "ratios": ratios, "published": PUBLISHED}
@@ -128,11 +120,9 @@ def measure_routings(
         peak = measure_memory(name, max(batch_sizes), preset) if memory else None
         costs.append(count_cost(name, network, peak))
     times: list[RoutingTime] = []
-    for scope in SCOPES:
-        for phase in PHASES:
-            for batch_size in batch_sizes:
-                log(f"{scope}, {phase}, batch {batch_size}")
-                times += _times(networks, scope, phase, batch_size, effort)
+    for scope, phase, batch_size in product(SCOPES, PHASES, batch_sizes):
+        log(f"{scope}, {phase}, batch {batch_size}")
+        times += _times(networks, scope, phase, batch_size, effort)
     return RoutingSpeed(torch.get_num_threads(), tuple(costs), tuple(times))
 
 
@@ -156,16 +146,8 @@ def count_cost(name: str, network: ThreeLayerCaps, memory: int | None = None) ->
     # attention has a coupling and a vote for each type, which collects all its places; SAA has no votes at all
     couplings = {"attention": classes * types, "saa": classes * n + dim * dim}.get(name, classes * n)
     votes = {"attention": classes * types * dim, "saa": 0}.get(name, classes * n * dim)
-    image = torch.zeros(1, network.in_channels, network.image_size, network.image_size)
-    return RoutingCost(
-        routing=name,
-        parameters=sum(weight.numel() for weight in routing.parameters()),
-        multiply_adds=count_multiply_adds(routing, children(network, 1)),
-        network_multiply_adds=count_multiply_adds(network, image),
-        couplings=couplings,
-        votes=votes,
-        memory=memory,
-    )
+    work = count_multiply_adds(routing, children(network, 1)), count_multiply_adds(network, _images(network, 1))
+    return RoutingCost(name, sum(weight.numel() for weight in routing.parameters()), *work, couplings, votes, memory)
 
 
 def count_multiply_adds(module: nn.Module, given: Tensor) -> int:
@@ -210,7 +192,7 @@ def _images(network: ThreeLayerCaps, batch_size: int) -> Tensor:
 
 
 def _task(module: nn.Module, given: Tensor, phase: Phase) -> Task:
-    """A call of a module; a routing alone passes gradients on to its children, as it does in a network."""
+    """A call of a module; a routing alone gives its children gradients, as in a network."""
     module.train(phase != "forward")
 
     def forward() -> None:

@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class CellStore:
         return self.folder / cell.name
 
     def kept(self, cell: Cell) -> Measured | None:
-        """What was measured of a cell; None where it is not finished."""
+        """What was measured of a cell; None if it is not finished."""
         file = self._file(cell)
         if not file.is_file():
             return None
@@ -48,10 +48,7 @@ class CellStore:
         return found
 
     def measured(self, cells: Sequence[Cell]) -> dict[str, Measured]:
-        """All that is finished, by the names of cells.
-
-        Refused where some were trained on other cases than the rest, or with other settings than are wanted now.
-        """
+        """All that is finished, by the names of cells; refused if trained on different cases or with other settings."""
         found = {cell.name: kept for cell in cells if (kept := self.kept(cell)) is not None}
         for cell in cells:
             if cell.name in found and cell.config is not None:
@@ -88,19 +85,16 @@ class CellStore:
 
     @contextmanager
     def taken(self, cell: Cell) -> Iterator[bool]:
-        """Whether the cell is ours now; a process that died lets go of its cells."""
+        """Lock a cell; gives whether it is ours now."""
         place = self.place(cell)
         make_private_folder(place.parent)
-        lock = FileLock(place.parent / f".{place.name}.lock", mode=0o600)  # let go by the system, as in training.folder
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            lock.release()
+        with ExitStack() as held:
+            try:  # the system releases the lock of a killed process, as in training.folder
+                held.enter_context(FileLock(place.parent / f".{place.name}.lock", mode=0o600).acquire(timeout=0))
+            except Timeout:
+                yield False
+            else:
+                yield True
 
     def _file(self, cell: Cell) -> Path:
         return self.place(cell) / f"{self.table}.json"
@@ -117,12 +111,11 @@ def reproduce(
     epochs: int | None = None,
     callbacks: Callbacks | None = None,
 ) -> Reproduced:
-    """Measure a table or figure of the paper again, or go on with one that was stopped; gives it as far as it is there.
+    """Measure a table or figure of the paper again, or resume one that was stopped; return it as far as it is finished.
 
-    Everything that can be wrong is found before the first training. Below `out`, `NAME.json`, `NAME.md` and `NAME.png`
-    are written anew after every finished cell, and `cells` keeps the cells: what is finished is not done again, what
-    was begun goes on. Several processes with the same `out` share the cells out among them. `models` are some of the
-    table's columns, or any others of `MODELS`; `epochs` those of the budget if left out.
+    Mistakes are found before the first training. Below `out`, `NAME.json`, `NAME.md` and `NAME.png` are written after
+    every finished cell, and `cells` keeps the cells. Several processes with the same `out` share the cells. `models`
+    are some of the table's columns, or any others of `MODELS`; `epochs` are the budget's if left out.
     """
     callbacks = callbacks or Callbacks(log=print)
     if budget not in BUDGETS:
@@ -169,7 +162,7 @@ def _finish(work: Work, store: CellStore, request: Request, callbacks: Callbacks
 
 
 def write_table(work: Work, store: CellStore, request: Request, failed: dict[str, str]) -> Reproduced:
-    """Write the table and its picture as far as they are there, one process at a time."""
+    """Write the table and its picture as far as they are finished, one process at a time."""
     make_private_folder(request.out)
     with FileLock(request.out / f".{store.table}.lock", mode=0o600):
         work = replace(work, measured=store.measured(work.all_cells), failed=failed)
@@ -187,7 +180,7 @@ def write_table(work: Work, store: CellStore, request: Request, failed: dict[str
 @contextmanager
 def alone() -> Iterator[None]:
     """Let each process that torchrun started train its cells by itself, not together with the others."""
-    hidden: Mapping[str, str] = {name: os.environ.pop(name) for name in _OF_TORCHRUN if name in os.environ}
+    hidden = {name: os.environ.pop(name) for name in _OF_TORCHRUN if name in os.environ}
     try:
         yield
     finally:

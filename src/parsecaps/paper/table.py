@@ -37,14 +37,14 @@ TWO_OPTIMIZERS = (
 
 @dataclass(frozen=True)
 class Published:
-    """The figures of one table as others printed them: rows by name, what to know of them, and where they stand."""
+    """The published figures of one table: rows by name, remarks and source."""
 
     source: str = ""
     remarks: tuple[str, ...] = ()
     rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def figure(self, row: str, *keys: str) -> float | None:
-        """A number by the name of its row and its keys; None where nothing was printed.
+        """A number by the name of its row and its keys; None if nothing was printed.
 
         >>> published("classification").figure("ParseCaps", "glioma", "recall")
         99.39
@@ -61,7 +61,7 @@ class Published:
 
 @cache
 def published(table: str) -> Published:
-    """What was printed for a table (`published.yaml`); nothing for one whose figures are pictures."""
+    """The published figures of a table (`published.yaml`); nothing if they are pictures."""
     stored = yaml.safe_load((files("parsecaps.paper") / "published.yaml").read_text(encoding="utf-8"))
     found = stored.get(table, {})
     return Published(found.get("source", ""), tuple(found.get("remarks", ())), found.get("rows", {}))
@@ -69,10 +69,7 @@ def published(table: str) -> Published:
 
 @dataclass(frozen=True)
 class Work:
-    """A table that is ready to be filled: its cells by data set and column, and what is known of them so far.
-
-    `printed` are the published figures, none where other data stand in. `measured` and `failed` are by names of cells.
-    """
+    """A table ready to be filled; `printed` are the published figures, none if other data stand in."""
 
     table: "Table"
     request: Request
@@ -98,7 +95,7 @@ class Work:
         return {column: cell for (own, column), cell in self.grid.items() if own == name}
 
     def kept(self, cell: Cell | None) -> Measured | None:
-        """What was measured of a cell; None where it is not finished."""
+        """What was measured of a cell; None if it is not finished."""
         return None if cell is None else self.measured.get(cell.name)
 
     def finished(self) -> dict[str, tuple[Cell, Measured]]:
@@ -127,10 +124,7 @@ class Work:
         return Row(name, figures, status, trained, against, self.printed.by(name), self.table.note(column, kept))
 
     def paired(self, cells: Mapping[str, Cell], reference: str = REFERENCE) -> dict[str, Difference]:
-        """The differences in accuracy, in points, of finished cells to that of the reference, by name.
-
-        All over the same resamples of patients.
-        """
+        """The differences in accuracy of finished cells to the reference, in points, over the same resamples."""
         if self.kept(cells.get(reference)) is None:
             return {}
         first = self.predictions(cells[reference])
@@ -143,10 +137,7 @@ class Work:
 
 
 class Table:
-    """One table or figure of the paper: `parsecaps reproduce NAME`.
-
-    A table of models that are trained on equal terms is declared by its attributes; the methods are for what differs.
-    """
+    """One table or figure of the paper (`parsecaps reproduce`), declared by its attributes and what it overrides."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -177,9 +168,8 @@ class Table:
         return self.protocol.loads(request, self.choose(request), self.needs, self.fits)
 
     def prepare(self, request: Request, log: Log) -> Work:
-        """Find and check everything that it takes, before any training starts."""
-        columns = self.choose(request)
-        sets = self.sets(request)
+        """Find and check everything needed, before any training starts."""
+        columns, sets = self.choose(request), self.sets(request)
         known = any(self.knows(cases.data) for cases in sets)
         columns = [column for column in columns if column.kind or known]
         printed = published(self.name) if known or self.always_printed else Published()
@@ -244,7 +234,7 @@ class Table:
         return keep_scores(run, cases.tested)
 
     def result(self, work: Work) -> Reproduced:
-        """The table of what is finished; the rest is marked."""
+        """The table, with what is missing marked."""
         printed = work.printed
         return Reproduced(
             self.name,
@@ -265,22 +255,16 @@ class Table:
     def _sections(self, work: Work, cases: Cases) -> Iterator[Section]:
         cells = work.by_column(cases)
         tests = work.paired(cells, self.reference) if self.reference else {}
+        found = [(column, cell := cells.get(column.name), work.kept(cell)) for column in work.columns]
         rows = [
-            work.row(
-                column,
-                cells.get(column.name),
-                self.figures(work, cases, column, work.kept(cells.get(column.name))),
-                against=tests.get(column.name),
-            )
-            for column in work.columns
+            work.row(column, cell, self.figures(work, cases, column, kept), against=tests.get(column.name))
+            for column, cell, kept in found
         ]
         title = cases.name if len(work.sets) > 1 else self.heading
         yield Section(title, self.measures_of(cases), rows, self.about(cases), self.reference if tests else "")
         for name in cases.data.classes if self.by_class else ():
             rows = []
-            for column in work.columns:
-                cell = cells.get(column.name)
-                kept = work.kept(cell)
+            for column, cell, kept in found:
                 scores = {} if kept is None else Scores.from_dict(kept["scores"]).by_class[name]
                 figures = {
                     each.key: figure_of(each, scores.get(each.key), work.printed.figure(column.name, name, each.key))
@@ -299,10 +283,7 @@ class Table:
         return cases.describe()
 
     def figures(self, work: Work, cases: Cases, column: Column, kept: Measured | None) -> dict[str, Figure]:
-        """Our figures of a column beside the published ones.
-
-        Ours is what a cell keeps by the key of the measure, or the score of that name.
-        """
+        """Our figures of a column (what its cell keeps, or the scores of those names) beside the published ones."""
         scores = {} if kept is None or "scores" not in kept else Scores.from_dict(kept["scores"]).single
         found = {}
         for each in self.measures_of(cases):
@@ -319,17 +300,33 @@ class Table:
         return column.note if column.kind else ""
 
     def notes(self, work: Work) -> list[str]:
-        """What to know of the figures."""
-        return [*_usual_notes(work)[: self.usual_notes], *self.more_notes]
+        """Notes on the figures: the usual ones of trained models, and those of the table."""
+        notes = []
+        if work.request.budget != "full":
+            notes.append(
+                "A short training: it shows that all works and gives a first idea, not how good a model can be."
+            )
+        for cases in work.sets:
+            patients = len(set(group_numbers([cases.data.cases[row].patient for row in cases.tested])))
+            notes.append(
+                f"{cases.name}: {patients:,} patients are tested, by one training of each model; another seed may "
+                "differ by some points too."
+            )
+            notes += few_patients(patients)
+            if cases.data.source == "cemri":
+                notes.append(
+                    "CE-MRI: published figures are not by patient, so ours and theirs do not measure the same thing."
+                )
+        return [*notes[: self.usual_notes], *self.more_notes]
 
     def draw(self, work: Work, result: Reproduced, path: Path) -> None:
-        """The picture of it; nothing where there is nothing to show yet."""
+        """Draw the picture, if there is something to show yet."""
         whole = [each for each in result.sections if each.about]
         draw_intervals(path, whole, whole[0].measures[: self.shown], reference=self.reference)
 
 
 def figure_of(measure: Measure, ours: Score | Mapping[str, Any] | float | None, theirs: float | None = None) -> Figure:
-    """A score, one that was kept as a dictionary, or a plain number, in the unit of its measure."""
+    """A score (perhaps as a dictionary) or a plain number, in the unit of its measure."""
     if isinstance(ours, Mapping):
         ours = Score(**ours)
     scale = 100.0 if measure.unit == "%" else 1
@@ -341,22 +338,3 @@ def in_points(difference: Difference) -> Difference:
     names = ("first", "second", "difference", "low", "high")
     changes = {name: 100 * value for name in names if (value := getattr(difference, name)) is not None}
     return replace(difference, **changes)
-
-
-def _usual_notes(work: Work) -> list[str]:
-    """What to know of the figures of any table of trained models."""
-    notes = []
-    if work.request.budget != "full":
-        notes.append("A short training: it shows that all works and gives a first idea, not how good a model can be.")
-    for cases in work.sets:
-        patients = len(set(group_numbers([cases.data.cases[row].patient for row in cases.tested])))
-        notes.append(
-            f"{cases.name}: {patients:,} patients are tested, by one training of each model; another seed may differ "
-            "by some points too."
-        )
-        notes += few_patients(patients)
-        if cases.data.source == "cemri":
-            notes.append(
-                "CE-MRI: published figures are not by patient, so ours and theirs do not measure the same thing."
-            )
-    return notes

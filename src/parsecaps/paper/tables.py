@@ -1,7 +1,7 @@
 """`TABLES`: every table and figure that can be measured again, by its name, and what each needs and costs here."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from parsecaps.paper.affnist import AffNIST
 from parsecaps.paper.capsules import Capsules
@@ -16,22 +16,13 @@ from parsecaps.paper.routing import Routing
 from parsecaps.paper.skin import Losses, Skin
 from parsecaps.paper.table import Table
 from parsecaps.paper.unnamed import Discovered, Reconstruction
+from parsecaps.types import Grid
 
-_LISTED: tuple[Table, ...] = (
-    Classification(),
-    Skin(),
-    Capsules(),
-    Losses(),
-    AffNIST(),
-    Routing(),
-    Redundancy(),
-    Concepts(),
-    Discovered(),
-    Reconstruction(),
-    Leak(),
-    Price(),
+_KINDS: tuple[type[Table], ...] = (
+    *(Classification, Skin, Capsules, Losses, AffNIST, Routing),
+    *(Redundancy, Concepts, Discovered, Reconstruction, Leak, Price),
 )
-TABLES: dict[str, Table] = {table.name: table for table in _LISTED}
+TABLES: dict[str, Table] = {kind.name: kind() for kind in _KINDS}
 
 
 def find_table(name: str) -> Table:
@@ -41,23 +32,9 @@ def find_table(name: str) -> Table:
     return TABLES[name]
 
 
-@dataclass(frozen=True)
-class Listed:
-    """A table as it is listed; `times` are for each budget."""
-
-    name: str
-    title: str
-    paper: str
-    cells: int
-    times: tuple[str, ...]
-    needs: str
-
-
-def list_tables(name: str | None, request: Request, log: Log) -> Iterator[Listed]:
-    """Each table, or one; each model is timed once on this machine, which is remembered.
-
-    Where models were asked for, tables that have no such model are left out.
-    """
+def list_tables(name: str | None, request: Request, log: Log) -> tuple[Grid, list[str]]:
+    """A row with times for each table, or one, and a line on each; those without the models wanted are left out."""
+    rows, lines = [], []
     for table in TABLES.values() if name is None else [find_table(name)]:
         try:
             loads = {budget: table.loads(replace(request, budget=budget)) for budget in BUDGETS}
@@ -65,18 +42,16 @@ def list_tables(name: str | None, request: Request, log: Log) -> Iterator[Listed
             if name is not None:
                 raise
             continue
-        cells = len(loads["quick"]) or len(table.columns)
-        times = tuple(_time(table, replace(request, budget=budget), each, log) for budget, each in loads.items())
+        times = [_time(table, replace(request, budget=budget), each, log) for budget, each in loads.items()]
+        rows.append((table.name, f"{len(loads['quick']) or len(table.columns):,}", *times))
         places = ((need, find(need)) for need in table.needs)
-        listed = [f"{need.title} ({f'here: {place}' if place else need.where})" for need, place in places]
-        needs = "; ".join(listed) or "nothing"
-        yield Listed(
-            table.name, table.title, table.paper.removeprefix("ParseCaps paper, "), cells, times, needs or "nothing"
-        )
+        needs = [f"{need.title} ({f'here: {place}' if place else need.where})" for need, place in places]
+        paper = table.paper.removeprefix("ParseCaps paper, ")
+        lines.append(f"{table.name}: {table.title} ({paper}). Needs {'; '.join(needs) or 'nothing'}.")
+    return Grid("", ("NAME", "cells", *BUDGETS), rows), lines
 
 
 def _time(table: Table, request: Request, loads: Sequence[Load], log: Log) -> str:
-    """How long these trainings take one after the other."""
     if not loads:
         return "seconds"
     epochs = table.protocol.scale(request).epochs

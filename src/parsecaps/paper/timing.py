@@ -1,7 +1,4 @@
-"""Time and memory on a machine that is never quiet.
-
-Competitors take turns; memory is that of a process of its own.
-"""
+"""Time and memory on a busy machine: competitors take turns, and memory is measured in a new process."""
 
 import json
 import subprocess
@@ -17,10 +14,7 @@ Task = Callable[[], object]
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: every task gets at least `rounds` turns, and more until `seconds` have passed.
-
-    A turn lasts at least `turn` seconds; a short task is called as often as fits in.
-    """
+    """`rounds` turns or more of at least `turn` seconds for every task, until `seconds` have passed."""
 
     rounds: int = 5
     seconds: float = 5.0
@@ -31,10 +25,7 @@ QUICK = Effort(rounds=2, seconds=0.5, turn=0.02)
 
 
 def all_seconds(tasks: Mapping[str, Task], effort: Effort) -> dict[str, list[float]]:
-    """The time of every call of each task, after one that does not count.
-
-    A turn of each follows a turn of every other, so that a slow moment of the machine hits all alike.
-    """
+    """The times of all calls of each task but the first, in turns, so that a slow moment hits all alike."""
     found: dict[str, list[float]] = {name: [] for name in tasks}
     for task in tasks.values():
         task()
@@ -74,16 +65,13 @@ def in_new_process(module: str, *arguments: str) -> dict[str, Any]:
 
 
 def resident(field: str) -> int:
-    """Resident memory now (VmRSS) or at its highest (VmHWM); where there is no /proc, the highest for both.
-
-    `ru_maxrss` comes second because a process starts with that of the one that started it.
-    """
+    """Resident memory now (VmRSS) or at its highest (VmHWM); without /proc, the highest for both."""
     status = Path("/proc/self/status")
     if status.is_file():
         for line in status.read_text(encoding="utf-8").splitlines():
             if line.startswith(field):
                 return int(line.split()[1]) * 1024
-    import resource  # not on every system
+    import resource  # not on every system; a process starts with the highest of its parent
 
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

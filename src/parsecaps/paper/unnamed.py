@@ -88,16 +88,15 @@ class Discovered(Table):
         if found is None:
             rows = [Row("concepts", {}, work.failed.get(look.name, "missing"))]
         else:
-            rows = [
-                Row(each["name"], _figures(each), note="hardly varies" if each["dead"] else "")
-                for each in found["concepts"]
-            ]
+            rows = [_row(each) for each in found["concepts"]]
         sections = [Section("Concepts", self.measures, rows, work.sets[0].describe())]
         trained = []
         for name, (_, kept) in work.finished().items():
             accuracy = Figure(100 * kept["scores"]["overall"]["accuracy"]["value"])
             trained.append(Row(name, {"accuracy": accuracy}, trained=kept["trained"]))
-        return [*sections, *([Section("Networks", (Measure("accuracy", "accuracy"),), trained)] if trained else [])]
+        if trained:
+            sections.append(Section("Networks", (Measure("accuracy", "accuracy"),), trained))
+        return sections
 
     def notes(self, work: Work) -> list[str]:
         first, *others = super().notes(work)
@@ -120,23 +119,15 @@ class Discovered(Table):
         draw_panels(path, rows, sides=sides)
 
 
-def _figures(concept: Mapping[str, Any]) -> dict[str, Figure]:
-    purity, overlap = concept["purity"], concept["overlap"]
-    numbers: dict[str, float | None] = {
-        "found_again": concept.get("found_again"),
-        "chance": concept.get("chance"),
-        "class_chance": concept.get("class_chance"),
-        "std": concept["std"],
-        "purity": None if purity is None else 100 * purity["share"],
-        "purity_chance": None if purity is None else 100 * purity["chance"],
-        "inside": None if overlap is None else 100 * overlap["inside"],
-        "share": None if overlap is None else 100 * overlap["share"],
-    }
-    return {key: Figure(value) for key, value in numbers.items()}
+def _row(concept: Mapping[str, Any]) -> Row:
+    figures = {key: Figure(concept.get(key)) for key in ("found_again", "chance", "class_chance", "std")}
+    shares = {"purity": ("purity", "share"), "purity_chance": ("purity", "chance")}
+    for key, (of, name) in {**shares, "inside": ("overlap", "inside"), "share": ("overlap", "share")}.items():
+        figures[key] = Figure(None if concept[of] is None else 100 * concept[of][name])
+    return Row(concept["name"], figures, note="hardly varies" if concept["dead"] else "")
 
 
 def _look(folders: Sequence[Path], run: Run) -> Measured:
-    """The concepts of the first network by its training cases, and how far the others found them."""
     found = discover_run(folders[0], folders[1:])
     cases = Run(folders[0]).cases("train")
     images, heat, number = [], [], []

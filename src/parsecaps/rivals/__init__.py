@@ -1,5 +1,5 @@
-"""The networks that ParseCaps is compared with; importing this room enters them into `models.MODELS`,
-and their losses into `training.losses.TERMS`.
+"""The networks that ParseCaps is compared with; importing this room enters them into `models.MODELS`, and their losses
+into `training.losses.TERMS`.
 """
 
 from parsecaps.models import MODELS

@@ -1,7 +1,7 @@
 """AR CapsNet (Choi, Seo, Im and Kang 2019): attention routing, a gate over the types of capsules, without iteration.
 
 Capsules lie on square grids, several types at each place: (B, width * width * types, dim), position by position, row by
-row, and at a position type by type. So a map of them, channels last in memory, is the same numbers.
+row, and at a position type by type: a feature map, channels last in memory.
 """
 
 import math
@@ -17,7 +17,7 @@ from parsecaps.models.pretrained import Presets
 from parsecaps.nn.capsules import Axes, CapsuleLayer
 from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.routing import Way
-from parsecaps.rivals.class_capsules import ClassCapsuleModel, ClassMessages, channels_last
+from parsecaps.rivals.class_capsules import TINY, ClassCapsuleModel, ClassMessages, channels_last
 
 _MOST_LAYERS = 3
 _DROPOUT = 0.5
@@ -26,10 +26,9 @@ _DROPOUT = 0.5
 class ARCapsNet(ClassCapsuleModel):
     """Two convolutions, primary capsules, up to three layers of capsules, and class capsules (Choi et al. 2019).
 
-    Every step from capsules to capsules is an attention over the types of children (`AttentionGate`). The
-    score of a class is the length of its capsule over sqrt(dim), the most that tanh allows. A class has a weight for
-    every place of the last grid, so the weights grow with the area of the image. Deviations: pixels are standardised,
-    and a convolution of stride 2 pads both sides alike.
+    Every step from capsules to capsules is an attention over the types of children (`AttentionGate`). The score of a
+    class is the length of its capsule over sqrt(dim), the most that tanh allows. The weights grow with the area of the
+    image. Deviations: pixels are standardised, and a convolution of stride 2 pads both sides alike.
 
     >>> model = ARCapsNet.from_preset("digits", num_classes=10)
     >>> f"{sum(weight.numel() for weight in model.parameters()):,}"
@@ -39,15 +38,7 @@ class ARCapsNet(ClassCapsuleModel):
     presets: ClassVar[Presets] = {
         "digits": {"image_size": 28, "layers": 1, "dim": 32},
         "medical": {"image_size": 64, "layers": 1, "dim": 16},
-        "tiny": {
-            "image_size": 32,
-            "features": 8,
-            "types": 4,
-            "primary_dim": 4,
-            "layers": 2,
-            "dim": 6,
-            "decoder_sizes": (32,),
-        },
+        "tiny": {**TINY, "features": 8, "layers": 2, "dim": 6},
     }
     image_size = 28
     largest_image = 128
@@ -89,11 +80,8 @@ class ARCapsNet(ClassCapsuleModel):
 
 
 class AttentionPrimaryCaps(CapsuleLayer):
-    """Primary capsules: a convolution of stride 2 with ReLU, then for each type a linear map of its own and tanh.
-
-    Shapes:
-        - input: (B, in_channels, size, size)
-        - output: (B, width * width * types, dim), width = ceil(size / 2)
+    """Primary capsules: a convolution of stride 2 with ReLU, then for each type a linear map and tanh: (B, in_channels,
+    size, size) -> (B, width * width * types, dim), width = ceil(size / 2).
     """
 
     def __init__(self, *, in_channels: int, size: int, types: int, dim: int) -> None:
@@ -142,8 +130,8 @@ class AttentionConvCaps(CapsuleLayer):
 class AttentionClassCaps(CapsuleLayer):
     """Class capsules: a kernel as large as the map for each pair of a type and a class, and a gate over the types.
 
-    A child of the gate is a type, with one vote for each class from all its places together; what each place added to
-    that vote is known, for it is a sum. `dropout` is that of the children in training.
+    A child of the gate is a type, with one vote for each class, a sum over all its places. `dropout` is of the
+    children.
 
     Shapes:
         - input: (B, width * width * types, in_dim)
@@ -177,7 +165,7 @@ class AttentionClassCaps(CapsuleLayer):
         return self.gate.activate(collected).tanh()
 
     def _said_from_places(self, u: Tensor, direction: Tensor) -> Tensor:
-        """What each child, with its share of the bias, added to its type's vote along a direction: (B, K, n)."""
+        # what each child, with its share of the bias, added to its type's vote along a direction: (B, K, n)
         weight = rearrange(self.weight, "t (p i) k d -> t p i k d", p=self.places)
         children = rearrange(u, "b (p t) i -> b p t i", t=self.types)
         asked = einsum(weight, direction, "t p i k d, b k d -> b k p t i")

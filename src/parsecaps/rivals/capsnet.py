@@ -9,6 +9,7 @@ from parsecaps.models.pretrained import Presets
 from parsecaps.nn.capsules import CapsuleGrid, ConvPrimaryCaps
 from parsecaps.rivals.class_capsules import (
     CLASS_ROUTINGS,
+    TINY,
     ClassCapsuleModel,
     ClassCapsules,
     ClassRoutingConfig,
@@ -23,12 +24,10 @@ _CHILDREN_PER_CLASS = 461  # at most in the first authors' own networks: 40 pixe
 class CapsNet(ClassCapsuleModel):
     """A convolution, primary capsules, and a capsule for each class by routing (Sabour, Frosst and Hinton 2017).
 
-    The score of a class is the length of its capsule. The `decoder` draws the image from the capsule of one class; no
-    score comes from it. `routing="none"` is Aff-CapsNet: one matrix for each class, shared by all primary capsules, and
-    no routing. A vote has a matrix of its own otherwise, so the weights grow with the area of the image: at 224 pixels
-    there would be 138 million of them. Deviations: pixels are standardised, and weights start as PyTorch's do.
-    Where more capsules vote for each class than in the first authors' networks, as with 64 pixels and three classes,
-    their votes are scaled down; without it all classes are long from the start, and stay so.
+    The score of a class is the length of its capsule. `routing="none"` is Aff-CapsNet: one matrix for each class,
+    shared by all primary capsules, and no routing. Otherwise each vote has its own matrix: at 224 pixels, 138 million
+    weights. Deviations: pixels are standardised, and weights start as PyTorch's do. Where more capsules vote for each
+    class than in the first authors' networks, their votes are scaled down; else all classes start long, and stay so.
 
     >>> model = CapsNet.from_preset("digits", num_classes=10, decoder=False)
     >>> f"{sum(weight.numel() for weight in model.parameters()):,}"
@@ -39,14 +38,7 @@ class CapsNet(ClassCapsuleModel):
         "digits": {"image_size": 28},  # Sabour, Frosst and Hinton 2017
         "medical": {"image_size": 64, "features": 64},  # Afshar, Mohammadi and Plataniotis 2018
         "affine": {"image_size": 40, "routing": "none"},  # Gu and Tresp 2020
-        "tiny": {
-            "image_size": 32,
-            "features": 16,
-            "types": 4,
-            "primary_dim": 4,
-            "class_dim": 8,
-            "decoder_sizes": (32,),
-        },
+        "tiny": {**TINY, "features": 16, "class_dim": 8},
     }
     image_size = 28
     largest_image = 96
@@ -85,8 +77,7 @@ class CapsNet(ClassCapsuleModel):
 
     @property
     def class_children(self) -> tuple[CapsuleGrid, ...]:
-        layers = (*self.stem, self.primary.convolution)
-        return (CapsuleGrid.behind(layers, width=self.primary.width, types=self.primary.types),)
+        return (self.primary.grid(self.stem),)
 
     def capsules(self, image: Tensor) -> Tensor:
         return self.classes(self.vote_scale * self.primary(self.stem(image)))  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
 """Networks with a map for each concept, and a class by how active the maps are: the CCNN and the coherent CNN."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
@@ -33,13 +33,11 @@ class CCNN(ConceptModel):
     """The comprehensible CNN (Wickramanayake et al. 2021) on the last feature map of any network.
 
     The published one has the convolutions of VGG-16 (`backbone=ConvVGG16`). A class is a sum over the mean activations
-    of the concepts, without a bias; a presence is `tanh` of an activation, scaled such that what the authors of
-    `CoherentCNN` count as present, tanh above 0.7, is a presence above 0.5. What the classes start from are the
-    concepts that are more usual in a class than in others (`start`; deviation: the published one is told which
-    concepts a class has).
+    of the concepts, without a bias; a presence is `tanh` of an activation, scaled so that 0.5 is the authors'
+    threshold, a tanh of 0.7.
 
-    Deviations: one stage of training instead of three, so without the last, which takes weights off the classes that do
-    not have a concept. The losses look at all maps on a grid of 14 x 14, whatever theirs is.
+    Deviations: the classes start from the concepts that are more usual in a class than in others (`start`), not from
+    given ones; one stage of training instead of three; the losses look at all maps on a grid of 14 x 14.
 
     Shapes:
         - output: `Output` with logits, presences and, as `concept_features` (B, m, h, w), the maps
@@ -84,7 +82,7 @@ class CoherentCNN(CCNN):
 
     The published ones are on ResNet-101, DenseNet-201 and SEResNeXt-26d, cut at a map of 14 x 14; here it is the last
     map of any network (deviation). The coherence loss needs masks of the lesions; its weight is that for ResNet-101 on
-    PH2. Dice is of `tanh` of the maps, since it is made for numbers up to 1 (deviation).
+    PH2. Dice is of `tanh` of the maps (deviation).
     """
 
     losses: ClassVar[Mapping[str, float]] = {**CCNN.losses, "coherence": 0.6}
@@ -93,9 +91,7 @@ class CoherentCNN(CCNN):
 
 
 class ConceptMaps(ConceptReadout):
-    """A map of each concept, by a convolution of one pixel and a ReLU, and its mean: how active the concept is.
-
-    Some of its places are left out of the mean in training (`dropout`).
+    """A map of each concept, by a convolution of one pixel and a ReLU, and its mean, with `dropout` of places.
 
     Shapes:
         - input: (B, in_channels, h, w)
@@ -115,11 +111,7 @@ class ConceptMaps(ConceptReadout):
 
 
 def usual_concepts(labels: Tensor, concepts: Tensor, num_classes: int) -> Tensor:
-    """Which concepts are more usual in a class than in the mean of the classes: (num_classes, m), 1 or 0.
-
-    Shapes:
-        - labels: (N,), -1 = unknown; concepts: (N, m), NaN = unknown
-    """
+    """Whether a concept (N, m) is more usual in a class (N,) than in the mean of all: (num_classes, m), 1 or 0."""
     own = (labels == torch.arange(num_classes, device=labels.device).unsqueeze(1)).double()  # (num_classes, N)
     count = own @ (~concepts.isnan()).double()
     shares = own @ concepts.double().nan_to_num() / count  # NaN where nothing is known
@@ -130,13 +122,12 @@ class MapTerm(Term):
     """A loss of the maps of concepts; a model without any is refused."""
 
     @classmethod
-    def model_of(cls, context: TermContext) -> CCNN:
-        """The model, which has maps."""
+    def build(cls, context: TermContext) -> Self:
         if not isinstance(context.model, CCNN):
             kind = type(context.model).__name__
             given = f"training.losses.{cls.name} is {context.weight(cls.name):g}"
             raise ValueError(f"{given}, but {kind} has no map for each concept; set it to 0, or model.kind to CCNN")
-        return context.model
+        return super().build(context)
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         maps = output.concept_features
@@ -156,20 +147,16 @@ class PhraseTerm(MapTerm):
     """
 
     loss: ClassVar[Any]  # a function of the likeness (B, m, m), and the concepts (B, m)
-
-    def __init__(self, weight: float, phrases: PhraseEmbedding) -> None:
-        super().__init__(weight)
-        self.phrases = phrases
+    phrases: PhraseEmbedding
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
-        model = cls.model_of(context)
+        term, dims = super().build(context), {"concept_dim": GRID**2, "joint_dim": _JOINT, "phrase_dim": _PHRASE}
         if "phrases" not in context.shared:
-            context.shared["phrases"] = PhraseEmbedding(
-                num_concepts=model.num_concepts, concept_dim=GRID**2, joint_dim=_JOINT, phrase_dim=_PHRASE, bias=False
-            )
-        phrases = cast(PhraseEmbedding, context.shared["phrases"])
-        return cls(phrases=phrases, **context.arguments(cls.name))
+            num_concepts = context.model.num_concepts
+            context.shared["phrases"] = PhraseEmbedding(num_concepts=num_concepts, **dims, bias=False)
+        term.phrases = cast(PhraseEmbedding, context.shared["phrases"])
+        return term
 
     def of_maps(self, maps: Tensor, concepts: Tensor, batch: Batch) -> Loss:
         alike = likeness(*self.phrases(F.adaptive_avg_pool2d(maps, GRID).flatten(2)))
@@ -195,16 +182,9 @@ class Uniqueness(MapTerm):
 
     name = "uniqueness"
 
-    def __init__(self, weight: float, kind: UniquenessKind) -> None:
-        super().__init__(weight)
-        self.kind = kind
-
-    @classmethod
-    def build(cls, context: TermContext) -> Self:
-        return cls(kind=cls.model_of(context).uniqueness, **context.arguments(cls.name))
-
     def of_maps(self, maps: Tensor, concepts: Tensor, batch: Batch) -> Loss:
-        return sum_of(uniqueness_loss(maps.mean((2, 3)), concepts, self.kind), described(concepts))
+        (model,) = cast(Sequence[CCNN], self.models)
+        return sum_of(uniqueness_loss(maps.mean((2, 3)), concepts, model.uniqueness), described(concepts))
 
 
 class Coherence(MapTerm):
@@ -212,11 +192,6 @@ class Coherence(MapTerm):
 
     name = "coherence"
     needs = frozenset({"masks"})
-
-    @classmethod
-    def build(cls, context: TermContext) -> Self:
-        cls.model_of(context)
-        return super().build(context)
 
     def of_maps(self, maps: Tensor, concepts: Tensor, batch: Batch) -> Loss:
         if batch.mask is None:

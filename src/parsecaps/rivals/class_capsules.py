@@ -1,15 +1,14 @@
 """Networks that end in a capsule for each class: the model, the routings that make these capsules, decoder and losses.
 
 A routing of class capsules is a layer, made from a `ClassRoutingConfig`: votes (B, K, n, d) in, capsules (B, K, d) out.
-Its sum goes through a `Way`, with the messages that it is made of, as in `nn.routing`: then maps show what each child
-contributed. One of your own needs no more than an entry in `CLASS_ROUTINGS`.
+Its sum goes through a `Way`, as in `nn.routing`. One of your own needs no more than an entry in `CLASS_ROUTINGS`.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from einops import einsum
@@ -17,17 +16,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parsecaps.functional import margin_loss, squash
-from parsecaps.functional.losses import class_weight
 from parsecaps.functional.squash import SquashForm, check_form
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.nn.capsules import Axes, CapsuleLayer, SharedVotes, Votes
 from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.heads import length
 from parsecaps.nn.routing import Messages, Way
-from parsecaps.training.losses import Loss, Term, TermContext, mixture, sum_of, to_tensor
+from parsecaps.training.losses import ClassTerm, Loss, Term, TermContext
 from parsecaps.types import Batch, Output
 
 LARGEST_DECODED = 128  # pixels: a decoder has a row of weights for each
+TINY = {"image_size": 32, "types": 4, "primary_dim": 4, "decoder_sizes": (32,)}
 _MOST_ITERATIONS = 100
 
 
@@ -69,12 +68,7 @@ class ClassCapsuleModel(PretrainedModel):
         return Output(scores, class_capsules=capsules, reconstruction=picture)
 
     def decode(self, class_capsules: Tensor, index: Tensor) -> Tensor:
-        """The picture that the decoder makes of the capsule of one class.
-
-        Shapes:
-            - class_capsules: (B, num_classes, class_dim); index: (B,) int64
-            - output: (B, in_channels, image_size, image_size), in [0, 1]
-        """
+        """The picture (B, in_channels, image_size, image_size) of the capsule of the class `index` (B,) int64."""
         self.check_decoder()
         assert self.decoder is not None
         return self.decoder(class_capsules, index)  # type: ignore[no-any-return]
@@ -93,9 +87,7 @@ def pixel_layers(features: int, sizes: Sequence[int], shape: Sequence[int]) -> l
 
 
 class ClassDecoder(nn.Module):
-    """Fully connected layers with ReLU, and a sigmoid for the pixels (Sabour, Frosst and Hinton 2017).
-
-    All capsules but that of the class wanted are set to 0, so what is drawn is told by its numbers and its place.
+    """The image from one class capsule, by fully connected layers and a sigmoid (Sabour, Frosst and Hinton 2017).
 
     Shapes:
         - input: class capsules (B, K, d), index (B,) int64, the class of each image
@@ -117,10 +109,7 @@ class ClassDecoder(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class ClassRoutingConfig:
-    """What a routing of class capsules may want to know: how many children, classes and dimensions, and its settings.
-
-    `iterations` are those of routing by agreement. With `bias`, each class has a direction of its own to start from.
-    """
+    """The sizes and settings of a routing of class capsules; `bias` gives each class a direction to start from."""
 
     capsules: int
     classes: int
@@ -137,7 +126,7 @@ class ClassRoutingConfig:
 
 @dataclass(frozen=True, eq=False)
 class ClassMessages(Messages):
-    """The messages of children to classes, as functions, since nobody may ask; kept as (B, 1, K, n).
+    """The messages of children to classes, computed only when asked for; kept as (B, 1, K, n).
 
     Shapes:
         - taken: how much of each child: nothing -> (B, K, n)
@@ -163,9 +152,8 @@ def coupled_votes(u_hat: Tensor, c: Tensor) -> ClassMessages:
 class DynamicClassRouting(CapsuleLayer):
     """Routing by agreement (Sabour, Frosst and Hinton 2017): `c = softmax(b)` over the classes, `v = squash(c u_hat)`.
 
-    The logits b of an image start at 0 and grow by the agreement `u_hat . v` after each of the `iterations` but the
-    last. Gradients flow through all of them, as in the authors' code. A bias is added to every sum before its squash;
-    it comes from no child.
+    The logits b start at 0 and grow by the agreement `u_hat . v` after each of the `iterations` but the last. Gradients
+    flow through all of them, as in the authors' code. A bias is added to every sum before its squash.
 
     Shapes:
         - input: votes (B, K, n, d)
@@ -174,11 +162,12 @@ class DynamicClassRouting(CapsuleLayer):
     """
 
     AXES: ClassVar[Axes] = {"bias": ("outputs", "")}
+    coupling_kind: ClassVar[type[Coupling]] = Coupling
 
     def __init__(self, config: ClassRoutingConfig) -> None:
         super().__init__()
         self.iterations, self.squash_form, self.classes = config.iterations, config.squash_form, config.classes
-        self.coupling = Coupling(branch="agreement", dim=-2, alpha=1.0)
+        self.coupling = self.coupling_kind(branch="agreement", dim=-2, alpha=1.0)
         self.way = Way("agreement", chooses=True)
         self.bias = nn.Parameter(torch.full((config.classes, config.dim), 0.1)) if config.bias else None
 
@@ -241,33 +230,21 @@ CLASS_ROUTINGS: dict[str, Callable[[ClassRoutingConfig], CapsuleLayer]] = {
 
 
 class ClassCapsules(nn.Module):
-    """A vote of every primary capsule for every class, and a routing of `CLASS_ROUTINGS` over them.
+    """Votes of all capsules (B, capsules, in_dim) for all classes, and a routing (or its name): (B, K, dim)."""
 
-    Shapes:
-        - input: (B, capsules, in_dim)
-        - output: class capsules (B, K, dim)
-    """
-
-    def __init__(self, *, in_dim: int, routing: str, config: ClassRoutingConfig) -> None:
+    def __init__(self, *, in_dim: int, routing: str | CapsuleLayer, config: ClassRoutingConfig) -> None:
         super().__init__()
-        if routing not in CLASS_ROUTINGS:
+        if isinstance(routing, str) and routing not in CLASS_ROUTINGS:
             raise ValueError(f"routing is {routing!r}; choose one of {', '.join(CLASS_ROUTINGS)}")
         self.votes = Votes(capsules=config.capsules, in_dim=in_dim, parents=config.classes, out_dim=config.dim)
-        self.routing = CLASS_ROUTINGS[routing](config)
+        self.routing = CLASS_ROUTINGS[routing](config) if isinstance(routing, str) else routing
 
     def forward(self, u: Tensor) -> Tensor:
         return self.routing(self.votes(u))  # type: ignore[no-any-return]
 
 
 class UnroutedCapsules(CapsuleLayer):
-    """Class capsules of Aff-CapsNet (Gu and Tresp 2020): no routing, and one matrix for each class.
-
-    All children count alike; their mean is taken, and not their sum, so that the squash is not saturated at the start.
-
-    Shapes:
-        - input: (B, n, in_dim)
-        - output: class capsules (B, K, dim)
-    """
+    """Aff-CapsNet (Gu and Tresp 2020): one matrix for each class, and no routing: (B, n, in_dim) -> (B, K, dim)."""
 
     def __init__(self, *, in_dim: int, classes: int, dim: int) -> None:
         super().__init__()
@@ -283,48 +260,23 @@ class UnroutedCapsules(CapsuleLayer):
         return squash(self.way(total, messages), "quadratic")
 
 
-class Margin(Term):
-    """The capsule of an image's class is long and the others are short, over the images whose class is known.
-
-    Rare classes may weigh more, as in the classification loss.
-    """
+class Margin(ClassTerm):
+    """The capsule of an image's class is long and the others are short."""
 
     name = "margin"
-    class_weights: Tensor | None
-    class_sets: Tensor | None
 
-    def __init__(
-        self,
-        weight: float,
-        margins: tuple[float, float, float] = (0.9, 0.1, 0.5),
-        class_weights: Sequence[float] | None = None,
-        class_sets: Sequence[int] | None = None,
-    ) -> None:
-        super().__init__(weight)
+    def __init__(self, weight: float, margins: tuple[float, float, float] = (0.9, 0.1, 0.5), **weights: Any) -> None:
+        super().__init__(weight=weight, **weights)
         if not margins[0] > margins[1]:
             raise ValueError(f"margins are {margins}; give the first, of a long capsule, above the second")
         self.margins = margins
-        self.register_buffer("class_weights", to_tensor(class_weights))
-        sets = None if class_sets is None else torch.tensor(class_sets)
-        self.register_buffer("class_sets", sets, persistent=False)
 
-    @classmethod
-    def build(cls, context: TermContext) -> Self:
-        weights, sets = context.class_weights, context.class_sets
-        return cls(class_weights=weights, class_sets=sets, **context.arguments(cls.name))
-
-    def forward(self, output: Output, batch: Batch) -> Loss:
-        mixed = mixture(batch)
-        mean = margin_loss(output.logits, batch.label, self.margins, self.class_weights, sets=self.class_sets, **mixed)
-        return sum_of(mean, class_weight(batch.label, self.class_weights, **mixed))
+    def mean(self, logits: Tensor, label: Tensor, **more: Any) -> Tensor:
+        return margin_loss(logits, label, self.margins, **more)
 
 
 class ClassReconstruction(Term):
-    """Mean squared error, over the pixels, of the picture that a decoder makes of the capsule of the image's class.
-
-    The decoder gets the capsule of the label, which a model's own forward pass never sees. Images without a label take
-    no part, and a model without a decoder has no such loss.
-    """
+    """Mean squared error, over the pixels, of the picture decoded from the capsule of the true class, if known."""
 
     name = "class_reconstruction"
     needs = frozenset({"decoder"})

@@ -1,6 +1,7 @@
 """Convolutional networks that most would take first, trained from nothing as ours are: tables of layers."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, Self
 
 import torch
@@ -15,8 +16,7 @@ from parsecaps.system.extras import require
 class ResNet(FeatureModel):
     """The residual network of He et al. as `monai.networks.nets.resnet` builds it, with `blocks` of two convolutions.
 
-    The first convolution halves images of more than 64 pixels and the pooling after it too, as in the original; smaller
-    ones keep their size there, as is usual for them.
+    The first convolution halves images of more than 64 pixels, and so does the pooling after it, as in the original.
     """
 
     presets = SIZE_PRESETS
@@ -68,9 +68,9 @@ _MOST_GROWTH = 256
 class DenseNet121(FeatureModel):
     """The network of Huang et al. (2017) in which each layer sees all before it, as `monai.networks.nets` builds it.
 
-    From scratch, without ImageNet weights: 7.0 million parameters before the heads. `growth_rate` is the paper's k,
-    the channels that each layer adds; the first convolution has twice as many. It halves images of more than 64 pixels
-    and the pooling after it too; smaller ones keep their size there, with a kernel of 3, as in the paper.
+    From scratch, without ImageNet weights: 7.0 million parameters before the heads. `growth_rate` is the paper's k, the
+    channels that each layer adds; the first convolution has twice as many. It and the pooling after it halve images of
+    more than 64 pixels; smaller ones keep their size there, with a kernel of 3, as in the paper.
     """
 
     presets = {**SIZE_PRESETS, "tiny": {**SIZE_PRESETS["tiny"], "growth_rate": 4}}  # noqa: RUF012
@@ -96,10 +96,7 @@ class DenseNet121(FeatureModel):
 
 
 class SequentialCNN(FeatureModel):
-    """`layers` in a row that start as He et al. (2015): without normalisations, a deep network then learns.
-
-    `width` is a factor on all channels.
-    """
+    """`layers` in a row that start as He et al. (2015), without normalisation; `width` is a factor on all channels."""
 
     presets = NARROW_PRESETS
 
@@ -126,8 +123,7 @@ class VGG19(SequentialCNN):
     """The network of Simonyan and Zisserman (2015) with 16 convolutions of 3 x 3 and three linear layers.
 
     From scratch, without ImageNet weights. The last feature map is averaged to at most 7 x 7 for the linear layers,
-    which have most of the 140 million weights. `width` is a factor on all channels. Images up to 64 pixels are not
-    halved after the last two stages, which would leave 2 x 2.
+    which have most of the 140 million weights. Images up to 64 pixels are not halved after the last two stages.
     """
 
     def build_layers(self, *, head: Head = "parallel", width: float = 1.0, dropout: float = 0.5) -> None:
@@ -207,28 +203,18 @@ class Convolution(nn.Sequential):
 
 
 class Inception(nn.Module):
-    """Four branches that see the same and are put side by side: 1 x 1, 3 x 3, 5 x 5 (or 3 x 3) and pooling.
-
-    Shapes:
-        - input: (B, in_channels, size, size)
-        - output: (B, out_channels, size, size)
-    """
+    """Parallel branches of 1 x 1, 3 x 3, 5 x 5 (or 3 x 3) and pooling: (B, C, h, w) -> (B, out_channels, h, w)."""
 
     def __init__(self, in_channels: int, channels: tuple[int, ...], *, batch_norm: bool) -> None:
         super().__init__()
         one, reduce_three, three, reduce_five, five, pooled = channels
-
-        def convolution(before: int, after: int, kernel: int) -> Convolution:
-            return Convolution(before, after, kernel, batch_norm=batch_norm)
-
+        conv, kernel = partial(Convolution, batch_norm=batch_norm), 3 if batch_norm else 5
         self.branches = nn.ModuleList(
             [
-                convolution(in_channels, one, 1),
-                nn.Sequential(convolution(in_channels, reduce_three, 1), convolution(reduce_three, three, 3)),
-                nn.Sequential(
-                    convolution(in_channels, reduce_five, 1), convolution(reduce_five, five, 3 if batch_norm else 5)
-                ),
-                nn.Sequential(nn.MaxPool2d(3, 1, 1), convolution(in_channels, pooled, 1)),
+                conv(in_channels, one, 1),
+                nn.Sequential(conv(in_channels, reduce_three, 1), conv(reduce_three, three, 3)),
+                nn.Sequential(conv(in_channels, reduce_five, 1), conv(reduce_five, five, kernel)),
+                nn.Sequential(nn.MaxPool2d(3, 1, 1), conv(in_channels, pooled, 1)),
             ]
         )
         self.out_channels = one + three + five + pooled
@@ -241,9 +227,8 @@ class GoogLeNet(SequentialCNN):
     """The network of Szegedy et al. (2015), 22 layers of parallel branches, without its auxiliary heads.
 
     From scratch, without ImageNet weights. With `batch_norm`, as torchvision builds it: normalised, and a kernel of 3
-    where the paper has 5. Without, as in the paper: local response normalisation, and a kernel of 5. Either starts as
-    He et al. `width` is a factor on all channels. The first convolution halves images of more than 64 pixels and the
-    pooling after it too; smaller ones keep their size there, with a kernel of 3.
+    where the paper has 5. Without, as in the paper: local response normalisation, and a kernel of 5. The first
+    convolution and the pooling after it halve images of more than 64 pixels; for smaller ones the kernel is 3.
     """
 
     def build_layers(
@@ -272,12 +257,7 @@ _FIRES = (((16, 64), (16, 64), (32, 128)), ((32, 128), (48, 192), (48, 192), (64
 
 
 class Fire(nn.Module):
-    """A 1 x 1 convolution to few channels, then 1 x 1 and 3 x 3 side by side, `expanded` each; ReLU after both.
-
-    Shapes:
-        - input: (B, in_channels, size, size)
-        - output: (B, 2 expanded, size, size)
-    """
+    """1 x 1 to few channels, then 1 x 1 beside 3 x 3; ReLU after both: (B, C, h, w) -> (B, 2 expanded, h, w)."""
 
     def __init__(self, in_channels: int, squeezed: int, expanded: int) -> None:
         super().__init__()
@@ -293,10 +273,9 @@ class Fire(nn.Module):
 class SqueezeNet(SequentialCNN):
     """The small network of Iandola et al. (2016), version 1.0: 0.74 million parameters.
 
-    From scratch, without ImageNet weights. The original makes a map for each class, ReLU, and takes its mean; here the
-    mean comes first and there is no ReLU, which would keep logits from falling below 0 and could end their learning.
-    Dropout is of the last map, as in the original. `width` is a factor on all channels. The first convolution halves
-    images of more than 64 pixels; smaller ones keep their size there, with a kernel of 3.
+    From scratch, without ImageNet weights. Deviation: the original takes the mean of a map for each class after a ReLU;
+    here the mean comes first, without the ReLU, which could end the learning. Dropout is of the last map, as in the
+    original. The first convolution halves images of more than 64 pixels; for smaller ones the kernel is 3.
     """
 
     def build_layers(self, *, head: Head = "parallel", width: float = 1.0, dropout: float = 0.5) -> None:

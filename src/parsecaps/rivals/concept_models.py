@@ -1,7 +1,7 @@
 """Networks that decide by named concepts alone, with their losses: concept bottleneck and concept embedding models."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, Literal, Self, get_args
 
 import torch
@@ -17,13 +17,12 @@ from parsecaps.nn.heads import Bottleneck, ConceptDecision, ConceptReadout, Line
 from parsecaps.training.losses import (
     Classification,
     Loss,
-    Term,
+    Presentation,
     TermContext,
     described,
     known_concepts,
     nothing,
     sum_of,
-    to_tensor,
 )
 from parsecaps.types import Batch, Output
 
@@ -37,8 +36,8 @@ _ENDS = (0.0, 1.0)  # presences of which the vectors for absent and for present 
 class ConceptModel(PretrainedModel):
     """A model that decides by named concepts alone, on the features or the last feature map of any network.
 
-    `backbone` is the name of that network in `MODELS`, `backbone_preset` its size. It learns with the rest; its first
-    weights are new ones (deviation: the published models start from ImageNet's).
+    `backbone` is the name of that network in `MODELS`, `backbone_preset` its size. Deviation: it starts from random
+    weights, the published models from ImageNet's.
     """
 
     presets: ClassVar[Presets] = {
@@ -62,14 +61,13 @@ class ConceptModel(PretrainedModel):
 class CBM(ConceptModel):
     """The concept bottleneck model (Koh et al. 2020): a linear layer for the concepts, another one for the classes.
 
-    How the second learns is the `mode`: "joint", with the first; "sequential", from the concepts as the first gives
-    them, without a gradient back; "independent", from the true concepts, and from those that the first gives only where
-    the truth is unknown. What it reads is `passes`: the "logit" of a concept or its "presence", which is the default
-    where it learns independently; in both as published.
+    The second layer learns by `mode`: "joint", with the first; "sequential", from predicted concepts, without a
+    gradient back; "independent", from true concepts, or predicted ones where the truth is unknown. It reads what the
+    first `passes`: the "logit" of each concept or, by default in the independent mode, its "presence", both as
+    published.
 
-    Deviations: both layers learn at the same time in every mode; one after the other as published would be two
-    trainings. The loss of the concepts is their mean, not a hundredth of their sum: its weight of 1.12 is what the
-    published 0.01 is for the 112 concepts of the published data. The published common factor of all losses is 1.
+    Deviations: both layers learn at the same time in every mode, not in two trainings. The loss of the concepts is
+    their mean: its weight of 1.12 is the published 0.01 for the sum over the 112 concepts of the published data.
 
     Shapes:
         - output: `Output` with logits, presences and, as `concept_features` (B, m), their logits
@@ -112,12 +110,7 @@ class CBM(ConceptModel):
 
 
 class ConceptLogits(LinearConcepts):
-    """Presences of concepts and the logits behind them, of which they are the sigmoid.
-
-    Shapes:
-        - input: (B, in_dim)
-        - output: presence (B, m), logits (B, m)
-    """
+    """Presences of concepts and the logits behind them: (B, in_dim) -> presence (B, m), logits (B, m)."""
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         logits: Tensor = self.linear(features)
@@ -127,9 +120,8 @@ class ConceptLogits(LinearConcepts):
 class CEM(ConceptModel):
     """The concept embedding model (Espinosa Zarlenga et al. 2022), on features of any network.
 
-    In training, each concept is set to its truth with the probability `randint` before the loss of the classes, by one
-    draw for all images of a batch, so that the model learns to follow a corrected concept. Deviation: where the truth
-    is unknown, the concept stays as the model sees it.
+    In training, each concept is set to its truth with the probability `randint` before the loss of the classes
+    (`IntervenedClassification`). Deviation: a concept whose truth is unknown keeps its predicted presence.
 
     Shapes:
         - output: `Output` with logits, presences, `concept_weights`, and as `concept_features` (B, m) the logits of the
@@ -167,10 +159,10 @@ class CEM(ConceptModel):
 
 
 class ConceptEmbeddings(ConceptReadout):
-    """Two vectors for each concept, one for present and one for absent, and from both of them its presence.
+    """Two vectors for each concept, one for present and one for absent, and from both its presence.
 
-    Each concept has a linear layer of its own with a leaky ReLU; the one that reads the logit of the presence off both
-    vectors is shared by all concepts (Espinosa Zarlenga et al. 2022, Eq. 1).
+    Each concept has its own linear layer with a leaky ReLU; the one that reads the logit of the presence from both
+    vectors is shared (Espinosa Zarlenga et al. 2022, Eq. 1).
 
     Shapes:
         - input: (B, in_dim)
@@ -196,10 +188,7 @@ class ConceptEmbeddings(ConceptReadout):
 
 
 class EmbeddingBottleneck(ConceptDecision):
-    """Logits as a linear function of concept vectors that are mixed by presence: `p c+ + (1 - p) c-`.
-
-    For one image they are linear in the presences: `weights` says by how much each logit grows with each presence, so a
-    corrected presence can be followed up to the diagnosis. The weights differ from image to image.
+    """Logits linear in vectors mixed by presence, `p c+ + (1 - p) c-`, with `weights` for each image.
 
     Shapes:
         - input: vectors (B, m, 2, dim), presence (B, m)
@@ -242,48 +231,35 @@ class EmbeddingBottleneck(ConceptDecision):
 class IntervenedClassification(Classification):
     """Cross-entropy of a model that learns to follow corrected concepts; in validation, of its own answers.
 
-    In training each concept is set to its truth, where that is known, with the model's `intervention_probability`
-    before the class is decided: one draw for all images of a batch (RandInt of Espinosa Zarlenga et al. 2022). At a
-    probability of 1 the classes are learned from true concepts alone.
+    In training each known concept is set to its truth with the model's `intervention_probability`, by one draw for all
+    images of a batch (RandInt of Espinosa Zarlenga et al. 2022). At 1 the classes learn from true concepts alone.
     """
-
-    _model: list[PretrainedModel]
 
     @classmethod
     def applies(cls, context: TermContext) -> bool:
         return bool(context.model.intervention_probability)
 
-    @classmethod
-    def build(cls, context: TermContext) -> Self:
-        term = super().build(context)
-        term._model = [context.model]  # in a list: it does not own the weights
-        return term
-
     def forward(self, output: Output, batch: Batch) -> Loss:
         if self.training and (presence := output.presence) is not None:
-            model, truth = self._model[0], known_concepts(presence, batch)
+            model, truth = self.models[0], known_concepts(presence, batch)
             drawn = torch.rand(presence.shape[1], device=presence.device) < model.intervention_probability
             corrected = torch.where(drawn & ~truth.isnan(), truth.nan_to_num(), presence)
             output = output._replace(logits=model.decide(output, corrected))
         return super().forward(output, batch)
 
 
-class ConceptCrossEntropy(Term):
-    """Binary cross-entropy of the concepts, over those that are known."""
+class ConceptCrossEntropy(Presentation):
+    """Binary cross-entropy of the concepts, over those that are known, in place of the presentation loss."""
 
     name = "concept_cross_entropy"
-    concept_weights: Tensor | None
-
-    def __init__(self, weight: float, concept_weights: Sequence[Sequence[float]] | None = None) -> None:
-        super().__init__(weight)
-        self.register_buffer("concept_weights", to_tensor(concept_weights))
+    optional = True
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
         if not context.model.num_concepts:
             given = f"training.losses.{cls.name} is {context.weight(cls.name):g}"
             raise ValueError(f"{given}, but the model has no concepts; set it to 0")
-        return cls(concept_weights=context.concept_weights, **context.arguments(cls.name))
+        return super().build(context)
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         if output.presence is None:

@@ -1,7 +1,7 @@
 """DeepCaps: a deep capsule network whose lower layers are convolutions (Rajasegaran et al. 2019).
 
 A layer has `types` capsules at each of `width` x `width` positions. They lie in (B, n, d) row by row, and by type
-within a position, which is a convolution's channels-last output as it is.
+within a position: a convolution's channels-last output.
 """
 
 import math
@@ -27,15 +27,13 @@ class DeepCaps(ClassCapsuleModel):
     """Cells of convolutional capsules with skips, the last of which routes, and a capsule for each class.
 
     A convolution, then four cells that each halve the grid, of `types` capsules with `dims` numbers at each position.
-    The capsules of the last two cells vote for the classes by a matrix for each pair, and are routed by agreement. The
-    score of a class is the length of its capsule; the `decoder` draws the image from one of them, with the same weights
-    for every class. The votes' weights grow with the area of the image.
+    The capsules of the last two cells vote for the classes by a matrix for each pair, and are routed by agreement; so
+    the weights grow with the area of the image. The `decoder` has the same weights for every class.
 
-    Deviations from the authors' code: the last cell keeps types and positions apart (`Routing3D`);
-    pixels are standardised; convolutions of stride 2 pad all sides alike; and where more capsules vote for each class
-    than in their networks, as with three classes, votes are scaled down and their weights start larger. That is the
-    same network, but a step of their learning rate then moves a class capsule as far as it did in theirs. Without it
-    all class capsules of 64 pixels and three classes are long after a few steps, and stay so.
+    Deviations from the authors' code: the last cell keeps types and positions apart (`Routing3D`); pixels are
+    standardised; convolutions of stride 2 pad all sides alike; and where more capsules vote for each class than in
+    their networks, votes are scaled down and their weights start larger: the same network, in which a step of their
+    learning rate moves a class capsule as far as in theirs. Without it all class capsules soon are long, and stay so.
 
     >>> model = DeepCaps.from_preset("digits", num_classes=10, decoder=False)
     >>> f"{sum(weight.numel() for weight in model.parameters()):,}"
@@ -110,10 +108,7 @@ def halved(width: int) -> int:
 
 
 class ConvCaps(nn.Module):
-    """A 3x3 convolution over all numbers of all capsules, without bias; then a squash of each new capsule.
-
-    The weights start with a variance of one over the root of their number, as in the authors' code. With the smaller
-    ones that are usual, the squash of each layer would leave less and less, and nothing after the second cell.
+    """A 3x3 convolution of all numbers of all capsules, then squash; its weights start as in the authors' code.
 
     Shapes:
         - input: (B, width * width * in_types, in_dim)
@@ -135,15 +130,15 @@ class ConvCaps(nn.Module):
 
 
 class Routing3D(nn.Module):
-    """Dynamic routing between types of capsules, of which each child votes by one convolution that all children share.
+    """Dynamic routing between types of capsules, which all vote by one shared convolution.
 
     A child is a type with all its positions; its votes are `V = W * u`, a 3x3 convolution from the `dim` numbers of the
     child to those of every parent. `c = softmax(b)` over the parents and all positions together, for each child; `s` is
     the sum of `c V` over the children and a bias; `v = squash(s)` by the length over numbers and positions, one for
     each parent; and `b` grows by the agreement `V . v` at each position after each of the `iterations` but the last.
 
-    The authors write it as a 3D convolution over the numbers of all children in a row. Deviation: their code reshapes
-    (H, W, types, dim) to that form without a transposition, which mixes positions with types; here a child is a child.
+    Deviation: the authors' code reshapes (H, W, types, dim) for a 3D convolution without a transposition, which mixes
+    positions with types; here a child is one type.
 
     Shapes:
         - input and output: (B, width * width * types, dim)
@@ -177,9 +172,7 @@ class Routing3D(nn.Module):
 
 
 class DeepCapsCell(CapsuleLayer):
-    """Four layers: `a` of stride 2, two more behind it, and a skip from `a`, which is added to them.
-
-    The skip is a layer like the others, or with `iterations` the routing of the last cell.
+    """Layer `a` of stride 2, two more behind it, and a skip from `a`: a layer too, or with `iterations` `Routing3D`.
 
     Shapes:
         - input: (B, width * width * in_types, in_dim)
@@ -195,11 +188,11 @@ class DeepCapsCell(CapsuleLayer):
         self.reduce = ConvCaps(width=width, in_types=in_types, in_dim=in_dim, types=types, dim=dim, stride=2)
         self.first = ConvCaps(in_types=types, in_dim=dim, **same)
         self.second = ConvCaps(in_types=types, in_dim=dim, **same)
-        self.skip: nn.Module = (
-            ConvCaps(in_types=types, in_dim=dim, **same)
-            if iterations is None
-            else Routing3D(iterations=iterations, **same)
-        )
+        self.skip: nn.Module
+        if iterations is None:
+            self.skip = ConvCaps(in_types=types, in_dim=dim, **same)
+        else:
+            self.skip = Routing3D(iterations=iterations, **same)
 
     def forward(self, u: Tensor) -> Tensor:
         a = self.reduce(u)
@@ -212,8 +205,7 @@ class DeconvDecoder(nn.Module):
 
     A linear layer makes a grid of 16 channels, 7 x 7 for 28 pixels and 8 x 8 for 64; transposed 3x3 convolutions double
     it, without an activation in between, and a ReLU ends it. For other sizes the grid is the largest of up to 8 x 8
-    that doublings bring to the image, what is too much at the edge is cut off, and the fourth
-    and later ones have 8 channels.
+    that doublings bring to the image; the excess is cut off, and the fourth and later layers have 8 channels.
 
     Shapes:
         - input: class capsules (B, K, dim), index (B,) int64, the class of each image

@@ -20,10 +20,9 @@ _EPSILON = 1e-3  # of both normalisations, Keras' default
 class EfficientCapsNet(ClassCapsuleModel):
     """Four convolutions, primary capsules that each see the whole image, and self-attention (Mazzia et al. 2021).
 
-    The depthwise convolution of the primary capsules has a kernel as large as the map, whatever its size, so there are
-    always `channels[-1] / primary_dim` capsules. Images below 48 pixels have the layers of the authors' net for MNIST
-    (first kernel 5, ReLU, batch normalisation), larger ones those for smallNORB (first kernel 7 of stride 2, LeakyReLU,
-    instance normalisation). Each normalisation stands behind its activation. Deviations: pixels are standardised,
+    There are always `channels[-1] / primary_dim` capsules. Images below 48 pixels have the layers of the authors' net
+    for MNIST (first kernel 5, ReLU, batch normalisation), larger ones those for smallNORB (first kernel 7 of stride 2,
+    LeakyReLU, instance normalisation). Each normalisation follows its activation. Deviations: pixels are standardised,
     scales of instance normalisation start at 1 and not at random, and the decoder is that for MNIST at every size.
 
     >>> model = EfficientCapsNet.from_preset("digits", num_classes=10, decoder=False)
@@ -59,7 +58,9 @@ class EfficientCapsNet(ClassCapsuleModel):
             convolution = nn.Conv2d(last, count, kernel, stride)
             nn.init.kaiming_normal_(convolution.weight)
             nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
-            layers += [convolution, *_activation_and_norm(count, large)]
+            # groups of one channel are instance normalisation, whose own layer cannot take an empty batch
+            norm = nn.GroupNorm(count, count, eps=_EPSILON) if large else nn.BatchNorm2d(count, eps=_EPSILON)
+            layers += [convolution, nn.LeakyReLU(_SLOPE) if large else nn.ReLU(), norm]
             width, last = (width - kernel) // stride + 1, count
         self.stem = channels_last(*layers)
         self.primary = WholeMapCaps(channels=last, width=width, dim=primary_dim)
@@ -73,12 +74,7 @@ class EfficientCapsNet(ClassCapsuleModel):
 
 
 class WholeMapCaps(CapsuleLayer):
-    """Primary capsules of a depthwise convolution with a kernel as large as the map, squashed.
-
-    Shapes:
-        - input: (B, channels, width, width)
-        - output: (B, channels / dim, dim), of neighbouring channels
-    """
+    """Capsules of a depthwise kernel as large as the map: (B, channels, width, width) -> (B, channels / dim, dim)."""
 
     def __init__(self, *, channels: int, width: int, dim: int) -> None:
         super().__init__()
@@ -88,10 +84,3 @@ class WholeMapCaps(CapsuleLayer):
     def forward(self, features: Tensor) -> Tensor:
         u = self.depthwise(features.contiguous())
         return squash(rearrange(u, "b (n d) 1 1 -> b n d", d=self.dim), "exponential")
-
-
-def _activation_and_norm(channels: int, large: bool) -> list[nn.Module]:
-    if large:
-        # groups of one channel are instance normalisation, whose own layer cannot take an empty batch
-        return [nn.LeakyReLU(_SLOPE), nn.GroupNorm(channels, channels, eps=_EPSILON)]
-    return [nn.ReLU(), nn.BatchNorm2d(channels, eps=_EPSILON)]

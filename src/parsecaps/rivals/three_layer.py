@@ -32,18 +32,17 @@ _VALUES = ("value", "axial_value")
 class SAAClassCaps(CapsuleLayer):
     """Class capsules by SAA routing (Alg. 1): each class chooses its children, once, without votes for every pair.
 
-    The children lie on a grid with several types at each place; classes lie nowhere. So of Alg. 1 there is
+    The children lie on a grid with several types at each place; classes have no place. Of Alg. 1 there is
 
-    - the prediction that asks: PConvCaps on the map of `types * in_dim` channels, its depthwise kernel, one for each
-      class, as large as the map; then layer normalisation and the pointwise map;
+    - the query: PConvCaps on the map of `types * in_dim` channels, its depthwise kernel, one for each class, as large
+      as the map; then layer normalisation and the pointwise map;
     - sparse attention: keys are pointwise in the children, `C_s = entmax(Q K^T / sqrt(d))` over all of them;
-    - axial attention: "the children on the parents' grid" are what that kernel collects for each class, since the mean
-      of all children would be the same for every class; `C_a = entmax(Q^T K_a / sqrt(K) + prior)`, as in `nn.saa`;
-    - values: on a grid all parents are of one kind and share their map; here each class has its own (deviation).
+    - axial attention: "the children on the parents' grid" are what that kernel collects for each class;
+      `C_a = entmax(Q^T K_a / sqrt(K) + prior)`, as in `nn.saa`;
+    - values: each class has its own map (deviation: on a grid all parents share one).
 
-    There is no matrix for each pair of child and parent, and no vote is ever made: keys and values are linear, so the
-    query is brought to the children, and what a class has collected is mapped to its values once. All that is as large
-    as `classes x capsules` is the couplings. The last way is the sparse one.
+    No vote is ever made: keys and values are linear, so the query is brought to the children, and what a class has
+    collected is mapped to its values once. The last way is the sparse one.
 
     Shapes:
         - input: (B, width * width * types, in_dim), position by position, and at a position type by type
@@ -87,12 +86,10 @@ class SAAClassCaps(CapsuleLayer):
         return squash(torch.stack([sparse, axial]), "quadratic").sum(0)
 
     def _weights_of_places(self, u: Tensor) -> Tensor:
-        """Of each child's place for each class: learned, the same for all images, and perhaps negative: (B, K, n)."""
         types = u.shape[1] // self.map_shape[0]
         return self.depthwise.repeat_interleave(types, 1).expand(len(u), -1, -1)
 
     def _said_from_places(self, u: Tensor, c: Tensor, direction: Tensor) -> Tensor:
-        """A child's values, mixed by c (B, d, d), along a direction (B, K, d): (B, K, n)."""
         asked = _by_class(direction @ c, self.axial_value.mT)  # (B, K, types * in_dim)
         asked = rearrange(asked, "b k (t i) -> b k t i", i=u.shape[2])
         places = rearrange(u, "b (p t) i -> b p t i", p=self.map_shape[0])
@@ -108,9 +105,9 @@ class ThreeLayerCaps(ClassCapsuleModel):
     """A 3 x 3 convolution of stride 2, primary capsules, and class capsules by one of four routings.
 
     `routing` is `dynamic` (Sabour et al. 2017, three iterations), `attention` (Choi et al. 2019), `self-attention`
-    (Mazzia et al. 2021) or `saa` (ours). The paper gives no more than the kernel and stride of the first convolution;
-    the other sizes are CapsNet's: at 28 pixels 1152 primary capsules of 8 and class capsules of 16. Attention comes
-    without its dropout, which the others do not have. There is no decoder.
+    (Mazzia et al. 2021) or `saa` (ours). The paper gives only the kernel and stride of the first convolution; the other
+    sizes are CapsNet's: at 28 pixels 1152 primary capsules of 8 and class capsules of 16. Attention has no dropout
+    here.
 
     Shapes:
         - output: `Output` with lengths as logits (with attention over sqrt(class_dim)), and class capsules

@@ -1,4 +1,4 @@
-"""The parts of a training run, made from its settings and its data."""
+"""The parts of a training run, built from its settings and its data."""
 
 from collections.abc import Collection, Sequence
 
@@ -33,23 +33,20 @@ def build_model(plan: Plan) -> PretrainedModel:
 def build_network(config: Config, num_classes: int) -> PretrainedModel:
     """The network of a configuration without `auto`, with new weights."""
     section = config.model
-    kind, settings = find_model(section.kind), dict(section.settings)
-    if "head" in kind.settings():
-        settings = {"head": section.head, **settings}
-    return kind.from_preset(
-        section.preset,
-        **{
-            "num_classes": num_classes,
-            "num_concepts": section.num_concepts,
-            "in_channels": config.preparation.channels,
-            "image_size": section.image_size,
-            **settings,
-        },
-    )
+    kind = find_model(section.kind)
+    settings = {
+        "num_classes": num_classes,
+        "num_concepts": section.num_concepts,
+        "in_channels": config.preparation.channels,
+        "image_size": section.image_size,
+        **({"head": section.head} if "head" in kind.settings() else {}),
+        **section.settings,
+    }
+    return kind.from_preset(section.preset, **settings)
 
 
 def build_step(plan: Plan, model: PretrainedModel) -> TrainingStep:
-    """A model with its objective, and the weights of classes and concepts where they are to be balanced."""
+    """A model with its objective, and balancing weights of classes and concepts if wanted."""
     training, cases = plan.config.training, plan.cases("train")
     weights = rare = None
     if training.class_balance == "weights":
@@ -63,10 +60,7 @@ def build_step(plan: Plan, model: PretrainedModel) -> TrainingStep:
 
 
 def build_batches(plan: Plan, part: Split, processes: Processes, needs: Collection[Need] = ()) -> Batches | None:
-    """The batches of a part for this process, with what losses need; None without any.
-
-    Those for training are shuffled and augmented.
-    """
+    """The batches of a part for this process, with what losses need; shuffled and augmented for training."""
     cases, training, chosen = plan.cases(part), plan.config.training, plan.config.augmentation
     if not len(cases):
         return None
@@ -104,10 +98,7 @@ def class_weights(labels: Sequence[int], num_classes: int) -> list[float]:
 
 
 def concept_weights(concepts: np.ndarray, balance: float) -> list[list[float]]:
-    """The weights of each concept's absence and presence (2, m), with a mean of 1 over its known labels (N, m).
-
-    With a balance of 1 both weigh the same together, with 0 each label does; a concept that is known on one side only
-    weighs 1 there.
+    """Weights of absence and presence (2, m), with mean 1 over known labels (N, m), equal in total at a balance of 1.
 
     >>> concept_weights(np.array([[1.0], [0.0], [0.0], [0.0], [np.nan]]), 1.0)
     [[0.6666666666666666], [2.0]]

@@ -26,10 +26,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Functions to call: `log` with a line of text, `reading` with images read and of how many, `progress` in an epoch.
-
-    `scoring` gets the images predicted and of how many. Those that are left out do nothing.
-    """
+    """Functions that a run calls: `log` with a line, `progress` in an epoch, the others with a count and its total."""
 
     log: Callable[[str], None] = lambda line: None
     reading: ProgressCallback = silent

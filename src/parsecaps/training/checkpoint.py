@@ -1,4 +1,4 @@
-"""All that a run needs to go on as if it had never been stopped, in one file that is there whole or not at all."""
+"""The state that a run resumes from, in one file that is written atomically."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,10 +17,9 @@ FORMAT = 6  # another number for another layout
 
 @dataclass
 class Position:
-    """Where a run stands: the epoch, batch and step to come, and what came of the epochs before.
+    """Where a run stands: the next epoch, batch and step, and a row of `history` per finished epoch.
 
-    `history` has a row per finished epoch. Which epoch is best, and how long there has been no better one, follow
-    from it alone. Unless validation `chooses`, the last epoch counts as the best.
+    Which epoch is best follows from the history alone. Unless validation `chooses`, the last epoch counts as the best.
     """
 
     epoch: int = 0
@@ -91,5 +90,4 @@ def read_tensors(path: Path) -> dict[str, Any]:
 
 
 def _train_again(path: Path) -> str:
-    """What to do about a checkpoint that is of no use."""
     return f"train again with parsecaps train --config {path.parents[1] / 'config.yaml'}"

@@ -1,4 +1,4 @@
-"""The sensible thing for a data set: what is `auto` in a configuration becomes a value, with the reason for it."""
+"""Resolves the `auto` settings of a configuration for a data set, each with the reason."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ UNNAMED_CONCEPTS = 8
 SKEWED = 1.5  # how many times as large as the smallest the largest class is
 _SAMPLE = 32  # images that are looked at
 _IMAGES_SEEN = 100_000  # in all epochs together
-_CONSISTENCY = 4.0
+_CONSISTENCY = 4.0  # the weight of that loss
 _HANDWRITING = ("mnist", "affnist", "affnist-like")
 
 
@@ -43,7 +43,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Look:
-    """What a sample of the images is like: their usual sides, and how many of those seen have colour."""
+    """A sample of the images: their median sides, and how many of those seen have colour."""
 
     shorter: int
     longer: int
@@ -65,11 +65,7 @@ def choose(
     trunk: Mapping[str, Any] | None = None,
     on_gpu: bool = False,
 ) -> tuple[Config, list[Choice]]:
-    """The configuration with no `auto` left, and what was chosen and why.
-
-    `trunk` are the settings of the network whose weights are to be started from: unless a preset is named, the new
-    network is built like it.
-    """
+    """The configuration with no `auto` left, and the reasons; `trunk` are the settings of weights to start from."""
     train = rows_of(division, "train")
     if not train:
         split = "" if config.data.split is None else f" --split {config.data.split}"
@@ -88,39 +84,32 @@ def choose(
 
 
 class _Choosing:
-    """A configuration on its way to have no `auto` left."""
-
     def __init__(self, config: Config) -> None:
         self.config, self.choices = config, list[Choice]()
 
-    def pick(self, key: str, value: Any, why: str) -> Any:
-        """The value of a setting: as it was given, or this one with the reason for it."""
+    def pick(self, key: str, value: Any, why: str, *, anyway: bool = False) -> Any:
+        """The value of a setting: as it was given unless `anyway`, or this one with the reason for it."""
         section, _, name = key.partition(".")
-        settings = getattr(self.config, section)
-        loss = name.removeprefix("losses.")
+        settings, loss = getattr(self.config, section), name.removeprefix("losses.")
         given = getattr(settings, name) if loss == name else given_weight(settings, loss)
-        if given != "auto":
+        if given != "auto" and not anyway:
             return given
-        self.put(key, value, why)
+        self.config = self.config.change(section, **({name: value} if loss == name else {"losses": {loss: value}}))
+        self.note(key, str(value).lower() if isinstance(value, bool) else str(value), why)
         return value
 
-    def put(self, key: str, value: Any, why: str) -> None:
-        """Set a value, whatever was given."""
-        section, _, name = key.partition(".")
-        loss = name.removeprefix("losses.")
-        self.config = self.config.change(section, **({name: value} if loss == name else {"losses": {loss: value}}))
-        self.choices.append(Choice(key, _text(value), why))
+    def note(self, what: str, value: str, why: str) -> None:
+        self.choices.append(Choice(what, value, why))
 
     def add_settings(self, settings: Mapping[str, Any], shown: str, why: str) -> None:
-        """Set arguments of the network that were not given."""
         given = self.config.model.settings
         if new := {name: value for name, value in settings.items() if name not in given}:
             self.config = self.config.change("model", settings={**new, **given})
-            self.choices.append(Choice("model.settings", shown, why))
+            self.note("model.settings", shown, why)
 
 
 def look_at(data: DataSet, rows: Sequence[int]) -> Look:
-    """Open a few of the images, evenly spread over these rows; those that cannot be read are passed over."""
+    """Open a few of the images, evenly spread over these rows; those that cannot be read are skipped."""
     some = [rows[i] for i in np.unique(np.linspace(0, len(rows) - 1, _SAMPLE).astype(int))]
     sides, coloured = [], 0
     for row in some:
@@ -178,7 +167,7 @@ def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int)
     trunk = {**presets[preset], **choosing.config.model.settings}.get(TRUNK, NO_TRUNK)
     if trunk in TRUNKS:
         why = "learned from nothing" if TRUNKS[trunk].weights is None else "fine-tuned at 0.3 of the learning rate"
-        choosing.choices.append(Choice(TRUNK, describe_trunk(trunk), why))
+        choosing.note(TRUNK, describe_trunk(trunk), why)
     if preset.startswith("digits"):
         size, why = min(max(28, side), 64), wide
     elif preset.startswith("medical"):
@@ -219,12 +208,11 @@ def _choose_concepts(choosing: _Choosing, data: DataSet) -> None:
 
 
 def _is_few(config: Config, images: int) -> bool:
-    """Whether the recipe for few images is meant for a training: studies/few_images.py measured it on these."""
+    # studies/few_images.py measured the recipe for few images on these
     return images <= FEW_IMAGES and config.model.preset in ("medical", TRUNK)
 
 
 def _choose_recipe(choosing: _Choosing, data: DataSet, look: Look, images: int) -> None:
-    """What makes the most of few images; with more of them, the plain recipe."""
     few, many = _is_few(choosing.config, images), f"{images:,} training images"
     changes = choosing.config.augmentation is not None
     if few and find_model(choosing.config.model.kind).has_capsules:
@@ -267,7 +255,7 @@ def _choose_losses(choosing: _Choosing, data: DataSet, train: Sequence[int]) -> 
     weights = {name: loss_weight(config.training, kind, name) for name in kind.losses}
     if kind.losses is not PretrainedModel.losses:
         used = ", ".join(f"{name} {weight:g}" for name, weight in weights.items() if weight)
-        choosing.choices.append(Choice("losses", used, f"as published with {kind.__name__}"))
+        choosing.note("losses", used, f"as published with {kind.__name__}")
         return
     losses = ["classification"]
     if with_concepts and num_concepts:
@@ -284,7 +272,7 @@ def _choose_losses(choosing: _Choosing, data: DataSet, train: Sequence[int]) -> 
             raise ValueError(f"{given}, but with augmentation off all views of an image are the same; set it to 0")
         losses.append("consistency")
     why = f"{with_concepts:,} of {len(train):,} training images have concepts"
-    choosing.choices.append(Choice("losses", ", ".join(losses), why))
+    choosing.note("losses", ", ".join(losses), why)
 
 
 def _settle_weights(choosing: _Choosing, kind: type[PretrainedModel], *, masks: bool) -> None:
@@ -298,19 +286,20 @@ def _settle_weights(choosing: _Choosing, kind: type[PretrainedModel], *, masks: 
             raise ValueError(f"{given}; set it to 0, or give data with masks (docs/data.md)")
         if lacks:
             weight = 0.0
-            choosing.choices.append(Choice(f"training.losses.{name}", "0.0", "the data have no masks of lesions"))
+            choosing.note(f"training.losses.{name}", "0.0", "the data have no masks of lesions")
         settled = {"weight": weight, **more} if more else weight
         choosing.config = choosing.config.change("training", losses={name: settled})
 
 
 def _choose_length(choosing: _Choosing, data: DataSet, division: Division, images: int, processes: int) -> None:
-    """Epochs, batches, patience, and the balance of the classes."""
-    count, few = f"{images:,} training images", _is_few(choosing.config, images)
-    epochs = choosing.pick("training.epochs", _epochs(images, few), count)
+    # few images come in two views each, which counts as two
+    count, (most, views) = f"{images:,} training images", (40, 2) if _is_few(choosing.config, images) else (100, 1)
+    epochs = choosing.pick("training.epochs", min(most, max(10, round(_IMAGES_SEEN / views / images))), count)
     batch_size = choosing.pick("training.batch_size", 16 if images < 10_000 else 64, count)
     fitting = max(1, images // processes) * processes
     if batch_size > fitting:
-        choosing.put("training.batch_size", fitting, f"{batch_size} is more than there are training images")
+        reason = f"{batch_size} is more than there are training images"
+        choosing.pick("training.batch_size", fitting, reason, anyway=True)
     counts = Counter(data.cases[i].label for i in rows_of(division, "train") if data.cases[i].label >= 0)
     skew = max(counts.values(), default=1) / max(1, min(counts.values(), default=1))
     balance = "weights" if skew > SKEWED else "none"
@@ -321,14 +310,3 @@ def _choose_length(choosing: _Choosing, data: DataSet, division: Division, image
     can_wait = max(10, epochs // 2) if "val" in division and choosing.config.training.keep == "best" else 0
     reason = "epochs without a better validation" if can_wait else "validation does not choose the epoch"
     choosing.pick("training.patience", can_wait, reason)
-
-
-def _epochs(images: int, few: bool) -> int:
-    """Where images are few each comes in two views, which counts as two."""
-    if few:
-        return min(40, max(10, round(_IMAGES_SEEN / 2 / images)))
-    return min(100, max(10, round(_IMAGES_SEEN / images)))
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

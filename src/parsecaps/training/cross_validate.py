@@ -1,4 +1,4 @@
-"""Cross-validation: a run for each fold, and one score that every patient has a share in."""
+"""Cross-validation: a run for each fold, and their pooled scores."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,12 +35,10 @@ def cross_validate(
 ) -> Run:
     """Train and score a run for each fold, `fold-1` and so on below `run_folder`; then score all of them together.
 
-    A fold that is there already, trained on its own with `data.fold`, is taken as it is.
-
-    Five folds unless the configuration or `folds` says otherwise: those of the data's author where there are as many,
-    else dealt by patient. All start from the weights of `start`, if given. Each fold chooses what is `auto` and its
-    epoch without the patients it tests. After a kill, `resume` goes on with the first unfinished fold, to the same bits
-    on a CPU. The scores of the run are those of all folds, pooled: each case by the model that did not see its patient.
+    Five folds by default: the author's own if there are as many, else dealt by patient. All start from the weights of
+    `start`, if given. A fold that is there already, trained with `data.fold`, is kept. Each fold resolves `auto` and
+    chooses its epoch without the patients it tests. `resume` goes on with the first unfinished fold, to the same bits
+    on a CPU. Scores are pooled: each case is scored by the model that did not see its patient.
     """
     callbacks = callbacks or Callbacks(log=print)
     if resume is not None:
@@ -85,7 +83,6 @@ def _train_folds(run: Run, callbacks: Callbacks, device: str) -> Run:
 
 @contextmanager
 def _begun(config: Config, run_folder: str | Path | None, callbacks: Callbacks) -> Iterator[Run]:
-    """The folder with the configuration in it, from which everything can be resumed."""
     processes = find_processes(config.training.devices)
     if processes.count > 1:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""From a configuration to a trained and scored run; and on from where one was stopped."""
+"""From a configuration to a trained and scored run; and resuming one."""
 
 import os
 import shutil
@@ -46,17 +46,17 @@ def fit(
 ) -> Run:
     """Train on a data set, or as a configuration says, and score the chosen model; or `resume` a run.
 
-    `settings` change the configuration, as in `{"training.epochs": 3}`. `start` is a run, a model folder or the name
-    of weights, from which the network takes all that fits (`model.start`). `run_folder` is made, the next free name
-    below `runs` if left out; it then holds the model in `bundle`, `scores.json` and `scores.html`. What happens is
-    printed; `callbacks=Callbacks()` keeps it quiet. `device` is auto (a GPU where there is one), cpu or cuda. Without
-    `threads`, as many are used as are free; a run that goes on has those it was started with.
+    `settings` change the configuration, as in `{"training.epochs": 3}`. `start` is a run, a model folder or the name of
+    weights, from which the network takes all that fits (`model.start`). `run_folder`, by default the next free name
+    below `runs`, then holds the model in `bundle`, `scores.json` and `scores.html`. Progress is printed;
+    `callbacks=Callbacks()` keeps it quiet. `device` is auto (a GPU if there is one), cpu or cuda. `threads` defaults to
+    those that are free; a resumed run keeps its own.
 
-    A run that was stopped goes on as if it had not been, to the same bits on a CPU; one that lacks only its scores gets
-    them. With `resume=True`, the run in `run_folder` goes on, if there is one with these settings. Ctrl-C saves and
+    A resumed run ends as if it had never been stopped, to the same bits on a CPU; one that lacks only its scores gets
+    them. With `resume=True`, the run in `run_folder` is resumed, if there is one with these settings. Ctrl-C saves and
     raises `KeyboardInterrupt`, SIGTERM saves and raises `TerminatedError`; a loss that is not finite raises
-    `DivergedError`. Where scoring fails, the model is there all the same, and `failure` of the run says why. With
-    several processes only the first one writes and reports.
+    `DivergedError`. If scoring fails, the model is kept, and the run's `failure` says why. With several processes only
+    the first one writes and reports.
     """
     callbacks, place = callbacks or Callbacks(log=print), find_device(device)
     chosen: Config | None
@@ -111,7 +111,6 @@ def settled(
 def _started(
     config: Config, run_folder: str | Path | None, callbacks: Callbacks, device: torch.device, threads: int | None
 ) -> Iterator["_Training"]:
-    """A new run, its folder written."""
     processes = find_processes(config.training.devices)
     callbacks = callbacks if processes.is_main else Callbacks()
     name = plain_name(config.data.path) or "run"
@@ -132,7 +131,6 @@ def _started(
 
 @contextmanager
 def _resumed(run: Run, callbacks: Callbacks, device: torch.device) -> Iterator["_Training"]:
-    """A run that goes on; settings that do not fit it, or its checkpoint by far, are refused."""
     processes = find_processes(run.config.training.devices)
     callbacks = callbacks if processes.is_main else Callbacks()
     if run.threads != torch.get_num_threads():
@@ -155,10 +153,7 @@ def _resumed(run: Run, callbacks: Callbacks, device: torch.device) -> Iterator["
 
 @contextmanager
 def _stopping(run: Run, processes: Processes) -> Iterator[StopRequest]:
-    """What a stop does before and beside the loop, which saves: it says where the run is.
-
-    A process that Fabric started does not leave before it has joined the first one, which would wait for it.
-    """
+    """On interrupt outside the loop, report where the run is; other processes join the first, which waits for them."""
     stop, waits_for = StopRequest(), not processes.by_torchrun and not processes.is_main
     try:
         with signals_ask(stop) if waits_for else nullcontext():
@@ -173,16 +168,8 @@ def _stopping(run: Run, processes: Processes) -> Iterator[StopRequest]:
 
 
 class _Training:
-    """The parts of a run, put together."""
-
     def __init__(
-        self,
-        plan: Plan,
-        run: Run,
-        processes: Processes,
-        callbacks: Callbacks,
-        stop: StopRequest,
-        device: torch.device,
+        self, plan: Plan, run: Run, processes: Processes, callbacks: Callbacks, stop: StopRequest, device: torch.device
     ) -> None:
         self.plan, self.run, self.processes, self.callbacks, self.stop = plan, run, processes, callbacks, stop
         self.device = device
@@ -233,7 +220,6 @@ class _Training:
             self._write_result(position)
 
     def _write_result(self, position: Position) -> None:
-        """Write the history, the result, and the best weights as a model."""
         run, data, model = self.run, self.plan.data, self.step.model.cpu()
         load_weights(model, run.best_checkpoint(position.best + 1))
         for term in self.step.objective.terms.values():
@@ -255,7 +241,7 @@ class _Training:
 
 
 def _save_bundle(run: Run, model: Model) -> None:
-    """Write the model into a folder of another name, which takes its own when it is whole."""
+    """Write the model under a temporary name, then rename."""
     unfinished = run.folder / f".bundle.{os.getpid()}.tmp"
     unfinished.mkdir()
     model.save(unfinished)
@@ -265,7 +251,7 @@ def _save_bundle(run: Run, model: Model) -> None:
 
 
 def _score(run: Run, callbacks: Callbacks, device: str) -> str:
-    """Draw the curves, calibrate and score the chosen model, and say what went wrong; in any case the model stays."""
+    """Draw the curves, calibrate and score the chosen model; return what went wrong, if anything."""
     from parsecaps.evaluation import calibrate_run, evaluate_run, write_card, write_results
     from parsecaps.report.pages import draw_curves
     from parsecaps.training.pretrain import write_weights_card

@@ -1,4 +1,4 @@
-"""The folder of a training: closed to other users, locked from the first moment, and gone again if nothing began."""
+"""The folder of a training: private, locked from the first moment, and removed again if nothing began."""
 
 import os
 from collections.abc import Iterator
@@ -18,10 +18,8 @@ _LOCK = ".lock"
 
 @contextmanager
 def new_run(wanted: str | Path | None, name: str, processes: Processes) -> Iterator[Run]:
-    """A run in the folder that was asked for, if it holds none yet; or in the next free one below `runs`.
-
-    The folder is ours alone from now on. If what follows fails before the folder holds a run, what this call made is
-    removed again, and nothing else.
+    """A run in the folder asked for, or the next free one below `runs`; removed again, if made here, unless a run
+    begins.
     """
     if not processes.is_main:
         yield Run(os.environ.get(RUN_VARIABLE) or wanted or ".", is_main=False)
@@ -49,7 +47,7 @@ def new_run(wanted: str | Path | None, name: str, processes: Processes) -> Itera
 
 @contextmanager
 def locked(run: Run) -> Iterator[None]:
-    """Make sure that no other process trains in the folder, and let those that Fabric starts know about it."""
+    """Lock the folder against other processes, and tell those that Fabric starts about it."""
     lock = FileLock(run.folder / _LOCK, mode=0o600)  # let go by the system, also when a process is killed
     try:
         lock.acquire(timeout=0)

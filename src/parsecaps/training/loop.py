@@ -1,8 +1,7 @@
-"""The training loop: epochs of steps, a validation after each, and a run that is safe at every moment.
+"""The training loop: epochs of steps, a validation after each, and checkpoints that a run resumes from exactly.
 
-Lightning Fabric places the model, chooses the precision and joins the processes; everything else is here to be read.
-The learning rate and all random numbers of a step (dropout) follow from the seed and the number of the step. So the
-weights and the optimizer are all that has to be kept to go on as if nothing had happened.
+Lightning Fabric handles device, precision and processes. The learning rate and all random numbers of a step follow from
+the seed and the step number, so weights and optimizer state are enough to resume.
 """
 
 import csv
@@ -52,10 +51,7 @@ class StoppedError(Exception):
 
 
 class TrainingStep(nn.Module):
-    """A model with its objective, as one module: a batch in, logits (B, num_classes) and losses out.
-
-    Another `network` may answer in place of the model.
-    """
+    """A model, or another `network`, with its objective: a batch in, logits (B, num_classes) and losses out."""
 
     taken: frozenset[str] = frozenset()  # parameters that come from other weights
 
@@ -71,11 +67,7 @@ class TrainingStep(nn.Module):
 
 
 class MovingAverage:
-    """A second model whose weights follow those of a first: an exponential moving average, for steadier answers.
-
-    The decay grows to its highest over the first steps. `torch.optim.swa_utils.AveragedModel` averages every buffer,
-    also constants that are not saved; some of ours are minus infinity, whose average with itself is no number.
-    """
+    """An exponential moving average of weights; torch's `AveragedModel` makes NaN of buffers that hold -inf."""
 
     def __init__(self, model: PretrainedModel, highest_decay: float) -> None:
         self.model, self.highest_decay, self.steps = deepcopy(model), highest_decay, 0
@@ -101,10 +93,7 @@ class MovingAverage:
 
 
 class LossWatch(nn.Module):
-    """Tells which losses are not finite or far above the usual one: the lowest median of recent losses so far.
-
-    A loss of exactly 0 is left out: nothing counted in its batch. All stays on the device, so that no step waits.
-    """
+    """Detects losses that are not finite or far above the lowest median of recent losses so far; 0 is skipped."""
 
     recent: Tensor
     usual: Tensor
@@ -123,35 +112,27 @@ class LossWatch(nn.Module):
 
 
 class Pace:
-    """Compares the median of the latest steps with that of the first ones, and says once that they are slow."""
+    """Compares the median of the latest steps with that of the first ones, and reports once that they are slow."""
 
     def __init__(self) -> None:
-        self._steps, self._told = 0, False
-        self._first: list[float] = []
+        self._first, self._reported = list[float](), False
         self._latest: deque[float] = deque(maxlen=_WINDOW)
 
     def add(self, seconds: float) -> tuple[float, float] | None:
-        """Add the time of a step; gives the median of now and of then, the first time that it is `_SLOWER` times."""
-        self._steps += 1
-        if self._steps <= _WARM_UP or self._told:
-            return None
-        if len(self._first) < _WINDOW:
+        """Add the time of a step; the first time it is `_SLOWER` times as long, return the medians now and then."""
+        if len(self._first) < _WARM_UP + _WINDOW:
             self._first.append(seconds)
             return None
         self._latest.append(seconds)
-        now, then = median(self._latest), median(self._first)
-        if len(self._latest) < _WINDOW or now < _SLOWER * then:
+        now, then = median(self._latest), median(self._first[_WARM_UP:])
+        if self._reported or len(self._latest) < _WINDOW or now < _SLOWER * then:
             return None
-        self._told = True
+        self._reported = True
         return now, then
 
 
 class TrainingLoop:
-    """Trains what is left of a run. `train` returns when it is done; a stop that is asked for and a bad loss raise.
-
-    With `training.ema`, an exponential moving average of the weights is validated and kept instead of the weights.
-    With several processes, all of them agree every few steps on whether to stop or to save.
-    """
+    """Trains what is left of a run. With `training.ema`, the moving average of the weights is validated and kept."""
 
     def __init__(
         self,
@@ -181,7 +162,7 @@ class TrainingLoop:
         self.pace = Pace()
 
     def resume(self) -> None:
-        """Go to where the last checkpoint was written."""
+        """Load the last checkpoint."""
         stored = read_checkpoint(self.run.last_checkpoint)
         if len(stored["optimizer"]["param_groups"]) != len(self.optimizer.param_groups):
             raise ValueError(
@@ -248,7 +229,6 @@ class TrainingLoop:
             self.average.update(self.step.model)
 
     def _after_step(self) -> None:
-        """Look for trouble, save when it is time, and report; after the last batch the end of the epoch saves."""
         last = self.position.batch == len(self.batches)
         alone = self.fabric.world_size == 1 and self.fabric.device.type == "cpu"
         if not (alone or last or self.position.batch % _AGREE_STEPS == 0):
@@ -270,11 +250,9 @@ class TrainingLoop:
         self.timed, self.timed_step = time.monotonic(), self.position.step
 
     def _time_steps(self) -> None:
-        """Say so where steps have become slow."""
         slow = self.pace.add((time.monotonic() - self.timed) / max(1, self.position.step - self.timed_step))
         if slow is not None:
-            now, then = slow
-            threads = torch.get_num_threads()
+            (now, then), threads = slow, torch.get_num_threads()
             self.callbacks.log(
                 f"a step takes {now / then:.0f} times as long as at first ({now:.2g} s, not {then:.2g} s): the machine "
                 f"is busy, and this run has {threads} thread{'s' * (threads > 1)}; end the other work, or start a new "
@@ -321,7 +299,7 @@ class TrainingLoop:
             self._leave(stop)
 
     def _agree(self) -> tuple[int, bool]:
-        """Whether to stop, an index of `STOPS`, and whether to save; raises where a step went wrong."""
+        """Whether to stop, an index of `STOPS`, and whether to save; raises if a step went wrong."""
         due = time.monotonic() - self.saved >= self.settings.checkpoint_seconds
         flags = torch.tensor([-1, self.stop.number, due], device=self.fabric.device)
         flags[0] = self.bad_step
@@ -343,7 +321,6 @@ class TrainingLoop:
         )
 
     def _save(self) -> None:
-        """Write the checkpoint; a reader finds the file before or the file after, never half of one."""
         means = self.means.over_processes() if self.position.batch else self.means
         if self.fabric.is_global_zero:
             write_tensors(
@@ -378,7 +355,6 @@ class TrainingLoop:
         return self.schedule.rate(step, len(self.batches))
 
     def _note(self, wrong: Tensor) -> None:
-        """Remember the first step whose loss or gradient was not finite, or whose loss was far above the usual one."""
         self.bad_step = torch.where((self.bad_step < 0) & wrong, self.position.step, self.bad_step)
 
     def _new_means(self) -> EpochMeans:
@@ -386,12 +362,12 @@ class TrainingLoop:
 
 
 def forget_all_but(run: Run, epoch: int) -> None:
-    """Remove the weights of epochs that are not the best any more."""
+    """Remove the weights of all other epochs."""
     remove_files(run.checkpoint_folder, BEST_CHECKPOINT, keep=run.best_checkpoint(epoch).name)
 
 
 def write_history(run: Run, history: Sequence[Mapping[str, float]]) -> None:
-    """One row per epoch; the file has all of them again each time, so it always fits the checkpoint."""
+    """Write one row per epoch, all of them each time, so that the file always matches the checkpoint."""
     with write_atomically(run.history_file, private=True) as file:
         writer = csv.DictWriter(file, list(history[0]), lineterminator="\n")
         writer.writeheader()

@@ -1,9 +1,4 @@
-"""The terms of the training objective: the four losses of Sec. 3.3 and three of our own, each a sum over images.
-
-A term says what its loss sums to over the images that count in it, how many these are, and what it needs. Everything
-else (the total, several processes, history, logs, checkpoints) loops over the terms. To add a loss, write a `Term` and
-put it into `TERMS`; its weight and arguments are those of `training.losses`.
-"""
+"""The terms of the training objective: the four losses of Sec. 3.3 and three of our own; yours goes into `TERMS`."""
 
 import math
 from abc import ABC, abstractmethod
@@ -49,11 +44,10 @@ class Loss(NamedTuple):
 
 @dataclass(frozen=True)
 class TermContext:
-    """What terms are built from: the settings, the model, and the weights of rare classes and concepts if wanted.
+    """What terms are built from: the settings, the model, and the weights of rare classes and concepts, if any.
 
-    `class_sets` are the numbers of the data sets that the classes belong to, where there are several. With
-    `undescribed`, some image has no known concept. `shared` are parts that several terms have in common, made by the
-    first that wants them.
+    `class_sets` gives the data set of each class, where there are several. `undescribed`: some image has no known
+    concept. `shared` holds modules that several terms share; the first term that needs one creates it.
     """
 
     training: TrainingSection
@@ -94,8 +88,8 @@ def loss_arguments(training: TrainingSection, name: str) -> dict[str, Any]:
 class Term(nn.Module, ABC):
     """One loss of the objective, with its name and its weight in the total; it may have parameters of its own.
 
-    What it `needs`: the `masks` of lesions in batches, several `views` of each training image, the model's `picture` of
-    each image, or the model's `decoder`, which it asks itself.
+    It may need the `masks` of lesions, several `views` of each training image, the model's `picture` of each image, or
+    the model's `decoder`, which it calls itself.
 
     Shapes:
         - input: an `Output` and its `Batch`
@@ -105,6 +99,7 @@ class Term(nn.Module, ABC):
     name: ClassVar[str]
     optional: ClassVar[bool] = True  # left out where its weight is 0; else it is measured all the same
     needs: frozenset[Need] = frozenset()
+    models: Sequence[PretrainedModel] = ()  # the one that learns, in a list: the term does not own its weights
 
     def __init__(self, weight: float = 1.0) -> None:
         super().__init__()
@@ -126,21 +121,52 @@ class Term(nn.Module, ABC):
     def forward(self, output: Output, batch: Batch) -> Loss: ...
 
     def after_epoch(self, model: PretrainedModel, batches: "Batches", epoch: int) -> None:
-        """What a term does to the model after an epoch, the first being 0, before it is validated and saved.
-
-        In every process, with the same result. What has to be known later is kept in buffers, so that a run can go on.
-        """
+        """Change the model after an epoch, before validation: alike in every process, with state kept in buffers."""
 
     def after_training(self, model: PretrainedModel, batches: "Batches") -> None:
-        """What a term does to the model that is kept, in the first process alone."""
+        """Change the model that is kept, in the first process alone."""
 
 
-class Classification(Term):
-    """Cross-entropy over the images whose class is known, each counting by the weight of its class (Eq. 3.3)."""
+class ClassTerm(Term):
+    """A loss of class scores over the images whose class is known, each counting by the weight of its class."""
 
-    name = "classification"
     class_weights: Tensor | None
     class_sets: Tensor | None
+
+    def __init__(
+        self, class_weights: Sequence[float] | None = None, class_sets: Sequence[int] | None = None, weight: float = 1.0
+    ) -> None:
+        super().__init__(weight)
+        for i, each in enumerate(class_weights or ()):
+            if not 0 <= each < math.inf:
+                raise ValueError(f"class_weights[{i}] is {each}; give 0 (off) or a positive number")
+        self.register_buffer("class_weights", to_tensor(class_weights))
+        sets = None if class_sets is None else torch.tensor(class_sets)
+        self.register_buffer("class_sets", sets, persistent=False)
+
+    @classmethod
+    def build(cls, context: TermContext) -> Self:
+        given: dict[str, Any] = {"class_weights": context.class_weights, "class_sets": context.class_sets}
+        return cls(**given, **context.arguments(cls.name))
+
+    def forward(self, output: Output, batch: Batch) -> Loss:
+        weight, num_classes = self.class_weights, output.logits.shape[-1]
+        if weight is not None and len(weight) != num_classes:
+            given = f"{len(weight)} class_weights for {num_classes} classes"
+            raise ValueError(f"{given}; give {num_classes}, one per class")
+        mixed: dict[str, Any] = {} if batch.mixed is None else {"other": batch.mixed.label, "share": batch.mixed.share}
+        mean = self.mean(output.logits, batch.label, weight=weight, sets=self.class_sets, **mixed)
+        return sum_of(mean, class_weight(batch.label, weight, **mixed))
+
+    @abstractmethod
+    def mean(self, logits: Tensor, label: Tensor, **more: Any) -> Tensor:
+        """The mean loss; `more` is what `class_loss` and `margin_loss` take alike."""
+
+
+class Classification(ClassTerm):
+    """Cross-entropy (Eq. 3.3)."""
+
+    name = "classification"
 
     def __init__(
         self,
@@ -149,18 +175,12 @@ class Classification(Term):
         class_sets: Sequence[int] | None = None,
         weight: float = 1.0,
     ) -> None:
-        super().__init__(weight)
-        for i, weight in enumerate(class_weights or ()):
-            if not 0 <= weight < math.inf:
-                raise ValueError(f"class_weights[{i}] is {weight}; give 0 (off) or a positive number")
+        super().__init__(class_weights, class_sets, weight)
         if not 0 <= label_smoothing < 1:
             raise ValueError(f"label_smoothing is {label_smoothing}; give 0 (off) or a number below 1")
         if label_smoothing and class_sets is not None:
             raise ValueError(f"label_smoothing is {label_smoothing}, which several data sets cannot have; set it to 0")
         self.label_smoothing = label_smoothing
-        self.register_buffer("class_weights", to_tensor(class_weights))
-        sets = None if class_sets is None else torch.tensor(class_sets)
-        self.register_buffer("class_sets", sets, persistent=False)
 
     @classmethod
     def applies(cls, context: TermContext) -> bool:
@@ -171,14 +191,8 @@ class Classification(Term):
         smoothing, more = context.training.label_smoothing, context.arguments(cls.name)
         return cls(context.class_weights, smoothing, context.class_sets, **more)
 
-    def forward(self, output: Output, batch: Batch) -> Loss:
-        weights, num_classes = self.class_weights, output.logits.shape[-1]
-        if weights is not None and len(weights) != num_classes:
-            given = f"{len(weights)} class_weights for {num_classes} classes"
-            raise ValueError(f"{given}; give {num_classes}, one per class")
-        mixed = mixture(batch)
-        mean = class_loss(output.logits, batch.label, weights, self.label_smoothing, sets=self.class_sets, **mixed)
-        return sum_of(mean, class_weight(batch.label, weights, **mixed))
+    def mean(self, logits: Tensor, label: Tensor, **more: Any) -> Tensor:
+        return class_loss(logits, label, label_smoothing=self.label_smoothing, **more)
 
 
 class Presentation(Term):
@@ -204,34 +218,19 @@ class Presentation(Term):
 
 
 class Triplet(Term):
-    """The phrase of a concept lies nearer to its own capsule than to others (Eq. 3.2).
-
-    The phrases are learned unless `phrase_vectors` (num_concepts, any) are given. A model without concept capsules
-    (`concept_dim` of None) has no such loss.
-    """
+    """The learned phrase of a concept lies nearer to its own capsule, if there are any, than to others (Eq. 3.2)."""
 
     name = "triplet"
     optional = False
 
-    def __init__(
-        self,
-        weight: float,
-        *,
-        num_concepts: int = 0,
-        concept_dim: int | None = None,
-        phrase_vectors: Tensor | None = None,
-    ) -> None:
+    def __init__(self, weight: float, *, num_concepts: int = 0, concept_dim: int | None = None) -> None:
         super().__init__(weight)
         if num_concepts < 0:
             raise ValueError(f"num_concepts is {num_concepts}; give 0 (no concepts) or more")
-        if phrase_vectors is not None and not num_concepts:
-            raise ValueError("phrase_vectors with num_concepts=0 name nothing; give num_concepts as well")
         self.shape = (num_concepts, concept_dim)
-        self.phrases = (
-            PhraseEmbedding(num_concepts=num_concepts, concept_dim=concept_dim, phrase_vectors=phrase_vectors)
-            if num_concepts and concept_dim is not None
-            else None
-        )
+        self.phrases: PhraseEmbedding | None = None
+        if num_concepts and concept_dim is not None:
+            self.phrases = PhraseEmbedding(num_concepts=num_concepts, concept_dim=concept_dim)
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
@@ -243,8 +242,8 @@ class Triplet(Term):
         capsules = output.concept_capsules
         if capsules is None:
             return nothing(output)
-        if tuple(capsules.shape[1:]) != self.shape:
-            m, dim = capsules.shape[1:]
+        m, dim = capsules.shape[1:]
+        if (m, dim) != self.shape:
             given = f"{m} concept capsules of dimension {dim}, not {self.shape[0]} of {self.shape[1]}"
             raise ValueError(f"{given}; build the term with num_concepts={m}, concept_dim={dim}")
         assert self.phrases is not None
@@ -274,10 +273,7 @@ class Reconstruction(Term):
 
 
 class Diversity(Term):
-    """Keeps concepts that nobody labelled apart and alive, where the data name no concepts; not in the paper.
-
-    With several processes it is that within the images of each.
-    """
+    """Keeps concepts that nobody labelled distinct and varied, within the images of each process; not in the paper."""
 
     name = "diversity"
     optional = False
@@ -289,7 +285,7 @@ class Diversity(Term):
 
 
 class Consistency(Term):
-    """Several views of an image get the same answer, where a batch has some; not in the paper."""
+    """Several views of an image get the same answer; not in the paper."""
 
     name = "consistency"
     optional = False
@@ -302,16 +298,15 @@ class Consistency(Term):
 
 
 class Intervention(Classification):
-    """Cross-entropy of the class that follows where every known concept is set right: a correction mends a diagnosis.
+    """Cross-entropy of the class after every known concept is corrected, so that a correction improves a diagnosis.
 
-    For a bottleneck over presences (deviation from the paper, which has none). Joint training alone lets presences tell
-    the classes more than their concepts do (leakage; Mahinpei et al. 2021); then a corrected concept may make the
-    diagnosis worse. A concept set right has the presence that training aims at (Sec. 3.3.1), one that is not known that
-    of the image. Only the head learns from it.
+    For a bottleneck over presences (deviation from the paper, which has none). Without it presences tell the classes
+    more than their concepts do (leakage; Mahinpei et al. 2021), and a corrected concept may make the diagnosis worse. A
+    known concept gets the presence that training aims at (Sec. 3.3.1); others keep theirs. Only the head learns from
+    it.
     """
 
     name = "intervention"
-    _model: list[PretrainedModel]
 
     @classmethod
     def applies(cls, context: TermContext) -> bool:
@@ -319,28 +314,17 @@ class Intervention(Classification):
         found = reasoning is not None and not reasoning.by_image and reasoning.scale == "presence"
         return found and bool(context.weight(cls.name))
 
-    @classmethod
-    def build(cls, context: TermContext) -> Self:
-        term = super().build(context)
-        term._model = [context.model]  # in a list: it does not own the weights
-        return term
-
     def forward(self, output: Output, batch: Batch) -> Loss:
         assert output.presence is not None
         presence, truth = output.presence.detach(), known_concepts(output.presence, batch)
         absent, present = MARGINS
         right = absent + (present - absent) * truth.nan_to_num()
-        logits = self._model[0].decide(output, torch.where(truth.isnan(), presence, right))
+        logits = self.models[0].decide(output, torch.where(truth.isnan(), presence, right))
         has_truth = ~truth.isnan().all(1)
         batch = batch._replace(label=batch.label.where(has_truth, -1))
         if batch.mixed is not None:
             batch = batch._replace(mixed=batch.mixed._replace(label=batch.mixed.label.where(has_truth, -1)))
         return super().forward(output._replace(logits=logits), batch)
-
-
-def mixture(batch: Batch) -> dict[str, Any]:
-    """What the losses of classes want to know of images that were mixed."""
-    return {} if batch.mixed is None else {"other": batch.mixed.label, "share": batch.mixed.share}
 
 
 def sum_of(mean: Tensor, images: Tensor) -> Loss:

@@ -16,11 +16,8 @@ class Objective(nn.Module):
 
     An image with a known concept counts in the presentation and the triplet loss; one without counts in the
     reconstruction loss, if the model was asked to reconstruct; one with a known label counts in the classification
-    loss. Each loss is a mean over the images that count in it, so a batch in which all have concepts gives the paper's
-    loss with concepts, and one in which none has gives its loss without. What is unknown, or what the model does not
-    give, costs 0. Deviations: the paper calls two weights `eta`, here each has a name; `Diversity`,
-    `Consistency` and `Intervention`.
-    Terms may have parameters, which are trained along with the model's.
+    loss. Each loss is a mean over the images that count in it. What is unknown, or what the model does not give, costs
+    0. Deviations: `Diversity`, `Consistency` and `Intervention`. Terms may have parameters, which are trained too.
 
     >>> from parsecaps.training.losses import Classification
     >>> output = Output(logits=torch.tensor([[2.0, 0.0], [0.0, 5.0]]))
@@ -44,6 +41,7 @@ class Objective(nn.Module):
             if term.applies(context):
                 try:
                     terms.append(term.build(context))
+                    terms[-1].models = [context.model]
                 except TypeError as error:  # an argument that it does not take
                     advice = "see the losses in the settings"
                     raise ValueError(f"training.losses.{term.name}: {error}; {advice}") from None
@@ -67,10 +65,7 @@ class Objective(nn.Module):
         return torch.stack([self.terms[name].weight * loss.mean for name, loss in losses.items()]).sum()
 
     def shared_total(self, losses: Mapping[str, Loss]) -> Tensor:
-        """The total of this process, such that its mean over all processes is the total of their batches together.
-
-        Each loss is a mean over the images that count in it, and their number differs between processes.
-        """
+        """The total of this process, such that its mean over all processes is the total of their batches together."""
         everywhere = torch.stack([loss.images for loss in losses.values()])
         distributed.all_reduce(everywhere)
         means = {
@@ -81,7 +76,7 @@ class Objective(nn.Module):
 
 
 class EpochMeans:
-    """Losses and a confusion matrix summed over the batches of an epoch, on the device so that nothing waits for them.
+    """Losses and a confusion matrix summed over the batches of an epoch, on the device.
 
     Shapes:
         - sums: for each term (2,), the sum of its loss and the images that count in it

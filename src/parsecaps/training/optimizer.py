@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,13 +23,10 @@ _TO_ONE = (3.4445, -4.7750, 2.0315)  # of the polynomial that drives singular va
 class Schedule:
     """The optimizer and its learning rate: linear warm-up, then a cosine to zero.
 
-    Biases, scales, the priors of couplings and prototypes are not decayed, whatever their number of dimensions.
-
     With `schedule="steps"` the rate is multiplied by `decay` every `decay_epochs`, counted from the first step and not
     always whole, until it is `lowest_rate`. AdamW and Muon decay weights beside the step, the others in the gradient.
-    Layers that were taken from other weights learn at `start_rate` times that rate, the `factor` of their groups. A
-    part of the model with a `learning_rate_factor` learns so many times as fast: a bottleneck ten, a trunk with weights
-    0.3 times.
+    Layers taken from other weights learn at `start_rate` times that rate, parts of the model at their
+    `learning_rate_factor` times it: a bottleneck 10, a trunk with weights 0.3.
     """
 
     epochs: int
@@ -45,11 +43,9 @@ class Schedule:
 
     @classmethod
     def build(cls, config: Config) -> "Schedule":
-        """That of a configuration without `auto`."""
-        training = config.training
-        assert training.epochs != "auto"
-        given = {field.name: getattr(training, field.name) for field in fields(cls)}
-        return cls(**given)
+        """The schedule of a configuration without `auto`."""
+        assert config.training.epochs != "auto"
+        return cls(**{field.name: getattr(config.training, field.name) for field in fields(cls)})
 
     def rate(self, step: int, steps_per_epoch: int) -> float:
         """The learning rate at a step of the run."""
@@ -81,21 +77,17 @@ class Schedule:
             if (factor := getattr(part, "learning_rate_factor", 1.0)) != 1:
                 own = {id(parameter) for parameter in part.parameters()}
                 groups = [each for group in groups for each in _in_two(group, own, factor)]
-        return self._optimizer(groups, orthogonal=bool(maps))
-
-    def _optimizer(self, groups: list[dict[str, Any]], orthogonal: bool) -> torch.optim.Optimizer:
-        rate = self.learning_rate
-        if self.optimizer == "sgd":
-            return torch.optim.SGD(groups, lr=rate, momentum=_SGD_MOMENTUM, fused=True)
-        if self.optimizer == "rmsprop":
-            return torch.optim.RMSprop(groups, lr=rate, alpha=_RMSPROP_DECAY)
-        if self.optimizer == "adam":
-            return torch.optim.Adam(groups, lr=rate, fused=True)
-        return (Muon if orthogonal else torch.optim.AdamW)(groups, lr=rate, fused=True)
+        kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
+            "sgd": partial(torch.optim.SGD, momentum=_SGD_MOMENTUM, fused=True),
+            "rmsprop": partial(torch.optim.RMSprop, alpha=_RMSPROP_DECAY),
+            "adam": partial(torch.optim.Adam, fused=True),
+        }
+        default = partial(Muon if maps else torch.optim.AdamW, fused=True)
+        return kinds.get(self.optimizer, default)(groups, lr=self.learning_rate)
 
 
 def is_decayed(name: str, parameter: Tensor) -> bool:
-    """Whether weight decay acts on a parameter.
+    """Whether weight decay acts on a parameter: not on biases, scales, the priors of couplings and prototypes.
 
     >>> is_decayed("classes.readout.over_dim", torch.ones(8, 4)), is_decayed("classes.readout.bias", torch.ones(2, 4))
     (True, False)
@@ -104,7 +96,7 @@ def is_decayed(name: str, parameter: Tensor) -> bool:
 
 
 def _in_two(group: dict[str, Any], others: Collection[int], factor: float) -> list[dict[str, Any]]:
-    """A group of weights as those that learn at its own rate and the `others`, at a `factor` of it."""
+    """Split a group of weights into those that keep its rate and the `others`, at a `factor` of it."""
     own, changed = ([p for p in group["params"] if (id(p) in others) == wanted] for wanted in (False, True))
     both = [{**group, "params": own}, {**group, "params": changed, "factor": factor * group.get("factor", 1.0)}]
     return [each for each in both if each["params"]]
@@ -113,11 +105,10 @@ def _in_two(group: dict[str, Any], others: Collection[int], factor: float) -> li
 class Muon(torch.optim.AdamW):
     """AdamW, but for groups marked `orthogonal`: their step is the momentum with all its singular values made one.
 
-    AdamW scales every number alone. A linear map learned that way moves mostly along a few directions that large
-    gradients share, and the rare ones (a concept in one image of ten) wait. Made orthogonal, a step moves along all
-    directions alike. Jordan et al., "Muon: an optimizer for hidden layers in neural networks" (2024), with the scale of
-    Liu et al., "Muon is scalable for LLM training" (2025), by which AdamW's learning rate and weight decay hold here.
-    `torch.optim.Muon` takes matrices alone: it refuses the weights of convolutions, of which these networks are made.
+    So a linear map moves along all directions alike, not mostly along the few that large gradients share. Jordan et
+    al., "Muon: an optimizer for hidden layers in neural networks" (2024), with the scale of Liu et al., "Muon is
+    scalable for LLM training" (2025), so that AdamW's learning rate and weight decay apply. `torch.optim.Muon` takes
+    matrices alone and refuses the weights of convolutions.
     """
 
     @torch.no_grad()
@@ -141,7 +132,12 @@ class Muon(torch.optim.AdamW):
         directions: dict[tuple[int, int], list[tuple[nn.Parameter, Tensor]]] = {}  # those of one shape together
         for weight in group["params"]:
             if weight.grad is not None:
-                momentum = self._momentum(weight).lerp_(weight.grad, 1 - _MOMENTUM)
+                state = self.state[weight]
+                if not state:  # under the names that AdamW expects in a state it loads
+                    state["step"] = torch.zeros((), dtype=torch.float32, device=weight.device)
+                    state["exp_avg"] = torch.zeros_like(weight, memory_format=torch.preserve_format)
+                state["step"] += 1
+                momentum = state["exp_avg"].lerp_(weight.grad, 1 - _MOMENTUM)
                 ahead = weight.grad.lerp(momentum, _MOMENTUM).flatten(1)
                 directions.setdefault((ahead.shape[0], ahead.shape[1]), []).append((weight, ahead))
         for shape, pairs in directions.items():
@@ -150,23 +146,9 @@ class Muon(torch.optim.AdamW):
             for (weight, _), step in zip(pairs, steps, strict=True):
                 weight.mul_(1 - group["lr"] * group["weight_decay"]).sub_(step.view_as(weight))
 
-    def _momentum(self, weight: nn.Parameter) -> Tensor:
-        """The mean of the gradients so far, under the names that AdamW expects in a state it loads."""
-        state = self.state[weight]
-        if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32, device=weight.device)
-            state["exp_avg"] = torch.zeros_like(weight, memory_format=torch.preserve_format)
-        state["step"] += 1
-        momentum: Tensor = state["exp_avg"]
-        return momentum
-
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Matrices with the singular vectors of these and singular values near 1 (0.7 to 1.2), by Newton-Schulz.
-
-    Shapes:
-        - input, output: (matrices, rows, columns)
-    """
+    """Matrices (count, rows, columns) with all singular values near 1 (0.7 to 1.2), by Newton-Schulz."""
     first, third, fifth = _TO_ONE
     tall = matrices.shape[-2] > matrices.shape[-1]
     x: Tensor = matrices / matrices.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)

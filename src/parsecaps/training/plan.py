@@ -1,4 +1,4 @@
-"""What is known before a run starts: data read, split, chosen for, prepared and checked."""
+"""The plan of a run: its data, read, split, prepared and checked, and its settings."""
 
 import hashlib
 import platform
@@ -35,11 +35,7 @@ _SHOWN = 5  # problems and leaks that are listed before training is refused; not
 
 @dataclass(frozen=True)
 class Plan:
-    """All that is known of a training before its run is written: settings without `auto`, data, parts and images.
-
-    `choices` are what was chosen and why. `check` is None in processes that are not the first, and of a run that goes
-    on. `weights` are those to start from, None for new ones.
-    """
+    """A training before its run is written; `check` only in the first process of a new run, `weights` to start from."""
 
     config: Config
     data: DataSet
@@ -51,13 +47,8 @@ class Plan:
 
     @classmethod
     def make(cls, config: Config, processes: Processes, callbacks: Callbacks, device: torch.device) -> Self:
-        """Read, split and prepare the data, settle what is `auto`, and refuse data that are not safe to train on.
-
-        The data are read by the path that the run keeps, so that whoever opens it later finds the same files by the
-        same names.
-        """
-        config, weights = config.change("data", also=[*map(absolute, config.data.also)]), None
-        config = with_absolute_paths(config)
+        """Read, split and prepare the data, resolve `auto` settings, and refuse data that are not safe to train on."""
+        config, weights = with_absolute_paths(config.change("data", also=[*map(absolute, config.data.also)])), None
         if config.model.start is not None:
             weights = read_starting_weights(config.model.start, config.model.kind)
         section, data = config.data, _not_empty(open_all(config.data), config.data.path)
@@ -92,7 +83,7 @@ class Plan:
 
     @classmethod
     def of_run(cls, run: Run, callbacks: Callbacks) -> Self:
-        """That of a run that is to be resumed; refused where its data have changed since it was started."""
+        """The plan of a run to resume; refused if its data have changed since it was started."""
         for section, values in run.config.model_dump().items():
             if left := [name for name, value in (values or {}).items() if value == "auto"]:
                 left_open = f"{run.config_file} leaves {section}.{left[0]} at auto"
@@ -110,7 +101,11 @@ class Plan:
                     f"{name} has other pixels, another class or other concepts than when the run was started; "
                     "put it back to resume, or train anew"
                 )
-        weights = None if run.last_checkpoint.is_file() else _weights_again(run)
+        weights, start, origin = None, run.config.model.start, run.origin
+        if not run.last_checkpoint.is_file() and start is not None and origin is not None:
+            weights = read_starting_weights(start, run.config.model.kind)
+            if weights.digest != origin.digest:
+                raise ValueError(f"{start} is not as it was when the run was started; put it back, or train anew")
         return cls(run.config, data, division, prepared, weights=weights)
 
     def cases(self, part: Split) -> CaseSet:
@@ -120,14 +115,19 @@ class Plan:
     def start(
         self, run: Run, origin: Origin | None, processes: Processes, device: torch.device, threads: Choice
     ) -> None:
-        """Write down how the run starts, and from which weights."""
+        """Write the files of a run that starts."""
         assert self.check is not None
         weights, learned = self.weights, [*self.cases("train").rows, *self.cases("val").rows]
         fingerprints = self.prepared.fingerprints.bits[learned]
         if weights is not None:
             fingerprints = np.concatenate([fingerprints, weights.fingerprints])
+        versions = {"parsecaps": __version__, "python": platform.python_version()}
+        versions["system"] = f"{sys.platform} {platform.machine()}"
+        for package in _PACKAGES:
+            with suppress(PackageNotFoundError):
+                versions[package] = version(package)
         about = {
-            "versions": _versions(),
+            "versions": versions,
             "seeds": {"split": self.config.data.seed, "training": self.config.training.seed},
             "processes": processes.count,
             "threads": torch.get_num_threads(),
@@ -174,21 +174,10 @@ def refuse_others(run: Run, wanted: Config, may_differ: Collection[str] = ()) ->
                 raise ValueError(f"{run.folder} was trained with {reason}; choose another folder")
 
 
-def _weights_again(run: Run) -> StartingWeights | None:
-    """The weights that a run was started from, for one that was stopped before its first checkpoint."""
-    start, origin = run.config.model.start, run.origin
-    if start is None or origin is None:
-        return None
-    weights = read_starting_weights(start, run.config.model.kind)
-    if weights.digest != origin.digest:
-        raise ValueError(f"{start} is not as it was when the run was started; put it back, or train anew")
-    return weights
-
-
 def _prepare(
     config: Config, data: DataSet, division: Division, callbacks: Callbacks
 ) -> tuple[PreparedImages, Division]:
-    """The images, and the division without files that cannot be read, which take no part."""
+    """The images, and the division without unreadable files."""
     prepared = prepare_all(data, preparation_of(config), skip_bad=True, progress=callbacks.reading)
     good = set(prepared.good)
     return prepared, [part if i in good else None for i, part in enumerate(division)]
@@ -202,25 +191,10 @@ def _not_empty(data: DataSet, path: str) -> DataSet:
 
 
 def _contents(data: DataSet, digests: Sequence[str]) -> list[str]:
-    """Twelve characters for each case that stand for its file, its class and its concepts.
-
-    `digests` are those of `data.cache.PreparedImages`: equal where the pixels come from equal files.
-    """
+    """Twelve characters for each case: a hash of its file's digest, its class and its concepts."""
     found = []
     for case, digest in zip(data.cases, digests, strict=True):
         label = data.classes[case.label] if case.label >= 0 else None
         concepts = list(zip(data.concepts, map(str, case.concepts), strict=False))
         found.append(hashlib.sha256(repr((digest, label, concepts)).encode()).hexdigest()[:12])
-    return found
-
-
-def _versions() -> dict[str, str]:
-    found = {
-        "parsecaps": __version__,
-        "python": platform.python_version(),
-        "system": f"{sys.platform} {platform.machine()}",
-    }
-    for package in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
     return found

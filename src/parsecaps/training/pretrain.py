@@ -1,4 +1,4 @@
-"""Learn a trunk from several data sets at once, for other trainings to start from; and the card of such weights."""
+"""Training one network on several data sets, for other trainings to start from; and the card of such weights."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.fit import fit
 
-# Nobody is tested: what the sources call test is left for others, and a few patients show how learning goes.
+# Nobody is tested: the official test parts stay unseen, and a few patients validate.
 DEFAULTS: dict[str, Any] = {"data.val": 0.05, "data.test": 0.0, "training.keep": "last"}
 
 
@@ -33,10 +33,9 @@ def pretrain(
 ) -> Run:
     """Train one network on all these data sets, each with classes and concepts of its own.
 
-    Batches are drawn from all sets. An image is judged among the classes of its own set, and what its set says nothing
-    about costs nothing. Images without any label are learned from by the agreement of two views of each. The run's
-    `bundle` is a model like any other, to be named as `model.start` of another training; its card names every source
-    with its licence (`licences`, in the order of the data), its size, and what was learned. `fit` resumes such a run.
+    Batches are drawn from all sets. An image is judged among the classes of its own set. Images without any label teach
+    by the agreement of two views of each. The run's `bundle` can be the `model.start` of another training; its card
+    names every source with its licence (`licences`, in the order of the data) and size. `fit` resumes such a run.
     """
     config = pretraining_config(data, settings, licences)
     return fit(config, run_folder=run_folder, callbacks=callbacks, device=device)
@@ -49,7 +48,7 @@ def pretraining_config(
     *,
     base: Config | None = None,
 ) -> Config:
-    """The settings of such a training: those of `base` or ours, changed by `settings`."""
+    """The settings of such a training: those of `base` or `DEFAULTS`, changed by `settings`."""
     if not data:
         raise ValueError("there is nothing to learn from; give data sets, as in parsecaps pretrain phantom --out trunk")
     base = load_settings(Config, values=DEFAULTS) if base is None else base

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
 from parsecaps.config import Auto, Precision
@@ -30,16 +29,11 @@ def join_processes(
     first_step: int,
     idle_parameters: bool,
 ) -> Iterator[Fabric]:
-    """Fabric on devices of this kind; where TensorBoard is, with its logs of the run from `first_step` on.
-
-    `idle_parameters` says that some weights get no gradient (a decoder that is never asked). What Fabric and torch
-    advise about other ways to use them is not shown; errors come through.
-    """
+    """Fabric with TensorBoard logs from `first_step` on; `idle_parameters`: an unused decoder gets no gradient."""
     ddp = "ddp_find_unused_parameters_true" if idle_parameters else "ddp"
-    loggers: list[Logger] = []
+    loggers = []
     if is_installed("tensorboard"):
-        board = TensorBoardLogger(run.folder, name=run.log_folder.name, version="", purge_step=first_step)
-        loggers.append(board)
+        loggers = [TensorBoardLogger(run.folder, name=run.log_folder.name, version="", purge_step=first_step)]
     with _quiet():
         fabric = Fabric(
             accelerator=device.type,
@@ -47,17 +41,17 @@ def join_processes(
             num_nodes=processes.machines,
             strategy=ddp if processes.count > 1 else "auto",
             precision="bf16-mixed" if precision == "bf16" else "32-true",
-            loggers=loggers,
+            loggers=[*loggers],
         )
         _launch(fabric)
         if fabric.is_global_zero and loggers:
-            board.experiment.flush()  # which makes the file
+            loggers[0].experiment.flush()  # which makes the file
             close_to_others(run.log_folder)
         yield fabric
 
 
 def _launch(fabric: Fabric) -> None:
-    """Join the processes, without the number of threads that Fabric sets for them and for all that comes after."""
+    """Join the processes, and undo the number of threads that Fabric sets."""
     threads, wanted = torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
     fabric.launch()
     atexit.unregister(_end_group)
@@ -68,7 +62,7 @@ def _launch(fabric: Fabric) -> None:
 
 
 def _end_group() -> None:
-    """End the threads of the process group before Python ends: one that still lets go of a tensor would abort then."""
+    """End the threads of the process group before Python ends: one that still frees a tensor would abort then."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         gc.collect()  # what is left of a wrapped model holds the group
         torch.distributed.destroy_process_group()

@@ -1,4 +1,4 @@
-"""The weights that a training starts from, of a run, a model folder or known by a name, and what of them was taken."""
+"""The weights that a training starts from (a run's, a model folder's or shipped ones), and what of them was taken."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -32,10 +32,9 @@ _LAYERS = "the capsule layers"
 
 @dataclass(frozen=True)
 class StartingWeights:
-    """A network's tensors with what is known of it: its kind and settings, names, and the images it learned from.
+    """A network's tensors, its kind and settings, the names it knows, and the images it learned from.
 
-    `fingerprints` (N, 32) uint8 are those of its images, the `whole` of them or as far as they were kept; `name` is as
-    the user gave it.
+    `fingerprints` (N, 32) uint8 are of all its images if `whole`, else of some; `name` is as the user gave it.
     """
 
     name: str
@@ -65,7 +64,7 @@ class StartingWeights:
 
 
 def read_starting_weights(name: str, kind: str) -> StartingWeights:
-    """Weights for a network of a kind; refused with what would do where they are for another kind, or damaged."""
+    """Weights for a network of a kind; refused if they are for another kind, or damaged."""
     if name == IMAGENET and not Path(name).exists():
         return _read_imagenet(name, kind)
     folder = _find(name)
@@ -96,7 +95,7 @@ def shipped_weights() -> list[str]:
 def take_weights(
     model: PretrainedModel, weights: StartingWeights, classes: Sequence[str], concepts: Sequence[str]
 ) -> Origin:
-    """Give a model all that it can use of the weights; refused where none of its layers fits."""
+    """Copy all weights that fit into a model; refused if none does."""
     trunk, own = (config.get("trunk", NO_TRUNK) for config in (weights.settings, model.config))
     if trunk != own and weights.kind == "ParseCaps":
         raise ValueError(
@@ -107,6 +106,7 @@ def take_weights(
     moved = transfer(model, weights.tensors, there, {"classes": classes, "concepts": concepts})
     parameters = {name: parameter.numel() for name, parameter in model.named_parameters()}
     taken = [name for name in (*moved.taken, *moved.adapted) if name in parameters]
+    adapted = Counter(moved.adapted.values())
     if not taken:
         own = f"this {type(model).__name__} has other layers"
         raise ValueError(f"no tensor of {weights.name} fits: {own}; leave out model.settings and model.preset")
@@ -116,14 +116,14 @@ def take_weights(
         images=len(weights.fingerprints) if weights.whole else None,
         taken=sum(parameters[name] for name in taken),
         parameters=sum(parameters.values()),
-        adapted=_adapted(moved),
+        adapted=[f"{how} ({count} tensor{'s' * (count > 1)})" for how, count in adapted.items()],
         new=_new(moved, classes, concepts),
         layers=taken,
     )
 
 
 def describe_origin(origin: Origin) -> list[str]:
-    """Two lines: what was taken, and what starts anew."""
+    """Two lines: layers loaded, layers initialised."""
     changes = f", of which adapted: {'; '.join(origin.adapted)}" if origin.adapted else ""
     return [
         f"start: {origin.taken:,} of {origin.parameters:,} weights are those of {origin.weights}{changes}",
@@ -131,14 +131,7 @@ def describe_origin(origin: Origin) -> list[str]:
     ]
 
 
-def _adapted(moved: Transfer) -> list[str]:
-    """What was done to how many tensors."""
-    counts = Counter(moved.adapted.values())
-    return [f"{how} ({count} tensor{'s' * (count > 1)})" for how, count in counts.items()]
-
-
 def _new(moved: Transfer, classes: Sequence[str], concepts: Sequence[str]) -> list[str]:
-    """The parts of the network in which something starts anew."""
     names = {"classes": classes, "concepts": concepts}
     found: Counter[str] = Counter(name.partition(".")[0] for name in moved.new)
     kept = {name.partition(".")[0] for name in (*moved.taken, *moved.adapted)}
@@ -152,17 +145,13 @@ def _new(moved: Transfer, classes: Sequence[str], concepts: Sequence[str]) -> li
 
 def _find(name: str) -> Path:
     """The folder of a model, by its path, that of its run, its name on the hub or among those of the package."""
-    if is_hub_name(name):
-        return find_model_folder(name)
-    if not Path(name).exists() and name in shipped_weights():
-        return Path(str(_SHIPPED / name))
-    folder = Path(name)
-    if not folder.exists():
-        known = ", ".join(shipped_weights())
+    folder, shipped = Path(name), shipped_weights()
+    if not is_hub_name(name) and not folder.exists():
+        if name in shipped:
+            return Path(str(_SHIPPED / name))
+        known = ", ".join(shipped)
         raise FileNotFoundError(f"{name} is not there; start from a run, a model folder, or one of {known}")
-    if (folder / CONFIG_FILE).is_file():
-        return folder
-    return find_model_folder(folder)
+    return folder if (folder / CONFIG_FILE).is_file() else find_model_folder(name)
 
 
 def _read_imagenet(name: str, kind: str) -> StartingWeights:
