@@ -23,6 +23,17 @@ def test_the_neutral_picture_has_one_colour() -> None:
     ]
 
 
+def test_the_neutral_picture_keeps_the_bars_around_an_image() -> None:
+    image = random_image()
+    image[..., :3] = image[..., -2:] = 0.0
+    image[..., 5] = 0.5  # a line of one colour within the image is no border
+    kept = (neutral_image(image) == image).all(1)
+    assert kept[..., :3].all()
+    assert kept[..., -2:].all()
+    assert not kept[..., 3:-2].all(1).any()
+    torch.testing.assert_close(neutral_image(image.mT), neutral_image(image).mT)
+
+
 def dense(path: AttributionPath, target: Target) -> list[list[Tensor]]:
     """(B, heads, n', n) for each way of each cell."""
     return [

@@ -44,8 +44,20 @@ class Target(NamedTuple):
 
 
 def neutral_image(image: Tensor) -> Tensor:
-    """A picture (B, channels, H, W) with nothing in it: everywhere the median colour of `image`."""
-    return image.flatten(2).median(2).values[:, :, None, None].expand_as(image)
+    """A picture (B, channels, H, W) with nothing in it: everywhere the median colour of `image`.
+
+    A border of one colour stays as it is, such as the bars that make an image square: its absence is no evidence.
+    """
+    median = image.flatten(2).median(2).values[:, :, None, None]
+    above, beside = _in_border(image, -1), _in_border(image, -2)
+    return torch.where((above.unsqueeze(2) | beside.unsqueeze(1)).unsqueeze(1), image, median)
+
+
+def _in_border(image: Tensor, axis: int) -> Tensor:
+    """The rows (axis -1) or columns (-2) before the first and behind the last that is not of one colour: (B, H or W)."""
+    varies = (image.amax(axis) > image.amin(axis)).any(1)
+    seen = varies.long().cumsum(-1)
+    return (seen == 0) | ((seen == seen[:, -1:]) & ~varies)
 
 
 def target_values(output: Output, targets: Sequence[Target]) -> Tensor:
