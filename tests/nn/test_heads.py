@@ -9,6 +9,7 @@ from torch import nn
 from parsecaps.functional import squash
 from parsecaps.nn import Bottleneck, ConceptLayer, Decoder, FullyCaps, PhraseEmbedding
 from parsecaps.nn.heads import CapsuleReadout, length
+from tests.messages import refused
 
 TOP = {"in_capsules": 9, "in_dim": 5}
 
@@ -128,7 +129,7 @@ def test_it_learns_a_picture_for_each_concept() -> None:
 
 
 def test_wrong_number_of_channels() -> None:
-    with pytest.raises(ValueError, match=r"3 channel numbers; give 4"):
+    with refused(ValueError):
         Decoder(num_concepts=3, channels=(8, 8, 8), out_channels=1, image_size=28)
 
 
@@ -152,6 +153,6 @@ def test_given_phrases_stay_as_they_are_and_are_saved() -> None:
 
 @pytest.mark.parametrize("shape", [(2, 7), (3,), (3, 2, 2)])
 def test_wrong_vectors(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"phrase vectors have shape .*; give \(3, any\), one per concept") as error:
+    with refused(ValueError) as error:
         PhraseEmbedding(num_concepts=3, concept_dim=4, phrase_vectors=torch.zeros(shape))
     assert str(shape) in str(error.value)

@@ -1,0 +1,135 @@
+"""The messages that tests provoke, kept in one file for each room: `pytest --update-messages` writes `messages.txt`."""
+
+import difflib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+@contextmanager
+def refused(
+    kind: type[BaseException] | tuple[type[BaseException], ...], hide: str = ""
+) -> Iterator[pytest.ExceptionInfo[BaseException]]:
+    """An error of this kind, in one line that is the one in `messages.txt`; `hide` is a pattern of what varies."""
+    with pytest.raises(kind) as error:
+        yield error
+    text = str(error.value)
+    assert "\n" not in text, text
+    message(text, hide)
+
+
+def message(text: str, hide: str = "") -> str:
+    """Compare each line of what was printed with the next one of this test in `messages.txt`, and give it back."""
+    assert Messages.plugin is not None, "messages are compared within a test"
+    assert "Traceback" not in text, text
+    for line in filter(None, text.splitlines()):
+        Messages.plugin.compare(re.sub(hide, "…", line) if hide else line)
+    return text
+
+
+def read(room: Path) -> dict[str, list[str]]:
+    """The messages of each test: a line with its name, and below, indented, a line for each message."""
+    stored: dict[str, list[str]] = {}
+    path = room / "messages.txt"
+    for line in path.read_text(encoding="utf-8").split("\n") if path.is_file() else []:
+        if line.startswith("    "):
+            list(stored.values())[-1].append(line[4:])
+        elif line:
+            stored[line] = []
+    return stored
+
+
+def write(room: Path, stored: dict[str, list[str]]) -> None:
+    blocks = ["\n".join([name, *(f"    {line}" for line in lines)]) for name, lines in sorted(stored.items()) if lines]
+    path = room / "messages.txt"
+    if blocks:
+        path.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+    else:
+        path.unlink(missing_ok=True)
+
+
+class Messages:
+    """Compares messages while tests run, or keeps them to be written at the end."""
+
+    plugin: ClassVar["Messages | None"] = None
+
+    def __init__(self, update: bool) -> None:
+        self.update = update
+        self.places = {str(TESTS.parent): "CHECKOUT"}
+        if os.environ.get("PARSECAPS_DATA"):
+            self.places[os.environ["PARSECAPS_DATA"].rstrip("/")] = "DATA"
+        self.stored: dict[Path, dict[str, list[str]]] = {}
+        self.unused: dict[Path, list[str]] = {}
+        self.test = (TESTS, "")
+        self.seen: list[str] = []
+
+    def compare(self, line: str) -> None:
+        for place, mark in sorted(self.places.items(), reverse=True):
+            line = line.replace(place, mark)
+        line = re.sub(r"TMP/[^/\s'\",;:()]+", "TMP", line)  # pytest names a test's folder after it
+        line = line.encode("utf-8", "backslashreplace").decode().strip()
+        room, test = self.test
+        stored = self.stored[room].get(test, [])[len(self.seen) :][:1]
+        self.seen.append(line)
+        if stored != [line] and not self.update:
+            difference = "\n".join(difflib.ndiff(stored, [line]))
+            pytest.fail(f"{test} has another message than {room.name}/messages.txt:\n{difference}\n{ADVICE}")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Read the rooms' files, and find what no test uses any more where all tests of a file were collected."""
+        names: dict[Path, set[str]] = {}
+        for room, name in filter(None, map(_place, items)):
+            names.setdefault(room, set()).add(name)
+        self.stored = {room: read(room) for room in names}
+        if config.option.keyword or config.option.markexpr or config.getoption("lf", False):
+            return
+        in_part = [Path(argument.partition("::")[0]).resolve() for argument in config.args if "::" in argument]
+        for room, those in names.items():
+            files = {name.partition("::")[0] for name in those}
+            whole = {file for file in files if room / file not in in_part}
+            for name in set(self.stored[room]) - those:
+                file = name.partition("::")[0]
+                if file in whole or not (room / file).is_file():
+                    self.unused.setdefault(room, []).append(name)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        place = _place(item)
+        if place is None:
+            return (yield)
+        self.test, self.seen, Messages.plugin = place, [], self
+        try:
+            result = yield
+        finally:
+            Messages.plugin = None
+        room, test = place
+        if self.update:
+            self.stored[room][test] = self.seen
+        elif unused := self.stored[room].get(test, [])[len(self.seen) :] or self.unused.pop(room, []):
+            pytest.fail("\n".join([f"no test gives this of {room.name}/messages.txt any more:", *unused, ADVICE]))
+        return result
+
+    def pytest_sessionfinish(self) -> None:
+        if self.update:
+            for room, stored in self.stored.items():
+                write(room, {name: lines for name, lines in stored.items() if name not in self.unused.get(room, [])})
+
+
+ADVICE = "If it is right so, run this file again with: pytest --update-messages"
+
+
+def _place(item: pytest.Item) -> tuple[Path, str] | None:
+    """The room of a test, and its name in the room's file."""
+    if not item.path.is_relative_to(TESTS):
+        return None
+    folders = item.path.relative_to(TESTS).parts[:-1]
+    room = TESTS / folders[0] if folders else TESTS
+    return room, f"{item.path.relative_to(room).as_posix()}::{item.nodeid.partition('::')[2]}"
