@@ -10,7 +10,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from tests.messages import Messages
+from tests.messages import pytest_addoption, pytest_configure, temporary_folder
+
+__all__ = ["pytest_addoption", "pytest_configure", "temporary_folder"]
 
 # `fast` gives the same examples on every run, so a red test is about the change; `thorough` goes looking.
 settings.register_profile(
@@ -18,25 +20,6 @@ settings.register_profile(
 )
 settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-messages", action="store_true", help="write each room's messages.txt")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    update = config.getoption("update_messages")
-    if update and config.getoption("numprocesses", None):
-        raise pytest.UsageError("--update-messages needs one process; add -n 0")
-    config.pluginmanager.register(Messages(update), "messages")
-
-
-@pytest.fixture(scope="session", autouse=True)
-def temporary_folder(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> None:
-    """Messages have TMP in place of it."""
-    messages = pytestconfig.pluginmanager.get_plugin("messages")
-    assert messages is not None
-    messages.places[str(tmp_path_factory.getbasetemp())] = "TMP"
 
 
 @pytest.fixture(autouse=True)

@@ -22,16 +22,17 @@ def refused(
         yield error
     text = str(error.value)
     assert "\n" not in text, text
-    message(text, hide)
+    message(text, hide=hide)
 
 
-def message(text: str, hide: str = "") -> str:
-    """Compare each line of what was printed with the next one of this test in `messages.txt`, and give it back."""
+def message(*texts: object, containing: str = "", hide: str = "") -> None:
+    """Compare each line of the texts, or those that contain something, with the next one of this test."""
     assert Messages.plugin is not None, "messages are compared within a test"
-    assert "Traceback" not in text, text
-    for line in filter(None, text.splitlines()):
+    lines = [line for text in texts for line in str(text).splitlines() if line and containing in line]
+    assert lines, f"no line contains {containing!r}: {texts}"
+    for line in lines:
+        assert not line.startswith("Traceback"), texts
         Messages.plugin.compare(re.sub(hide, "…", line) if hide else line)
-    return text
 
 
 def read(room: Path) -> dict[str, list[str]]:
@@ -62,7 +63,8 @@ class Messages:
 
     def __init__(self, update: bool) -> None:
         self.update = update
-        self.places = {str(TESTS.parent): "CHECKOUT"}
+        packages = Path(pytest.__file__).parents[1]
+        self.places = {str(TESTS.parent): "CHECKOUT", str(packages): "PACKAGES", str(packages.resolve()): "PACKAGES"}
         if os.environ.get("PARSECAPS_DATA"):
             self.places[os.environ["PARSECAPS_DATA"].rstrip("/")] = "DATA"
         self.stored: dict[Path, dict[str, list[str]]] = {}
@@ -133,3 +135,22 @@ def _place(item: pytest.Item) -> tuple[Path, str] | None:
     folders = item.path.relative_to(TESTS).parts[:-1]
     room = TESTS / folders[0] if folders else TESTS
     return room, f"{item.path.relative_to(room).as_posix()}::{item.nodeid.partition('::')[2]}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-messages", action="store_true", help="write each room's messages.txt")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    update = config.getoption("update_messages")
+    if update and config.getoption("numprocesses", None):
+        raise pytest.UsageError("--update-messages needs one process; add -n 0")
+    config.pluginmanager.register(Messages(update), "messages")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> None:
+    """Messages have TMP in place of it."""
+    messages = pytestconfig.pluginmanager.get_plugin("messages")
+    assert messages is not None
+    messages.places[str(tmp_path_factory.getbasetemp())] = "TMP"
