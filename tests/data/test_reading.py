@@ -60,6 +60,7 @@ def test_the_name_does_not_matter_but_is_reported(samples: dict[str, Path], tmp_
     assert mislabelled(nameless) is None
 
 
+LIBRARY = r"\((?!it begins).*\)"  # the words of another package
 BAD = {
     "empty.png": b"",
     "text.png": b"<html>404</html>",
@@ -76,7 +77,7 @@ BAD = {
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(BAD[name])
-    with refused(ValueError):
+    with refused(ValueError, hide=LIBRARY):
         read_image(path)
 
 
@@ -99,7 +100,7 @@ def test_half_a_file_is_refused(samples: dict[str, Path], tmp_path: Path) -> Non
     for path in samples.values():
         half = tmp_path / path.name
         half.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        with refused(ValueError):
+        with refused(ValueError, hide=LIBRARY):
             read_image(half, 0)
 
 
