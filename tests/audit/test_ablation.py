@@ -35,6 +35,7 @@ from parsecaps.nn import SAARouting, record_couplings, replace_couplings
 from parsecaps.nn.couplings import Coupling, given, uniform
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.rivals import CapsNet
+from tests.messages import refused
 from tests.models.contract import sharpened, warmed_up
 
 
@@ -108,7 +109,7 @@ def test_gains_are_means_over_the_shares() -> None:
     scores = summarise_cuts(found, partial(means, group=np.arange(4), resamples=20))
     assert scores.gain.value == pytest.approx((found.random - found.shown)[:, 1:].mean())
     assert scores.gain_on_strongest.value == 0
-    with pytest.raises(ValueError, match="1 cells have a relevance, but the model has 4"):
+    with refused(ValueError):
         cut(model, values, image, 0, couplings(model, image)[:1])
 
 
@@ -321,5 +322,5 @@ def test_routes_of_two_streams_can_be_cut() -> None:
 
 
 def test_one_image_has_no_other(model: ParseCaps, data: DataSet, prepared: PreparedImages) -> None:
-    with pytest.raises(ValueError, match="need 2 images, and there are 1"):
+    with refused(ValueError):
         measured(model, data, prepared, ROWS[:1])

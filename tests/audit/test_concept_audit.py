@@ -6,6 +6,7 @@ import pytest
 from parsecaps.audit.concept_audit import intervention_curve
 from parsecaps.metrics.predictions import Predictions
 from tests.explain.make import make_reasoning
+from tests.messages import refused
 
 WEIGHT = np.array([[2.0, 1.0, -1.0], [-2.0, -1.0, 1.0]])
 BIAS = np.array([-0.8, 0.8])
@@ -78,9 +79,9 @@ def test_unlabelled_cases_are_left_out_and_the_rest_is_refused() -> None:
     said = cases()
     label = np.where(np.arange(40) < 10, -1, said.label)
     assert intervention_curve(make_reasoning(WEIGHT, BIAS), replace(said, label=label), resamples=0).n == 30
-    with pytest.raises(ValueError, match="no case has a known label"):
+    with refused(ValueError):
         intervention_curve(make_reasoning(WEIGHT, BIAS), replace(said, label=np.full(40, -1)))
-    with pytest.raises(ValueError, match="no known concepts"):
+    with refused(ValueError):
         intervention_curve(make_reasoning(WEIGHT, BIAS), replace(said, concepts=None))
-    with pytest.raises(ValueError, match="choose one of uncertain, random"):
+    with refused(ValueError):
         intervention_curve(make_reasoning(WEIGHT, BIAS), said, "clever")  # type: ignore[arg-type]

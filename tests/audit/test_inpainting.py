@@ -23,6 +23,7 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_data
 from parsecaps.model import Model
 from parsecaps.types import Output
+from tests.messages import refused
 
 ROWS = list(range(12))
 SIZE = 32
@@ -179,7 +180,7 @@ def test_the_image_itself_is_not_touched_and_an_empty_mask_changes_nothing() -> 
 
 
 def test_nothing_is_left_to_fill_from() -> None:
-    with pytest.raises(ValueError, match="covers the whole image"):
+    with refused(ValueError):
         paint_over(np.zeros((1, 4, 4)), np.ones((4, 4), bool))
 
 

@@ -7,6 +7,7 @@ from scipy.special import log_softmax, softmax
 
 from parsecaps.audit.concept_audit import class_logits, leakage
 from parsecaps.metrics.predictions import Predictions
+from tests.messages import refused
 
 
 def cases(seed: int, *, leaks: bool, count: int = 300) -> Predictions:
@@ -77,7 +78,7 @@ def test_what_leaks_is_found_and_what_does_not_is_not() -> None:
 def test_what_cannot_be_measured_is_refused() -> None:
     good = cases(0, leaks=False, count=6)
     without = replace(good, presence=None, concepts=None, concept_names=())
-    with pytest.raises(ValueError, match="the training cases have no presences"):
+    with refused(ValueError):
         leakage(without, good)
-    with pytest.raises(ValueError, match="none of the other cases has a label"):
+    with refused(ValueError):
         leakage(good, replace(good, label=np.full(6, -1)))

