@@ -36,24 +36,27 @@ def message(*texts: object, containing: str = "", hide: str = "") -> None:
 
 
 def read(room: Path) -> dict[str, list[str]]:
-    """The messages of each test: a line with its name, and below, indented, a line for each message."""
+    """The messages of each test: lines with the names of those that give the same, and a line for each message."""
     stored: dict[str, list[str]] = {}
     path = room / "messages.txt"
-    for line in path.read_text(encoding="utf-8").split("\n") if path.is_file() else []:
-        if line.startswith("    "):
-            list(stored.values())[-1].append(line[4:])
-        elif line:
-            stored[line] = []
+    for block in path.read_text(encoding="utf-8").strip("\n").split("\n\n") if path.is_file() else []:
+        lines = block.split("\n")
+        messages = [line[4:] for line in lines if line.startswith("    ")]
+        stored |= {name: messages for name in lines if not name.startswith("    ")}
     return stored
 
 
 def write(room: Path, stored: dict[str, list[str]]) -> None:
-    blocks = ["\n".join([name, *(f"    {line}" for line in lines)]) for name, lines in sorted(stored.items()) if lines]
-    path = room / "messages.txt"
-    if blocks:
-        path.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
+    blocks: dict[tuple[str, ...], list[str]] = {}
+    for name, messages in sorted(stored.items()):
+        blocks.setdefault(tuple(messages), []).append(name)
+    texts = [
+        "\n".join([*names, *(f"    {each}" for each in messages)]) for messages, names in blocks.items() if messages
+    ]
+    if texts:
+        (room / "messages.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
     else:
-        path.unlink(missing_ok=True)
+        (room / "messages.txt").unlink(missing_ok=True)
 
 
 class Messages:

@@ -6,6 +6,7 @@ import pytest
 from parsecaps.explain.counterfactual import MARGIN, counterfactual
 from parsecaps.explain.intervention import ConceptReasoning
 from tests.explain.make import make_reasoning
+from tests.messages import refused
 
 SINGLE = ("a", "b", "c", "d", "e", "f")
 GROUPED = ("a", "size=1", "size=2", "size=3", "b", "hue=x", "hue=y")
@@ -95,7 +96,7 @@ def test_the_diagnosis_it_has_needs_no_change() -> None:
     found = counterfactual(reasoning, np.array([0.8]), "class 0")
     assert found is not None
     assert (found.changes, found.diagnosis) == ({}, "class 0")
-    with pytest.raises(ValueError, match="no class 'other'; it has class 0, class 1"):
+    with refused(ValueError):
         counterfactual(reasoning, np.array([0.8]), "other")
 
 

@@ -1,20 +1,20 @@
 """The plain CNN keeps the same contract as ParseCaps, without capsules."""
 
-import pytest
 import torch
 
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.nn import record_couplings
+from tests.messages import refused
 from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 
 class TestPlainCNN(CompileContract, ExportContract):
-    refused = (
-        ({"in_channels": -1}, "give 1"),
-        ({"stem_channels": (8, 8)}, "give 4"),
-        ({"channels": ()}, "from 1 to 100"),
-        ({"head": "bottleneck"}, "give concepts"),
-        ({"head": "serial"}, "choose 'parallel'"),
+    wrong = (
+        {"in_channels": -1},
+        {"stem_channels": (8, 8)},
+        {"channels": ()},
+        {"head": "bottleneck"},
+        {"head": "serial"},
     )
 
     def build(self) -> PlainCNN:
@@ -58,7 +58,7 @@ def test_it_shares_the_grid_of_parsecaps() -> None:
 
 def test_it_has_no_decoder_and_no_couplings() -> None:
     model = PlainCNN(num_classes=3, image_size=28).eval()
-    with pytest.raises(ValueError, match=r"no decoder; call it without reconstruct"):
+    with refused(ValueError):
         model(torch.rand(1, 1, 28, 28), reconstruct=True)
-    with pytest.raises(ValueError, match=r"PlainCNN has no couplings; give"), record_couplings(model):
+    with refused(ValueError), record_couplings(model):
         pass
