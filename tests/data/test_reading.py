@@ -15,7 +15,7 @@ from PIL import Image
 
 from parsecaps.data.reading import image_size, look_into, mislabelled, read_image, read_mask
 from tests.data.image_files import grey, write_samples
-from tests.messages import message, refused
+from tests.messages import LIBRARY, message, refused
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,6 @@ def test_the_name_does_not_matter_but_is_reported(samples: dict[str, Path], tmp_
     assert mislabelled(nameless) is None
 
 
-LIBRARY = r"\((?!it begins).*\)"  # the words of another package
 BAD = {
     "empty.png": b"",
     "text.png": b"<html>404</html>",
