@@ -11,6 +11,11 @@ from typing import ClassVar
 import pytest
 
 TESTS = Path(__file__).parent
+VARIES = {  # the folder of a test, below that of all; a port; a digest
+    r"TMP/[^/\s'\",;:()]+": "TMP",
+    r"127\.0\.0\.1:\d+": "127.0.0.1:PORT",
+    r"\b[0-9a-f]{12,}\b": "DIGEST",
+}
 LIBRARY = r"\((?!it ).*\)"  # in brackets after our words: those of another package, which change with its version
 
 
@@ -79,7 +84,8 @@ class Messages:
     def compare(self, line: str) -> None:
         for place, mark in sorted(self.places.items(), reverse=True):
             line = line.replace(place, mark)
-        line = re.sub(r"TMP/[^/\s'\",;:()]+", "TMP", line)  # pytest names a test's folder after it
+        for varies, mark in VARIES.items():
+            line = re.sub(varies, mark, line)
         line = line.encode("utf-8", "backslashreplace").decode().strip()
         if self.seen[-1:] == [line]:  # once is enough for a reader
             return
