@@ -33,6 +33,7 @@ def refused(
 
 def message(*texts: object, containing: str = "", hide: str = "") -> None:
     """Compare each line of the texts, or those that contain something, with the next one of this test."""
+    __tracebackhide__ = True
     assert Messages.plugin is not None, "messages are compared within a test"
     lines = [line for text in texts for line in str(text).splitlines() if line and containing in line]
     assert lines, f"no line contains {containing!r}: {texts}"
@@ -82,6 +83,7 @@ class Messages:
         self.seen: list[str] = []
 
     def compare(self, line: str) -> None:
+        __tracebackhide__ = True
         for place, mark in sorted(self.places.items(), reverse=True):
             line = line.replace(place, mark)
         for varies, mark in VARIES.items():
@@ -94,7 +96,7 @@ class Messages:
         self.seen.append(line)
         if stored != [line] and not self.update:
             difference = "\n".join(difflib.ndiff(stored, [line]))
-            pytest.fail(f"{test} has another message than {room.name}/messages.txt:\n{difference}\n{ADVICE}")
+            pytest.fail(f"{test} gives another message than {room.name}/messages.txt:\n{difference}\n{ADVICE}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -109,7 +111,7 @@ class Messages:
         for room, those in names.items():
             files = {name.partition("::")[0] for name in those}
             whole = {file for file in files if room / file not in in_part}
-            for name in set(self.stored[room]) - those:
+            for name in sorted(self.stored[room].keys() - those):
                 file = name.partition("::")[0]
                 if file in whole or not (room / file).is_file():
                     self.unused.setdefault(room, []).append(name)
@@ -137,7 +139,7 @@ class Messages:
                 write(room, {name: lines for name, lines in stored.items() if name not in self.unused.get(room, [])})
 
 
-ADVICE = "If it is right so, run this file again with: pytest --update-messages"
+ADVICE = "If the new text is right, run these tests again with --update-messages."
 
 
 def _place(item: pytest.Item) -> tuple[Path, str] | None:
