@@ -15,7 +15,7 @@ import pytest
 from parsecaps.serve.documents import Problem
 from parsecaps.serve.server import check_token, listen
 from parsecaps.serve.uploads import Upload
-from tests.messages import refused
+from tests.messages import LIBRARY, refused
 from tests.serve.running import NEVUS, TOKEN, Running, running
 
 
@@ -290,7 +290,7 @@ def test_an_open_address_needs_a_good_token(host: str, token: str | None) -> Non
 
 
 def test_a_taken_port_is_one_line() -> None:
-    with listen("127.0.0.1", 0) as taken, refused(OSError):
+    with listen("127.0.0.1", 0) as taken, refused(OSError, hide=LIBRARY):
         listen("127.0.0.1", taken.getsockname()[1])
 
 

@@ -16,7 +16,7 @@ from parsecaps.serve.answers import told
 from parsecaps.serve.documents import Answer, ModelDocument
 from parsecaps.serve.uploads import Upload
 from tests.data.image_files import grey, write_dicom, write_samples
-from tests.messages import message
+from tests.messages import LIBRARY, message
 from tests.serve.running import MELANOMA, MODEL, NEVUS, Running, running
 
 
@@ -76,7 +76,7 @@ def test_a_file_that_cannot_be_read_is_a_result_of_its_own(server: Running) -> N
     )
     assert good["error"] is None
     assert good["class"]
-    message(bad["error"], empty["error"])
+    message(bad["error"], empty["error"], hide=LIBRARY)
     for each in (bad, empty):
         assert {name for name, value in each.items() if value is None} == {*each} - {"file", "name", "error"}
     assert str(server.service.spool.folder) not in json.dumps([bad, empty])
