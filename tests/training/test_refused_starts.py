@@ -53,7 +53,6 @@ def folds(folder: Path) -> None:
     (folder / "config.json").unlink()
 
 
-F8 = torch.float8_e4m3fn
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "missing": lambda f: f.rename(f.with_name("gone")),
     "another kind": other_kind,

@@ -54,6 +54,7 @@ def test_it_says_what_was_taken_and_keeps_it(source: Run, tmp_path: Path, monkey
     taken = sum(count for name, count in counts.items() if not name.startswith(HEADS))
     total = sum(counts.values())
     told = [line for line in lines if line.startswith("start: ")]
+    assert f"{taken:,} of {total:,}" in told[0]
     message(*told)
     origin = run.origin
     assert origin is not None
@@ -117,7 +118,7 @@ def test_a_model_without_names_gives_its_trunk_alone(source: Run, tmp_path: Path
     assert run.origin is not None
     assert run.origin.images is None
     assert {name.partition(".")[0] for name in run.origin.layers} == {"initial", "primary", "blocks", "norm"}
-    message(*lines)
+    message(lines[0], *(line for line in lines if line.startswith("start: ")))
     assert "learned from an unknown number of images" in run.card_file.read_text(encoding="utf-8")
 
 
