@@ -1,5 +1,6 @@
 """The comparison of messages itself, in a room of its own."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,17 +48,18 @@ def room(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def tested(room: Path, *arguments: str) -> tuple[bool, str]:
+def pytest_in(room: Path, *arguments: str) -> tuple[bool, str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib", "--rootdir=."]
     command += ["-c", "/dev/null", "-o", f"pythonpath={ROOT} {ROOT / 'src'}", *arguments]
-    done = subprocess.run(command, cwd=room, capture_output=True, text=True, timeout=120, check=False)
+    plain = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # plugins take seconds to start
+    done = subprocess.run(command, cwd=room, env=plain, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode == 0, done.stdout + done.stderr
 
 
 def test_what_is_stored_passes_and_the_update_writes_it(room: Path) -> None:
-    assert tested(room, "test_it.py")[0]
+    assert pytest_in(room, "test_it.py")[0]
     (room / "messages.txt").write_text("test_it.py::test_gone\n    text\n", encoding="utf-8")
-    assert tested(room, "--update-messages", "test_it.py")[0]
+    assert pytest_in(room, "--update-messages", "test_it.py")[0]
     assert (room / "messages.txt").read_text(encoding="utf-8") == STORED
 
 
@@ -68,17 +70,19 @@ def test_what_is_stored_passes_and_the_update_writes_it(room: Path) -> None:
 )
 def test_a_difference_fails_where_it_is_and_says_the_command(before: str, after: str, room: Path) -> None:
     (room / "messages.txt").write_text(STORED.replace(before, after), encoding="utf-8")
-    passed, said = tested(room, "test_it.py")
+    passed, said = pytest_in(room, "test_it.py")
     assert not passed
     assert "--update-messages" in said
 
 
 def test_what_is_not_run_is_not_missed(room: Path) -> None:
     (room / "messages.txt").write_text(STORED + "\ntest_it.py::test_gone\n    text\n", encoding="utf-8")
-    assert tested(room, "test_it.py::test_a")[0]
-    assert tested(room, "test_it.py", "-k", "test_a")[0]
-    assert not tested(room, "test_it.py")[0]
+    assert pytest_in(room, "test_it.py::test_a")[0]
+    assert pytest_in(room, "test_it.py", "-k", "test_a")[0]
+    assert not pytest_in(room, "test_it.py")[0]
 
 
 def test_several_processes_do_not_write(room: Path) -> None:
-    assert not tested(room, "--update-messages", "test_it.py", "-n", "2")[0]
+    passed, said = pytest_in(room, "--update-messages", "test_it.py", "-p", "xdist.plugin", "-n", "2")
+    assert not passed
+    assert "add -n 0" in said
