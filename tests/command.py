@@ -3,6 +3,7 @@
 from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
+from tests.messages import message
 
 
 def run(*arguments: object) -> Result:
@@ -17,11 +18,11 @@ def done(*arguments: object) -> Result:
     return result
 
 
-def refused(*arguments: object) -> str:
-    """The one line that a command says of a mistake."""
+def fails(*arguments: object, hide: str = "") -> None:
+    """A command that a mistake ends, with one line: that in `messages.txt`."""
     result = run(*arguments)
     assert result.exit_code == 2, result.output
     assert "Traceback" not in result.output
     line = result.stderr.splitlines()[-1]
     assert line.startswith("error: ")
-    return line
+    message(line, hide=hide)

@@ -10,6 +10,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from tests.messages import pytest_addoption, pytest_configure, temporary_folder
+
+__all__ = ["pytest_addoption", "pytest_configure", "temporary_folder"]
+
 # `fast` gives the same examples on every run, so a red test is about the change; `thorough` goes looking.
 settings.register_profile(
     "fast", deadline=None, derandomize=True, max_examples=30, suppress_health_check=[HealthCheck.too_slow]

@@ -10,6 +10,7 @@ from PIL import Image
 from parsecaps.data.sources import open_data
 from tests.command import run
 from tests.data.make import folder_of_pictures
+from tests.messages import message
 
 
 def rows_in(path: Path) -> list[dict[str, str]]:
@@ -35,8 +36,8 @@ def test_check_of_a_good_manifest(manifest: Path, tmp_path: Path) -> None:
     page, file = tmp_path / "page.html", tmp_path / "check.json"
     result = run("data", "check", manifest, "--val", "0.25", "--test", "0.25", "--page", page, "--json", file)
     assert result.exit_code == 0, result.output
-    assert "16 images of 8 patients, 2 to 2 each" in result.stdout
-    assert "safe to train on" in result.stdout
+    message(result.stdout, containing="images of")
+    message(result.stdout, containing="safe")
     stored = json.loads(file.read_text(encoding="utf-8"))
     assert stored["safe"]
     assert stored["classes"] == ["a", "b"]
@@ -53,12 +54,10 @@ def test_check_names_all_problems_and_fails(manifest: Path, tmp_path: Path) -> N
     result = run("data", "check", manifest)
     assert result.exit_code == 1
     assert result.stdout.count("problem: ") == 3
-    for text in ("0.png", "1.png", "'maybe'", "row 18"):
-        assert text in result.stdout
-    assert "UNSAFE: 3 problems in the files" in result.stdout
+    message(result.stdout, containing="problem")
     skipped = run("data", "check", manifest, "--skip-bad")
     assert skipped.exit_code == 0, skipped.output
-    assert "3 problems were skipped" in skipped.stdout
+    message(skipped.stdout, containing="problems")
 
 
 def test_leaks_are_caught_listed_and_mended(manifest: Path, tmp_path: Path) -> None:
@@ -77,14 +76,12 @@ def test_leaks_are_caught_listed_and_mended(manifest: Path, tmp_path: Path) -> N
         writer.writerows(rows)
     result = run("data", "check", manifest, "--split", split, "--fix-split", mended)
     assert result.exit_code == 1
-    assert f"leak: patient {train['patient']} is in" in result.stdout
-    assert "look the same" in result.stdout
-    assert "UNSAFE: 2 leaks between the parts" in result.stdout
+    message(result.stdout, containing="leak")
     assert run("data", "check", manifest, "--split", mended).exit_code == 0
     file = tmp_path / "allowed.json"
     allowed = run("data", "check", manifest, "--split", split, "--allow-leaks", "--json", file)
     assert allowed.exit_code == 0
-    assert any("WARNING: 2 leaks" in note for note in json.loads(file.read_text(encoding="utf-8"))["notes"])
+    message(*json.loads(file.read_text(encoding="utf-8"))["notes"], containing="leaks")
 
 
 def test_a_split_column_that_is_blank_in_some_rows(manifest: Path, tmp_path: Path) -> None:
@@ -95,17 +92,15 @@ def test_a_split_column_that_is_blank_in_some_rows(manifest: Path, tmp_path: Pat
     split, file = tmp_path / "split.csv", tmp_path / "check.json"
     result = run("data", "split", manifest, "--out", split)
     assert "unused" not in result.stdout
-    assert "note: 4 cases without an official part were dealt by patient in the proportions" in result.stdout
+    message(result.stdout, containing="note: ")
     assert all(row["split"] for row in rows_in(split))
     (tmp_path / "pictures/a/0.png").write_bytes(b"not an image")
     result = run("data", "check", manifest, "--test-part", "val", "--val", "0", "--skip-bad", "--json", file)
     assert result.exit_code == 0, result.output
-    assert (
-        "split: train 7, val 0, test 4, unused 5 (4 the official test part, 1 cannot be read); hash " in result.stdout
-    )
+    message(result.stdout, containing="split: ", hide="hash .*")
     stored = json.loads(file.read_text(encoding="utf-8"))
     assert stored["unused"] == {"the official test part": 4, "cannot be read": 1}
-    assert any(note.startswith("4 cases without an official part") for note in stored["notes"])
+    message(*stored["notes"])
 
 
 def test_folds_are_one_file_each(manifest: Path, tmp_path: Path) -> None:
@@ -123,7 +118,7 @@ def test_the_phantom_needs_no_files(tmp_path: Path) -> None:
     result = run("data", "check", "phantom:n=120,size=32", "--size", "32", "--page", tmp_path / "page.html")
     assert result.exit_code == 0, result.output
     assert "blue-whitish veil" in result.stdout
-    assert "in at most 100.0 % of 120 cases" in result.stdout
+    message(result.stdout, containing="in at most")
 
 
 def test_sources_are_listed() -> None:
@@ -160,5 +155,5 @@ def test_giants_and_bombs_are_problems_not_crashes(manifest: Path, tmp_path: Pat
     Image.new("1", (30_000, 30_000)).save(tmp_path / "pictures/a/0.png")
     result = run("data", "check", manifest)
     assert result.exit_code == 1
-    assert "0.png, row 2: has more than 120 million pixels; scale it down" in result.stdout
+    message(result.stdout, containing="problem: ")
     assert result.stdout.count("problem: ") == 1

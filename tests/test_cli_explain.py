@@ -14,8 +14,9 @@ from parsecaps.explain.case_memory import CaseMemory, remember_run
 from parsecaps.model import Model
 from parsecaps.report.explanation_document import explanation_document
 from parsecaps.training.callbacks import Callbacks
-from tests.command import run
+from tests.command import fails, run
 from tests.explain.make_explained import make_folder, make_model
+from tests.messages import message
 from tests.report.held_document import held_document
 
 
@@ -92,19 +93,18 @@ def test_a_strict_tree_and_traversals(model: Path, image: Path, tmp_path: Path) 
     loaded = Model.load(model)
     assert stored["strict"]["diagnosis"] == loaded.explain(image, trees=0).diagnosis
     printed = " ".join(result.stdout.split())
-    assert "Strict tree: each capsule keeps the one parent that chose it most." in printed
-    assert "What strictness costs was not measured" in printed
-    assert "no traversals: the decoder was never trained" in result.stderr
+    assert "Strict tree: " in printed
+    message(result.stderr)
     strict = loaded.explain(image, strict=True, trees=0)
     assert stored["probabilities"] == pytest.approx(strict.probabilities)
     (case,) = held_document(page).cases
     assert case.strict is not None
-    assert case.strict.lines[0].startswith("Strict tree: each capsule")
+    message(case.strict.lines[0])
     result = run("explain", model, image, "--out", page, "--set", "strict=true", "--set", "trees=0")
     assert result.exit_code == 0, result.stderr
     (case,) = held_document(page).cases
     assert case.strict is not None
-    assert case.strict.lines[0].startswith("Strict tree: each capsule")
+    message(case.strict.lines[0])
 
 
 def test_a_series_of_known_cases_becomes_a_page_and_a_line_each(model: Path, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_series_of_known_cases_becomes_a_page_and_a_line_each(model: Path, tmp
     assert [each.name for each in cases] == ["000000", "000010", "000019"]  # spread over all of them
     assert all(each.truth in each.probabilities for each in cases)
     assert result.stdout.count("presence") == 3  # a table for each
-    assert "there are more than 3 images; --limit explains more" in result.stderr
+    message(result.stderr, containing="--limit")
     result = run("explain", model, "phantom:n=6,size=32", "--out", out, "--set", "trees=0")
     assert result.exit_code == 0, result.stderr
     lines = [line for line in result.stdout.splitlines() if "(known to be " in line]
@@ -128,10 +128,7 @@ def test_a_series_of_known_cases_becomes_a_page_and_a_line_each(model: Path, tmp
 def test_files_that_are_no_images_cost_a_line(model: Path, image: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.png"
     bad.write_text("no image", encoding="utf-8")
-    result = run("explain", model, bad)
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: {bad}")
-    assert result.stderr.count("\n") == 1
+    fails("explain", model, bad)
     out = tmp_path / "page.html"
     result = run("explain", model, bad, image, "--out", out, "--set", "trees=0")
     assert result.exit_code == 0
@@ -139,7 +136,7 @@ def test_files_that_are_no_images_cost_a_line(model: Path, image: Path, tmp_path
     assert len(held_document(out).cases) == 1
     result = run("explain", model, image, image, "--out", out, "--set", "trees=0", "--limit", 1)
     assert result.exit_code == 0
-    assert "there are more than 1 images" in result.stderr
+    message(result.stderr)
     assert len(held_document(out).cases) == 1
 
 
@@ -147,8 +144,7 @@ def test_a_plain_cnn_says_what_it_cannot_give(image: Path, tmp_path: Path) -> No
     make_model(open_data("phantom:n=2,size=32"), "cnn").save(tmp_path)
     result = run("explain", tmp_path, image)
     assert result.exit_code == 0, result.stderr
-    assert "no parse tree" in result.stderr
-    assert "without concepts" in result.stderr
+    message(result.stderr)
 
 
 def test_a_run_is_remembered_and_explained_on_its_own_test_part(tmp_path: Path) -> None:
@@ -178,6 +174,4 @@ def test_a_run_is_remembered_and_explained_on_its_own_test_part(tmp_path: Path) 
     for case in document.cases:
         assert case.similar
         assert all(each.picture and each.name is None for each in case.similar)
-    result = run("explain", tmp_path / "run", "--out", out, "--limit", 2, "--risk", 0.4, "--strict")
-    assert result.exit_code == 2
-    assert result.stderr.startswith("error: a risk is promised for the ordinary network only")
+    fails("explain", tmp_path / "run", "--out", out, "--limit", 2, "--risk", 0.4, "--strict")

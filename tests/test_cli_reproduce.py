@@ -15,6 +15,7 @@ from parsecaps.models import MODELS, find_model
 from parsecaps.paper import pace
 from parsecaps.paper.tables import TABLES
 from parsecaps.paper.timing import Effort
+from tests.command import fails
 from tests.data.make import folder_of_pictures
 from tests.data.sources.layouts import write_mnist
 
@@ -42,32 +43,29 @@ def test_a_table_is_printed_and_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    "arguments",
     [
-        ([], "give its NAME"),
-        (["clasification"], "did you mean 'classification'?"),
-        (["leak", "--budget", "our"], "did you mean 'hour'?"),
-        (["classification", "--models", "ParsCaps", "--data", "phantom"], "did you mean 'ParseCaps'?"),
-        (["classification"], "CE-MRI is not at hand: get it from https://doi.org/10.6084/m9.figshare.1512427"),
-        (["classification", "--data", "gone"], "gone is not there"),
-        (["classification", "--data", "phantom", "--data", "phantom"], "one data set"),
-        (["skin", "--data", "ph2:gone"], "PH2 is not at hand"),
-        (["skin", "--data", "pictures"], "pictures names no concepts"),
-        (["routing", "--models", "PlainCNN"], "PlainCNN is no routing"),
-        (["affnist", "--data", "mnist:digits"], "affNIST is not at hand"),
-        (["affnist", "--data", "phantom"], "not phantom"),
-        (["discovery", "--data", "phantom:n=40,size=32"], "names its concepts"),
-        (["discovery", "--models", "PlainCNN"], "PlainCNN has no concept capsules"),
-        (["reconstruction", "--data", "phantom:n=40,size=32"], "nothing would be reconstructed"),
+        [],
+        ["clasification"],
+        ["leak", "--budget", "our"],
+        ["classification", "--models", "ParsCaps", "--data", "phantom"],
+        ["classification"],
+        ["classification", "--data", "gone"],
+        ["classification", "--data", "phantom", "--data", "phantom"],
+        ["skin", "--data", "ph2:gone"],
+        ["skin", "--data", "pictures"],
+        ["routing", "--models", "PlainCNN"],
+        ["affnist", "--data", "mnist:digits"],
+        ["affnist", "--data", "phantom"],
+        ["discovery", "--data", "phantom:n=40,size=32"],
+        ["discovery", "--models", "PlainCNN"],
+        ["reconstruction", "--data", "phantom:n=40,size=32"],
     ],
 )
-def test_mistakes_cost_one_line_before_anything_is_trained(arguments: list[str], reason: str, tmp_path: Path) -> None:
+def test_mistakes_cost_one_line_before_anything_is_trained(arguments: list[str], tmp_path: Path) -> None:
     folder_of_pictures(tmp_path / "pictures", per_class=6, side=32)
     write_mnist(tmp_path / "digits", 20)
-    result = run(*arguments, "--out", "out")
-    assert result.exit_code == 2, result.output
-    assert reason in result.stderr.splitlines()[-1]
-    assert "Traceback" not in result.output
+    fails("reproduce", *arguments, "--out", "out")
     assert not list(Path().glob("out/cells/*/*/config.yaml"))
 
 
@@ -78,9 +76,8 @@ def test_a_model_that_cannot_take_the_size_is_refused_before_any_trains(monkeypa
             raise ValueError(f"image_size is {changes['image_size']}, but Picky needs 50")
 
     monkeypatch.setitem(MODELS, "Picky", Picky)
-    result = run("classification", "--data", "phantom:n=48,size=32", "--models", "PlainCNN", "--models", "Picky")
-    assert result.exit_code == 2
-    assert "Picky cannot be built for phantom: image_size is 32, but Picky needs 50" in result.stderr
+    data = ("--data", "phantom:n=48,size=32")
+    fails("reproduce", "classification", *data, "--models", "PlainCNN", "--models", "Picky")
     assert not list(Path().rglob("config.yaml"))
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
-from parsecaps.cli import app
+from tests.command import fails
+from tests.messages import LIBRARY
 
 GOLDEN = Path(__file__).parent / "golden"
 IMAGE = GOLDEN / "images" / "nevus.png"
@@ -81,26 +81,22 @@ def test_it_serves_the_demo_finishes_its_work_and_ends(tmp_path: Path) -> None:
     assert set(left) <= {".ses"}  # a mark that ONNX Runtime leaves, without anything of an upload
 
 
-def refused(*arguments: object) -> str:
-    result = CliRunner().invoke(app, ["serve", *map(str, arguments)])
-    assert result.exit_code == 2, result.output
-    (line,) = result.stderr.splitlines()
-    return line
-
-
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     model = GOLDEN / "bottleneck"
-    assert "run parsecaps demo first" in refused()
-    assert "has no bundle.json" in refused(tmp_path, "--port", 0)
-    assert "a token is needed" in refused(model, "--host", "0.0.0.0", "--port", 0)
-    assert "can be guessed" in refused(model, "--token", "x", "--port", 0)
-    assert "give one of them" in refused(model, "--token", "x", "--token-file", "y")
-    assert "y: No such file" in refused(model, "--token-file", "y")
-    assert "there is no key 'file'" in refused(model, "--set", "file=3")
-    assert "risk is 2" in refused(model, "--risk", 2)
-    assert "runtime is 'fast'" in refused(model, "--set", "runtime=fast")
-    assert "cannot be listened at" in refused(model, "--host", "203.0.113.1", "--token", "x" * 20, "--port", 0)
+    fails("serve")
+    fails("serve", tmp_path, "--port", 0)
+    for options in (
+        ("--host", "0.0.0.0"),
+        ("--token", "x"),
+        ("--token", "x", "--token-file", "y"),
+        ("--token-file", "y"),
+        ("--set", "file=3"),
+        ("--risk", 2),
+        ("--set", "runtime=fast"),
+        ("--host", "203.0.113.1", "--token", "x" * 20),
+    ):
+        fails("serve", model, *options, "--port", 0, hide=LIBRARY)
 
 
 def test_a_model_that_cannot_be_trusted(tmp_path: Path) -> None:
@@ -111,4 +107,4 @@ def test_a_model_that_cannot_be_trusted(tmp_path: Path) -> None:
         folder = tmp_path / name
         shutil.copytree(GOLDEN / "parallel", folder)
         MODELS[name](folder)
-        assert refused(folder, "--port", 0).startswith("error: ")
+        fails("serve", folder, "--port", 0, hide=LIBRARY)

@@ -12,6 +12,7 @@ from parsecaps.config import (
     load_config,
     shipped_configs,
 )
+from tests.messages import LIBRARY, refused
 
 
 def test_defaults_are_those_of_the_code() -> None:
@@ -51,72 +52,59 @@ def test_a_file_is_changed_by_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "near"),
+    "written",
     [
-        ("training.epoch=3", "training.epochs"),
-        ("epochs=3", "training.epochs"),
-        ("model.learning_rate=1", "training.learning_rate"),
-        ("agmentation.flip=false", "augmentation.flip"),
-        ("data.testfold=[1]", "data.test_fold"),
-        ("model.image_sizes=0", "model.image_size"),
+        "training.epoch=3",
+        "epochs=3",
+        "model.learning_rate=1",
+        "agmentation.flip=false",
+        "data.testfold=[1]",
+        "model.image_sizes=0",
     ],
 )
-def test_an_unknown_key_names_the_nearest(written: str, near: str, tmp_path: Path) -> None:
+def test_an_unknown_key_names_the_nearest(written: str, tmp_path: Path) -> None:
     key = written.partition("=")[0]
-    with pytest.raises(ValueError, match=f"--set .*: there is no key '{key}'; did you mean '{near}") as error:
+    with refused(ValueError):
         load_config(None, [written])
-    assert "\n" not in str(error.value)
-    assert ("go below model.settings" in str(error.value)) == key.startswith("model.")
     section, _, name = key.partition(".")
     path = tmp_path / "c.yaml"
     path.write_text(f"{section}:\n  {name}: 3\n" if name else f"{section}: 3\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"c\.yaml: there is no key '{section}.*did you mean '"):
+    with refused(ValueError):
         load_config(path)
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    "override",
     [
-        ("training.epochs=many", "training.epochs is 'many'; input should be a valid integer"),
-        ("training.epochs=0", "training.epochs is 0; input should be greater than 0"),
-        ("data.val=1.5", "data.val is 1.5; input should be less than 1"),
-        ("training.class_balance=weight", "training.class_balance is 'weight'; input should be 'none', 'weights'"),
-        ("training.learning_rate=.nan", "training.learning_rate is nan; input should be a finite number"),
-        ("training=5", "training is 5"),
-        ("training.epochs", "has no value; write --set key=value"),
-        ("data.path=[", "cannot be read; put text with special characters in quotes"),
+        "training.epochs=many",
+        "training.epochs=0",
+        "data.val=1.5",
+        "training.class_balance=weight",
+        "training.learning_rate=.nan",
+        "training=5",
+        "training.epochs",
+        "data.path=[",
     ],
 )
-def test_a_wrong_value_is_one_line(override: str, words: str) -> None:
-    with pytest.raises(ValueError, match=r"^--set ") as error:
+def test_a_wrong_value_is_one_line(override: str) -> None:
+    with refused(ValueError):
         load_config(None, [override])
-    assert words in str(error.value)
-    assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("training: [", "is not valid YAML"),
-        ("- 1\n", "holds no settings"),
-        ("training:\n  epochs: x\n", "training.epochs is 'x'"),
-    ],
-)
-def test_a_wrong_file_is_one_line(text: str, words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["training: [", "- 1\n", "training:\n  epochs: x\n"])
+def test_a_wrong_file_is_one_line(text: str, tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"wrong\.yaml") as error:
+    with refused(ValueError, hide=LIBRARY):
         load_config(path)
-    assert words in str(error.value)
-    assert "\n" not in str(error.value)
-    with pytest.raises(FileNotFoundError, match=r"gone\.yaml is missing"):
+    with refused(FileNotFoundError):
         load_config(tmp_path / "gone.yaml")
 
 
 def test_a_key_of_a_section_that_is_off_says_how_to_turn_it_on(tmp_path: Path) -> None:
     path = tmp_path / "off.yaml"
     path.write_text("augmentation: null\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"augmentation is off \(null\) in the file; .*: --set augmentation=\{\}$"):
+    with refused(ValueError):
         load_config(path, ["augmentation.colour=0.1"])
     on = load_config(path, ["augmentation={}", "augmentation.colour=0.1"]).augmentation
     assert on is not None
@@ -146,7 +134,7 @@ def test_shipped_configurations_are_known_by_name(name: str, tmp_path: Path, mon
 
 
 def test_a_name_that_is_not_shipped() -> None:
-    with pytest.raises(FileNotFoundError, match=r"^cemry is missing; give a YAML file, or one of .*demo.*wbcatt"):
+    with refused(FileNotFoundError):
         load_config("cemry")
 
 
@@ -159,7 +147,7 @@ def test_settings_of_losses_are_read_by_their_names_of_version_0_2(tmp_path: Pat
     assert load_config(path, ["training.losses.semantic=0.1"]).training.losses["semantic"] == 0.1
     path.write_text(config.to_yaml(), encoding="utf-8")
     assert load_config(path) == config
-    with pytest.raises(ValueError, match=r"^--set training\.triplet_weight=-1: training\.losses\.triplet is -1; "):
+    with refused(ValueError):
         load_config(None, ["training.triplet_weight=-1"])
 
 

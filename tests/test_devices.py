@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import parsecaps
 from parsecaps.audit import audit_model, faithfulness, measure
-from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig, load_settings
 from parsecaps.data.preparation import Preparation
 from parsecaps.discovery.discover import discover_run
@@ -24,6 +22,7 @@ from parsecaps.models import find_model
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.fit import fit
+from tests.command import fails
 from tests.data.make import folder_of_pictures
 from tests.explain.rival_models import KINDS, make
 from tests.models.contract import warmed_up
@@ -170,7 +169,5 @@ def test_a_gpu_that_is_not_there_is_one_line(verb: str, tmp_path: Path, monkeypa
     shutil.copytree(GOLDEN / "bottleneck", tmp_path / "run")
     places = {"RUN": tmp_path / "run"} | {name: tmp_path / name.lower() for name in ("OUT", "OUT.csv", "OUT.html")}
     before = sorted(tmp_path.rglob("*"))
-    done = CliRunner().invoke(app, [*(str(places.get(word, word)) for word in VERBS[verb]), "--device", "cuda"])
-    assert done.exit_code == 2, done.output
-    assert done.stderr == "error: device is 'cuda', but PyTorch finds no GPU here; choose auto or cpu\n"
+    fails(*(places.get(word, word) for word in VERBS[verb]), "--device", "cuda")
     assert sorted(tmp_path.rglob("*")) == before

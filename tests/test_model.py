@@ -13,6 +13,7 @@ from parsecaps.model import Model, find_device
 from parsecaps.models import ParseCaps
 from parsecaps.run import Run
 from tests.data.make import folder_of_pictures, picture
+from tests.messages import LIBRARY, refused
 from tests.prediction.make import predict_one
 
 PREPARATION = Preparation(size=32, channels=3, square="crop", scaling="percentile")
@@ -40,9 +41,9 @@ def test_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert [find_device(name).type for name in ("auto", "cpu")] == ["cpu", "cpu"]
     assert next(Model.load(tmp_path, "auto").network.parameters()).device.type == "cpu"
-    with pytest.raises(ValueError, match="finds no GPU here; choose auto or cpu"):
+    with refused(ValueError):
         Model.load(tmp_path, "cuda")
-    with pytest.raises(ValueError, match="device is 'tpu'; choose auto, cpu or cuda"):
+    with refused(ValueError):
         Model.load(tmp_path, "tpu")
 
 
@@ -67,25 +68,24 @@ def test_names_reach_the_prediction(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     good = make_model()
-    with pytest.raises(ValueError, match="3 names for 2 classes"):
+    with refused(ValueError):
         Model(good.network, PREPARATION, ("a", "b", "c"), good.concepts)
-    with pytest.raises(ValueError, match="0 names for 3 concepts"):
+    with refused(ValueError):
         Model(good.network, PREPARATION, good.classes, ())
-    with pytest.raises(ValueError, match="images of 1 x 48 px do not fit a model of 3 x 32 px"):
+    with refused(ValueError):
         Model(good.network, Preparation(size=48), good.classes, good.concepts)
 
 
 def test_a_damaged_folder_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"has no bundle\.json"):
+    with refused(FileNotFoundError):
         Model.load(tmp_path)
     make_model().save(tmp_path)
     path = tmp_path / "bundle.json"
     stored = json.loads(path.read_text(encoding="utf-8"))
     for damage in ("{", json.dumps({**stored, "preparation": {"size": 32}}), json.dumps({"classes": []})):
         path.write_text(damage, encoding="utf-8")
-        with pytest.raises(ValueError, match=r"bundle\.json.*; save the model again") as error:
+        with refused(ValueError, hide=LIBRARY):
             Model.load(tmp_path)
-        assert "\n" not in str(error.value)
 
 
 def test_a_model_and_its_run_know_each_other(tmp_path: Path) -> None:

@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 import yaml
 from safetensors.torch import load_file, save_file
-from typer.testing import CliRunner
 
 import parsecaps
-from parsecaps.cli import app
 from parsecaps.config import EvaluateConfig, load_config
 from parsecaps.data.cases import DataSet
 from parsecaps.evaluation import evaluate_run, write_card
@@ -28,6 +26,8 @@ from parsecaps.prediction.predict import predict_files
 from parsecaps.run import Run
 from parsecaps.training import loop
 from parsecaps.training.callbacks import Callbacks, Progress
+from tests.command import fails
+from tests.messages import LIBRARY, refused
 from tests.training.make import PHANTOM, train
 
 GOLDEN = Path(__file__).with_name("golden") / "parallel"
@@ -205,53 +205,40 @@ def _claims(name: str) -> Callable[[Path], None]:
 
 LAUGHS = "a0: &a0 [x]\n" + "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(30))
 TEMPERED = '{"temperature": %s, "quantiles": null, "note": null}'
-BAD: dict[str, tuple[Callable[[Path], None], Callable[[Path], None], str]] = {
-    "a weight is not finite": (
-        _not_finite,
-        predict,
-        r"model\.safetensors: decoder\.bias has values that are not finite",
-    ),
-    "many classes": (_config(num_classes=10**9), predict, r"config\.json: it asks for far more numbers than"),
-    "a large grid": (_config(grid_width=4096, image_size=4096), predict, r"config\.json: a grid of 4096 with a radius"),
-    "many cells": (_config(cells=[10**9, 1, 1]), predict, r"config\.json: cells is \[1000000000, 1, 1\]"),
-    "a large image": (_config(image_size=10**9), predict, r"config\.json: image_size is 1000000000; give at most"),
-    "deep JSON": (_text("bundle/config.json", "[" * 100_000), predict, r"config\.json is not valid JSON"),
-    "deep settings": (_text("config.yaml", "a: " + "[" * 10_000), evaluate, r"config\.yaml is not valid YAML"),
-    "billion laughs": (_text("config.yaml", LAUGHS), evaluate, r"config\.yaml is not valid YAML .*alias"),
-    "a date that is none": (_text("config.yaml", "data: 2001-99-99"), evaluate, r"config\.yaml is not valid YAML"),
-    "cases that are a bomb": (_bomb("known_cases/memory.npz"), explain, r"memory\.npz .*would unpack to 268,435,"),
-    "a header that lies": (_claims("known_cases/memory.npz"), explain, r"memory\.npz .*says it is float64 \(10"),
-    "no temperature": (
-        _text("bundle/calibration.json", TEMPERED % "NaN"),
-        predict,
-        r"calibration\.json: .*temperature is",
-    ),
-    "temperature 0": (
-        _text("bundle/calibration.json", TEMPERED % "0"),
-        predict,
-        r"calibration\.json: .*temperature is 0",
-    ),
-    "temperature below 0": (_text("bundle/calibration.json", TEMPERED % "-1"), predict, "temperature is -1"),
-    "an endless temperature": (_text("bundle/calibration.json", TEMPERED % "1e999"), predict, "temperature is inf"),
-    "a split of frames": (_text("split.csv", "image,frame,split\n000000,²,train\n"), evaluate, r"split\.csv"),
-    "scores of nothing": (_text("scores.json", "{}"), show, r"scores\.json: these are not scores"),
+BAD: dict[str, tuple[Callable[[Path], None], Callable[[Path], None]]] = {
+    "a weight is not finite": (_not_finite, predict),
+    "many classes": (_config(num_classes=10**9), predict),
+    "a large grid": (_config(grid_width=4096, image_size=4096), predict),
+    "many cells": (_config(cells=[10**9, 1, 1]), predict),
+    "a large image": (_config(image_size=10**9), predict),
+    "deep JSON": (_text("bundle/config.json", "[" * 100_000), predict),
+    "deep settings": (_text("config.yaml", "a: " + "[" * 10_000), evaluate),
+    "billion laughs": (_text("config.yaml", LAUGHS), evaluate),
+    "a date that is none": (_text("config.yaml", "data: 2001-99-99"), evaluate),
+    "cases that are a bomb": (_bomb("known_cases/memory.npz"), explain),
+    "a header that lies": (_claims("known_cases/memory.npz"), explain),
+    "no temperature": (_text("bundle/calibration.json", TEMPERED % "NaN"), predict),
+    "temperature 0": (_text("bundle/calibration.json", TEMPERED % "0"), predict),
+    "temperature below 0": (_text("bundle/calibration.json", TEMPERED % "-1"), predict),
+    "an endless temperature": (_text("bundle/calibration.json", TEMPERED % "1e999"), predict),
+    "a split of frames": (_text("split.csv", "image,frame,split\n000000,²,train\n"), evaluate),
+    "scores of nothing": (_text("scores.json", "{}"), show),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_folder_that_is_not_as_we_write_it_is_refused_in_one_line(name: str, run: Path) -> None:
-    damage, use, words = BAD[name]
+    damage, use = BAD[name]
     damage(run)
-    with pytest.raises((ValueError, OSError), match=words) as error:
+    with refused((ValueError, OSError), hide=LIBRARY):
         use(run)
-    assert "\n" not in str(error.value)
 
 
 def test_history_that_was_edited(finished: Path, tmp_path: Path) -> None:
     run = Run(shutil.copytree(finished, tmp_path / "run"))
     for text in ("", "epoch\n1\n", "epoch,train_loss,train_accuracy\n1,x,2\n", "epoch,train_loss,train_accuracy\n1\n"):
         run.history_file.write_text(text, encoding="utf-8")
-        with pytest.raises(ValueError, match=r"history\.csv .*restore the file"):
+        with refused(ValueError, hide=LIBRARY):
             _ = run.history
 
 
@@ -260,10 +247,10 @@ def test_names_that_are_there_twice_are_refused(run: Path) -> None:
     stored = json.loads(path.read_text(encoding="utf-8"))
     for field, names in (("classes", ["nevus"] * 2), ("concepts", ["a"] * 7)):
         path.write_text(json.dumps({**stored, field: names}), encoding="utf-8")
-        with pytest.raises(ValueError, match=rf"bundle\.json: two of the {field} are called '{names[0]}'"):
+        with refused(ValueError):
             Model.load(run)
     for field in ("classes", "concepts"):
-        with pytest.raises(ValueError, match=f"films: two of the {field} are called 'a'; give each its own name"):
+        with refused(ValueError):
             DataSet("films", Path("films"), **{"classes": (), "concepts": (), field: ("a", "b", "a")}, cases=[])
 
 
@@ -285,7 +272,7 @@ def test_an_answer_that_is_not_finite_is_an_error_of_that_image(run: Path) -> No
     assert (answers[1].label, answers[1].probabilities) == ("", None)
     for name in ("known_cases/memory.npz", "bundle/strict.safetensors"):  # of the model as it was
         (run / name).unlink()
-    with pytest.raises(ValueError, match=r"logits of .*nevus\.png are not finite"):
+    with refused(ValueError):
         Model.load(run).explain(IMAGE)
 
 
@@ -310,13 +297,11 @@ def test_a_link_out_of_a_run_is_refused_before_anything_is_written(name: str, st
         lambda: remember_run(run),
         lambda: train(load_config(None, PHANTOM), run_folder=run),
     ):
-        with pytest.raises(ValueError, match=r"is a link to .*, outside of .*; put what it leads to there"):
+        with refused(ValueError):
             write()
     for command in (["evaluate"], ["audit"], ["discover"], ["name"], ["remember"], ["train", "--resume"]):
         more = ["names.csv"] if command == ["name"] else []
-        result = CliRunner().invoke(app, [*command, str(run), *more])
-        assert result.exit_code == 2
-        assert "is a link to" in result.stderr, result.stderr
+        fails(*command, run, *more)
     assert sorted(run.rglob("*")) == before
     assert [(path.name, path.read_text(encoding="utf-8")) for path in victim.iterdir()] == [
         ("model.safetensors", "precious")
@@ -335,7 +320,7 @@ def test_what_killed_processes_left_goes_and_nothing_else(stopped: Path, tmp_pat
     foreign = run.folder / ".bundle.13.tmp" / "thesis.doc"
     foreign.parent.mkdir()
     foreign.write_text("mine", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"thesis\.doc is not of this run; move it away"):
+    with refused(ValueError):
         train(resume=run.folder)
     shutil.rmtree(foreign.parent)
     train(resume=run.folder)
@@ -348,7 +333,7 @@ def test_what_killed_processes_left_goes_and_nothing_else(stopped: Path, tmp_pat
 def test_a_model_that_is_there_already_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle" / "model.safetensors").write_text("precious", encoding="utf-8")
-    with pytest.raises(ValueError, match="bundle is there already, and not of this run; choose another folder"):
+    with refused(ValueError):
         train(load_config(None, PHANTOM), run_folder=tmp_path)
     assert [os.path.relpath(path, tmp_path) for path in tmp_path.rglob("*.*")] == ["bundle/model.safetensors"]
 
@@ -364,6 +349,6 @@ def test_weights_that_stopped_being_finite_become_no_model(stopped: Path, tmp_pa
     stored = read_checkpoint(run.last_checkpoint)
     stored["position"]["done"] = True
     write_tensors(run.last_checkpoint, stored)
-    with pytest.raises(ValueError, match=rf"{best.name}: decoder\.bias has values that are not finite; train again"):
+    with refused(ValueError):
         train(resume=run.folder)
     assert not run.is_trained

@@ -14,6 +14,7 @@ from parsecaps.data.cases import DataSet
 from parsecaps.data.leaks import Fingerprints
 from parsecaps.types import Batch
 from tests.data.make import table
+from tests.messages import refused
 
 
 def prepared(count: int = 20) -> tuple[DataSet, PreparedImages]:
@@ -78,7 +79,7 @@ def test_processes_share_each_batch() -> None:
         assert sorted(torch.cat([part.image for part in parts])[:, 0, 4, 4].tolist()) == sorted(
             one.image[:, 0, 4, 4].tolist()
         )
-    with pytest.raises(ValueError, match="batch_size is 5"):
+    with refused(ValueError):
         Batches(CaseSet(data, images, range(20)), batch_size=5, processes=2)
 
 
@@ -94,7 +95,7 @@ def test_an_error_in_the_thread_comes_out(tmp_path: Path) -> None:
 
     got = prefetch(broken, 2)
     assert next(got) == 1
-    with pytest.raises(ValueError, match=r"file\.png is gone"):
+    with refused(ValueError):
         next(got)
 
 

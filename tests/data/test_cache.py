@@ -20,6 +20,7 @@ from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import read_image
 from tests.data.make import folder_of_pictures, picture
+from tests.messages import refused
 
 PREPARATION = Preparation(size=32, channels=3)
 
@@ -76,11 +77,9 @@ def test_a_moved_data_set_finds_its_cache(data: DataSet, cache: Path, monkeypatc
 def test_bad_files_are_refused_together_or_skipped_by_name(data: DataSet, cache: Path) -> None:
     data.cases[2].image.write_bytes(b"not an image")
     data.cases[7].image.unlink()
-    with pytest.raises(BadDataError) as refused:
+    with refused(BadDataError) as error:
         prepare_all(data, PREPARATION, folder=cache)
-    assert len(refused.value.problems) == 2
-    assert "2.png" in str(refused.value)
-    assert "and 1 more" in str(refused.value)
+    assert len(error.value.problems) == 2
     prepared = prepare_all(data, PREPARATION, folder=cache, skip_bad=True)
     assert prepared.good == [i for i in range(12) if i not in (2, 7)]
     assert not prepared.images[2].any()
@@ -229,9 +228,8 @@ def test_a_full_disk_is_one_line(reserves: bool, data: DataSet, cache: Path, mon
     else:
         monkeypatch.delattr(os, "posix_fallocate", raising=False)
         monkeypatch.setattr("parsecaps.data.cache._header", full)
-    with pytest.raises(OSError, match=r"no room in .*MB are needed and .* MB are free") as e:
+    with refused(OSError, hide=r"[\d,.]+ MB are free"):
         prepare_all(data, PREPARATION, folder=cache)
-    assert "\n" not in str(e.value)
     assert not [path for path in cache.iterdir() if path.suffix in (".tmp", ".safetensors")]
     monkeypatch.undo()
     assert len(prepare_all(data, PREPARATION, folder=cache).good) == 12
@@ -259,12 +257,12 @@ def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert cache_folder() == cache_folder() == folder
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o755)
-    with pytest.raises(OSError, match="is not a private folder of this user"):
+    with refused(OSError, hide=r"(?<=parsecaps-)\d+"):
         cache_folder()
     folder.rename(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").chmod(0o700)
     folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="is not a private folder of this user"):
+    with refused(OSError, hide=r"(?<=parsecaps-)\d+"):
         cache_folder()
 
 
@@ -275,7 +273,7 @@ def test_a_folder_that_may_not_be_written_says_what_to_do(
         raise PermissionError(errno.EACCES, "Permission denied", str(cache))
 
     monkeypatch.setattr("parsecaps.data.cache.make_private_folder", refuse)
-    with pytest.raises(OSError, match=r"cache: Permission denied"):
+    with refused(OSError):
         prepare_all(data, PREPARATION, folder=cache)
 
 

@@ -15,6 +15,7 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.data.raw_image import DefectError
 from parsecaps.data.reading import decode_image, image_size, look_into, read_image
 from tests.data.image_files import colour, dicom, grey, write_dicom
+from tests.messages import refused
 
 CT = grey(48, 64, levels=4096).astype(np.int16)
 
@@ -84,9 +85,9 @@ def test_compressed_frames_by_number(tmp_path: Path, syntax: Any) -> None:
     assert look_into(path).frames == 3
     for number in range(3):
         assert np.array_equal(read_image(path, number).pixels, frames[number])
-    with pytest.raises(ValueError, match=r"a\.dcm has 3 frames and no frame was chosen"):
+    with refused(ValueError):
         read_image(path)
-    with pytest.raises(ValueError, match="has 3 frames, so there is no frame 7"):
+    with refused(ValueError):
         read_image(path, 7)
 
 
@@ -149,15 +150,15 @@ def test_without_preamble_and_transfer_syntax(tmp_path: Path) -> None:
 def test_a_missing_plugin_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_dicom(tmp_path / "a.dcm", CT, syntax=JPEG2000Lossless)
     monkeypatch.setattr("pydicom.pixels.decoders.base.Decoder.available_plugins", ("gdcm",))
-    with pytest.raises(DefectError, match=r"is compressed as JPEG 2000 .*run pip install 'parsecaps\[dicom\]'"):
+    with refused(DefectError):
         decode_image(path, None)
 
 
 def test_no_pixels_and_too_many(tmp_path: Path) -> None:
     report = get_testdata_file("test-SR.dcm", download=False)
-    with pytest.raises(ValueError, match=r"test-SR\.dcm is a DICOM without pixels"):
+    with refused(ValueError):
         read_image(str(report))
     path = write_dicom(tmp_path / "a.dcm", CT, Rows=30_000, Columns=30_000)
     for function in (read_image, image_size, look_into):
-        with pytest.raises(ValueError, match=r"a\.dcm is 30000 x 30000 pixels large, above the limit of 120 million"):
+        with refused(ValueError):
             function(path)

@@ -13,6 +13,7 @@ from pydicom.uid import ExplicitVRBigEndian, JPEG2000Lossless, RLELossless
 from parsecaps.data.kept import kept_file
 from parsecaps.data.reading import read_image
 from tests.data.image_files import colour, dicom, grey, write_cemri, write_dicom
+from tests.messages import refused
 
 CT = grey(48, 64, levels=4096).astype(np.int16)
 NAMED: dict[str, Any] = {
@@ -90,8 +91,8 @@ def test_pictures_stay_and_other_files_are_refused(tmp_path: Path) -> None:
     kept = kept_file(tmp_path / "a.png")
     assert (kept.content, kept.suffix, kept.study) == ((tmp_path / "a.png").read_bytes(), ".png", "")
     write_cemri(tmp_path / "a.mat", CT, CT > 9)
-    with pytest.raises(ValueError, match=r"a\.mat is a .*, which is not kept: it may name patients"):
+    with refused(ValueError):
         kept_file(tmp_path / "a.mat")
     (tmp_path / "a.txt").write_text("nothing")
-    with pytest.raises(ValueError, match="is not an image of a known format"):
+    with refused(ValueError):
         kept_file(tmp_path / "a.txt")

@@ -9,6 +9,7 @@ import pytest
 
 from parsecaps.data.reading import image_size, look_into, read_image, read_mask
 from tests.data.image_files import grey, write_nifti
+from tests.messages import refused
 
 VOXELS = np.arange(4 * 5 * 6, dtype=np.int16).reshape(4, 5, 6)
 
@@ -21,7 +22,7 @@ def test_slices(tmp_path: Path, name: str) -> None:
     for number in range(6):
         assert np.array_equal(read_image(path, number).pixels, VOXELS[:, :, number].T)
     assert read_image(path, 0).full_range is None
-    with pytest.raises(ValueError, match=r"has 6 frames and no frame was chosen"):
+    with refused(ValueError):
         read_image(path)
 
 
@@ -84,16 +85,16 @@ def test_mask(tmp_path: Path) -> None:
 
 def test_bad_volumes(tmp_path: Path) -> None:
     four = write_nifti(tmp_path / "four.nii", np.stack([VOXELS, VOXELS], axis=3))
-    with pytest.raises(ValueError, match=r"four\.nii has 4 axes \(4, 5, 6, 2\)"):
+    with refused(ValueError):
         read_image(four, 0)
     nan = VOXELS.astype(np.float32)
     nan[0, 0, 1], nan[1, 1, 1] = np.nan, np.inf
     path = write_nifti(tmp_path / "nan.nii", nan)
     assert read_image(path, 0).pixels.shape == (5, 4)
-    with pytest.raises(ValueError, match=r"nan\.nii has 2 pixels that are not finite"):
+    with refused(ValueError):
         read_image(path, 1)
     complex_ = write_nifti(tmp_path / "complex.nii", VOXELS.astype(np.complex64))
-    with pytest.raises(ValueError, match=r"complex\.nii has voxels of type complex64"):
+    with refused(ValueError):
         read_image(complex_, 0)
 
 
@@ -103,9 +104,9 @@ def test_a_small_file_that_unpacks_to_too_much(tmp_path: Path) -> None:
     header.set_data_dtype(np.int16)
     header["magic"], header["vox_offset"] = b"n+1", 352
     (tmp_path / "a.nii.gz").write_bytes(gzip.compress(header.binaryblock + bytes(100_000)))
-    with pytest.raises(ValueError, match=r"unpacks to 200,000,000,352 bytes, above the limit of 536,870,912"):
+    with refused(ValueError):
         read_image(tmp_path / "a.nii.gz", 0)
     header.set_data_shape((30_000, 30_000))
     (tmp_path / "b.nii.gz").write_bytes(gzip.compress(header.binaryblock + bytes(100_000)))
-    with pytest.raises(ValueError, match="is 30000 x 30000 pixels large"):
+    with refused(ValueError):
         image_size(tmp_path / "b.nii.gz")

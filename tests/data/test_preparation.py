@@ -18,6 +18,7 @@ from parsecaps.data.preparation import Preparation, Square, _percentile, dequant
 from parsecaps.data.raw_image import RawImage
 from parsecaps.data.reading import read_image, read_mask
 from tests.data.image_files import colour, grey
+from tests.messages import refused
 
 EIGHT_BIT = (0.0, 255.0)
 
@@ -41,25 +42,25 @@ def test_the_dictionary_goes_through_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"sise": 3}, "a preparation has no 'sise'; did you mean 'size'?"),
-        ({"size": 0}, "size is 0; give a whole number of pixels from 1"),
-        ({"size": 1.5}, "size is 1.5; give a whole number"),
-        ({"channels": 2}, r"channels is 2; choose 1 \(grey\) or 3 \(colour\)"),
-        ({"channels": True}, "channels is True; choose 1"),
-        ({"square": "fit"}, "square is 'fit'; choose one of pad, crop, stretch"),
-        ({"scaling": None}, "scaling is None; choose one of range, percentile"),
-        ({"centre": 0.0}, "centre is 0.0; give the used part of each side, above 0 and up to 1"),
-        ({"centre": 1.01}, "centre is 1.01; give the used part"),
-        ({"centre": float("nan")}, "centre is nan; give the used part"),
-        ({"centre": "half"}, "centre is 'half'; give the used part"),
+        {"sise": 3},
+        {"size": 0},
+        {"size": 1.5},
+        {"channels": 2},
+        {"channels": True},
+        {"square": "fit"},
+        {"scaling": None},
+        {"centre": 0.0},
+        {"centre": 1.01},
+        {"centre": float("nan")},
+        {"centre": "half"},
     ],
 )
-def test_wrong_settings_are_named(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_wrong_settings_are_named(change: dict[str, Any]) -> None:
+    with refused(ValueError):
         Preparation.from_dict({**Preparation(size=8).to_dict(), **change})
-    with pytest.raises(ValueError, match="the preparation lacks 'square'"):
+    with refused(ValueError):
         Preparation.from_dict({"size": 8, "channels": 1, "scaling": "range"})
 
 
@@ -215,7 +216,7 @@ def test_large_percentiles_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_map_of_another_size_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"the map has shape \(3, 4\)"):
+    with refused(ValueError):
         Preparation(size=8).to_original(torch.zeros(3, 4), (10, 10))
 
 

@@ -9,6 +9,7 @@ from PIL import Image
 
 from parsecaps.data.reading import image_size, look_into, read_image, read_mask
 from tests.data.image_files import colour, grey
+from tests.messages import refused
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.bmp", "a.tif"])
@@ -47,7 +48,7 @@ def test_floating_point_tiff_is_scaled_by_content(tmp_path: Path) -> None:
     assert raw.full_range is None
     pixels[3, 4] = np.nan
     Image.fromarray(pixels).save(tmp_path / "a.tif")
-    with pytest.raises(ValueError, match=r"a\.tif has 1 pixels that are not finite"):
+    with refused(ValueError):
         read_image(tmp_path / "a.tif")
 
 
@@ -113,9 +114,9 @@ def test_pages_of_a_tiff(tmp_path: Path) -> None:
     pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
     assert look_into(tmp_path / "a.tif").frames == 3
     assert np.array_equal(read_image(tmp_path / "a.tif", 2).pixels, grey() // 3)
-    with pytest.raises(ValueError, match=r"a\.tif has 3 frames and no frame was chosen"):
+    with refused(ValueError):
         read_image(tmp_path / "a.tif")
-    with pytest.raises(ValueError, match=r"a\.tif has 3 frames, so there is no frame 3"):
+    with refused(ValueError):
         read_image(tmp_path / "a.tif", 3)
 
 

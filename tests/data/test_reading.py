@@ -15,6 +15,7 @@ from PIL import Image
 
 from parsecaps.data.reading import image_size, look_into, mislabelled, read_image, read_mask
 from tests.data.image_files import grey, write_samples
+from tests.messages import LIBRARY, message, refused
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def test_the_name_does_not_matter_but_is_reported(samples: dict[str, Path], tmp_
     fake = tmp_path / "a.jpg"
     fake.write_bytes(samples["grey.png"].read_bytes())
     assert np.array_equal(read_image(fake).pixels, grey())
-    assert mislabelled(fake) == "is a PNG but named as JPEG; rename it to .png"
+    message(mislabelled(fake))
     nameless = tmp_path / "IM0001"
     nameless.write_bytes(samples["grey.dcm"].read_bytes())
     assert read_image(nameless).full_range is not None
@@ -60,39 +61,37 @@ def test_the_name_does_not_matter_but_is_reported(samples: dict[str, Path], tmp_
 
 
 BAD = {
-    "empty.png": (b"", "is empty; replace the file"),
-    "text.png": (b"<html>404</html>", r"is not an image of a known format \(it begins with b'<html>404</h'\); give"),
-    "cut.png": (png(9, 9, zlib.compress(bytes(90)))[:46], r"is a damaged PNG \(.+\); replace the file"),
-    "giant.png": (png(30_000, 30_000, b""), "has more than 120 million pixels; scale it down"),
-    "large.png": (png(13_000, 10_000, zlib.compress(bytes(10**6))), "is 13000 x 10000 pixels large, above the limit"),
-    "wide.png": (png(4_000_000_000, 1, b""), "is a damaged PNG|has more than 120 million pixels"),
-    "broken.jpg": (b"\xff\xd8\xff\xe0" + bytes(100), "is a damaged JPEG"),
-    "packed.png": (b"\x1f\x8b\x08\x00garbage", r"cannot be read \(.+\); replace|is not an image of a known format"),
+    "empty.png": b"",
+    "text.png": b"<html>404</html>",
+    "cut.png": png(9, 9, zlib.compress(bytes(90)))[:46],
+    "giant.png": png(30_000, 30_000, b""),
+    "large.png": png(13_000, 10_000, zlib.compress(bytes(10**6))),
+    "wide.png": png(4_000_000_000, 1, b""),
+    "broken.jpg": b"\xff\xd8\xff\xe0" + bytes(100),
+    "packed.png": b"\x1f\x8b\x08\x00garbage",
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_files_are_refused_in_one_line(tmp_path: Path, name: str) -> None:
-    content, reason = BAD[name]
     path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=rf"{name} ({reason})") as caught:
+    path.write_bytes(BAD[name])
+    with refused(ValueError, hide=LIBRARY):
         read_image(path)
-    assert "\n" not in str(caught.value)
 
 
 def test_giant_tiff(tmp_path: Path) -> None:
     Image.new("1", (12_001, 10_000)).save(tmp_path / "a.tif", compression="group4")
     for function in (read_image, image_size):
-        with pytest.raises(ValueError, match=r"a\.tif is 12001 x 10000 pixels large, above the limit of 120 million"):
+        with refused(ValueError):
             function(tmp_path / "a.tif")
 
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:
     for function in (read_image, read_mask, look_into, image_size, mislabelled):
-        with pytest.raises(FileNotFoundError, match=r"a\.png is missing"):
+        with refused(FileNotFoundError):
             function(tmp_path / "a.png")
-        with pytest.raises(ValueError, match="is not a file"):
+        with refused(ValueError):
             function(tmp_path)
 
 
@@ -100,7 +99,7 @@ def test_half_a_file_is_refused(samples: dict[str, Path], tmp_path: Path) -> Non
     for path in samples.values():
         half = tmp_path / path.name
         half.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        with pytest.raises(ValueError, match=rf"{path.name} .+; (replace|download|give)"):
+        with refused(ValueError, hide=LIBRARY):
             read_image(half, 0)
 
 

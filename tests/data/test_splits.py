@@ -24,6 +24,7 @@ from parsecaps.data.splits import (
     write_split,
 )
 from tests.data.make import table
+from tests.messages import message, refused
 
 
 def many(seed: int = 0, patients: int = 120, classes: int = 3) -> DataSet:
@@ -83,17 +84,15 @@ def test_no_patient_ever_crosses(patients: list[tuple[int, int]], seed: int, sha
         assert {p for c, p in zip(data.cases, division, strict=True) if c.label == label} == set(SPLITS)
 
 
-@pytest.mark.parametrize(
-    ("val", "test", "reason"), [(-0.1, 0.2, "val is -0.1"), (0.6, 0.4, "leave some"), (0, 1, "test")]
-)
-def test_impossible_shares_are_refused(val: float, test: float, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
+@pytest.mark.parametrize(("val", "test"), [(-0.1, 0.2), (0.6, 0.4), (0, 1)])
+def test_impossible_shares_are_refused(val: float, test: float) -> None:
+    with refused(ValueError):
         hold_out(many(), val=val, test=test)
 
 
 def test_a_class_with_too_few_patients_is_named() -> None:
     data = table([("p", 1, 40), *((f"n{i}", 0, 3) for i in range(9))], ["nevus", "melanoma"])
-    with pytest.raises(ValueError, match="melanoma has 1"):
+    with refused(ValueError):
         hold_out(data)
 
 
@@ -121,9 +120,9 @@ def test_authors_folds_leave_out_who_is_on_both_sides() -> None:
     for case, part in zip(cases, division, strict=True):
         assert (part == "test") == (case.fold == 3)
     assert all(len(parts - {None}) == 1 for parts in sides(data, division).values())
-    with pytest.raises(ValueError, match="fold 7 is not in"):
+    with refused(ValueError):
         by_fold(data, test={7})
-    with pytest.raises(ValueError, match="no author's folds"):
+    with refused(ValueError):
         by_fold(many(), test={1})
 
 
@@ -140,7 +139,7 @@ def test_official_parts_with_a_validation_of_our_own() -> None:
     share = len(rows_of(division, "val")) / sum(case.split == "train" for case in cases)
     assert 0.15 < share < 0.25
     assert all(len(parts) == 1 for parts in sides(data, division).values())
-    with pytest.raises(ValueError, match="names no training part"):
+    with refused(ValueError):
         official(many())
 
 
@@ -158,9 +157,9 @@ def test_the_official_val_can_be_tested() -> None:
     assert 0.15 < share < 0.25
     assert divide(data, DataSection(test_part="test")) == divide(data)
     without = replace(data, cases=[case for case in cases if case.split != "val"])
-    with pytest.raises(ValueError, match="names no val part of its own to test on"):
+    with refused(ValueError):
         divide(without, DataSection(test_part="val"))
-    with pytest.raises(ValueError, match="give one of them"):
+    with refused(ValueError):
         divide(data, DataSection(test_part="val", test_fold=[1]))
 
 
@@ -187,11 +186,7 @@ def test_an_edited_split_is_checked_row_by_row(tmp_path: Path) -> None:
     )
     division, problems = read_split(path, data)
     assert division == ["train", None, "test", None, None]
-    text = "\n".join(map(str, problems))
-    assert f"{path}, row 3: split is 'tset'; write train, val, test or nothing" in text
-    assert f"{path}, row 4: elsewhere.png is not in" in text
-    assert f"{path}, row 6: q-0.png is in row 5 already" in text
-    assert "2 cases are not named, p-1.png for one" in text
+    message(*problems)
     assert len(problems) == 4
 
 

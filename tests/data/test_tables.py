@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsecaps.data.tables import Table, read_table, text_cell
+from tests.messages import message, refused
 
 
 def read(path: Path, content: str | bytes, others: bool = False) -> Table:
@@ -47,10 +48,8 @@ def test_rows_are_numbered_as_a_spreadsheet_does(tmp_path: Path) -> None:
     table = read(tmp_path / "t.csv", text)
     assert [(row.number, row.position) for row in table.rows] == [(3, 0), (7, 3)]
     assert table.rows[0].cells["label"] == "one\nclass"
-    assert [(problem.row, problem.reason.split(";")[0]) for problem in table.problems] == [
-        (4, "the row has 1 cells and the header 2"),
-        (6, "the row has 3 cells and the header 2"),
-    ]
+    assert [problem.row for problem in table.problems] == [4, 6]
+    message(*table.problems)
     assert table.num_rows == 4
 
 
@@ -76,7 +75,7 @@ MANGLED = {
 @pytest.mark.parametrize("name", MANGLED)
 def test_a_mangled_header_names_the_column_and_what_was_meant(name: str, tmp_path: Path) -> None:
     table = read(tmp_path / "t.csv", f"image,label,{name}\na.png,nevus,1\n")
-    assert str(table.problems[0]) == f"{tmp_path / 't.csv'}, row 1: {MANGLED[name]}"
+    message(table.problems[0])
     assert len(table.rows) == (name != "Label")
     assert read(tmp_path / "t.csv", f"image,label,{name}\na.png,nevus,1\n", others=True).problems == (
         [] if name != "Label" else table.problems
@@ -88,47 +87,33 @@ def test_concept_columns_are_kept_as_written(tmp_path: Path) -> None:
     assert table.columns == ("image", "label", "concept:Blue veil", "concept:b")
     assert table.rows[0].cells["concept:Blue veil"] == "1"
     twice = read(tmp_path / "t.csv", "image,label,concept:B,concept:b\na.png,nevus,1,\n")
-    assert [problem.reason for problem in twice.problems] == [
-        "column 'concept:B' stands more than once (C and D); keep one"
-    ]
+    message(*twice.problems)
 
 
 def test_missing_columns_and_empty_tables(tmp_path: Path) -> None:
     table = read(tmp_path / "t.csv", "picture,patient\na.png,1\nb.png,2\n")
     assert table.rows == []
-    assert [problem.reason.split(";")[0] for problem in table.problems] == [
-        "column A 'picture' is not known",
-        "column 'image' is missing, so none of the 2 rows can be read",
-        "column 'label' is missing, so none of the 2 rows can be read",
-    ]
-    assert [p.reason for p in read(tmp_path / "t.csv", "\n \n").problems] == [
-        "the table is empty; write a header and rows"
-    ]
-    assert [p.reason for p in read(tmp_path / "t.csv", "image,label\n").problems] == [
-        "the table has a header but no rows; add them"
-    ]
+    message(*table.problems)
+    message(*read(tmp_path / "t.csv", "\n \n").problems)
+    message(*read(tmp_path / "t.csv", "image,label\n").problems)
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    "content",
     [
-        (b"image,label\na.png,n\xe6vus\n", r"is not UTF-8 \(byte 0xe6 at offset 19, line 2\); save it as 'CSV UTF-8'"),
-        ("image,label\na.png,nevus\n".encode("utf-16"), r"is not UTF-8 \(byte 0xff at offset 0, line 1\)"),
-        ("image,label\n".encode("utf-16-le"), r"is not a text table \(NUL at offset 1\); save it as 'CSV UTF-8'"),
-        (
-            b'image,label\na.png,nevus\nb.png,"nevus\nc.png,nevus\n',
-            r"row 3: unexpected end of data; a quote is probably",
-        ),
+        b"image,label\na.png,n\xe6vus\n",
+        "image,label\na.png,nevus\n".encode("utf-16"),
+        "image,label\n".encode("utf-16-le"),
+        b'image,label\na.png,nevus\nb.png,"nevus\nc.png,nevus\n',
     ],
 )
-def test_a_file_that_cannot_be_read_at_all(content: bytes, words: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=words) as error:
+def test_a_file_that_cannot_be_read_at_all(content: bytes, tmp_path: Path) -> None:
+    with refused(ValueError):
         read(tmp_path / "t.csv", content)
-    assert "\n" not in str(error.value)
 
 
 def test_a_table_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="is missing; give a table"):
+    with refused(FileNotFoundError):
         read_table(tmp_path / "t.csv", required=("image",))
 
 
@@ -199,5 +184,5 @@ def test_a_table_of_any_length_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     with path.open("wb") as file:
         file.truncate(2**28 + 1)
-    with pytest.raises(ValueError, match=r"a\.csv is 268,435,457 bytes long, above the limit of 268,435,456"):
+    with refused(ValueError):
         read_table(path, required=("image",))

@@ -23,6 +23,7 @@ from parsecaps.data.splits import (
     write_split,
 )
 from tests.data.make import table
+from tests.messages import message
 
 
 def placed(patients: int, parts: Sequence[Split | None], images: int = 2) -> DataSet:
@@ -51,8 +52,7 @@ def test_what_has_no_official_part_is_dealt_in_the_proportions_of_the_rest() -> 
     data = ph2d7()
     divided = divide(data)
     assert describe_parts(Counter(divided.division), divided.unused()) == "train 428, val 199, test 396"
-    how = "were dealt by patient in the proportions of the others: train 84, val 39, test 77"
-    assert divided.notes == [f"200 cases without an official part {how}"]
+    message(*divided.notes)
     for case, part in zip(data.cases, divided.division, strict=True):
         assert case.split in (None, part)
     melanomas = Counter(part for case, part in zip(data.cases[160:200], divided.division[160:200], strict=True))
@@ -80,8 +80,7 @@ def test_the_official_test_part_that_is_kept_from_view_is_counted() -> None:
     assert divided.division[-1] is None
     rest = of_rest(data, divided.division)
     assert rest["test"] == pytest.approx(0.25 * 40, abs=1)
-    assert divided.notes[0].startswith("40 cases without an official part were dealt")
-    assert divided.notes[0].endswith(f", test {rest['test']}, unused 1")
+    message(*divided.notes)
     assert describe_parts(Counter(divided.division), divided.unused()).endswith("unused 41 (the official test part)")
 
 
@@ -108,7 +107,7 @@ def test_where_only_the_test_cases_are_named_the_rest_trains() -> None:
     for case, part in zip(data.cases, divided.division, strict=True):
         assert (part == "test") == (case.split == "test")
     assert divided.division.count("val") > 0
-    assert divided.notes[0].startswith("90 cases without an official part were taken to train on: train 7")
+    message(divided.notes[0])
     assert official(placed(60, ("val", None)), val=0.2).count("val") == 60
     same = replace(data, cases=[replace(case, patient="one") for case in data.cases])
     assert set(divide(same).division) == {"test"}  # their patient is tested; the check says that nobody trains
@@ -117,9 +116,7 @@ def test_where_only_the_test_cases_are_named_the_rest_trains() -> None:
 def test_official_parts_that_cannot_be_used_are_named() -> None:
     divided = divide(placed(60, ("test",)))
     assert divided.division == divide(placed(60, (None,))).division
-    assert divided.notes == [
-        "the official parts are not used, as none of them is for training: all cases are dealt by patient"
-    ]
+    message(*divided.notes)
     assert divide(placed(60, (None,))).notes == []
 
 
@@ -130,7 +127,7 @@ def test_authors_folds_take_in_what_has_none() -> None:
     data = replace(data, cases=[replace(case, fold=fold) for case, fold in zip(data.cases, folds, strict=True)])
     divided = divide(data, DataSection(test_fold=[3], val=0))
     assert divided.unused() == {"of a tested patient, outside of the tested folds": 1}
-    assert divided.notes[0].startswith("60 cases without an author's fold were dealt by patient over the folds")
+    message(divided.notes[0])
     divisions, whose = fold_divisions(DataSection(folds=3), data)
     assert whose == "the author's folds"
     tested = Counter(i for division, *_ in divisions for i, part in enumerate(division) if part == "test")

@@ -12,6 +12,7 @@ from parsecaps.data.splits import rows_of
 from parsecaps.explain.case_memory import CaseMemory, read_thumbnails, remember_run
 from parsecaps.explain.traversal import trained_decoder, traverse, usual_ranges
 from parsecaps.model import Model
+from tests.messages import refused
 from tests.training.make import PHANTOM, TINY, skewed_manifest, train
 
 ONCE = "training.epochs=1"
@@ -27,7 +28,7 @@ def test_training_cases_are_remembered_in_the_run(tmp_path: Path) -> None:
     assert memory.predictions.label.tolist() == [data.cases[row].label for row in rows]
     assert memory.presence == pytest.approx(made.presence, abs=1e-7)
     assert len(read_thumbnails(run.known_cases_folder / "thumbnails.zip", range(len(rows)))) == len(rows)
-    with pytest.raises(ValueError, match="the decoder was never trained"):  # all images have concepts
+    with refused(ValueError):  # all images have concepts
         trained_decoder(model.network)
 
 

@@ -13,6 +13,7 @@ from parsecaps.prediction.files import ImageFile
 from parsecaps.prediction.predict import predict_files
 from parsecaps.run import Run
 from tests.data.make import picture
+from tests.messages import refused
 
 
 @pytest.fixture
@@ -60,24 +61,14 @@ def test_two_concepts_may_exchange_their_names(folder: Path) -> None:
     assert Model.load(folder / "bundle").concepts == ("y", "x", "unnamed 3")
 
 
-WRONG = {
-    "4,x,": "row 2: concept is '4'; write a number from 1 to 3",
-    "unnamed 1,x,": "row 2: concept is 'unnamed 1'; write a number",
-    "1,x,\n1,y,": "row 3: concept 1 has a row already",
-    "1,Ring,\n3,ring,": "concepts 1 and 3 are both called 'ring'",
-    "1,unnamed 2,": "concepts 1 and 2 are both called 'unnamed 2'",
-    f"1,{'x' * 61},": "the name has 61 characters; use up to 60",
-    "1": "the row has 1 cells and the header 3",
-}
+WRONG = ["4,x,", "unnamed 1,x,", "1,x,\n1,y,", "1,Ring,\n3,ring,", "1,unnamed 2,", f"1,{'x' * 61},", "1"]
 
 
 @pytest.mark.parametrize("rows", WRONG)
 def test_a_wrong_sheet_changes_nothing(folder: Path, rows: str) -> None:
     before = (folder / "bundle" / "bundle.json").read_bytes()
-    with pytest.raises(ValueError, match=WRONG[rows]) as error:
+    with refused(ValueError):
         name_concepts(folder, sheet(folder, rows))
-    assert "sheet.csv" in str(error.value)
-    assert "\n" not in str(error.value)
     assert (folder / "bundle" / "bundle.json").read_bytes() == before
     assert not (folder / "bundle" / "concept-names.csv").exists()
 
@@ -87,9 +78,9 @@ def test_the_sheet_of_another_model_is_refused(folder: Path) -> None:
     own = weights_digest(model.network)
     header = "concept,name,note,model"
     assert read_names(sheet(folder, f"1,x,,{own}", header=header), model)[0].name == "x"
-    with pytest.raises(ValueError, match="row 2: the sheet is of another model"):
+    with refused(ValueError):
         read_names(sheet(folder, "1,x,,0123", header=header), model)
-    with pytest.raises(ValueError, match="column 'name' is missing"):
+    with refused(ValueError):
         read_names(sheet(folder, "1", header="concept"), model)
 
 

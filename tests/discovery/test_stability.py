@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from parsecaps.discovery.stability import concept_stability, correlation, match_concepts
+from tests.messages import refused
 
 GROUP = np.repeat(np.arange(40), 5)
 
@@ -61,9 +62,9 @@ def test_several_models() -> None:
     assert found.by_concept[1] == pytest.approx(1)
     assert found.by_concept[0] < 0.75
     assert found.mean == pytest.approx(np.mean([match.mean for match in found.matches.values()]))
-    with pytest.raises(ValueError, match="1 model shows nothing"):
+    with refused(ValueError):
         concept_stability([first], GROUP)
-    with pytest.raises(ValueError, match=r"the models saw \[199, 200\] cases"):
+    with refused(ValueError):
         concept_stability([first, first[1:]], GROUP)
 
 

@@ -9,6 +9,7 @@ from parsecaps.explain.attribution_path import AttributionPath, Target, neutral_
 from parsecaps.models import ParseCaps
 from parsecaps.nn.recorder import RecordedStage, record_stages
 from tests.explain.small_models import KINDS, make_steep, neutral_answer, random_image, small_model
+from tests.messages import refused
 
 
 def path_of(model: ParseCaps, image: Tensor, panels: int = 4, refinements: int = 0) -> AttributionPath:
@@ -214,7 +215,7 @@ def test_what_does_not_differ_brings_nothing() -> None:
 def test_what_cannot_be_explained_says_so() -> None:
     model = small_model(num_concepts=0)
     path = path_of(model, random_image(model))
-    with pytest.raises(ValueError, match="no concepts to explain; ask for its classes"):
+    with refused(ValueError):
         path.leaf_attribution(Target("concepts", 0))
-    with pytest.raises(ValueError, match="2 is none of the model's classes; choose from 0 to 1"):
+    with refused(ValueError):
         path.leaf_attribution(Target("classes", 2))

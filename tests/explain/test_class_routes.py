@@ -12,6 +12,7 @@ from parsecaps.model import Model
 from parsecaps.nn.capsules import CapsuleGrid
 from parsecaps.nn.recorder import record_ways
 from parsecaps.rivals import CapsNet
+from tests.messages import message, refused
 
 IMAGE = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
 TARGETS = [Target("classes", 1), Target("classes", 0)]
@@ -83,15 +84,15 @@ def test_children_on_several_grids_add_up(monkeypatch: pytest.MonkeyPatch) -> No
     whole = torch.rand(1, 1, 3, 256)
     assert map_of(whole, *parts).sum().item() == pytest.approx(whole.sum().item(), rel=1e-5)
     monkeypatch.setattr(CapsNet, "class_children", parts[:1])
-    with pytest.raises(ValueError, match="128 children are said to be routed to its classes, but 256 are"):
+    with refused(ValueError):
         model.routes(IMAGE[:1])
 
 
 def test_it_has_no_tree_and_says_so() -> None:
     model = build()
-    with pytest.raises(ValueError, match="CapsNet has one layer of routes, to its classes, and no tree of cells; ask"):
+    with refused(ValueError):
         trace(model, IMAGE)
-    with pytest.raises(ValueError, match="the model has no concepts to explain; ask for its classes"):
+    with refused(ValueError):
         attribution_maps(model, IMAGE, [Target("concepts", 0)])
 
 
@@ -106,7 +107,5 @@ def test_an_explanation_follows_the_routes_without_a_tree() -> None:
     assert told.trees == told.concepts == ()
     expected = attribution_maps(model.network, image[None], [Target("classes", best)])[0, 0]
     torch.testing.assert_close(torch.from_numpy(told.class_map), expected)
-    notes = " ".join(told.notes)
-    assert "no tree of cells, so there is no parse tree" in notes
-    assert "no strict tree" in notes
-    assert "gradients" not in notes
+    message(*told.notes)
+    assert "gradients" not in " ".join(told.notes)

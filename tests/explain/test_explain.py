@@ -19,6 +19,7 @@ from parsecaps.metrics.calibration import Calibration
 from parsecaps.metrics.conformal import ConformalQuantiles
 from parsecaps.model import Model, load
 from tests.explain.make_explained import DATA, make_folder, make_model
+from tests.messages import message, refused
 
 IMAGE = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1))
 
@@ -53,13 +54,13 @@ def test_it_puts_together_what_the_parts_say(known: Model) -> None:
         assert replace(node, share=same.share) == same
         assert node.share == pytest.approx(same.share, abs=1e-5)
     assert (told.method, told.possible, told.abstain) == ("routes", None, None)
-    assert told.notes == ("the probabilities are not calibrated: the model was saved without validation",)
+    message(*told.notes)
 
 
 def test_it_says_that_a_model_looks_at_the_middle_alone(known: Model) -> None:
     model = replace(known, preparation=replace(known.preparation, centre=0.6))
     (note,) = set(model.explain(IMAGE).notes) - set(known.explain(IMAGE).notes)
-    assert note == "the model looks at the middle of an image, 60 % of each side; pictures show that part"
+    message(note)
 
 
 def test_two_streams_are_explained_like_any_other(tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_two_streams_are_explained_like_any_other(tmp_path: Path) -> None:
     assert told.reasons.contributions.sum(1) + told.reasons.reasoning.bias == pytest.approx(logits, abs=1e-5)
     assert told.reasons.flip is not None
     assert told.choice is not None
-    assert told.choice.startswith("Each place shows evidence from 16 x 16 pixels, chosen by looking at everything. ")
+    message(told.choice)
 
 
 def test_reasons_add_up_to_the_logits(known: Model) -> None:
@@ -131,7 +132,7 @@ def test_the_temperature_and_the_risk_decide(known: Model) -> None:
     assert told.trees == ()
     sure = calibrated(known, 1.0, max(told.probabilities.values())).explain(IMAGE, trees=0, risk=0.1)
     assert (sure.possible, sure.abstain) == ([sure.diagnosis], False)
-    with pytest.raises(ValueError, match="no calibration, so no risk can be promised"):
+    with refused(ValueError):
         known.explain(IMAGE, risk=0.1)
 
 
@@ -164,7 +165,7 @@ def test_a_plain_cnn_gets_a_gradient_map_and_says_what_is_missing() -> None:
 
 
 def test_an_unknown_method_is_refused(known: Model) -> None:
-    with pytest.raises(ValueError, match="gradcam"):
+    with refused(ValueError):
         known.explain(IMAGE, method="gradcam")
 
 
@@ -190,9 +191,9 @@ def test_a_loaded_model_predicts_and_explains(known: Model, tmp_path: Path) -> N
     assert said.probabilities == pytest.approx(told.probabilities)
     assert (said.label, said.image) == (told.diagnosis, told.name)
     assert said.concepts == pytest.approx({each.name: each.presence for each in told.concepts})
-    with pytest.raises(ValueError, match=r"b\.png"):
+    with refused(ValueError):
         model.predict(tmp_path / "b.png")
-    with pytest.raises(ValueError, match="no risk can be promised"):
+    with refused(ValueError):
         model.predict(tmp_path / "a.png", risk=0.1)
 
 

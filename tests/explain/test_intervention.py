@@ -10,6 +10,7 @@ from parsecaps.explain.intervention import concept_reasoning, with_typical
 from parsecaps.model import Model
 from parsecaps.models import ParseCaps
 from tests.explain.make import make_memory, make_reasoning
+from tests.messages import refused
 
 
 def make_model(head: str = "bottleneck") -> Model:
@@ -52,9 +53,9 @@ def test_set_concepts_take_the_typical_presence_and_exclude_each_other() -> None
     assert reasoning.change(presence, {"size=big": True}).tolist() == [0.9, 0.7, 0.1, 0.1]
     assert reasoning.change(presence, {"size=small": False}).tolist() == [0.2, 0.7, 0.1, 0.3]
     assert presence.tolist() == [0.2, 0.7, 0.8, 0.3]
-    with pytest.raises(ValueError, match="two values of one attribute"):
+    with refused(ValueError):
         reasoning.change(presence, {"size=big": True, "size=none": True})
-    with pytest.raises(ValueError, match="no concept 'vail'; it has size=big, veil"):
+    with refused(ValueError):
         reasoning.change(presence, {"vail": True})
 
 
@@ -90,5 +91,5 @@ def test_memory_gives_typical_presences() -> None:
 
 
 def test_a_parallel_head_is_refused_with_the_way_out() -> None:
-    with pytest.raises(ValueError, match=r"setting one changes nothing; train with --set model\.head=bottleneck"):
+    with refused(ValueError):
         concept_reasoning(make_model("parallel"))

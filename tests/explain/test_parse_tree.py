@@ -21,6 +21,7 @@ from parsecaps.nn.routing import Way
 from parsecaps.report.tree_drawing import draw_tree
 from tests.explain.small_models import KINDS, random_image, small_model
 from tests.explain.toy_routing import ToyMessages
+from tests.messages import refused
 
 
 def tree_of(kind: str = "default", **settings: Any) -> tuple[ParseTree, EvidenceFlow, RouteTree]:
@@ -223,14 +224,14 @@ def test_regions_in_the_original_image() -> None:
             assert np.abs(np.array(node.original) - 4 * np.array(inside)).max() <= 2
         else:
             assert node.original is None
-    with pytest.raises(ValueError, match="give both the preparation and the original image's shape, or neither"):
+    with refused(ValueError):
         parse_tree(model, image, index=0, preparation=preparation)
 
 
 def test_a_journey_through_json() -> None:
     tree, _, _ = tree_of()
     assert ParseTree.from_dict(json.loads(json.dumps(tree.to_dict()))) == tree
-    with pytest.raises(ValueError, match="version 7, not 2; make it again"):
+    with refused(ValueError):
         ParseTree.from_dict({**tree.to_dict(), "version": 7})
 
 
@@ -245,9 +246,9 @@ def test_classes_and_names() -> None:
 
 def test_one_image_and_a_known_target() -> None:
     model = small_model()
-    with pytest.raises(ValueError, match="a parse tree is of one image; 2 were given"):
+    with refused(ValueError):
         parse_tree(model, random_image(model, 2), index=0)
-    with pytest.raises(ValueError, match="3 is none of the model's concepts; choose from 0 to 2"):
+    with refused(ValueError):
         parse_tree(model, random_image(model, 1), index=3)
 
 

@@ -17,6 +17,7 @@ from parsecaps.nn import record_couplings, replace_couplings
 from parsecaps.nn.capsules import CapsuleBatchNorm
 from parsecaps.nn.recorder import RecordedCoupling
 from tests.explain.small_models import KINDS, random_image, small_model
+from tests.messages import LIBRARY, refused
 
 
 def sparse(recorded: list[RecordedCoupling]) -> list[torch.Tensor]:
@@ -101,7 +102,7 @@ class TestStatistics:
             plain = model(image).logits
         with strict_network(model, statistics):
             adjusted = model(image).logits
-        with pytest.raises(ValueError, match="image"), strict_network(model, statistics):
+        with refused(ValueError), strict_network(model, statistics):
             model(image[:, :, :-1])
         assert not torch.equal(adjusted, plain)
         assert torch.equal(model(image).logits, said)
@@ -117,17 +118,17 @@ class TestStatistics:
         assert found is not None
         assert found.keys() == statistics.keys()
         assert all(torch.equal(found[name], value) for name, value in statistics.items())
-        with pytest.raises(ValueError, match="another model than the one beside it; run parsecaps remember again"):
+        with refused(ValueError):
             load_statistics(tmp_path, small_model(seed=1))
         first = sorted(statistics)[0]
         save_statistics(tmp_path, {**statistics, first: statistics[first] * torch.nan}, weights_digest(model))
-        with pytest.raises(ValueError, match=rf"strict\.safetensors: {first} has values that are not finite"):
+        with refused(ValueError):
             load_statistics(tmp_path, model)
         save_statistics(tmp_path, {first: statistics[first]}, weights_digest(model))
-        with pytest.raises(ValueError, match=r"strict\.safetensors does not fit the model: it lacks"):
+        with refused(ValueError):
             load_statistics(tmp_path, model)
         (tmp_path / "strict.safetensors").write_bytes(b"nothing")
-        with pytest.raises(ValueError, match="cannot be read"):
+        with refused(ValueError, hide=LIBRARY):
             load_statistics(tmp_path, model)
 
     def test_layer_normalisation_needs_none(self) -> None:

@@ -10,6 +10,7 @@ from parsecaps.nn import record_couplings
 from parsecaps.nn.recorder import record_stages
 from parsecaps.types import Output
 from tests.explain.small_models import KINDS, random_image, small_model
+from tests.messages import refused
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -70,12 +71,12 @@ def test_a_model_without_concepts_has_classes_alone() -> None:
 
 
 def test_a_model_in_training_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"training mode.*call eval\(\) first"):
+    with refused(ValueError):
         trace(small_model().train(), torch.rand(1, 1, 40, 40).double())
 
 
 def test_a_model_without_routes_is_refused() -> None:
-    with pytest.raises(ValueError, match="PlainCNN has no routes to follow; choose a gradient map"):
+    with refused(ValueError):
         trace(PlainCNN(num_classes=2, image_size=32).eval(), torch.rand(1, 1, 32, 32))
 
 
@@ -91,7 +92,7 @@ class Doubled(ParseCaps):
 
 def test_a_chain_with_a_gap_is_refused() -> None:
     model = Doubled.from_preset("tiny", num_classes=2).eval()
-    with pytest.raises(ValueError, match=r"no tree of cells, .*; choose a gradient map"):
+    with refused(ValueError):
         trace(model, torch.rand(1, 1, 32, 32))
 
 

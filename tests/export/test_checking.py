@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from parsecaps.export.checking import compare_answers, compare_maps, compare_trees, flows
+from tests.messages import refused
 
 
 def answers(*probabilities: float, presence: float = 0.5) -> dict[str, Any]:
@@ -18,15 +19,15 @@ def test_answers_may_be_off_by_a_little() -> None:
 
 
 def test_another_class_is_refused_but_not_where_two_are_equal() -> None:
-    with pytest.raises(ValueError, match="names another class"):
+    with refused(ValueError):
         compare_answers(answers(0.7, 0.3), answers(0.7, 0.3) | {"logits": np.array([[0.0, 1.0]])})
     compare_answers(answers(0.50003, 0.49997), answers(0.49997, 0.50003))
 
 
 def test_presences_and_numbers_that_are_none() -> None:
-    with pytest.raises(ValueError, match=r"off by 0\.1"):
+    with refused(ValueError):
         compare_answers(answers(0.7, 0.3), answers(0.7, 0.3, presence=0.6))
-    with pytest.raises(ValueError, match="its presence are not finite on some image"):
+    with refused(ValueError):
         compare_answers(answers(0.7, 0.3), answers(0.7, 0.3, presence=np.nan))
 
 
@@ -40,14 +41,14 @@ def test_maps_are_measured_by_their_own_maximum() -> None:
     assert compare_maps(maps(1.0, 0.1), maps(1.0, 0.1)) == 0
     compare_maps(maps(1.0, 0.1), maps(1.0005, 0.1))
     compare_maps(maps(0.0, 0.0), maps(0.0, 0.0))
-    with pytest.raises(ValueError, match=r"a map is off by 0\.02 of its maximum"):
+    with refused(ValueError):
         compare_maps(maps(1.0, 0.1), maps(1.0, 0.102))
 
 
 def test_a_map_may_be_what_pytorch_itself_gives_after_rounding() -> None:
     by_rounding = np.concatenate([maps(1.0, 0.1)["maps"], maps(1.0, 0.104)["maps"]])
     compare_maps(maps(1.0, 0.1), maps(1.0, 0.103), lambda: by_rounding)
-    with pytest.raises(ValueError, match=r"a map is off by 0\.06 of its maximum"):
+    with refused(ValueError):
         compare_maps(maps(1.0, 0.1), maps(1.0, 0.11), lambda: by_rounding)
 
 
@@ -66,11 +67,11 @@ def test_trees_are_compared_by_what_flows() -> None:
     assert shares.tolist() == [0.25, 0.75]
     assert flow.sum(0).tolist() == [0.125, 0.125, 0.75, 0]
     compare_trees(trees(0.25), trees(0.2501))
-    with pytest.raises(ValueError, match="a tree is off"):
+    with refused(ValueError):
         compare_trees(trees(0.25), trees(0.3))
     other = trees(0.25)
     other["tree_down_1"] = np.array([[[0.5, 0.5, 0, 0], [0, 0, 0.995, 0.005]]])  # a route that was shut
     compare_trees(trees(0.25), other)
     other["tree_down_1"] = np.array([[[0.5, 0.5, 0, 0], [0, 0, 0.9, 0.1]]])
-    with pytest.raises(ValueError, match="a tree is off"):
+    with refused(ValueError):
         compare_trees(trees(0.25), other)

@@ -21,6 +21,7 @@ from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_images
 from parsecaps.training.callbacks import Callbacks
 from tests.export.make_exported import make_model
+from tests.messages import message
 from tests.training.make import PHANTOM
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "bottleneck"
@@ -89,15 +90,14 @@ def test_a_failed_check_leaves_no_file(small: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(checking, "PROBABILITY", -1.0)
     result = export(small, "--to", "onnx", "--out", tmp_path / "model.onnx")
     assert result.exit_code == 2
-    assert "the exported file is wrong" in result.output
-    assert len(result.output.strip().splitlines()) == 1
+    message(result.output, hide=r"by [\d.e-]+")
     assert not list(tmp_path.iterdir())
 
 
 def test_maps_of_a_model_without_routes(small: Path, tmp_path: Path) -> None:
     result = export(small, "--to", "onnx", "--maps", "--out", tmp_path / "model.onnx")
     assert result.exit_code == 2
-    assert "PlainCNN has no routes to follow" in result.output
+    message(result.output)
     assert not list(tmp_path.iterdir())
 
 
@@ -108,7 +108,7 @@ def test_a_package_that_is_not_there(
     monkeypatch.setitem(sys.modules, package, None)
     result = export(small, "--to", "onnx", "--out", tmp_path / "model.onnx")
     assert result.exit_code == 2
-    assert f"{package} is not installed; run pip install 'parsecaps[export]'" in result.output
+    message(result.output)
     assert not list(tmp_path.iterdir())
 
 

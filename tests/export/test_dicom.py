@@ -23,6 +23,7 @@ from tests.attack.crafted_dicom import dicom as crafted
 from tests.explain.make_explained import DATA, make_model
 from tests.export import dicom_studies as studies
 from tests.export.dicom_objects import read_objects, seen, write
+from tests.messages import message, refused
 
 UNCHANGED = (
     *("PatientID", "PatientName", "PatientBirthDate", "PatientSex", "StudyInstanceUID", "StudyID"),
@@ -206,7 +207,7 @@ def test_a_name_in_an_unsaid_character_set_is_guessed_and_a_broken_one_refused(t
     assert str(header(path).PatientName) == "Müller"
     path = studies.photograph(tmp_path / "b.dcm", PatientName="M_ller", SpecificCharacterSet="ISO_IR 192")
     path.write_bytes(path.read_bytes().replace(b"M_ller", "Müller".encode("latin-1")))
-    with pytest.raises(ValueError, match=r"b\.dcm has a Patient's Name \(PatientName\) that is not written in its"):
+    with refused(ValueError):
         header(path)
 
 
@@ -241,7 +242,7 @@ def test_a_source_that_is_too_large_gives_no_map(model: Model, tmp_path: Path, m
     monkeypatch.setattr("parsecaps.export.dicom._MOST_PIXELS", 64 * 64 - 1)
     written = write_dicom(model, [said], tmp_path / "out")
     assert [len(found) for found in read_objects(tmp_path / "out").values()] == [1, 1, 0]
-    assert written.errors == [f"{tmp_path / 'ct.dcm'} has 4,096 pixels, too many for parametric maps of it"]
+    message(*written.errors)
 
 
 @pytest.mark.parametrize(
@@ -261,23 +262,23 @@ def test_a_geometry_that_is_none_gives_no_map(change: dict[str, Any], tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    "change",
     [
-        ({"PatientID": ""}, r"has no Patient ID \(PatientID\)"),
-        ({"PatientID": "x" * 65}, "is not what DICOM allows"),
-        ({"PatientID": "a\x07b"}, "control characters"),
-        ({"StudyInstanceUID": "1.2.x"}, "is not what DICOM allows"),
-        ({"SOPInstanceUID": ""}, "has no SOP Instance UID"),
-        ({"Manufacturer": "parsecaps"}, "was written by parsecaps itself"),
+        {"PatientID": ""},
+        {"PatientID": "x" * 65},
+        {"PatientID": "a\x07b"},
+        {"StudyInstanceUID": "1.2.x"},
+        {"SOPInstanceUID": ""},
+        {"Manufacturer": "parsecaps"},
     ],
 )
-def test_a_header_that_cannot_be_repeated_is_refused(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
+def test_a_header_that_cannot_be_repeated_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     with pydicom.config.disable_value_validation():
         data = pydicom.dcmread(studies.photograph(tmp_path / "a.dcm"))
         for keyword, value in change.items():
             setattr(data, keyword, value)
         data.save_as(tmp_path / "bad.dcm")
-    with pytest.raises(ValueError, match=rf"^[^\n]*bad\.dcm [^\n]*{reason}[^\n]*$"):
+    with refused(ValueError):
         DicomSource.read(ImageFile(tmp_path / "bad.dcm"))
 
 

@@ -19,6 +19,7 @@ from parsecaps.export.monai_inference import MonaiNetwork
 from parsecaps.model import Model
 from tests.explain.make_explained import DATA, make_model
 from tests.golden.make_golden import HERE, IMAGES
+from tests.messages import message, refused
 
 # The three commands in one process, which takes seconds to start, and none of which may reach a network.
 _COMMANDS = """
@@ -141,7 +142,7 @@ def test_an_export_that_answers_otherwise_leaves_nothing(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(MonaiNetwork, "forward", wrong)
     make_model(open_data(DATA), "cnn").save(tmp_path / "model")
-    with pytest.raises(ValueError, match="failed its check: its numbers are up to 1e-05 away"):
+    with refused(ValueError, hide=r"up to [\d.e-]+"):
         export_model(tmp_path / "model", "monai", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
@@ -152,7 +153,7 @@ def test_an_export_that_reads_files_otherwise_leaves_nothing(tmp_path: Path, mon
     read = monai_inference.read_prepared
     monkeypatch.setattr(monai_inference, "read_prepared", lambda *args: _darker(read(*args)))
     make_model(open_data(DATA), "parallel").save(tmp_path / "model")
-    with pytest.raises(ValueError, match=r"of the image \d.png it says other things than parsecaps predict"):
+    with refused(ValueError, hide=r"\d\.png"):
         export_model(tmp_path / "model", "monai", tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
@@ -163,7 +164,7 @@ def test_a_missing_package_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     out = ["--to", "monai", "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(app, ["export", str(tmp_path / "model"), *out])
     assert done.exit_code == 2
-    assert done.stderr == "error: jsonschema is not installed; run pip install 'parsecaps[export]'\n"
+    message(done.stderr)
     assert not (tmp_path / "out").exists()
 
 

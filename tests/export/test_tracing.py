@@ -14,6 +14,7 @@ from parsecaps.export.tracing import decompositions, trace_function
 from parsecaps.functional import squash
 from parsecaps.functional.squash import tracing_for_export
 from parsecaps.nn.locality import gather_windows
+from tests.messages import refused
 
 
 def exported(function: Any, image: Tensor, any_batch: bool = True) -> Any:
@@ -89,11 +90,11 @@ def test_log1p_keeps_its_digits() -> None:
 
 def test_what_cannot_be_exported_is_said() -> None:
     image = torch.rand(4, 3, 7, 7)
-    with pytest.raises(ValueError, match=r"the network uses aten\.erfinv\.default, which cannot be exported to ONNX"):
+    with refused(ValueError):
         exported(torch.erfinv, image)
-    with pytest.raises(ValueError, match=r"computes in torch\.float64; only float32 can be exported"):
+    with refused(ValueError):
         exported(lambda x: x.double() + 1, image)
-    with pytest.raises(ValueError, match="does different things for two images and for three"):
+    with refused(ValueError):
         exported(lambda x: x + 1 if len(x) == 2 else x * 2, image)
-    with pytest.raises(ValueError, match="a size of the network is -1 for two images and 0 for three"):
+    with refused(ValueError):
         exported(lambda x: F.pad(x, (0, len(x) - 3)), image)

@@ -14,6 +14,7 @@ from parsecaps.functional.concept_losses import (
     semantic_loss,
     uniqueness_loss,
 )
+from tests.messages import refused
 
 B, M = 5, 4
 
@@ -106,5 +107,5 @@ def test_what_is_unknown_costs_nothing_and_has_no_gradient(concepts: Tensor) -> 
     values.grad = None
     loss.backward()
     assert (values.grad[:, 0][concepts.isnan()] == 0).all()
-    with pytest.raises(ValueError, match=r"give \(B, m, ...\) and \(B, m\)"):
+    with refused(ValueError):
         semantic_loss(values, unknown[:, :2])

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from parsecaps.functional import entmax
 from parsecaps.functional.squash import tracing_for_export
+from tests.messages import refused
 
 implementation = importlib.import_module("parsecaps.functional.entmax")
 ALPHAS = [1, 1.001, 1.2, 1.5, 1.8, 2]
@@ -200,13 +201,13 @@ def test_one_alpha_per_head_and_those_out_of_range_act_as_the_nearer_end() -> No
 
 @pytest.mark.parametrize("alpha", [0.9, 2.1, math.nan])
 def test_alpha_out_of_range_is_an_error(alpha: float) -> None:
-    with pytest.raises(ValueError, match=rf"alpha is {alpha}; choose a number from 1"):
+    with refused(ValueError):
         entmax(logits(3), alpha)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (1, 2, 1, 1), (3, 3, 1)])
 def test_alpha_of_a_wrong_shape_is_an_error(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"alpha has shape .* broadcasts to \(2, 3, 1\)"):
+    with refused(ValueError):
         entmax(logits(2, 3, 4), torch.full(shape, 1.5))
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from parsecaps.functional import squash
 from parsecaps.functional.squash import SquashForm
+from tests.messages import refused
 
 FORMS: list[SquashForm] = ["exponential", "quadratic"]
 
@@ -69,7 +70,7 @@ def test_half_precision(form: SquashForm, dtype: torch.dtype, length: float) -> 
 
 
 def test_an_unknown_form_is_an_error() -> None:
-    with pytest.raises(ValueError, match="squash form is 'cubic'; choose one of exponential, quadratic"):
+    with refused(ValueError):
         squash(torch.ones(2), "cubic")  # type: ignore[arg-type]
 
 

@@ -4,6 +4,7 @@ from scipy import stats
 
 from parsecaps.metrics import bootstrap, means
 from parsecaps.metrics.bootstrap import POSITIVE, SHARE, SIGNED_SHARE, interval, resampled_weights
+from tests.messages import refused
 
 GROUP = np.repeat(np.arange(15), 2)
 
@@ -67,7 +68,7 @@ def test_an_interval_stays_within_its_bounds_and_has_its_value(bounds: tuple[flo
 
 def test_a_score_beyond_its_bounds_is_refused_unless_it_is_rounding() -> None:
     assert interval(1 + 1e-7, np.full(9, 1 + 1e-7), 5) == interval(1.0, np.ones(9), 5)
-    with pytest.raises(ValueError, match=r"a score of -0\.2 is not from 0 to 1; give the bounds that it has"):
+    with refused(ValueError):
         interval(-0.2, np.linspace(-0.3, 0, 9), 5)
 
 

@@ -10,6 +10,7 @@ from parsecaps.metrics import METRICS, FoldScores, Score, Scores, find_metric, s
 from parsecaps.metrics.bootstrap import FEW_PATIENTS
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import over_folds
+from tests.messages import message, refused
 from tests.metrics.copies import assert_interval_of_copies, resampled_copies
 from tests.metrics.make import make_predictions
 
@@ -67,7 +68,7 @@ def test_values_by_hand() -> None:
     assert (a["f1"].value, a["f1"].n) == (pytest.approx(2 / 3), 4)
     assert (a["specificity"].value, a["specificity"].n) == (pytest.approx(2 / 3), 3)
     assert (a["auroc"].value, a["auroc"].n) == (pytest.approx((2.5 + 2.5 + 1) / 9), 6)
-    assert any("1 of 7 images have no known label" in note for note in scores.notes)
+    message(*scores.notes)
     assert scores.by_class["c"]["recall"].low is None  # one patient only
     assert scores.concepts == {}
     assert scores.by_concept == {}
@@ -132,9 +133,9 @@ def test_scores_survive_json() -> None:
     assert stored["misread"]["wrong"] == (scores.patient_errors or pytest.fail("no errors")).wrong
     assert stored["overall"]["accuracy"]["n"] == scores.labelled
     for damage in ({"overall": 3}, {"overall": {"accuracy": {"value": 1}}}, {"extra": 1}):
-        with pytest.raises(ValueError, match="not scores of this version"):
+        with refused(ValueError):
             Scores.from_dict({**stored, **damage})
-    with pytest.raises(ValueError, match="classes"):
+    with refused(ValueError):
         Scores.from_dict({name: part for name, part in stored.items() if name != "classes"})
 
 
@@ -154,7 +155,7 @@ def test_a_class_that_is_absent_is_not_made_up() -> None:
     assert "class 2" not in scores.roc
     recalls = [scores.by_class[name]["recall"].value or 0 for name in ("class 0", "class 1")]
     assert scores["balanced_accuracy"].value == pytest.approx(np.mean(recalls))
-    assert any(note.startswith("no image of class 2") for note in scores.notes)
+    message(*scores.notes)
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -174,7 +175,7 @@ def test_all_labels_unknown() -> None:
     assert scores["mean_auroc"].low is not None
     assert scores.confusion == [[0] * 3] * 3
     assert sum(each.n for each in scores.reliability) == 0
-    assert scores.notes == ["no label is known: there are no scores of classes"]
+    message(*scores.notes)
 
 
 def test_all_concepts_unknown_or_none_predicted() -> None:
@@ -203,12 +204,12 @@ def test_one_patient_gives_no_interval() -> None:
     scores = score(replace(make_predictions(), patient=["the one"] * 60), resamples=20)
     assert scores["accuracy"].value is not None
     assert all(each.low is None and each.high is None for each in every_score(scores))
-    assert any("of one patient" in note for note in scores.notes)
+    message(*scores.notes)
 
 
 def test_few_patients_are_a_note() -> None:
     few, enough = (right_and_wrong(count - 5, 5) for count in (FEW_PATIENTS - 1, FEW_PATIENTS))
-    assert f"few patients: {FEW_PATIENTS - 1}; intervals may be too narrow" in score(few, resamples=5).notes
+    message(*score(few, resamples=5).notes)
     assert not any("few patients" in note for note in score(enough, resamples=5).notes)
     many = replace(enough, patient=[str(i // 2) for i in range(len(enough))])
     assert any("few patients" in note for note in score(many, resamples=5).notes)
@@ -218,7 +219,7 @@ def test_no_mistake_is_not_certainty() -> None:
     scores = score(right_and_wrong(30, 0), resamples=20)
     exact = stats.binomtest(30, 30).proportion_ci(0.95, "exact")
     assert (scores["accuracy"].low, scores["accuracy"].high) == (pytest.approx(exact.low), 1)
-    assert any("up to 9.5 % of patients" in note for note in scores.notes)  # 0.95 = 1 - 0.05, 0.905^30 = 0.05
+    message(*scores.notes)
     assert not any("no mistake" in note for note in score(right_and_wrong(30, 1), resamples=5).notes)
 
 

@@ -22,6 +22,7 @@ from parsecaps.models import ParseCaps
 from parsecaps.report.cards import model_card
 from parsecaps.report.draw import draw
 from parsecaps.report.result_pages import scores_page
+from tests.messages import refused
 from tests.metrics.copies import assert_interval_of_copies, resampled_copies
 from tests.metrics.make import make_predictions
 
@@ -111,7 +112,7 @@ def test_names_are_told_apart_and_found() -> None:
     single = [metric.name for metric in METRICS if metric.part in ("overall", "concepts")]
     assert len(set(single)) == len(single)
     assert all(find_metric(name).name == name for name in single)
-    with pytest.raises(KeyError, match="no metric 'precison'"):
+    with refused(KeyError):
         find_metric("precison")
 
 

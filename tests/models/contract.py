@@ -7,7 +7,6 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +14,7 @@ from parsecaps.models import PretrainedModel, load_model
 from parsecaps.models.summary import count_parameters
 from parsecaps.nn import Coupling, record_couplings, replace_couplings
 from parsecaps.types import Output
+from tests.messages import refused
 
 ALONE = {"rtol": 1e-5, "atol": 1e-5}
 
@@ -22,13 +22,13 @@ ALONE = {"rtol": 1e-5, "atol": 1e-5}
 class ModelContract:
     """The promises of STYLE and `types.Output`, for the model that `build` gives.
 
-    `refused` are settings of its own that are wrong, each with a word of the line that says what would do.
+    `wrong` are settings of its own that it refuses.
     `cancelled` are the ends of names of parameters that a normalisation behind them takes out in training, such as a
     bias with a linear layer in between: they have no gradient.
     """
 
     cancelled: tuple[str, ...] = ()
-    refused: tuple[tuple[dict[str, Any], str], ...] = ()
+    wrong: tuple[dict[str, Any], ...] = ()
 
     def build(self) -> PretrainedModel:
         raise NotImplementedError("override build()")
@@ -131,22 +131,21 @@ class ModelContract:
     def test_wrong_settings_get_one_line(self) -> None:
         model = self.build()
         kind, config = type(model), model.config
-        wrong = [*self.refused, ({"num_classes": 0}, "give at least 1"), ({"image_size": 20}, "give at least 28")]
+        wrong = [*self.wrong, {"num_classes": 0}, {"image_size": 20}]
         if kind.largest_image < 1000:
-            wrong.append(({"image_size": kind.largest_image + 1}, f"give at most {kind.largest_image}"))
+            wrong.append({"image_size": kind.largest_image + 1})
         if not kind.names_concepts:
-            wrong.append(({"num_concepts": 2}, "no place for concepts"))
+            wrong.append({"num_concepts": 2})
         if kind.needs_concepts:
-            wrong.append(({"num_concepts": 0}, "decides by concepts"))
-        for changes, word in wrong:
-            with pytest.raises(ValueError, match=word) as error:
+            wrong.append({"num_concepts": 0})
+        for changes in wrong:
+            with refused(ValueError):
                 kind.from_config({**config, **changes})
-            assert "\n" not in str(error.value)
 
     def test_no_picture_without_a_decoder(self) -> None:
         model = self.build().eval()
         if not decodes(model):
-            with pytest.raises(ValueError, match="has no decoder; "):
+            with refused(ValueError):
                 model(self.images(model, 1), reconstruct=True)
 
     def test_save_and_load_give_identical_outputs(self, tmp_path: Path) -> None:

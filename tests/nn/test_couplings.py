@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from parsecaps.models import ParseCaps
 from parsecaps.nn import Coupling, record_couplings, replace_couplings
 from parsecaps.nn.couplings import given, strongest, uniform
+from tests.messages import refused
 
 
 def tiny(**changes: object) -> ParseCaps:
@@ -53,9 +54,8 @@ class TestRecord:
         assert num_hooks(model) == 0
 
     def test_a_model_without_couplings(self) -> None:
-        with pytest.raises(ValueError, match=r"Linear has no couplings; give a model") as error:
+        with refused(ValueError):
             record_couplings(nn.Linear(2, 2)).__enter__()
-        assert "\n" not in str(error.value)
 
 
 class TestReplace:
@@ -164,5 +164,5 @@ class TestCoupling:
     @pytest.mark.parametrize("alpha", [0.99, 2.01, -1.0, float("nan"), float("inf")])
     @pytest.mark.parametrize("learned", [False, True])
     def test_alpha_out_of_range(self, alpha: float, learned: bool) -> None:
-        with pytest.raises(ValueError, match=rf"alpha is {alpha}; choose a number from 1 .* to 2 "):
+        with refused(ValueError):
             Coupling(branch="sparse", dim=-1, alpha=alpha, learned=learned)

@@ -11,6 +11,7 @@ from parsecaps.functional import entmax, squash
 from parsecaps.nn import RoutingConfig, SparseAttention, record_couplings, saa
 from parsecaps.nn.capsules import CapsuleScale
 from parsecaps.nn.locality import Neighbourhood
+from tests.messages import refused
 
 GEOMETRY = {"width": 16, "in_dim": 4, "out_dim": 6, "stride": 2}
 
@@ -176,17 +177,16 @@ def test_gradcheck(over: str, width: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"heads": 4}, r"4 heads do not divide a capsule dimension of 6; choose a divisor"),
-        ({"alpha": 0.5}, r"alpha is 0.5; choose a number from 1 .* to 2"),
-        ({"alpha": 3}, r"alpha is 3; choose"),
-        ({"normalisation": "none"}, r"normalisation is 'none'; choose one of batch, layer"),
-        ({"over": "both"}, r"over is 'both'; choose .*children.*parents"),
-        ({"squash_form": "linear"}, r"squash.* is 'linear'; choose"),
+        {"heads": 4},
+        {"alpha": 0.5},
+        {"alpha": 3},
+        {"normalisation": "none"},
+        {"over": "both"},
+        {"squash_form": "linear"},
     ],
 )
-def test_bad_arguments(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message) as error:
+def test_bad_arguments(changes: dict[str, Any]) -> None:
+    with refused(ValueError):
         new_attention(**changes)
-    assert "\n" not in str(error.value)

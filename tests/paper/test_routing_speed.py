@@ -17,6 +17,7 @@ from parsecaps.paper.routing_speed import (
     measure_routings,
 )
 from parsecaps.paper.timing import Effort
+from tests.messages import message
 
 N, C, K, D, T, P = 1152, 8, 10, 16, 32, 36
 VOTES = N * C * K * D
@@ -87,10 +88,7 @@ def test_ratios_and_bars() -> None:
     speed = RoutingSpeed(1, (), times)
     assert speed.ratio("dynamic", "routing", "forward", 1) == pytest.approx(3.1)
     assert speed.ratio("dynamic", "routing", "forward", 1, medians=True) == pytest.approx(1.55)
-    said = list(lines(speed))
-    assert said[0] == "met: SAA routing alone 3.10 x dynamic, forward, batch 1 (at least 3.0)"
-    assert said[2] == "MISSED: SAA routing alone 1.30 x attention, forward, batch 1 (at least 1.4)"
-    assert said[4] == "the whole network, forward, beside dynamic: 1.00 x at batch 1; the paper's 1.53 x"
+    message(*lines(speed))
 
 
 def test_memory_of_a_step_is_of_a_process_of_its_own() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from parsecaps.report.pictures import contact_sheet
+from tests.messages import refused
 
 
 def test_pictures_stand_row_by_row_on_white() -> None:
@@ -30,15 +31,15 @@ def test_captions_stand_under_their_pictures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("images", "captions", "columns", "message"),
+    ("images", "captions", "columns"),
     [
-        (np.zeros((2, 3, 4, 4), np.float32), None, 2, r"float32 \(2, 3, 4, 4\); give uint8"),
-        (np.zeros((2, 4, 4, 3), np.uint8), None, 2, "give uint8"),
-        (np.zeros((0, 3, 4, 4), np.uint8), None, 2, "N at least 1"),
-        (np.zeros((2, 3, 4, 4), np.uint8), ["one"], 2, "1 captions for 2 images; give one for each"),
-        (np.zeros((2, 3, 4, 4), np.uint8), None, 0, "0 columns hold no picture; give at least 1"),
+        (np.zeros((2, 3, 4, 4), np.float32), None, 2),
+        (np.zeros((2, 4, 4, 3), np.uint8), None, 2),
+        (np.zeros((0, 3, 4, 4), np.uint8), None, 2),
+        (np.zeros((2, 3, 4, 4), np.uint8), ["one"], 2),
+        (np.zeros((2, 3, 4, 4), np.uint8), None, 0),
     ],
 )
-def test_errors_name_the_fix(images: np.ndarray, captions: list[str] | None, columns: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_errors_name_the_fix(images: np.ndarray, captions: list[str] | None, columns: int) -> None:
+    with refused(ValueError):
         contact_sheet(images, captions, columns=columns)

@@ -16,6 +16,7 @@ from parsecaps.rivals import CCNN, CoherentCNN, ResNet18
 from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
 from parsecaps.types import Batch
+from tests.messages import refused
 from tests.models.contract import ExportContract, ModelContract, warmed_up
 
 
@@ -119,9 +120,9 @@ def test_training_finds_the_concepts(kind: type[CCNN]) -> None:
 
 
 def test_a_model_without_maps_is_refused_such_a_loss() -> None:
-    with pytest.raises(ValueError, match=r"training.losses.counter is 0.2, but ResNet18 has no map for each concept"):
+    with refused(ValueError):
         objective(ResNet18.from_preset("tiny", num_classes=2), counter=0.2)
-    with pytest.raises(ValueError, match="entropy is 1, but the model has no concepts; set it to 0"):
+    with refused(ValueError):
         objective(ResNet18.from_preset("tiny", num_classes=2, num_concepts=0), concept_cross_entropy=1.0)
     made = objective(ResNet18.from_preset("tiny", num_classes=2), concept_cross_entropy=1.0)
     output = ResNet18.from_preset("tiny", num_classes=2)(torch.rand(2, 1, 32, 32))

@@ -18,6 +18,7 @@ from parsecaps.rivals.class_capsules import (
     UnroutedCapsules,
     coupled_votes,
 )
+from tests.messages import refused
 
 CONFIG = ClassRoutingConfig(capsules=6, classes=3, dim=4)
 
@@ -123,9 +124,9 @@ def test_a_routing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unknown_routings_and_numbers() -> None:
-    with pytest.raises(ValueError, match="routing is 'em'; choose one of dynamic"):
+    with refused(ValueError):
         ClassCapsules(in_dim=5, routing="em", config=CONFIG)
-    with pytest.raises(ValueError, match="iterations is 0; give from 1 to 100"):
+    with refused(ValueError):
         ClassRoutingConfig(capsules=6, classes=3, dim=4, iterations=0)
 
 

@@ -19,6 +19,7 @@ from parsecaps.rivals import (
     ResNet34,
     SqueezeNet,
 )
+from tests.messages import refused
 from tests.models.contract import ExportContract, ModelContract, warmed_up
 
 KINDS: list[type[FeatureModel]] = [
@@ -33,14 +34,14 @@ KINDS: list[type[FeatureModel]] = [
 
 
 class TestDenseNet121(ExportContract):
-    refused = (({"growth_rate": 0}, "from 1 to 256"),)
+    wrong = ({"growth_rate": 0},)
 
     def build(self) -> DenseNet121:
         return DenseNet121.from_preset("tiny", num_classes=3)
 
 
 class TestEfficientNetB0(ExportContract):
-    refused = (({"drop_connect": 1.0}, "a number below 1"),)
+    wrong = ({"drop_connect": 1.0},)
     cancelled = ("_bn2.bias",)
 
     def build(self) -> EfficientNetB0:
@@ -55,7 +56,7 @@ class TestEfficientNetB0(ExportContract):
 
 
 class TestGoogLeNet(ExportContract):
-    refused = (({"width": 0.0}, "as published"), ({"width": float("nan")}, "as published"))
+    wrong = ({"width": 0.0}, {"width": float("nan")})
 
     def build(self) -> GoogLeNet:
         return GoogLeNet.from_preset("tiny", num_classes=3)
@@ -159,7 +160,7 @@ def test_drop_connect_leaves_out_blocks_of_some_images_in_training_alone() -> No
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_has_no_couplings(kind: type[FeatureModel]) -> None:
     model = kind.from_preset("tiny", num_classes=3)
-    with pytest.raises(ValueError, match=f"{kind.__name__} has no couplings; give"), record_couplings(model):
+    with refused(ValueError), record_couplings(model):
         pass
 
 

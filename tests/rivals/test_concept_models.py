@@ -17,11 +17,7 @@ from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 
 class TestCBM(ExportContract):
-    refused = (
-        ({"mode": "both"}, "choose one of joint, sequential, independent"),
-        ({"passes": "all"}, "choose one of presence, logit"),
-        ({"mode": "independent", "passes": "logit"}, "give 'presence'"),
-    )
+    wrong = ({"mode": "both"}, {"passes": "all"}, {"mode": "independent", "passes": "logit"})
 
     def build(self) -> CBM:
         return CBM.from_preset("tiny", num_classes=3)
@@ -39,12 +35,7 @@ class TestIndependentOnAResidualNetwork(ModelContract):
 
 
 class TestCEM(CompileContract, ExportContract):
-    refused = (
-        ({"backbone": "ParseCaps"}, "choose one of PlainCNN, ResNet18"),
-        ({"backbone_preset": "huge"}, "choose one of medical, digits, tiny"),
-        ({"randint": 1.5}, "give a probability"),
-        ({"embedding_dim": 0}, "give from 1"),
-    )
+    wrong = ({"backbone": "ParseCaps"}, {"backbone_preset": "huge"}, {"randint": 1.5}, {"embedding_dim": 0})
 
     def build(self) -> CEM:
         return CEM.from_preset("tiny", num_classes=3)

@@ -23,12 +23,7 @@ def tiny(**changes: Any) -> DeepCaps:
 
 
 class TestDeepCaps(CompileContract, ExportContract):
-    refused = (
-        ({"types": 0}, "whole numbers from 1"),
-        ({"dims": (4, 0, 8, 8)}, "whole numbers from 1"),
-        ({"dims": (4, 8)}, "the last two vote"),
-        ({"iterations": 0}, "give at least 1"),
-    )
+    wrong = ({"types": 0}, {"dims": (4, 0, 8, 8)}, {"dims": (4, 8)}, {"iterations": 0})
 
     def build(self) -> DeepCaps:
         return tiny()

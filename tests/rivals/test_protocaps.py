@@ -14,11 +14,7 @@ from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 
 class TestProtoCaps(CompileContract, ExportContract):
-    refused = (
-        ({"grades": (2, 2)}, "for each of the 3 concepts"),
-        ({"grades": (2, 1, 2)}, "from 2 to 100"),
-        ({"prototypes": 0}, "from 1 to 100"),
-    )
+    wrong = ({"grades": (2, 2)}, {"grades": (2, 1, 2)}, {"prototypes": 0})
 
     def build(self) -> ProtoCaps:
         return ProtoCaps.from_preset("tiny", num_classes=3)

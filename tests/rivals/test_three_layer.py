@@ -13,7 +13,7 @@ from tests.models.contract import CompileContract, ExportContract, ModelContract
 
 
 class TestSAA(CompileContract, ExportContract):
-    refused = (({"routing": "em"}, "choose one of dynamic, attention, self-attention, saa"),)
+    wrong = ({"routing": "em"},)
 
     def build(self) -> ThreeLayerCaps:
         return ThreeLayerCaps.from_preset("tiny", num_classes=3)

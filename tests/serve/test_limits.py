@@ -15,6 +15,7 @@ import pytest
 from parsecaps.serve.documents import Problem
 from parsecaps.serve.server import check_token, listen
 from parsecaps.serve.uploads import Upload
+from tests.messages import LIBRARY, refused
 from tests.serve.running import NEVUS, TOKEN, Running, running
 
 
@@ -271,25 +272,25 @@ def test_a_token_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "token", "message"),
+    ("host", "token"),
     [
-        ("0.0.0.0", None, "a token is needed"),
-        ("192.168.0.5", None, "a token is needed"),
-        ("::", None, "a token is needed"),
-        ("127.0.0.1", "short", "can be guessed"),
-        ("127.0.0.1", "", "can be guessed"),
-        ("127.0.0.1", "é" * 20, "can be guessed"),
+        ("0.0.0.0", None),
+        ("192.168.0.5", None),
+        ("::", None),
+        ("127.0.0.1", "short"),
+        ("127.0.0.1", ""),
+        ("127.0.0.1", "é" * 20),
     ],
 )
-def test_an_open_address_needs_a_good_token(host: str, token: str | None, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_an_open_address_needs_a_good_token(host: str, token: str | None) -> None:
+    with refused(ValueError):
         check_token(host, token)
     check_token("127.0.0.1", None)
     check_token("0.0.0.0", TOKEN)
 
 
 def test_a_taken_port_is_one_line() -> None:
-    with listen("127.0.0.1", 0) as taken, pytest.raises(OSError, match="cannot be listened at"):
+    with listen("127.0.0.1", 0) as taken, refused(OSError, hide=LIBRARY):
         listen("127.0.0.1", taken.getsockname()[1])
 
 

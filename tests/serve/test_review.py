@@ -18,6 +18,7 @@ from parsecaps.data.phantom.draw import draw
 from parsecaps.serve.review_store import Mark
 from parsecaps.training.callbacks import Callbacks
 from tests.data.image_files import colour, write_dicom
+from tests.messages import message
 from tests.serve.running import MELANOMA, MODEL, NEVUS, TOKEN, Running, running
 from tests.serve.test_limits import problem
 
@@ -94,7 +95,7 @@ def test_broken_bodies_are_problems(reviewing: Running) -> None:
     problem(reviewing.client.post("/api/review", content=bytes(4_000_001), headers=as_json), 413, "too-large")
     found = keep(reviewing, ("a.txt", b"no image"), PNG)
     assert (found[0]["image"], found[1]["error"]) == (None, None)
-    assert found[0]["error"].startswith("a.txt is not an image")
+    message(found[0]["error"])
 
 
 def test_a_dicom_is_kept_without_its_patient(reviewing: Running, tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_earlier_reviews_are_found_by_the_image(reviewing: Running, tmp_path: Pa
     found, none, bad = answer.json()["files"]
     assert [(each["reviewer"], each["comment"]) for each in found["reviews"]] == [("Ann", "by Ann"), ("Bob", "by Bob")]
     assert (found["error"], none) == (None, {"file": 1, "reviews": [], "error": None})
-    assert bad["error"].startswith("a.txt is not an image")
+    message(bad["error"])
     assert store.num_bytes == before
     assert reviewing.left_files() == []
 
@@ -206,14 +207,13 @@ def test_the_command_says_who_differs_and_refuses_a_folder_in_use(reviewing: Run
         if done.exit_code:
             break
         assert f"reviewers differ on {kept['image'][:24]}: class" in done.stdout
-    assert "is there already; choose another place" in done.stderr
+    message(done.stderr)
 
 
 def test_a_file_that_is_no_file_of_reviews_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("my notes " * 200, encoding="utf-8")
-    before = (tmp_path / "notes.txt").stat()
+    before = (tmp_path / "notes.txt").stat().st_mtime_ns
     done = CliRunner().invoke(app, ["serve", str(MODEL), "--port", "0", "--review", str(tmp_path / "notes.txt")])
     assert done.exit_code == 2
-    assert done.stderr.count("\n") == 1
-    assert "notes.txt cannot be used for reviews (file is not a database); give another file" in done.stderr
-    assert (tmp_path / "notes.txt").stat() == before
+    message(done.stderr)
+    assert (tmp_path / "notes.txt").stat().st_mtime_ns == before

@@ -16,6 +16,7 @@ from parsecaps.model import Model
 from parsecaps.prediction.predict import answer, answers_of_output
 from parsecaps.serve import runtime
 from parsecaps.serve.runtime import choose_runtime
+from tests.messages import refused
 from tests.serve.running import MODEL, NEVUS, OTHER, running
 
 
@@ -132,7 +133,7 @@ def test_pytorch_answers_where_onnx_runtime_cannot(
     image = model.read(NEVUS)[None]
     assert torch.equal(found.network(image).logits, answer(model, image).logits)
     assert not cache.exists()
-    with pytest.raises(ValueError, match=r"^runtime is 'onnx', but .*; choose auto or torch$"):
+    with refused(ValueError, hide=r"by [\d.e-]+"):
         choose_runtime(model, "onnx")
 
 

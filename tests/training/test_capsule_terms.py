@@ -17,6 +17,7 @@ from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
 from parsecaps.training.processes import join_processes
 from parsecaps.types import Batch
+from tests.messages import refused
 from tests.training.make import PHANTOM, train
 
 IMAGE = torch.rand(4, 1, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -44,7 +45,7 @@ def test_the_margins_are_settings() -> None:
     for margins in ((0.9, 0.1, 0.5), (0.95, 0.05, 0.8)):
         term = objective_of(model, f"training.losses.margin.margins={list(margins)}").terms["margin"]
         torch.testing.assert_close(term(output, BATCH).mean, margin_loss(output.logits, BATCH.label, margins))
-    with pytest.raises(ValueError, match=r"margins are \(0.1, 0.9, 0.5\); give the first"):
+    with refused(ValueError):
         Margin(1.0, (0.1, 0.9, 0.5))
 
 

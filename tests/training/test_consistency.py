@@ -12,6 +12,7 @@ from parsecaps.run import Run
 from parsecaps.training.losses import Classification, Consistency
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.types import Batch, Output
+from tests.messages import refused
 from tests.training.make import PHANTOM, train
 
 SETTINGS = [*PHANTOM, "training.learning_rate=0.003", "training.epochs=6", "training.keep=last"]
@@ -35,7 +36,7 @@ def test_it_counts_with_its_weight_and_only_where_there_are_views() -> None:
     torch.testing.assert_close(with_it, without + 3 * found[0]["consistency"].mean)
     assert found[1]["consistency"].mean == 0
     assert objective(3.0)(output, batch._replace(views=1))["consistency"].mean == 0
-    with pytest.raises(ValueError, match="consistency is -1; give 0"):
+    with refused(ValueError):
         objective(-1)
 
 

@@ -22,6 +22,7 @@ from parsecaps.training.losses import Loss, Term
 from parsecaps.training.objective import EpochMeans
 from parsecaps.types import Batch, Output
 from tests.data.make import folder_of_pictures
+from tests.messages import refused
 from tests.prediction.make import predict_one
 from tests.training.make import PHANTOM, TINY, skewed_manifest, train
 
@@ -108,9 +109,8 @@ def test_unsafe_data_are_refused_before_anything_is_written(tmp_path: Path) -> N
     (tmp_path / "pictures/a/0.png").write_bytes(b"not an image")
     config = load_config(None, [f"data.path={manifest}", *TINY, "training.epochs=1"])
     lines: list[str] = []
-    with pytest.raises(ValueError, match=r"training would be unsafe: 1 problem in the files.*--skip-bad") as error:
+    with refused(ValueError):
         train(config, run_folder=tmp_path / "run", callbacks=Callbacks(log=lines.append))
-    assert "\n" not in str(error.value)
     assert any("a/0.png" in line for line in lines)
     assert not (tmp_path / "run").exists()
     run = train(config.change("data", skip_bad=True), run_folder=tmp_path / "run")
@@ -120,7 +120,7 @@ def test_unsafe_data_are_refused_before_anything_is_written(tmp_path: Path) -> N
 
 
 def test_wrong_settings_leave_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="ParseCaps has no setting 'dropot'; did you mean 'dropout'"):
+    with refused(ValueError):
         train(load_config(None, [*PHANTOM, "model.settings.dropot=0"]), run_folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -149,11 +149,8 @@ def test_a_loss_gone_wrong_names_the_batch(in_loss: bool, tmp_path: Path, monkey
     monkeypatch.setattr(objective_module, "TERMS", [*objective_module.TERMS, Poison])
     monkeypatch.setattr(Poison, "in_loss", in_loss)
     settings = [*PHANTOM, "training.checkpoint_seconds=0"]
-    with pytest.raises(
-        DivergedError, match=r"in epoch 2, batch 3 \(.*\); the last good checkpoint is .*last\.pt"
-    ) as error:
+    with refused(DivergedError, hide=r"[\d, ]{20,}") as error:
         train(load_config(None, settings), run_folder=tmp_path / "run")
-    assert "\n" not in str(error.value)
     data = open_data("phantom:n=72,size=32")
     named = re.findall(r"\d{6}", str(error.value))
     assert [data.cases[int(name)].label for name in named] == Poison.label.tolist()
@@ -163,7 +160,7 @@ def test_a_loss_gone_wrong_names_the_batch(in_loss: bool, tmp_path: Path, monkey
 
 
 def test_a_diverging_loss_stops(tmp_path: Path) -> None:
-    with pytest.raises(DivergedError, match=r"in epoch 1, batch \d .*lower training\.learning_rate"):
+    with refused(DivergedError, hide=r"batch \d \([\d, ]+\)"):
         train(load_config(None, [*PHANTOM, "training.learning_rate=1e6"]), run_folder=tmp_path / "run")
 
 

@@ -26,6 +26,7 @@ from parsecaps.training.losses import (
 )
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.types import Batch, Output
+from tests.messages import refused
 from tests.training.make import PHANTOM, train
 
 NAN = float("nan")
@@ -243,39 +244,34 @@ def test_it_takes_the_output_of_the_plain_cnn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"presentation_weight": -1}, r"presentation is -1; give 0 \(off\) or a positive number"),
-        ({"triplet_weight": NAN}, r"triplet is nan; give"),
-        ({"reconstruction_weight": float("inf")}, r"reconstruction is inf; give"),
-        ({"class_weights": [1, -2.0]}, r"class_weights\[1\] is -2.0; give"),
-        ({"label_smoothing": 1.0}, r"label_smoothing is 1.0; give 0 \(off\) or a number below 1"),
-        ({"num_concepts": -1}, r"num_concepts is -1; give 0"),
+        {"presentation_weight": -1},
+        {"triplet_weight": NAN},
+        {"reconstruction_weight": float("inf")},
+        {"class_weights": [1, -2.0]},
+        {"label_smoothing": 1.0},
+        {"num_concepts": -1},
     ],
     ids=str,
 )
-def test_bad_arguments(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message) as error:
+def test_bad_arguments(changes: dict[str, Any]) -> None:
+    with refused(ValueError):
         objective(**changes)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("joint", "concepts", "message"),
+    ("joint", "concepts"),
     [
-        (
-            objective(num_concepts=0),
-            None,
-            r"4 concept capsules of dimension 5, not 0 of 5; build .* num_concepts=4, concept_dim=5",
-        ),
-        (objective(concept_dim=6), None, r"4 concept capsules of dimension 5, not 4 of 6; build"),
-        (objective(), torch.ones(2, 3), r"batch.concepts has shape \(2, 3\); give \(2, 4\), NaN where unknown"),
-        (objective(class_weights=[1, 1]), None, r"2 class_weights for 3 classes; give 3, one per class"),
+        (objective(num_concepts=0), None),
+        (objective(concept_dim=6), None),
+        (objective(), torch.ones(2, 3)),
+        (objective(class_weights=[1, 1]), None),
     ],
     ids=["no concepts", "dimension", "batch", "class weights"],
 )
-def test_what_does_not_fit_together(joint: Objective, concepts: Tensor | None, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_what_does_not_fit_together(joint: Objective, concepts: Tensor | None) -> None:
+    with refused(ValueError):
         joint(some_output(2), some_batch(2, concepts))
 
 
@@ -318,7 +314,7 @@ def test_of_several_sets_an_answer_is_right_among_its_own_classes() -> None:
 
 
 def test_several_sets_have_no_label_smoothing() -> None:
-    with pytest.raises(ValueError, match=r"label_smoothing is 0\.1, which several data sets cannot have; set it to 0"):
+    with refused(ValueError):
         Classification(label_smoothing=0.1, class_sets=[0, 1])
     assert Classification(label_smoothing=0.1).label_smoothing == 0.1
     assert "class_sets" not in Classification(class_sets=[0, 1]).state_dict()  # a checkpoint without is read too
@@ -339,9 +335,9 @@ def test_a_loss_from_outside_is_one_more_term(tmp_path: Path, monkeypatch: pytes
     """It is in the total, the history, the log and the checkpoint, and nothing else knows of it."""
     monkeypatch.setattr("parsecaps.training.losses.TERMS", terms := [*TERMS, Sparsity])
     monkeypatch.setattr("parsecaps.training.objective.TERMS", terms)
-    with pytest.raises(ValueError, match=r"losses\.sparsety: there is no such loss; did you mean sparsity"):
+    with refused(ValueError):
         train(load_config(None, [*PHANTOM, "training.losses.sparsety=1"]), run_folder=tmp_path / "run")
-    with pytest.raises(ValueError, match=r"losses\.sparsity: .*unexpected keyword argument 'most'"):
+    with refused(ValueError):
         train(load_config(None, [*PHANTOM, "training.losses.sparsity={weight: 1, most: 3}"]), run_folder=tmp_path)
     run = train(load_config(None, [*PHANTOM, "training.losses.sparsity=0.25"]), run_folder=tmp_path / "run")
     known = {"classification": 1.0, "presentation": 0.5, "triplet": 0.1, "sparsity": 0.25}

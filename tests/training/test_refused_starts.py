@@ -1,7 +1,6 @@
 """Weights that cannot be started from: refused in one line, and nothing is left behind."""
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.model import Model
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.training.callbacks import Callbacks
+from tests.messages import LIBRARY, message, refused
 
 DATA = "phantom:n=36,size=32"
 SETTINGS: dict[str, Any] = {"model.preset": "tiny", "training.epochs": 1, "training.batch_size": 8}
@@ -53,44 +53,25 @@ def folds(folder: Path) -> None:
     (folder / "config.json").unlink()
 
 
-DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (
-        lambda f: f.rename(f.with_name("gone")),
-        r"start is not there; start from a run, .*, or one of ",
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "missing": lambda f: f.rename(f.with_name("gone")),
+    "another kind": other_kind,
+    "weights cut": lambda f: cut(f / WEIGHTS),
+    "no weights": lambda f: (f / WEIGHTS).unlink(),
+    "nan": lambda f: change(f / WEIGHTS, np.nan),
+    "inf": lambda f: change(f / WEIGHTS, np.inf),
+    "prints cut": lambda f: cut(f / PRINTS),
+    "prints empty": lambda f: (f / PRINTS).write_bytes(b""),
+    "prints of another name": lambda f: save_file({"x": np.zeros((2, 32), np.uint8)}, f / PRINTS),
+    "prints of another length": lambda f: save_file({"bits": np.zeros((2, 8), np.uint8)}, f / PRINTS),
+    "prints of another kind": lambda f: save_file({"bits": np.zeros((2, 32), np.int8)}, f / PRINTS),
+    "prints that numpy cannot hold": lambda f: save_tensors(
+        {"bits": torch.zeros(2, 32).to(torch.float8_e4m3fn)}, f / PRINTS
     ),
-    "another kind": (other_kind, r"start holds a PlainCNN, but model\.kind is ParseCaps; add --set model\.kind=Plain"),
-    "weights cut": (lambda f: cut(f / WEIGHTS), r"model\.safetensors cannot be read .*; save the model again"),
-    "no weights": (lambda f: (f / WEIGHTS).unlink(), r"model\.safetensors is missing"),
-    "nan": (lambda f: change(f / WEIGHTS, np.nan), r"norm\.weight has values that are not finite; save"),
-    "inf": (lambda f: change(f / WEIGHTS, np.inf), r"norm\.weight has values that are not finite; save"),
-    "prints cut": (
-        lambda f: cut(f / PRINTS),
-        r"fingerprints\.safetensors cannot be read .*; save .*, or remove",
-    ),
-    "prints empty": (lambda f: (f / PRINTS).write_bytes(b""), r"fingerprints\.safetensors cannot be read"),
-    "prints of another name": (
-        lambda f: save_file({"x": np.zeros((2, 32), np.uint8)}, f / PRINTS),
-        r"fingerprints\.safetensors does not hold fingerprints; save",
-    ),
-    "prints of another length": (
-        lambda f: save_file({"bits": np.zeros((2, 8), np.uint8)}, f / PRINTS),
-        r"fingerprints\.safetensors does not hold fingerprints; save",
-    ),
-    "prints of another kind": (
-        lambda f: save_file({"bits": np.zeros((2, 32), np.int8)}, f / PRINTS),
-        r"fingerprints\.safetensors does not hold fingerprints; save",
-    ),
-    "prints that numpy cannot hold": (
-        lambda f: save_tensors({"bits": torch.zeros(2, 32, dtype=torch.float8_e4m3fn)}, f / PRINTS),
-        r"fingerprints\.safetensors does not hold fingerprints; save",
-    ),
-    "a cross-validation": (folds, r"start is a cross-validation of 2 models; give one of .*fold-1, .*fold-2"),
-    "a run without a model": (
-        lambda f: [path.unlink() for path in f.iterdir()],
-        r"start has no bundle\.json, nor has .*; give a run or a saved model",
-    ),
-    "classes of another number": (lambda f: text(f / "bundle.json", classes=["a"]), "1 names for 2 classes"),
-    "unknown model": (lambda f: text(f / "config.json", model="os.system"), "a model of kind 'os.system'; known"),
+    "a cross-validation": folds,
+    "a run without a model": lambda f: [path.unlink() for path in f.iterdir()],
+    "classes of another number": lambda f: text(f / "bundle.json", classes=["a"]),
+    "unknown model": lambda f: text(f / "config.json", model="os.system"),
 }
 
 
@@ -103,9 +84,9 @@ def start(tmp_path: Path) -> Path:
     return tmp_path / "start"
 
 
-def refused(start: object, tmp_path: Path, **settings: object) -> str:
-    """The one line that says why, after making sure that nothing is left."""
-    with pytest.raises((ValueError, OSError)) as error:
+def fit_is_refused(start: object, tmp_path: Path, **settings: object) -> None:
+    """In one line, and nothing is left."""
+    with refused((ValueError, OSError), hide=LIBRARY):
         parsecaps.fit(
             DATA,
             settings={**SETTINGS, **settings},
@@ -113,17 +94,13 @@ def refused(start: object, tmp_path: Path, **settings: object) -> str:
             run_folder=tmp_path / "deep" / "run",
             callbacks=Callbacks(),
         )
-    assert "\n" not in str(error.value)
     assert not (tmp_path / "deep").exists()
-    return str(error.value)
 
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_what_is_damaged_or_of_another_kind(name: str, start: Path, tmp_path: Path) -> None:
-    damage, reason = DAMAGE[name]
-    damage(start)
-    line = refused(start, tmp_path)
-    assert re.search(reason, line), line
+    DAMAGE[name](start)
+    fit_is_refused(start, tmp_path)
 
 
 def test_the_untouched_one_is_taken(start: Path, tmp_path: Path) -> None:
@@ -139,26 +116,22 @@ def test_a_network_that_no_tensor_fits(start: Path, tmp_path: Path) -> None:
         "heads": [1, 1, 1],
         "decoder_channels": [9, 9, 9, 9],
     }
-    line = refused(start, tmp_path, **{f"model.settings.{name}": value for name, value in sizes.items()})
-    assert line.startswith(f"no tensor of {start} fits: this ParseCaps has other layers; leave out model.settings")
+    fit_is_refused(start, tmp_path, **{f"model.settings.{name}": value for name, value in sizes.items()})
 
 
 def test_imagenet_is_for_its_own_kind(tmp_path: Path) -> None:
-    line = refused("imagenet", tmp_path)
-    reason = "imagenet has weights for EfficientNetLite0, but model.kind is ParseCaps"
-    assert line.startswith(f"{reason}; add --set model.kind=EfficientNetLite0 or, ")
-    assert "model.settings.trunk=lite0" in line
+    fit_is_refused("imagenet", tmp_path)
 
 
 def test_a_file_is_no_folder(start: Path, tmp_path: Path) -> None:
-    assert "give a run or a saved model" in refused(start / WEIGHTS, tmp_path)
+    fit_is_refused(start / WEIGHTS, tmp_path)
 
 
 def test_files_of_others_stay_in_the_folder(start: Path, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / PRINTS).write_bytes(b"precious")
     change(start / WEIGHTS, np.nan)
-    with pytest.raises(ValueError, match="not finite"):
+    with refused(ValueError):
         parsecaps.fit(DATA, settings=SETTINGS, start=start, run_folder=tmp_path / "run", callbacks=Callbacks())
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == {PRINTS: b"precious"}
 
@@ -168,13 +141,10 @@ def test_the_command_says_it_in_one_line(
     name: str, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    damage, reason = DAMAGE[name]
-    damage(start)
+    DAMAGE[name](start)
     before = sorted(path.name for path in tmp_path.iterdir())
     settings = [argument for key, value in SETTINGS.items() for argument in ("--set", f"{key}={value}")]
     result = CliRunner().invoke(app, ["train", DATA, *settings, "--start", str(start)])
     assert result.exit_code == 2
-    assert len(result.stderr.splitlines()) == 1
-    assert re.search(reason, result.stderr)
-    assert "Traceback" not in result.output
+    message(result.stderr, hide=LIBRARY)
     assert sorted(path.name for path in tmp_path.iterdir()) == before

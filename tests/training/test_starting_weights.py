@@ -21,6 +21,7 @@ from parsecaps.training.build import build_model
 from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.starting_weights import read_starting_weights, shipped_weights
 from tests.data.make import folder_of_pictures
+from tests.messages import message, refused
 from tests.training.make import skewed_manifest
 
 PHANTOM = "phantom:n=60,size=32"
@@ -53,11 +54,8 @@ def test_it_says_what_was_taken_and_keeps_it(source: Run, tmp_path: Path, monkey
     taken = sum(count for name, count in counts.items() if not name.startswith(HEADS))
     total = sum(counts.values())
     told = [line for line in lines if line.startswith("start: ")]
-    adapted = "of which adapted: grey from colour (1 tensor)"
-    assert told == [
-        f"start: {taken:,} of {total:,} weights are those of {source.folder}, {adapted}",
-        "start: anew: the head of the concepts (veil, streaks); the decoder; the head of the classes (a, b)",
-    ]
+    assert f"{taken:,} of {total:,}" in told[0]
+    message(*told)
     origin = run.origin
     assert origin is not None
     assert (origin.weights, origin.taken, origin.parameters) == (str(source.folder), taken, total)
@@ -120,8 +118,7 @@ def test_a_model_without_names_gives_its_trunk_alone(source: Run, tmp_path: Path
     assert run.origin is not None
     assert run.origin.images is None
     assert {name.partition(".")[0] for name in run.origin.layers} == {"initial", "primary", "blocks", "norm"}
-    assert lines[0].startswith("note: model does not know all that it learned from: ")
-    assert any(line.endswith("; the decoder; the head of the classes (nevus, melanoma)") for line in lines)
+    message(lines[0], *(line for line in lines if line.startswith("start: ")))
     assert "learned from an unknown number of images" in run.card_file.read_text(encoding="utf-8")
 
 
@@ -135,7 +132,7 @@ def test_without_a_preset_the_network_is_built_like_the_one_it_starts_from(sourc
         run_folder=tmp_path / "run",
         callbacks=Callbacks(log=lines.append),
     )
-    assert f"model.settings: those of the weights (started from {source.bundle_folder})" in lines
+    message(*lines, containing="model.settings: ")
     assert run.config.model.preset == "digits"  # by the size of the images; the settings of the weights win
     assert trunk_settings(run.model.network.config) == trunk_settings(source.model.network.config)
     assert run.model.network.config["dropout"] == 0.3
@@ -168,9 +165,9 @@ def test_every_fold_of_a_cross_validation_starts_from_them(
     monkeypatch.chdir(tmp_path)
     parsecaps.cross_validate(resume=cv, callbacks=QUIET)
     assert weights_of(cv / "fold-1") == before
-    with pytest.raises(ValueError, match="give resume alone"):
+    with refused(ValueError):
         parsecaps.cross_validate(resume=cv, start="source")
-    with pytest.raises(ValueError, match="give resume alone"):
+    with refused(ValueError):
         parsecaps.fit(resume=cv / "fold-1", start="source")
 
 
@@ -185,9 +182,7 @@ def test_imagenet_for_grey_pictures(tmp_path: Path) -> None:
         run_folder=tmp_path / "run",
         callbacks=Callbacks(log=lines.append),
     )
-    line = next(line for line in lines if line.startswith("start: "))
-    assert line.endswith("weights are those of imagenet, of which adapted: grey from colour (1 tensor)")
-    assert "start: anew: the head of the classes (a, b)" in lines
+    message(*lines, containing="start: ")
     kernel = read_starting_weights("imagenet", "EfficientNetLite0").tensors["stem.conv.weight"]
     assert torch.equal(parameters(run)["stem.conv.weight"], kernel.sum(1, keepdim=True))
     assert "imagenet" in shipped_weights()
@@ -221,7 +216,7 @@ class TestStopped:
             if (progress.epoch, progress.batch) == (1, 3):
                 os.kill(os.getpid(), signal.SIGTERM)
 
-        with pytest.raises(KeyboardInterrupt, match="epoch 1, after batch 4"):
+        with refused(KeyboardInterrupt):
             parsecaps.fit(**arguments, run_folder=tmp_path / "run", callbacks=Callbacks(progress=press))
         shutil.rmtree(arguments["start"])
         run = parsecaps.fit(resume=tmp_path / "run", callbacks=QUIET)
@@ -243,17 +238,15 @@ class TestStopped:
         assert run.is_there
         assert not run.last_checkpoint.exists()
         start.rename(tmp_path / "away")
-        with pytest.raises(FileNotFoundError, match="start is not there; start from a run"):
+        with refused(FileNotFoundError):
             parsecaps.fit(resume=run.folder, callbacks=QUIET)
         shutil.copytree(tmp_path / "away", start)
         model = load_model(start / "bundle")
         with torch.no_grad():
             next(model.parameters()).add_(1)
         model.save_pretrained(start / "bundle")
-        with pytest.raises(ValueError, match="start") as error:
+        with refused(ValueError):
             parsecaps.fit(resume=run.folder, callbacks=QUIET)
-        reason = "is not as it was when the run was started; put it back, or train anew"
-        assert str(error.value) == f"{start} {reason}"
         shutil.rmtree(start)
         (tmp_path / "away").rename(start)
         parsecaps.fit(resume=run.folder, callbacks=QUIET)
@@ -265,7 +258,7 @@ def test_a_run_json_that_was_changed_is_refused(source: Run, tmp_path: Path) -> 
     about = json.loads(run.about_file.read_text(encoding="utf-8"))
     about["start"]["layers"] = "all"
     run.about_file.write_text(json.dumps(about), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"run\.json.*restore the file as the run wrote it"):
+    with refused(ValueError):
         _ = run.origin
 
 

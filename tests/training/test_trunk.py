@@ -17,6 +17,7 @@ from parsecaps.training import loop
 from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.fit import fit
 from parsecaps.training.optimizer import Schedule
+from tests.messages import message, refused
 from tests.training.make import train
 from tests.training.test_resume import assert_same_run
 
@@ -33,9 +34,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_the_choice_of_the_trunk_is_written_down(run: Run) -> None:
-    assert "model.preset: trunk (the layers for a trunk)" in run.about["choices"]
-    (line,) = [each for each in run.about["choices"] if each.startswith("trunk: ")]
-    assert line == "trunk: lite0, weights of ImageNet (Apache-2.0) (fine-tuned at 0.3 of the learning rate)"
+    message(*run.about["choices"], containing="trunk")
     assert run.model.network.config["trunk"] == "lite0"
     assert run.model.network.config["context"]
     assert "| trunk | lite0, weights of ImageNet (Apache-2.0) |" in run.card_file.read_text(encoding="utf-8")
@@ -104,17 +103,8 @@ def imagenet(tmp_path: Path) -> str:
     return "imagenet"
 
 
-@pytest.mark.parametrize(
-    ("start", "reason"),
-    [
-        (other_trunk, r"other has the trunk PlainCNN, but this network has lite0; set model\.settings\.trunk=PlainCNN"),
-        (no_trunk, r"plain has the trunk none, but this network has lite0; set model\.settings\.trunk=none, or"),
-        (imagenet, r"imagenet has weights for EfficientNetLite0, .* model\.settings\.trunk=lite0 in place of --start"),
-    ],
-)
-def test_weights_with_another_trunk_are_refused_in_one_line(
-    start: Callable[[Path], str], reason: str, tmp_path: Path
-) -> None:
-    with pytest.raises(ValueError, match=f"^.*{reason}.*$"):
+@pytest.mark.parametrize("start", [other_trunk, no_trunk, imagenet])
+def test_weights_with_another_trunk_are_refused_in_one_line(start: Callable[[Path], str], tmp_path: Path) -> None:
+    with refused(ValueError):
         train(load_config(None, [*ON_TRUNK, f"model.start={start(tmp_path)}"]), run_folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -54,7 +54,7 @@ def neutral_image(image: Tensor) -> Tensor:
 
 
 def _in_border(image: Tensor, axis: int) -> Tensor:
-    """The rows (axis -1) or columns (-2) before the first and behind the last that is not of one colour: (B, H or W)."""
+    """The rows (axis -1) or columns (-2) of one colour at both ends of an image: (B, H or W)."""
     varies = (image.amax(axis) > image.amin(axis)).any(1)
     seen = varies.long().cumsum(-1)
     return (seen == 0) | ((seen == seen[:, -1:]) & ~varies)

@@ -192,18 +192,36 @@ def length(capsules: Tensor) -> Tensor:
 
 
 class PhraseEmbedding(nn.Module):
-    """Two linear layers into a joint space, for concept capsules and for learned phrases that name the concepts.
+    """Two linear layers into a joint space, for concept capsules and for the phrases that name the concepts.
+
+    The phrase vectors are learned unless given, for instance by a text model; given ones stay fixed.
 
     Shapes:
         - input: concept capsules (B, m, concept_dim)
         - output: capsules (B, m, joint_dim), phrases (m, joint_dim)
     """
 
+    phrases: Tensor
+
     def __init__(
-        self, *, num_concepts: int, concept_dim: int, joint_dim: int = 32, phrase_dim: int = 32, bias: bool = True
+        self,
+        *,
+        num_concepts: int,
+        concept_dim: int,
+        joint_dim: int = 32,
+        phrase_dim: int = 32,
+        phrase_vectors: Tensor | None = None,
+        bias: bool = True,
     ) -> None:
         super().__init__()
-        self.phrases = nn.Parameter(torch.randn(num_concepts, phrase_dim))
+        if phrase_vectors is None:
+            self.phrases = nn.Parameter(torch.randn(num_concepts, phrase_dim))
+        else:
+            if phrase_vectors.dim() != 2 or len(phrase_vectors) != num_concepts:
+                shape = tuple(phrase_vectors.shape)
+                raise ValueError(f"phrase vectors have shape {shape}; give ({num_concepts}, any), one per concept")
+            self.register_buffer("phrases", phrase_vectors.float())
+            phrase_dim = phrase_vectors.shape[1]
         self.embed_capsule = nn.Linear(concept_dim, joint_dim, bias=bias)
         self.embed_phrase = nn.Linear(phrase_dim, joint_dim, bias=bias)
 

@@ -218,19 +218,30 @@ class Presentation(Term):
 
 
 class Triplet(Term):
-    """The learned phrase of a concept lies nearer to its own capsule, if there are any, than to others (Eq. 3.2)."""
+    """The phrase of a concept lies nearer to its own capsule, if there are any, than to others (Eq. 3.2).
+
+    Phrases are learned unless `phrase_vectors` (num_concepts, any) are given.
+    """
 
     name = "triplet"
     optional = False
 
-    def __init__(self, weight: float, *, num_concepts: int = 0, concept_dim: int | None = None) -> None:
+    def __init__(
+        self,
+        weight: float,
+        *,
+        num_concepts: int = 0,
+        concept_dim: int | None = None,
+        phrase_vectors: Tensor | None = None,
+    ) -> None:
         super().__init__(weight)
         if num_concepts < 0:
             raise ValueError(f"num_concepts is {num_concepts}; give 0 (no concepts) or more")
         self.shape = (num_concepts, concept_dim)
         self.phrases: PhraseEmbedding | None = None
         if num_concepts and concept_dim is not None:
-            self.phrases = PhraseEmbedding(num_concepts=num_concepts, concept_dim=concept_dim)
+            sizes = {"num_concepts": num_concepts, "concept_dim": concept_dim}
+            self.phrases = PhraseEmbedding(**sizes, phrase_vectors=phrase_vectors)
 
     @classmethod
     def build(cls, context: TermContext) -> Self:

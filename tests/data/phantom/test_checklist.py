@@ -9,6 +9,7 @@ import pytest
 from parsecaps.data.phantom import CLASSES, CONCEPTS, case_table, diagnose, score
 from parsecaps.data.phantom.canvas import Randomness
 from parsecaps.data.phantom.checklist import EXCLUSIVE, PRIOR, draw_cases
+from tests.messages import refused
 
 MANY = 20_000
 GOLDEN_PATIENTS = [0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 4, 4]
@@ -113,18 +114,18 @@ def test_forcing_a_concept_changes_it_its_opposite_and_the_diagnosis_alone() -> 
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"force": {"regression": True}}, "no concept 'regression' to force; choose from typical"),
-        ({"force": {"regular streaks": True, "irregular streaks": True}}, "exclude each other; force only one"),
-        ({"concept_noise": 1.5}, "concept_noise is 1.5; give a fraction"),
-        ({"label_noise": -0.1}, "label_noise is -0.1; give a fraction"),
-        ({"indices": np.array([3, -1])}, "image number -1 does not exist; count from 0"),
+        {"force": {"regression": True}},
+        {"force": {"regular streaks": True, "irregular streaks": True}},
+        {"concept_noise": 1.5},
+        {"label_noise": -0.1},
+        {"indices": np.array([3, -1])},
     ],
 )
-def test_errors_name_the_fix(change: dict[str, object], message: str) -> None:
+def test_errors_name_the_fix(change: dict[str, object]) -> None:
     arguments = {"indices": np.arange(2), "seed": 0, "concept_noise": 0.0, "label_noise": 0.0, "force": None, **change}
-    with pytest.raises(ValueError, match=message):
+    with refused(ValueError):
         draw_cases(**arguments)  # type: ignore[arg-type]
 
 

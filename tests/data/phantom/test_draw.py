@@ -8,6 +8,7 @@ import pytest
 
 from parsecaps.data.phantom import CONCEPTS, PhantomBatch, case_table, draw
 from parsecaps.data.phantom.checklist import EXCLUSIVE
+from tests.messages import refused
 
 NOTHING = {name: False for name in CONCEPTS}
 
@@ -151,7 +152,7 @@ def test_images_of_a_patient_share_skin_and_light_but_not_the_lesion() -> None:
 
 @pytest.mark.parametrize("size", [0, 31, 513])
 def test_sizes_that_cannot_be_drawn(size: int) -> None:
-    with pytest.raises(ValueError, match=f"size {size} cannot be drawn; choose from 32 to 512 px"):
+    with refused(ValueError):
         draw([0], size=size)
 
 

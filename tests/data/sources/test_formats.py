@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from parsecaps.data.reading import decode_image, image_size, look_into, read_image, read_mask
 from parsecaps.data.sources.mnist import image_file, read_idx, read_labels
 from tests.data.image_files import grey, write_affnist, write_cemri, write_idx
+from tests.messages import refused
 
 
 def digits(count: int, side: int) -> NDArray[np.uint8]:
@@ -29,7 +30,7 @@ def test_cemri_is_stored_transposed(tmp_path: Path) -> None:
     assert np.array_equal(read_mask(path), grey() > 200)
     assert image_size(path) == (12, 20)
     assert look_into(path).frames == 1
-    with pytest.raises(ValueError, match=r"1\.mat has 1 frame, so there is no frame 1"):
+    with refused(ValueError):
         read_image(path, 1)
 
 
@@ -39,7 +40,7 @@ def test_cemri_with_the_header_that_matlab_writes(tmp_path: Path) -> None:
     with (tmp_path / "1.mat").open("r+b") as raw:
         raw.write(b"MATLAB 7.3 MAT-file, Platform: PCWIN64".ljust(512))
     assert np.array_equal(read_image(tmp_path / "1.mat").pixels, grey())
-    with pytest.raises(ValueError, match=r"1\.mat has no cjdata/tumorMask"):
+    with refused(ValueError):
         read_mask(tmp_path / "1.mat")
 
 
@@ -55,7 +56,7 @@ def test_idx(tmp_path: Path, packed: bool) -> None:
         raw = read_image(path, number)
         assert np.array_equal(raw.pixels, images[number])
     assert raw.full_range == (0, 255)
-    with pytest.raises(ValueError, match="has 5 frames and no frame was chosen"):
+    with refused(ValueError):
         read_image(path)
 
 
@@ -79,37 +80,37 @@ def test_frames_of_one_file_are_decoded_once(tmp_path: Path, monkeypatch: pytest
     assert opened == []
 
 
-@pytest.mark.parametrize(("change", "reason"), [(-10, "ends early|damaged"), (10, "has more")])
-def test_idx_of_the_wrong_length(tmp_path: Path, change: int, reason: str) -> None:
+@pytest.mark.parametrize("change", [-10, 10])
+def test_idx_of_the_wrong_length(tmp_path: Path, change: int) -> None:
     path = write_idx(tmp_path / "images-idx3-ubyte.gz", digits(2, 28))
     raw = gzip.decompress(path.read_bytes())
     path.write_bytes(gzip.compress(raw[:change] if change < 0 else raw + bytes(change)))
-    with pytest.raises(ValueError, match=reason):
+    with refused(ValueError):
         read_image(path, 0)
 
 
 def test_containers_that_unpack_to_too_much(tmp_path: Path) -> None:
     header = b"\x00\x00\x08\x03" + struct.pack(">3I", 2_000_000, 40, 40)
     (tmp_path / "images-idx3-ubyte.gz").write_bytes(gzip.compress(header))
-    with pytest.raises(ValueError, match=r"images-idx3-ubyte\.gz unpacks to 3,200,000,000 bytes, above the limit"):
+    with refused(ValueError):
         read_image(tmp_path / "images-idx3-ubyte.gz", 0)
     element = zlib.compress(struct.pack("<2I", 14, 3_000_000_000) + bytes(100_000))
     mat = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM" + struct.pack("<2I", 15, len(element)) + element
     (tmp_path / "1.mat").write_bytes(mat)
-    with pytest.raises(ValueError, match=r"1\.mat unpacks to 3,000,000,000 bytes, above the limit"):
+    with refused(ValueError):
         read_image(tmp_path / "1.mat", 0)
 
 
 def test_other_matlab_files(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "cvind.mat", "w") as file:
         file["cvind"] = np.ones((1, 3))
-    with pytest.raises(ValueError, match=r"cvind\.mat has no cjdata/image"):
+    with refused(ValueError):
         read_image(tmp_path / "cvind.mat")
     scipy.io.savemat(tmp_path / "other.mat", {"affNISTdata": {"image": np.zeros((784, 3), np.uint8)}})
-    with pytest.raises(ValueError, match=r"affNISTdata\.image of uint8 \(784, 3\)"):
+    with refused(ValueError):
         read_image(tmp_path / "other.mat", 0)
     scipy.io.savemat(tmp_path / "third.mat", {"x": 1})
-    with pytest.raises(ValueError, match=r"third\.mat has no affNISTdata\.image"):
+    with refused(ValueError):
         look_into(tmp_path / "third.mat")
 
 
@@ -135,10 +136,10 @@ def test_reads_digits_and_labels(tmp_path: Path) -> None:
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"ubyte\.gz is missing"):
+    with refused(FileNotFoundError):
         read_idx(image_file(tmp_path, "train"))
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(b"something else"))
-    with pytest.raises(ValueError, match="is not an IDX file of bytes"):
+    with refused(ValueError):
         read_idx(image_file(tmp_path, "train"))
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from parsecaps.data.sources import SOURCES, open_data
 from tests.data.sources.layouts import write_image, write_text
+from tests.messages import message, refused
 
 
 def write_dicom(path: Path) -> None:
@@ -37,7 +38,7 @@ def test_a_folder_per_class(tmp_path: Path) -> None:
         ("nevus/a.jpg", 1, None),
         ("nevus/b.PNG", 1, None),
     ]
-    assert "each counts as its own patient" in data.notes[0]
+    message(data.notes[0])
 
 
 def test_a_folder_per_class_below_splits(tmp_path: Path) -> None:
@@ -72,17 +73,7 @@ def test_all_that_is_odd_in_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "test" / "nevus").mkdir()
     data = open_data(tmp_path)
     assert [case.image.name for case in data.cases] == ["a.png", "b.png"]
-    found = {str(Path(problem.file).relative_to(tmp_path)): problem.reason for problem in data.problems}
-    assert found == {
-        "README": "the file is not an image; move or remove it",
-        "extra": "the folder lies beside train, val or test; move or remove it",
-        "train/e.png": "the image is in no folder of a class; move or remove it",
-        "test/Nevus": "class 'Nevus' and 'nevus' differ only in case; write 'nevus'",
-        "test/empty": "the folder has no images; put some there or remove it",
-        "test/nevus": "the folder has no images; put some there or remove it",
-        "train/nevus/deep": "a folder inside the folder of a class is not read; move its images up",
-        "train/nevus/notes.txt": "the file is not an image; move or remove it",
-    }
+    message(*sorted(map(str, data.problems)))
 
 
 HEADER = "image,label,patient,split,mask,frame,concept:blue veil,concept:network"
@@ -123,7 +114,7 @@ def test_a_manifest(tmp_path: Path) -> None:
 def test_a_manifest_without_patients_keeps_the_frames_of_a_file_together(tmp_path: Path) -> None:
     data = open_data(manifest(tmp_path, "image,label,frame", "a.png,x,", "c.dcm,x,0", "./c.dcm,y,1"))
     assert data.cases[1].patient == data.cases[2].patient != data.cases[0].patient
-    assert data.notes == ["without a column 'patient' each image counts as its own patient"]
+    message(*data.notes)
 
 
 def test_a_manifest_speaks_for_its_folder(tmp_path: Path) -> None:
@@ -139,7 +130,7 @@ def test_a_manifest_speaks_for_its_folder(tmp_path: Path) -> None:
     assert data.cases == open_data(table).cases == open_data(f"manifest:{tmp_path}").cases
     assert open_data(f"folder:{tmp_path}").classes == ("images", "masks")
     table.rename(tmp_path / "cases.csv")
-    with pytest.raises(FileNotFoundError, match=r"manifest\.csv"):
+    with refused(FileNotFoundError):
         open_data(tmp_path, "manifest")
 
 
@@ -168,8 +159,7 @@ def test_a_bad_row_is_named_and_left_out(line: str, tmp_path: Path) -> None:
     data = open_data(table)
     assert [case.row for case in data.cases] == [2, 3]
     assert len(data.problems) == 1
-    assert str(data.problems[0]).startswith(f"{table}, row 5: ")
-    assert data.problems[0].reason.endswith(BAD_ROWS[line])
+    message(data.problems[0])
 
 
 def test_all_problems_of_a_manifest_come_together(tmp_path: Path) -> None:
@@ -257,20 +247,16 @@ def test_sources_are_chosen_by_name_or_layout(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_or_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"source 'x' is not known"):
+    with refused(ValueError):
         open_data(tmp_path, "x")
-    with pytest.raises(FileNotFoundError, match="nowhere is not there"):
+    with refused(FileNotFoundError):
         open_data(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match=r"^cemri is not there"):
+    with refused(FileNotFoundError):
         open_data("cemri")
-    with pytest.raises(
-        ValueError,
-        match=r"fits no source",
-    ) as error:
+    with refused(ValueError):
         open_data(tmp_path)
-    assert "\n" not in str(error.value)
     for name in SOURCES:
         with pytest.raises((FileNotFoundError, ValueError)):
             open_data(tmp_path / "nowhere", name)
-    with pytest.raises(ValueError, match="has no folders"):
+    with refused(ValueError):
         open_data(tmp_path, "folder")

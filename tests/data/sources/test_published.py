@@ -25,6 +25,7 @@ from tests.data.sources.layouts import (
     write_text,
     write_wbcatt,
 )
+from tests.messages import message, refused
 
 
 def test_cemri(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_cemri(tmp_path: Path) -> None:
     assert [case.patient for case in data.cases] == ["100360", "MR001", "MR001", "MR002"]
     assert [(case.label + 1, case.fold) for case in data.cases] == [(label, fold) for _, label, fold in SLICES.values()]
     assert all(case.mask == case.image for case in data.cases)
-    assert data.notes == ["4 patient ids are 3 patients: ids that differ only in a last letter are one"]
+    message(*data.notes)
 
 
 def test_cemri_lists_all_bad_slices(tmp_path: Path) -> None:
@@ -49,26 +50,21 @@ def test_cemri_lists_all_bad_slices(tmp_path: Path) -> None:
     write_slice(root / "11.mat", "MR009", 1)
     data = open_data(root)
     assert [int(case.image.stem) for case in data.cases] == [1, 2, 3, 10]
-    assert [(Path(problem.file).name, problem.reason) for problem in data.problems] == [
-        ("4.mat", "has label 7; only 1 to 3 are known, remove the file"),
-        ("5.mat", "is not a MATLAB 7.3 file; download it again"),
-        ("6.mat", "has no patient; download it again"),
-        ("7.mat", "has no cjdata/label; of the HDF5 files only those of CE-MRI are known"),
-        ("11.mat", "is not among the 10 slices of cvind.mat; use the original names"),
-    ]
+    assert [Path(problem.file).name for problem in data.problems] == ["4.mat", "5.mat", "6.mat", "7.mat", "11.mat"]
+    message(*data.problems)
 
 
 def test_cemri_without_slices_or_folds(tmp_path: Path) -> None:
     root = write_cemri(tmp_path)
     for number in SLICES:
         (root / f"{number}.mat").unlink()
-    with pytest.raises(FileNotFoundError, match="has no slices"):
+    with refused(FileNotFoundError):
         open_data(root)
     with h5py.File(root / "cvind.mat", "w") as file:
         file["other"] = 1
-    with pytest.raises(ValueError, match="has no cvind"):
+    with refused(ValueError):
         open_data(root)
-    with pytest.raises(FileNotFoundError, match=r"cvind\.mat is missing"):
+    with refused(FileNotFoundError):
         open_data(tmp_path / "nowhere", "cemri")
 
 
@@ -106,14 +102,9 @@ def test_wbcatt_lists_all_problems(tmp_path: Path) -> None:
     write_text(val, header, row)
     data = open_data(root)
     assert len(data) == 1
-    assert [(Path(p.file).name, p.row, p.reason.split(";")[0]) for p in data.problems] == [
-        (train.name, 3, "label is 'Platelet'"),
-        (train.name, 3, "cytoplasm_colour is 'green'"),
-        (train.name, 3, "image PBC_dataset_normal_DIB/monocyte/MO_9.jpg is missing"),
-        (train.name, 4, f"image {data.cases[0].image} is already in row 2"),
-        (val.name, 2, f"image PBC_dataset_normal_DIB/monocyte/MO_0.jpg is also in {train.name}"),
-    ]
-    assert "pbc_attr_v1_test.csv is not here: there are no test cases" in data.notes
+    assert [p.row for p in data.problems] == [3, 3, 3, 4, 2]
+    message(*data.problems)
+    message(*data.notes)
 
 
 def test_mnist(tmp_path: Path) -> None:
@@ -132,16 +123,16 @@ def test_mnist_with_a_part_missing_or_broken(tmp_path: Path) -> None:
     (root / "train-images-idx3-ubyte.gz").unlink()
     data = open_data(root)
     assert {case.split for case in data.cases} == {"test"}
-    assert "train-images-idx3-ubyte.gz is not here: there are no train cases" in data.notes
+    message(*data.notes)
     write_idx(root / "t10k-labels-idx1-ubyte.gz", np.arange(4))
-    with pytest.raises(ValueError, match="5 test digits but 4 labels"):
+    with refused(ValueError):
         open_data(root)
     write_idx(root / "t10k-labels-idx1-ubyte.gz", np.array([1, 12]))
-    with pytest.raises(ValueError, match="has label 12"):
+    with refused(ValueError):
         open_data(root)
     (root / "t10k-images-idx3-ubyte.gz").write_bytes(b"something else")
     write_idx(root / "t10k-labels-idx1-ubyte.gz", np.arange(4))
-    with pytest.raises(ValueError, match="is not an IDX file of bytes"):
+    with refused(ValueError):
         open_data(root)
 
 
@@ -219,7 +210,7 @@ def test_affnist_like_image_depends_on_seed_and_index_only(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("option", ["per_digit=0", "per_digit=33", "seed=x", "zoom=2"])
 def test_affnist_like_refuses_other_options(option: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"is not a number|has no option|choose 1 to 32"):
+    with refused(ValueError):
         open_data(f"affnist-like:{write_mnist(tmp_path)},{option}")
 
 
@@ -255,7 +246,7 @@ def test_the_real_cemri(data_root: Path) -> None:
         "pituitary": 562,
     }
     assert len({case.patient for case in data.cases}) == 129
-    assert data.notes[0].startswith("139 patient ids are 129 patients")
+    message(data.notes[0])
     known = {case.image.name: (case.label, case.patient, case.fold) for case in data.cases}
     assert known["1.mat"] == (0, "100360", 3)
     assert known["3063.mat"] == (0, "95969", 1)

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 from parsecaps.data.sources import open_data
 from tests.data.make import folder_of_pictures
 from tests.data.sources.layouts import write_image, write_text
+from tests.messages import refused
 
 
 def test_a_folder_of_images_is_recognised(tmp_path: Path) -> None:
@@ -45,9 +44,9 @@ def test_a_manifest_speaks_for_its_folder(tmp_path: Path) -> None:
 
 
 def test_where_there_are_none(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="has no images directly in it"):
+    with refused(ValueError):
         open_data(f"unlabelled:{tmp_path}")
-    with pytest.raises(FileNotFoundError, match="gone is not a folder"):
+    with refused(FileNotFoundError):
         open_data(f"unlabelled:{tmp_path / 'gone'}")
-    with pytest.raises(ValueError, match="fits no source"):
+    with refused(ValueError):
         open_data(tmp_path)
