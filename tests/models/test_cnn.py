@@ -52,7 +52,7 @@ class TestBottleneck(ModelContract):
 
 
 class TestTrunkCNN(ExportContract):
-    refused = ({"trunk": "lite9"}, {"image_size": 28})
+    wrong = ({"trunk": "lite9"}, {"image_size": 28})
 
     def build(self) -> TrunkCNN:
         return TrunkCNN.from_preset("tiny", num_classes=3, trunk="PlainCNN")

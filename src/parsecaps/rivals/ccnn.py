@@ -151,10 +151,11 @@ class PhraseTerm(MapTerm):
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
-        term, dims = super().build(context), {"concept_dim": GRID**2, "joint_dim": _JOINT, "phrase_dim": _PHRASE}
+        term, m = super().build(context), context.model.num_concepts
         if "phrases" not in context.shared:
-            num_concepts = context.model.num_concepts
-            context.shared["phrases"] = PhraseEmbedding(num_concepts=num_concepts, **dims, bias=False)
+            context.shared["phrases"] = PhraseEmbedding(
+                num_concepts=m, concept_dim=GRID**2, joint_dim=_JOINT, phrase_dim=_PHRASE, bias=False
+            )
         term.phrases = cast(PhraseEmbedding, context.shared["phrases"])
         return term
 

@@ -240,8 +240,9 @@ class Triplet(Term):
         self.shape = (num_concepts, concept_dim)
         self.phrases: PhraseEmbedding | None = None
         if num_concepts and concept_dim is not None:
-            sizes = {"num_concepts": num_concepts, "concept_dim": concept_dim}
-            self.phrases = PhraseEmbedding(**sizes, phrase_vectors=phrase_vectors)
+            self.phrases = PhraseEmbedding(
+                num_concepts=num_concepts, concept_dim=concept_dim, phrase_vectors=phrase_vectors
+            )
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
