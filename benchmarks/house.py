@@ -22,8 +22,8 @@ from typing import Any
 PACKAGE = "parsecaps"
 BARS = {  # the goal is 36,500 lines, and 29,500 of the core: these two only fall
     "files": 235,
-    "lines": 40_500,
-    "lines of the core": 33_400,
+    "lines": 38_000,
+    "lines of the core": 31_150,
     "lines of templates, YAML and JSON": 1_940,
     "files run by train": 100,
     "files run by predict": 70,
