@@ -69,6 +69,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "bottleneck": _TRUNK | _BOTTLENECK,
     "bottleneck-block": _TRUNK | _BOTTLENECK | {"model.settings.context_cells": 2},
     "bottleneck-all": _TRUNK | _BOTTLENECK | {"model.settings.context_cells": 7},
+    "bottleneck-two": _TRUNK | _BOTTLENECK | {"model.settings.heads": [2, 2]},
     "bottleneck-tiles": _TRUNK | _BOTTLENECK | {"model.settings.context": "none"},
     "trunk-place": _TRUNK | _PLACE,
     "bottleneck-place": _TRUNK | _BOTTLENECK | _PLACE,
