@@ -93,5 +93,5 @@ def test_a_block_halves_the_grid_once(cells: int, width: int, parents: int) -> N
     ],
 )
 def test_a_routing_that_is_none(routing: dict[str, Any]) -> None:
-    with refused(ValueError):
+    with refused(ValueError, hide="choose one of saa, .*"):  # more of them where studies were imported
         cell(routing)
