@@ -126,10 +126,9 @@ class PlainCNN(FeatureModel):
 
 
 class TrunkCNN(FeatureModel):
-    """A trunk that sees the whole image, the mean of its maps over the positions, a linear layer for each head.
+    """Linear heads on a trunk: on its maps of the whole image, averaged over the positions.
 
-    The first layers of the preset `trunk` of ParseCaps, so the two differ in what stands on these; the weights of the
-    trunk are fine-tuned in the same way.
+    Same layers, weights and fine-tuning as the context of ParseCaps' preset `trunk`; only what stands on them differs.
     """
 
     presets = SIZE_PRESETS
