@@ -53,6 +53,7 @@ _STRONG: dict[str, Any] = {
 }
 _IMAGENET: dict[str, Any] = {"model.kind": "EfficientNetLite0", "model.start": "imagenet"}
 _TRUNK: dict[str, Any] = {"model.preset": "trunk"}
+_LINEAR: dict[str, Any] = {"model.kind": "TrunkCNN", "model.preset": "medical"}
 _BOTTLENECK: dict[str, Any] = {"model.head": "bottleneck"}
 _PLACE = {f"model.settings.{name}": value for name, value in {**PLACE, "context": "none"}.items()}
 # Each is what is changed of what is chosen by itself; `before` is what version 0.1 chose.
@@ -65,6 +66,7 @@ CANDIDATES: dict[str, dict[str, Any]] = {
     "dropout": {"model.settings.dropout": 0.3},
     "long": {"training.epochs": 80},
     "imagenet": _IMAGENET,
+    "linear": _LINEAR,
     "trunk": _TRUNK,
     "bottleneck": _TRUNK | _BOTTLENECK,
     "bottleneck-block": _TRUNK | _BOTTLENECK | {"model.settings.context_cells": 2},
