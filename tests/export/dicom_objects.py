@@ -31,3 +31,13 @@ def read_objects(folder: Path) -> dict[str, list[Any]]:
     for path in sorted(folder.glob("*-2.25.*.dcm")):
         kinds[path.name.split("-2.25.")[0].rpartition("-")[2]].append(pydicom.dcmread(path))
     return {kind: sorted(found, key=lambda each: int(each.InstanceNumber)) for kind, found in kinds.items()}
+
+
+def items(node: Any, kind: str, meaning: str | None = None) -> list[Any]:
+    """All content items of a report below a node that have this type, and this name."""
+    found = []
+    for each in node.get("ContentSequence", []):
+        if each.ValueType == kind and meaning in (None, each.ConceptNameCodeSequence[0].CodeMeaning):
+            found.append(each)
+        found += items(each, kind, meaning)
+    return found

@@ -22,7 +22,7 @@ from tests.attack.crafted_dicom import FRAMES, PATIENT, ROWS, crafted_dicom, ele
 from tests.attack.crafted_dicom import dicom as crafted
 from tests.explain.make_explained import DATA, make_model
 from tests.export import dicom_studies as studies
-from tests.export.dicom_objects import read_objects, seen, write
+from tests.export.dicom_objects import items, read_objects, seen, write
 from tests.messages import message, refused
 
 UNCHANGED = (
@@ -34,16 +34,6 @@ UNCHANGED = (
 @pytest.fixture(scope="module")
 def model() -> Model:
     return make_model(open_data(DATA), "bottleneck")
-
-
-def items(node: Any, kind: str, meaning: str | None = None) -> list[Any]:
-    """All content items of a report below a node that have this type, and this name."""
-    found = []
-    for each in node.get("ContentSequence", []):
-        if each.ValueType == kind and meaning in (None, each.ConceptNameCodeSequence[0].CodeMeaning):
-            found.append(each)
-        found += items(each, kind, meaning)
-    return found
 
 
 def test_a_report_says_what_the_model_says(model: Model, tmp_path: Path) -> None:

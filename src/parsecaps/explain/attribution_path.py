@@ -31,6 +31,7 @@ TOLERANCE = 0.02  # largest residual, as a part of the target's change
 _SMALL_CHANGE = 0.5  # smaller changes count as this
 _REFINEMENTS = 3  # each doubles the panels
 _SCAN = 33  # points at which outputs are computed to place the panels
+_HALF_LEVEL = 1 / 510  # of a byte: colours closer than that are one
 _EVEN = 0.02  # part of the mean bend that every interval has at least
 # integral of l_j times the derivative of l_k over one panel, with l the Lagrange polynomials of its three points
 _PANEL = ((-1 / 2, 2 / 3, -1 / 6), (-2 / 3, 0.0, 2 / 3), (1 / 6, -2 / 3, 1 / 2))
@@ -55,7 +56,7 @@ def neutral_image(image: Tensor) -> Tensor:
 
 def _in_border(image: Tensor, axis: int) -> Tensor:
     """The rows (axis -1) or columns (-2) of one colour at both ends of an image: (B, H or W)."""
-    varies = (image.amax(axis) > image.amin(axis)).any(1)
+    varies = (image.amax(axis) - image.amin(axis) > _HALF_LEVEL).any(1)
     seen = varies.long().cumsum(-1)
     return (seen == 0) | ((seen == seen[:, -1:]) & ~varies)
 

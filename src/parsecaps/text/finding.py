@@ -2,9 +2,10 @@
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -15,6 +16,7 @@ from parsecaps.data.tables import NOTE, text_cell
 from parsecaps.files.writing import write_atomically
 from parsecaps.text.clauses import clauses, stretches
 from parsecaps.text.lexicon import Concept, Lexicon, nearest
+from parsecaps.text.phrases import NounPhrase, count_phrases, lexicon_of, noun_phrases
 from parsecaps.text.pieces import PieceReader
 from parsecaps.text.statements import Statement, statements
 from parsecaps.types import Grid, silent
@@ -22,6 +24,7 @@ from parsecaps.types import Grid, silent
 EVIDENCE_COLUMNS = ("row", "concept", "value", "start", "end", "text", "reason")
 PREFIX = manifest.CONCEPT
 _FIRST = 3  # rows that a summary keeps
+_UNLISTED = 5  # phrases that it names
 _FIRST_ROW = 2  # as a spreadsheet counts: row 1 has the names of the columns
 _LONGEST_CELL = 10_000_000  # characters; the csv module alone stops at 131,072
 _OTHER_KIND = "another kind is stated"
@@ -45,6 +48,7 @@ class Findings:
 
     values: dict[str, float]
     evidence: tuple[Finding, ...]
+    unlisted: tuple[NounPhrase, ...] = ()  # in which the lexicon has no word
 
     def spans(self) -> list[tuple[int, int, str]]:
         """Where the text says that a concept is present, absent or unknown: start, end and which of these."""
@@ -72,8 +76,10 @@ def find_concepts(texts: Iterable[str], lexicon: Lexicon) -> Iterator[Findings]:
     """
     reader = _reader(lexicon)
     for text in texts:
-        found = (clause for stretch in stretches(reader.read(text), text) for clause in clauses(stretch))
-        yield weigh([statement for clause in found for statement in statements(clause)], text, lexicon)
+        pieces = reader.read(text)
+        found = (clause for stretch in stretches(pieces, text) for clause in clauses(stretch))
+        weighed = weigh([statement for clause in found for statement in statements(clause)], text, lexicon)
+        yield replace(weighed, unlisted=tuple(noun_phrases(pieces, text)))
 
 
 _reader = lru_cache(maxsize=4)(PieceReader)  # building one takes longer than reading a hundred texts
@@ -155,6 +161,7 @@ class TableSummary:
     rows: int
     counts: dict[str, Counts]
     first: list[tuple[str, Findings]] = field(default_factory=list)
+    unlisted: Counter[str] = field(default_factory=Counter)  # in how many rows each phrase is that the lexicon lacks
 
     def add(self, text: str, findings: Findings) -> None:
         """Count a row."""
@@ -164,11 +171,17 @@ class TableSummary:
         for name, value in findings.values.items():
             counts, kind = self.counts[name], _KINDS.get(value, "unknown")
             setattr(counts, kind, getattr(counts, kind) + 1)
+        self.unlisted += count_phrases([findings.unlisted])
 
     def table(self) -> Grid:
         """In how many rows each concept is present, absent and unknown."""
         rows = [(name, *(f"{number:,}" for number in astuple(counts))) for name, counts in self.counts.items()]
         return Grid(f"{self.rows:,} rows", ("concept", "present", "absent", "unknown"), rows)
+
+    def lines(self) -> list[str]:
+        """The most frequent phrases that the lexicon lacks."""
+        most = ", ".join(f"{phrase} ({count:,})" for phrase, count in self.unlisted.most_common(_UNLISTED))
+        return [f"not in the lexicon: {most}; --propose writes a lexicon of such phrases"] if most else []
 
 
 def annotate_table(
@@ -187,12 +200,12 @@ def annotate_table(
     """
     csv_in, csv_out, evidence_out = Path(csv_in), Path(csv_out), Path(evidence_out)
     _check_paths(csv_in, csv_out, evidence_out)
+    if csv_out.resolve() == evidence_out.resolve():
+        raise ValueError(f"{csv_out} is named for both the table and the evidence; choose two names")
     with ExitStack() as stack:
-        rows = _rows(stack.enter_context(csv_in.open(encoding="utf-8-sig", newline="")), csv_in)
-        header = next(rows, None)
-        if header is None:
-            raise ValueError(f"{csv_in} is empty; give a table whose first row names the columns")
-        place = _place(header, column, lexicon, csv_in)
+        header, place, rows = _open_table(stack, csv_in, column)
+        if there := [name for name in lexicon.names if PREFIX + name in header]:
+            raise ValueError(f"{csv_in} already has a column {PREFIX + there[0]!r}; remove it or rename it")
         table = csv.writer(stack.enter_context(write_atomically(csv_out)))
         evidence = csv.writer(stack.enter_context(write_atomically(evidence_out)))
         table.writerow([*_noted(header), *(PREFIX + name for name in lexicon.names)])
@@ -215,22 +228,55 @@ def annotate_table(
     return summary
 
 
+def propose_lexicon(
+    csv_in: str | Path,
+    column: str,
+    out: str | Path,
+    *,
+    lexicon: Lexicon | None = None,
+    progress: Callable[[int], None] = silent,
+) -> Counter[str]:
+    """Write a lexicon to edit, of the phrases of a column that `lexicon` lacks; gives how many texts have each."""
+    csv_in, out = Path(csv_in), Path(out)
+    _check_paths(csv_in, out)
+    if out.exists():
+        raise FileExistsError(f"{out} is there already, and may have been edited; choose another name for the lexicon")
+    reader, counts, number = PieceReader(lexicon or Lexicon(())), Counter[str](), 0
+    with ExitStack() as stack:
+        _, place, rows = _open_table(stack, csv_in, column)
+        for number, row in enumerate(rows, 1):
+            counts += count_phrases([noun_phrases(reader.read(row[place]), row[place])])
+            progress(number)
+    if not counts:
+        raise ValueError(f"{csv_in}: the column {column!r} has no phrases; name the column with the texts")
+    with write_atomically(out) as file:
+        file.write(lexicon_of(counts, number, csv_in.name))
+    return counts
+
+
+def _open_table(stack: ExitStack, path: Path, column: str) -> tuple[list[str], int, Iterator[list[str]]]:
+    """The header of a table, the place of a column in it, and the rows below."""
+    rows = _rows(stack.enter_context(path.open(encoding="utf-8-sig", newline="")), path)
+    header = next(rows, None)
+    if header is None:
+        raise ValueError(f"{path} is empty; give a table whose first row names the columns")
+    return header, _place(header, column, path), rows
+
+
 def _cell(value: float) -> str:
     return "" if math.isnan(value) else str(int(value))
 
 
-def _check_paths(csv_in: Path, csv_out: Path, evidence_out: Path) -> None:
+def _check_paths(csv_in: Path, *written: Path) -> None:
     if not csv_in.is_file():
         raise FileNotFoundError(f"{csv_in} is missing; give a CSV file with a column of texts")
-    for path in (csv_out, evidence_out):
+    for path in written:
         if path.resolve() == csv_in.resolve() or (path.exists() and path.samefile(csv_in)):
             raise ValueError(f"{path} is the input and would be overwritten; choose another name for the output")
         if not path.parent.is_dir():
             raise FileNotFoundError(f"{path.parent} is not a folder; create it, or write {path.name} somewhere else")
         if path.is_dir():
             raise ValueError(f"{path} is a folder; give the name of a file in it")
-    if csv_out.resolve() == evidence_out.resolve():
-        raise ValueError(f"{csv_out} is named for both the table and the evidence; choose two names")
 
 
 def _rows(file: IO[str], path: Path) -> Iterator[list[str]]:
@@ -267,7 +313,7 @@ def _noted(header: Sequence[str]) -> list[str]:
     return [name if name in known or name.startswith((PREFIX, NOTE)) else NOTE + name for name in header]
 
 
-def _place(header: Sequence[str], column: str, lexicon: Lexicon, path: Path) -> int:
+def _place(header: Sequence[str], column: str, path: Path) -> int:
     if header.count(column) > 1:
         raise ValueError(f"{path} has {header.count(column)} columns {column!r}; rename all but one")
     if column not in header:
@@ -275,6 +321,4 @@ def _place(header: Sequence[str], column: str, lexicon: Lexicon, path: Path) -> 
         if len(header) == 1 and ";" in header[0]:
             hint = "; its columns are separated by semicolons, save it with commas"
         raise ValueError(f"{path} has no column {column!r}{hint}")
-    if there := [name for name in lexicon.names if PREFIX + name in header]:
-        raise ValueError(f"{path} already has a column {PREFIX + there[0]!r}; remove it or rename it")
     return header.index(column)

@@ -20,7 +20,7 @@ _SPELLING = {
     "centre": "center", "tumour": "tumor", "naevus": "nevus", "n't": "not",
 }  # fmt: skip
 _KEPT = {"is", "was", "has", "does", "this", "as", "'s", "its", "yes", "us"}
-_DASHES = {"-", "\N{HYPHEN}", "\N{NON-BREAKING HYPHEN}"}
+DASHES = {"-", "\N{HYPHEN}", "\N{NON-BREAKING HYPHEN}"}
 _SIGN = re.compile(r"(?<=[A-Za-z])[+-]$")
 
 
@@ -164,15 +164,15 @@ CUES: dict[int, str] = {
 def cue_phrases() -> list[tuple[int, str]]:
     """Every cue with its role; a phrase may come several times with different roles."""
     cues: list[tuple[int, str]] = [(Role.COMMA, ",")]
-    cues += [(role, phrase) for role, text in CUES.items() for phrase in _phrases(text)]
+    cues += [(role, phrase) for role, text in CUES.items() for phrase in phrases_of(text)]
     for verb in ("can", "could"):
-        cues += [(Role.STATE, f"{verb} be {word}") for word in _phrases(_SEEN)]
-        cues += [(Role.NEG_AFTER, f"{verb} not be {word}") for word in _phrases(_SEEN)]
-        cues += [(Role.DOUBT_AFTER, f"{verb} not be {word}") for word in _phrases(_JUDGED)]
+        cues += [(Role.STATE, f"{verb} be {word}") for word in phrases_of(_SEEN)]
+        cues += [(Role.NEG_AFTER, f"{verb} not be {word}") for word in phrases_of(_SEEN)]
+        cues += [(Role.DOUBT_AFTER, f"{verb} not be {word}") for word in phrases_of(_JUDGED)]
     return cues
 
 
-def _phrases(text: str) -> list[str]:
+def phrases_of(text: str) -> list[str]:
     """Phrases between commas, a line break inside one being a space."""
     return [" ".join(phrase.split()) for phrase in text.split(",")]
 
@@ -284,7 +284,7 @@ class PieceReader:
             if word.isspace():
                 if "\n" in word:
                     yield ".", start, end
-            elif word in _DASHES:
+            elif word in DASHES:
                 inside = start > 0 and end < len(text) and not text[start - 1].isspace() and text[end].isalnum()
                 if not inside:
                     closed = start > 0 and (
