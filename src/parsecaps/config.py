@@ -273,7 +273,8 @@ S = TypeVar("S", bound="Section")
 _SHIPPED = files("parsecaps") / "configs"
 _OPEN, _LOSSES = "model.settings", "training.losses"  # what lies below is the business of the model, and of each loss
 _LONGEST_KEY = 100  # characters of a key that an error shows
-_FORMER = {  # settings of version 0.2, which also had a `*_weight` for each loss
+_ELSEWHERE = {  # a short name, and settings of version 0.2, which also had a `*_weight` for each loss
+    "training.phrase_vectors": f"{_LOSSES}.triplet.phrase_vectors",
     "training.margins": f"{_LOSSES}.margin.margins",
     "training.prototype_warm_up": f"{_LOSSES}.prototype.warm_up",
     "training.prototype_push": f"{_LOSSES}.prototype.push_every",
@@ -330,7 +331,7 @@ def load_settings(
     lines += [_parsed(line) for line in overrides]
     lines += [(key, value, f"{key}={value}") for key, value in _flat(values or {})]
     for given, value, place in lines:
-        key = _FORMER.get(given) or re.sub(r"^training\.(\w+)_weight$", rf"{_LOSSES}.\1", given)  # as in version 0.2
+        key = _ELSEWHERE.get(given) or re.sub(r"^training\.(\w+)_weight$", rf"{_LOSSES}.\1", given)  # as in version 0.2
         _check_known(kind, key, place)
         _put(content, key.split("."), value, place)
         given_by[".".join(key.split(".")[:3])] = place

@@ -55,7 +55,8 @@ def build_step(plan: Plan, model: PretrainedModel) -> TrainingStep:
         rare = concept_weights(cases.concepts, training.concept_balance)
     sets = plan.data.class_sets if plan.data.members else None
     undescribed = bool(np.isnan(cases.concepts).all(1).any())
-    objective = Objective.build(TermContext(training, model, weights, rare, sets, undescribed))
+    named = plan.data.concepts[: model.num_concepts]
+    objective = Objective.build(TermContext(training, model, weights, rare, sets, undescribed, named))
     return TrainingStep(model, objective, compiled=training.compile)
 
 

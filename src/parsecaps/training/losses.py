@@ -22,6 +22,7 @@ from parsecaps.functional import (
 from parsecaps.functional.losses import class_weight
 from parsecaps.models import PretrainedModel, all_models
 from parsecaps.nn.heads import MARGINS, PhraseEmbedding
+from parsecaps.training.phrase_vectors import phrase_vectors
 from parsecaps.types import Batch, Output
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class TermContext:
     """What terms are built from: the settings, the model, and the weights of rare classes and concepts, if any.
 
     `class_sets` gives the data set of each class, where there are several. `undescribed`: some image has no known
-    concept. `shared` holds modules that several terms share; the first term that needs one creates it.
+    concept. `concepts` are the names of those that are learned. `shared` holds modules that several terms share; the
+    first term that needs one creates it.
     """
 
     training: TrainingSection
@@ -56,6 +58,7 @@ class TermContext:
     concept_weights: Sequence[Sequence[float]] | None = None
     class_sets: Sequence[int] | None = None
     undescribed: bool = False
+    concepts: Sequence[str] = ()
     shared: dict[str, nn.Module] = field(default_factory=dict)
 
     def weight(self, name: str) -> float:
@@ -196,14 +199,26 @@ class Classification(ClassTerm):
 
 
 class Presentation(Term):
-    """Concept capsules are long where their concept is present and short where it is absent (Eq. 3.1)."""
+    """Concept capsules are long where their concept is present and short where it is absent (Eq. 3.1).
+
+    `margins` are the lengths below which an absent concept, and above which a present one, costs nothing.
+    """
 
     name = "presentation"
     optional = False
     concept_weights: Tensor | None
 
-    def __init__(self, weight: float, concept_weights: Sequence[Sequence[float]] | None = None) -> None:
+    def __init__(
+        self,
+        weight: float,
+        concept_weights: Sequence[Sequence[float]] | None = None,
+        margins: tuple[float, float] = MARGINS,
+    ) -> None:
         super().__init__(weight)
+        absent, present = margins
+        if not 0 <= absent < present <= 1:
+            raise ValueError(f"the margins of the presentation loss are {margins}; give two from 0 to 1, in order")
+        self.margins = {"margin_present": present, "margin_absent": absent}
         self.register_buffer("concept_weights", to_tensor(concept_weights))
 
     @classmethod
@@ -214,13 +229,14 @@ class Presentation(Term):
         if output.presence is None:
             return nothing(output)
         concepts = known_concepts(output.presence, batch)
-        return sum_of(presentation_loss(output.presence, concepts, weights=self.concept_weights), described(concepts))
+        loss = presentation_loss(output.presence, concepts, weights=self.concept_weights, **self.margins)
+        return sum_of(loss, described(concepts))
 
 
 class Triplet(Term):
     """The phrase of a concept lies nearer to its own capsule, if there are any, than to others (Eq. 3.2).
 
-    Phrases are learned unless `phrase_vectors` (num_concepts, any) are given.
+    Phrases are learned unless `phrase_vectors` (num_concepts, any) are given; by how much nearer, says the `margin`.
     """
 
     name = "triplet"
@@ -233,8 +249,12 @@ class Triplet(Term):
         num_concepts: int = 0,
         concept_dim: int | None = None,
         phrase_vectors: Tensor | None = None,
+        margin: float = 1.0,
     ) -> None:
         super().__init__(weight)
+        if not 0 < margin < math.inf:
+            raise ValueError(f"the margin of the triplet loss is {margin}; give a positive number")
+        self.margin = margin
         if num_concepts < 0:
             raise ValueError(f"num_concepts is {num_concepts}; give 0 (no concepts) or more")
         self.shape = (num_concepts, concept_dim)
@@ -248,7 +268,12 @@ class Triplet(Term):
     def build(cls, context: TermContext) -> Self:
         model = context.model
         dim = model.config["concept_dim"] if model.has_capsules else None
-        return cls(num_concepts=model.num_concepts, concept_dim=dim, **context.arguments(cls.name))
+        arguments = context.arguments(cls.name)
+        if (given := arguments.pop("phrase_vectors", None)) is not None:
+            if len(context.concepts) != model.num_concepts or dim is None:
+                raise ValueError("phrase_vectors need concepts with names, and capsules for them; leave them out")
+            arguments["phrase_vectors"] = phrase_vectors(str(given), context.concepts)
+        return cls(num_concepts=model.num_concepts, concept_dim=dim, **arguments)
 
     def forward(self, output: Output, batch: Batch) -> Loss:
         capsules = output.concept_capsules
@@ -261,7 +286,7 @@ class Triplet(Term):
         assert self.phrases is not None
         concepts = known_concepts(capsules[:, :, 0], batch)
         embedded, phrases = self.phrases(capsules)
-        return sum_of(triplet_loss(embedded, phrases, concepts), described(concepts))
+        return sum_of(triplet_loss(embedded, phrases, concepts, self.margin), described(concepts))
 
 
 class Reconstruction(Term):
