@@ -260,6 +260,34 @@ def routing(
 
 @app.command()
 @command()
+def complexity(
+    quick: Annotated[bool, typer.Option("--quick", help="Few turns, no memory: some seconds, and noisy.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw the growth as a picture.")] = None,
+) -> dict[str, Any]:
+    """Measure how each routing grows with its children, from 64 to 4,096: time, multiply-adds and memory.
+
+    Prints a table for each, with the exponent of the power law through the sizes. Cells have a quarter as many parents
+    as children; layers to classes have ten parents.
+
+    **Example**
+
+    `parsecaps bench complexity --out complexity.png --json complexity.json`
+    """
+    from benchmarks.complexity import draw_growth, growth_tables, measure_growth
+    from benchmarks.timing import QUICK, Effort
+
+    with console(stderr=True).status("routings") as status:
+        growths = measure_growth(QUICK if quick else Effort(), memory=not quick, log=status.update)
+    for table in growth_tables(growths):
+        console().print(table)
+    if out is not None:
+        draw_growth(growths, out)
+        display(f"picture: {out}")
+    return {"routings": [each.as_dict() for each in growths]}
+
+
+@app.command()
+@command()
 def explanation(
     head: Annotated[str, typer.Option(help="parallel or bottleneck.")] = "parallel",
     turns: Annotated[int, typer.Option(help="The best of so many counts.")] = 12,

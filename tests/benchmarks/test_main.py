@@ -20,7 +20,7 @@ from tests.messages import message
 from tests.training.make import PHANTOM
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("speed", "data", "training", "routes", "routing", "explanation", "serving", "house")
+NAMES = ("speed", "data", "training", "routes", "routing", "complexity", "explanation", "serving", "house")
 
 
 def run(*arguments: str) -> Result:
