@@ -110,6 +110,12 @@ _LISTED = (
         "a folder with meta/meta.csv, meta/{train,valid,test}_indexes.csv and images",
     ),
     Source(
+        "mini-imagenet",
+        "mini-ImageNet: photographs of 100 classes, to find concepts without labels",
+        "a folder with images, train.csv, val.csv and test.csv with the columns filename and label",
+        module="sources.mini_imagenet",
+    ),
+    Source(
         "manifest",
         "anyone's images, a CSV table",
         "a .csv file with the columns image and label, or a folder with such a manifest.csv",
