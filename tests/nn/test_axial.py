@@ -1,7 +1,9 @@
-"""Axial attention along d, against its formula written out."""
+"""Axial attention along d, against its formula written out, and beside sparse attention."""
 
 import math
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor
 
 from parsecaps.functional import entmax, squash
 from parsecaps.nn import AxialAttention, RoutingConfig, record_couplings
+from parsecaps.nn.saa import at_once
 
 GEOMETRY = {"width": 5, "in_dim": 3, "out_dim": 4, "stride": 2}
 
@@ -75,3 +78,49 @@ def test_at_its_start_every_parameter_can_learn(alpha: float) -> None:
     (layer(u, q) * torch.randn(2, 9, 4)).sum().backward()
     dead = [name for name, p in layer.named_parameters() if p.grad is None or p.grad.abs().max() < 1e-9]
     assert dead == []
+
+
+def test_both_attentions_run_at_once_on_a_gpu_and_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On stand-ins: the second begins when what it reads is there, and what follows waits for it."""
+    said: list[str] = []
+
+    class Stream:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def wait_stream(self, other: "Stream") -> None:
+            said.append(f"{self.name} waits for {other.name}")
+
+    class OnGpu:
+        device = torch.device("cuda")
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def record_stream(self, stream: Stream) -> None:
+            said.append(f"{self.name} is read on {stream.name}")
+
+    here, beside, given = Stream("here"), Stream("beside"), OnGpu("u")
+
+    @contextmanager
+    def stream(entered: Stream) -> Iterator[None]:
+        said.append(f"on {entered.name}")
+        yield
+        said.append(f"off {entered.name}")
+
+    def result(name: str) -> Callable[[], Any]:
+        def make() -> OnGpu:
+            said.append(name)
+            return OnGpu(name)
+
+        return make
+
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: here)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: beside)
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    one, other = at_once(result("sparse"), result("axial"), cast(Tensor, given))
+    assert (cast(Any, one).name, cast(Any, other).name) == ("sparse", "axial")
+    assert said == [
+        *("beside waits for here", "sparse", "on beside", "axial", "off beside", "here waits for beside"),
+        *("u is read on beside", "axial is read on here"),
+    ]

@@ -1,6 +1,7 @@
 """Sparse axial attention routing (Sec. 3.2, Alg. 1): PConvCaps asks, sparse (Eq. 3, 4) and axial attention choose."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -300,12 +301,32 @@ class ContextCaps(nn.Module):
         return squash(rearrange(self.norm(self.project(maps)), "b d h w -> b (h w) d"), self.squash_form)
 
 
+def at_once(first: Callable[[], Tensor], second: Callable[[], Tensor], *given: Tensor) -> tuple[Tensor, Tensor]:
+    """What two functions make of the `given` tensors: on a GPU at the same time, the second on a stream of its own.
+
+    On a CPU one comes after the other, as each operation takes all threads already.
+    """
+    device = given[0].device
+    if device.type != "cuda" or torch.compiler.is_compiling():
+        return first(), second()
+    here, beside = torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    beside.wait_stream(here)
+    one = first()
+    with torch.cuda.stream(beside):
+        other = second()
+    here.wait_stream(beside)
+    for tensor in given:  # their memory is not given away while the other stream reads it
+        tensor.record_stream(beside)
+    other.record_stream(here)
+    return one, other
+
+
 class SAARouting(Routing):
     """`U_{l+1} = U_s + U_a`, both asked by the prediction of PConvCaps, both made of nothing but coupled children.
 
-    `paper_logits` computes the logits as printed, from raw queries and keys. With a `context`, its capsules take the
-    children's place in queries and keys: it chooses among the children, and adds nothing to the parents (deviation,
-    `docs/paper.md`).
+    Both run at the same time where the device can (`at_once`). `paper_logits` computes the logits as printed, from raw
+    queries and keys. With a `context`, its capsules take the children's place in queries and keys: it chooses among the
+    children, and adds nothing to the parents (deviation, `docs/paper.md`).
 
     Shapes:
         - input: U_l (B, n, in_dim), and the maps of the context (B, channels, W, W) where there is one
@@ -344,5 +365,5 @@ class SAARouting(Routing):
     def forward(self, u: Tensor, context: Tensor | None = None) -> Tensor:
         g = u if self.context is None else self.context(context)
         q = self.query_norm(self.predict(g))
-        parents: Tensor = self.sparse(u, q, g) + self.axial(u, q)
-        return parents
+        sparse, axial = at_once(lambda: self.sparse(u, q, g), lambda: self.axial(u, q), u, q)
+        return sparse + axial
