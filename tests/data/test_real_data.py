@@ -9,6 +9,7 @@ from scipy.ndimage import zoom
 from torch.nn import functional as F
 
 from parsecaps.data.cache import PreparedImages, prepare_all
+from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.leaks import MOST_BITS, find_leaks, fingerprint, unsafe
 from parsecaps.data.preparation import Preparation
@@ -34,7 +35,7 @@ def wbcatt(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 
 def test_every_slice_of_cemri_is_there(cemri: Loaded) -> None:
     data, prepared = cemri
-    assert prepared.good == list(range(1787))
+    assert CaseSet(data, prepared).rows == list(range(1787))
     assert set(prepared.sizes) == {(256, 256)}
     assert prepared.images.max(axis=(1, 2, 3)).min() > 150  # each slice is scaled by its own range
     tumours = [read_mask(case.mask) for case in data.cases[::200] if case.mask is not None]
@@ -92,7 +93,7 @@ def test_independent_draws_are_caught(cemri: Loaded) -> None:
 
 def test_every_cell_of_wbcatt_is_there(wbcatt: Loaded) -> None:
     data, prepared = wbcatt
-    assert prepared.good == list(range(7199))
+    assert CaseSet(data, prepared).rows == list(range(7199))
     assert len(data.concepts) == 31
     for case in data.cases[::500]:
         assert sum(case.concepts) == 11  # one value of each attribute

@@ -15,6 +15,7 @@ from parsecaps.data.splits import Divided, describe_parts, split_hash
 from parsecaps.types import Grid
 
 PARTS = (*SPLITS, "unused")
+_SMALLEST = 28  # pixels along a side that a network needs
 
 
 class Learned(NamedTuple):
@@ -133,7 +134,8 @@ def check_data(
     good = set(cases.rows)
     division = [part if i in good else None for i, part in enumerate(divided.division)]
     parts = np.array([division[row] or "unused" for row in cases.rows], dtype=str)
-    found = [*divided.problems, *data.problems, *prepared.problems, *mask_problems(cases)]
+    of_masks, odd = _look_at(cases)
+    found = [*divided.problems, *data.problems, *prepared.problems, *of_masks]
     leaks = find_leaks(data, division, prepared.digests, prepared.fingerprints)
     crossing = unsafe(leaks, division)
     notes = [*data.notes, *divided.notes]
@@ -177,7 +179,7 @@ def check_data(
         ceiling_cases=ceiling_cases,
         split_hash=split_hash(data, division),
         problems=[str(problem) for problem in found],
-        odd=[*odd_images(cases), *(leak.describe(data, division) for leak in leaks if leak not in crossing)],
+        odd=[*odd, *(leak.describe(data, division) for leak in leaks if leak not in crossing)],
         leaks=[*(leak.describe(data, division) for leak in crossing), *before],
         notes=notes,
         reasons=reasons,
@@ -191,7 +193,7 @@ def _learned_before(cases: CaseSet, division: Division, learned: Learned) -> tup
         return [], [f"pictures of {data.source} look alike: whether {learned} learned from them is not checked"]
     unknown = f"{learned} does not know all that it learned from: whether cases of the test part are among it is open"
     notes = [] if learned.whole else [unknown]
-    seen = sorted(set(learned_before(cases.prepared.fingerprints, cases.rows, learned.bits)))
+    seen = learned_before(cases.prepared.fingerprints, cases.rows, learned.bits)
     tested = [data.name_of(data.cases[i]) for i in seen if division[i] == "test"]
     lines = [f"{name}, in test, is among what {learned} learned from" for name in tested]
     if choosing := sum(division[i] == "val" for i in seen):
@@ -216,37 +218,31 @@ def concept_ceiling(cases: CaseSet) -> tuple[float | None, int]:
     return (right / total if total else None), total
 
 
-def mask_problems(cases: CaseSet) -> list[Problem]:
-    """Masks that cannot be read, or have another size than their image."""
-    problems = []
-    for row, case in zip(cases.rows, cases, strict=True):
-        if case.mask is None or case.mask == case.image:
-            continue
-        try:
-            size = image_size(case.mask)
-        except (OSError, ValueError) as error:
-            problems.append(Problem(str(case.mask), case.row, str(error).removeprefix(f"{case.mask} ")))
-            continue
-        if size != cases.prepared.sizes[row]:
-            (h, w), (height, width) = size, cases.prepared.sizes[row]
-            reason = f"the mask is {w} x {h}, its image {width} x {height}; give a mask of the image's size"
-            problems.append(Problem(str(case.mask), case.row, reason))
-    return problems
+def _look_at(cases: CaseSet) -> tuple[list[Problem], list[str]]:
+    """Masks that cannot be read, or have another size than their image; and images that look wrong.
 
-
-def odd_images(cases: CaseSet, *, smallest: int = 28) -> list[str]:
-    """Images that can be read but look wrong: of one colour, too small for any network, or named as another format."""
-    odd = []
+    Such are of one colour, too small for any network, or named as another format.
+    """
+    problems, odd = [], []
     for row, case in zip(cases.rows, cases, strict=True):
         height, width = cases.prepared.sizes[row]
         image = cases.prepared.images[row]
         if image.min() == image.max():
             odd.append(f"{case.name}: every pixel has the same value")
-        if min(height, width) < smallest:
+        if min(height, width) < _SMALLEST:
             odd.append(f"{case.name}: only {width} x {height} pixels")
         if cases.data.draw is None and case.frame is None and (wrong := mislabelled(case.image)):
             odd.append(f"{case.image} {wrong}")
-    return odd
+        if case.mask is None or case.mask == case.image:
+            continue
+        try:
+            h, w = image_size(case.mask)
+            reason = f"the mask is {w} x {h}, its image {width} x {height}; give a mask of the image's size"
+        except (OSError, ValueError) as error:
+            h, w, reason = 0, 0, str(error).removeprefix(f"{case.mask} ")
+        if (h, w) != (height, width):
+            problems.append(Problem(str(case.mask), case.row, reason))
+    return problems, odd
 
 
 def _class_reasons(data: DataSet, division: Division) -> list[str]:
