@@ -15,7 +15,7 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from parsecaps.data.cache import BadDataError, cache_folder, prepare_all
-from parsecaps.data.case_set import CaseSet, prepared_masks
+from parsecaps.data.case_set import prepared_masks
 from parsecaps.data.cases import DataSet
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import read_image
@@ -81,7 +81,7 @@ def test_bad_files_are_refused_together_or_skipped_by_name(data: DataSet, cache:
         prepare_all(data, PREPARATION, folder=cache)
     assert len(error.value.problems) == 2
     prepared = prepare_all(data, PREPARATION, folder=cache, skip_bad=True)
-    assert CaseSet(data, prepared).rows == [i for i in range(12) if i not in (2, 7)]
+    assert prepared.good == [i for i in range(12) if i not in (2, 7)]
     assert not prepared.images[2].any()
     assert {problem.file for problem in prepared.problems} == {str(data.cases[2].image), str(data.cases[7].image)}
 
@@ -92,8 +92,8 @@ def test_a_file_that_can_be_read_again_is(data: DataSet, cache: Path, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr("parsecaps.data.cache.prepare_image", missing_plugin)
-        assert not CaseSet(data, prepare_all(data, PREPARATION, folder=cache, skip_bad=True)).rows
-    assert len(CaseSet(data, prepare_all(data, PREPARATION, folder=cache))) == 12
+        assert prepare_all(data, PREPARATION, folder=cache, skip_bad=True).good == []
+    assert len(prepare_all(data, PREPARATION, folder=cache).good) == 12
 
 
 def test_drawn_images_need_no_files(cache: Path, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_full_disk_is_one_line(reserves: bool, data: DataSet, cache: Path, mon
         prepare_all(data, PREPARATION, folder=cache)
     assert not [path for path in cache.iterdir() if path.suffix in (".tmp", ".safetensors")]
     monkeypatch.undo()
-    assert len(CaseSet(data, prepare_all(data, PREPARATION, folder=cache))) == 12
+    assert len(prepare_all(data, PREPARATION, folder=cache).good) == 12
 
 
 def test_a_cache_is_a_safetensors_file_for_this_user_alone(data: DataSet, cache: Path) -> None:

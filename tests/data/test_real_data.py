@@ -9,7 +9,6 @@ from scipy.ndimage import zoom
 from torch.nn import functional as F
 
 from parsecaps.data.cache import PreparedImages, prepare_all
-from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet
 from parsecaps.data.leaks import MOST_BITS, find_leaks, fingerprint, unsafe
 from parsecaps.data.preparation import Preparation
@@ -35,7 +34,7 @@ def wbcatt(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
 
 def test_every_slice_of_cemri_is_there(cemri: Loaded) -> None:
     data, prepared = cemri
-    assert CaseSet(data, prepared).rows == list(range(1787))
+    assert prepared.good == list(range(1787))
     assert set(prepared.sizes) == {(256, 256)}
     assert prepared.images.max(axis=(1, 2, 3)).min() > 150  # each slice is scaled by its own range
     tumours = [read_mask(case.mask) for case in data.cases[::200] if case.mask is not None]
@@ -56,7 +55,7 @@ def test_a_slice_is_upright(cemri: Loaded) -> None:
 
 def test_cemri_by_the_authors_folds_leaks_nothing(cemri: Loaded) -> None:
     data, prepared = cemri
-    division = by_fold(data, test={3})
+    division = by_fold(data, test={3}).division
     assert len(rows_of(division, "test")) == 562
     assert division.count(None) == 100
     assert unsafe(find_leaks(data, division, prepared.digests, prepared.fingerprints), division) == []
@@ -93,7 +92,7 @@ def test_independent_draws_are_caught(cemri: Loaded) -> None:
 
 def test_every_cell_of_wbcatt_is_there(wbcatt: Loaded) -> None:
     data, prepared = wbcatt
-    assert CaseSet(data, prepared).rows == list(range(7199))
+    assert prepared.good == list(range(7199))
     assert len(data.concepts) == 31
     for case in data.cases[::500]:
         assert sum(case.concepts) == 11  # one value of each attribute

@@ -75,6 +75,11 @@ class PreparedImages:
     digests: list[str]
     problems: list[Problem]
 
+    @property
+    def good(self) -> list[int]:
+        """The indices of the images that could be read."""
+        return [i for i, size in enumerate(self.sizes) if size != (0, 0)]
+
 
 def cache_folder() -> Path:
     """Where caches are kept: `PARSECAPS_CACHE`, or the user's own folder for caches.

@@ -41,10 +41,6 @@ class RefusedError(Exception):
         self.damaged = damaged
 
 
-class _GoneError(Exception):
-    """The reader has ended while it was asked."""
-
-
 class _Reader:
     def __init__(self) -> None:
         self.path, self.used, self.deadline = "", False, float("inf")
@@ -61,7 +57,8 @@ class _Reader:
         self.outgoing = cast(BinaryIO, self.process.stdin)
         self.incoming = cast(BufferedIOBase, self.process.stdout)
 
-    def ask(self, function: str, path: str, arguments: tuple[Any, ...], expect: Expect) -> tuple[str, Any]:
+    def ask(self, function: str, path: str, arguments: tuple[Any, ...], expect: Expect) -> tuple[str, Any] | None:
+        """The kind of answer and its value; None where the reader has ended."""
 
         def arrives(num_bytes: int) -> None:
             self.deadline = float("inf")  # it is read; we may have to wait for room
@@ -75,7 +72,7 @@ class _Reader:
                 os.ftruncate(self.memory, 0)
         except (EOFError, OSError, ValueError):
             self.end()
-            raise _GoneError from None
+            return None
         finally:
             self.deadline = float("inf")
         self.used = True
@@ -104,8 +101,10 @@ class _Pool:
                 reader = self._take(path)
                 used = reader.used  # what an earlier file left in it may be to blame, so a new one tries again
                 try:
-                    kind, value = reader.ask(function, path, arguments, expect)
-                except _GoneError:
+                    reply = reader.ask(function, path, arguments, expect)
+                finally:
+                    self._give(reader)
+                if reply is None:
                     code = reader.process.returncode
                     ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
                     if ending == "SIGXCPU":
@@ -116,9 +115,8 @@ class _Pool:
                         continue
                     else:
                         reason = f"ends its decoder ({ending}); replace the file"
-                    raise RefusedError(reason) from None
-                finally:
-                    self._give(reader)
+                    raise RefusedError(reason)
+                kind, value = reply
                 if kind == "done":
                     return value
                 if kind == "memory":

@@ -60,15 +60,13 @@ def send(stream: BinaryIO, content: Any, memory: int | None = None) -> None:
     """Write a message: numbers, texts, lists and arrays, the arrays into the file of shared memory if there is one."""
     arrays: list[NDArray[Any]] = []
     text = json.dumps(_listed(content, arrays)).encode()
-    place = 0
-    for array in arrays if memory is not None else ():
-        left = _bytes_of(array)
-        while len(left) and memory is not None:
-            written = os.pwrite(memory, left, place)
-            left, place = left[written:], place + written
-    stream.write(_LENGTH.pack(len(text)) + text)
-    for array in arrays if memory is None else ():
-        stream.write(_bytes_of(array))
+    parts = [*map(_bytes_of, arrays)]
+    if memory is not None:
+        with open(memory, "wb", closefd=False) as shared:
+            shared.seek(0)
+            shared.writelines(parts)
+        parts = []
+    stream.writelines([_LENGTH.pack(len(text)) + text, *parts])
     stream.flush()
 
 
@@ -79,17 +77,12 @@ def receive(
     (length,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
     if length > _MOST_TEXT:
         raise EOFError(f"a message of {length} bytes")
-    place = 0
-
-    def fill(left: memoryview) -> None:
-        nonlocal place
-        while len(left):
-            count = stream.readinto(left) if memory is None else os.preadv(memory, [left], place)
-            if not count:
-                raise EOFError
-            left, place = left[count:], place + count
-
-    return _with_arrays(json.loads(_exactly(stream, length)), fill, expect)
+    content = json.loads(_exactly(stream, length))
+    if memory is None:
+        return _with_arrays(content, stream, expect)
+    with open(memory, "rb", closefd=False) as shared:
+        shared.seek(0)
+        return _with_arrays(content, shared, expect)
 
 
 def _listed(content: Any, arrays: list[NDArray[Any]]) -> Any:
@@ -100,14 +93,15 @@ def _listed(content: Any, arrays: list[NDArray[Any]]) -> Any:
     return [_listed(each, arrays) for each in content] if isinstance(content, (list, tuple)) else content
 
 
-def _with_arrays(content: Any, fill: Callable[[memoryview], None], expect: Callable[[int], None]) -> Any:
+def _with_arrays(content: Any, source: BufferedIOBase, expect: Callable[[int], None]) -> Any:
     if isinstance(content, dict):
         kind, shape = content[_ARRAY]
         expect(math.prod(shape) * np.dtype(kind).itemsize)
         array = np.empty(shape, np.dtype(kind))
-        fill(_bytes_of(array))
+        if source.readinto(_bytes_of(array)) < array.nbytes:
+            raise EOFError
         return array
-    return tuple(_with_arrays(each, fill, expect) for each in content) if isinstance(content, list) else content
+    return tuple(_with_arrays(each, source, expect) for each in content) if isinstance(content, list) else content
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:

@@ -140,8 +140,18 @@ def contents_of(path: Path) -> Contents:
     frames = form.count(path)
     if frames < 1:
         raise DefectError(f"says that it has {frames} frames; replace the file")
-    if frames > 1:
-        _try_frames(form, path, frames)
+    reasons = []
+    for frame in range(min(frames, _TRIED)) if frames > 1 else ():
+        try:
+            _decode(form, path, frame)
+            break
+        except (MemoryError, RecursionError):
+            raise
+        except Exception as error:  # the libraries raise nearly anything
+            reasons.append(error)
+    else:
+        if reasons:
+            raise reasons[0]
     return Contents(frames, form.patient(path))
 
 
@@ -176,19 +186,6 @@ def recognise(path: Path) -> Format:
             return form
     names = ", ".join(form.name for form in FORMATS)
     raise DefectError(f"is not an image of a known format (it begins with {head[:12]!r}); give one of {names}")
-
-
-def _try_frames(form: Format, path: Path, frames: int) -> None:
-    reasons = []
-    for frame in range(min(frames, _TRIED)):
-        try:
-            _decode(form, path, frame)
-            return
-        except (MemoryError, RecursionError):
-            raise
-        except Exception as error:  # the libraries raise nearly anything
-            reasons.append(error)
-    raise reasons[0]
 
 
 def _decode(form: Format, path: Path, frame: int | None) -> RawImage:
