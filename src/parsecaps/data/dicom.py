@@ -55,9 +55,25 @@ def read(path: Path, frame: int | None) -> RawImage:
 
 def count_frames(path: Path) -> int:
     """The number of frames, from the header; refused where the file cannot hold them."""
-    frames = num_frames(open_dicom(path, stop_before_pixels=True))
-    if frames > 1:
-        _check_frames(version(path), frames)
+    from pydicom.encaps import parse_basic_offsets, parse_fragments
+    from pydicom.filebase import DicomBytesIO
+
+    frames, file = num_frames(open_dicom(path, stop_before_pixels=True)), version(path)
+    if frames <= 1:
+        return frames
+    data = _dataset(file)
+    compressed, pixels = data.file_meta.TransferSyntaxUID.is_compressed, _pixels(data)
+    if compressed and pixels is not None:
+        stream = DicomBytesIO(pixels)
+        parse_basic_offsets(stream)
+        held = parse_fragments(stream)[0]
+    else:  # of a large file the length must do; each compressed frame has a head of 8 bytes
+        length = file.num_bytes if pixels is None else len(pixels)
+        bits = int(data.get("BitsAllocated") or 1) * int(data.get("SamplesPerPixel") or 1)
+        bits = bits * 2 // 3 if data.get("PhotometricInterpretation") == "YBR_FULL_422" else bits
+        held = length * 8 // (64 if compressed else max(1, math.prod(_size(data)) * bits))
+    if frames > held:
+        raise DefectError(f"says that it has {frames:,} frames, but holds at most {held:,}; replace the file")
     return frames
 
 
@@ -90,25 +106,6 @@ def num_frames(data: Any) -> int:
     """How many frames a header says that there are; refused where it has no rows and columns."""
     _size(data)
     return int(data.get("NumberOfFrames") or 1)
-
-
-def _check_frames(file: Version, frames: int) -> None:
-    from pydicom.encaps import parse_basic_offsets, parse_fragments
-    from pydicom.filebase import DicomBytesIO
-
-    data = _dataset(file)
-    compressed, pixels = data.file_meta.TransferSyntaxUID.is_compressed, _pixels(data)
-    if compressed and pixels is not None:
-        stream = DicomBytesIO(pixels)
-        parse_basic_offsets(stream)
-        held = parse_fragments(stream)[0]
-    else:  # of a large file the length must do; each compressed frame has a head of 8 bytes
-        length = file.num_bytes if pixels is None else len(pixels)
-        bits = int(data.get("BitsAllocated") or 1) * int(data.get("SamplesPerPixel") or 1)
-        bits = bits * 2 // 3 if data.get("PhotometricInterpretation") == "YBR_FULL_422" else bits
-        held = length * 8 // (64 if compressed else max(1, math.prod(_size(data)) * bits))
-    if frames > held:
-        raise DefectError(f"says that it has {frames:,} frames, but holds at most {held:,}; replace the file")
 
 
 def _pixels(data: Any) -> bytes | None:

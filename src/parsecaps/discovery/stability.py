@@ -108,14 +108,12 @@ def match_concepts(
     """
     pairs = _pair(correlation(first, second))
     mean = float(np.mean([r for _, _, r in pairs]))
-    drawn = _exchanged(first, second, [_blocks(group, np.full(len(group), True))], permutations, seed)
+    drawn = _exchanged(first, second, group, np.zeros(len(group)), permutations, seed)
     means = drawn.sum(1) / len(pairs)
     in_class = None
     if label is not None and (label >= 0).any():
         _, start, patient = np.unique(group, return_index=True, return_inverse=True)
-        of_patient = label[start][patient]
-        classes = [_blocks(group, of_patient == each) for each in np.unique(of_patient)]
-        in_class = _exchanged(first, second, classes, permutations, seed).mean(0).tolist()
+        in_class = _exchanged(first, second, group, label[start][patient], permutations, seed).mean(0).tolist()
     p_value = (int((means >= mean).sum()) + 1) / (permutations + 1)
     return Match(pairs, mean, float(means.mean()), p_value, drawn.mean(0).tolist(), in_class)
 
@@ -135,14 +133,11 @@ def correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(standard[0].T @ standard[1] / len(first), -1, 1))
 
 
-def _blocks(group: np.ndarray, among: np.ndarray) -> list[np.ndarray]:
-    return [np.flatnonzero((group == patient) & among) for patient in np.unique(group[among])]
-
-
 def _exchanged(
-    first: np.ndarray, second: np.ndarray, parts: Sequence[list[np.ndarray]], permutations: int, seed: int
+    first: np.ndarray, second: np.ndarray, group: np.ndarray, label: np.ndarray, permutations: int, seed: int
 ) -> np.ndarray:
-    """The correlations of the first's concepts with their partners as the patients of each part change places."""
+    """The correlations of the first's concepts with their partners as patients of one label change places."""
+    parts = [[np.flatnonzero(group == each) for each in np.unique(group[label == own])] for own in np.unique(label)]
     random = np.random.default_rng(seed)
     as_they_are = np.concatenate([block for blocks in parts for block in blocks])
     drawn = np.zeros((permutations, first.shape[1]))
