@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from io import BufferedIOBase
 from pathlib import Path
@@ -22,7 +21,6 @@ from parsecaps.data.reader_process import CPU_SECONDS, MEMORY_BYTES, receive, se
 Expect = Callable[[int], None]
 READERS = max(1, min(8, os.cpu_count() or 1))
 _WALL_SECONDS = 120.0  # for one request, however busy the machine is
-_WATCH_SECONDS = 0.5
 _KEPT_BYTES = 2**26  # of shared memory, until the next file is read
 _START = "import sys; sys.path[:] = sys.argv[2:]; from parsecaps.data.reader_process import main; main()"
 _HEAP_BYTES = str(2**27)
@@ -43,7 +41,7 @@ class RefusedError(Exception):
 
 class _Reader:
     def __init__(self) -> None:
-        self.path, self.used, self.deadline = "", False, float("inf")
+        self.path, self.used = "", False
         self.memory = os.memfd_create("parsecaps") if hasattr(os, "memfd_create") else None
         shared = () if self.memory is None else (self.memory,)
         self.process = subprocess.Popen(
@@ -59,22 +57,19 @@ class _Reader:
 
     def ask(self, function: str, path: str, arguments: tuple[Any, ...], expect: Expect) -> tuple[str, Any] | None:
         """The kind of answer and its value; None where the reader has ended."""
-
-        def arrives(num_bytes: int) -> None:
-            self.deadline = float("inf")  # it is read; we may have to wait for room
-            expect(num_bytes)
-
-        self.path, self.deadline = path, time.monotonic() + _WALL_SECONDS
+        self.path = path
         try:
-            send(self.outgoing, [function, path, list(arguments)])
-            kind, value = receive(self.incoming, self.memory, arrives)
+            send(self.outgoing, [function, path, list(arguments), _WALL_SECONDS])
+            kind, value = receive(self.incoming, self.memory, expect)
             if self.memory is not None and os.fstat(self.memory).st_size > _KEPT_BYTES:
                 os.ftruncate(self.memory, 0)
-        except (EOFError, OSError, ValueError):
+        except BaseException as error:  # after Ctrl-C, its answer would be taken for that to the next question
             self.end()
-            return None
-        finally:
-            self.deadline = float("inf")
+            if isinstance(error, (EOFError, OSError, ValueError)):
+                return None
+            raise
+        if kind == "memory":
+            self.end()
         self.used = True
         return kind, value
 
@@ -92,8 +87,6 @@ class _Pool:
     def __init__(self) -> None:
         self.lock, self.slots = threading.Lock(), threading.BoundedSemaphore(READERS)
         self.idle: list[_Reader] = []
-        self.busy: set[_Reader] = set()
-        self.watching = False
 
     def call(self, function: str, path: str, arguments: tuple[Any, ...], expect: Expect) -> Any:
         with self.slots:
@@ -120,9 +113,6 @@ class _Pool:
                 if kind == "done":
                     return value
                 if kind == "memory":
-                    with self.lock:
-                        self.idle.remove(reader)
-                    reader.end()
                     if used:
                         continue
                     limit = MEMORY_BYTES // 10**6
@@ -132,33 +122,19 @@ class _Pool:
     def _take(self, path: str) -> _Reader:
         """An idle reader, preferably the one that has this file open, or a new one."""
         with self.lock:
-            if not self.watching:
-                self.watching = True
-                threading.Thread(target=self._end_late, name="parsecaps readers", daemon=True).start()
             waiting = [each for each in self.idle if each.path == path] or self.idle[-1:]
             found = waiting[0] if waiting else _Reader()
             self.idle = [each for each in self.idle if each is not found]
-            self.busy.add(found)
             return found
 
     def _give(self, reader: _Reader) -> None:
         with self.lock:
-            self.busy.discard(reader)
             if reader.process.poll() is None:
                 self.idle.append(reader)
 
-    def _end_late(self) -> None:
-        while self.watching:
-            time.sleep(_WATCH_SECONDS)
-            with self.lock:
-                late = [reader for reader in self.busy if time.monotonic() > reader.deadline]
-            for reader in late:
-                reader.process.send_signal(getattr(signal, "SIGALRM", signal.SIGTERM))
-
     def close(self) -> None:
-        self.watching = False
         with self.lock:
-            readers, self.idle = [*self.idle, *self.busy], []
+            readers, self.idle = self.idle, []
         for reader in readers:
             reader.end()
 

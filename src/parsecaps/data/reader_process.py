@@ -6,6 +6,7 @@ shared memory, which is faster.
 """
 
 import contextlib
+import faulthandler
 import importlib
 import inspect
 import json
@@ -28,7 +29,7 @@ from parsecaps.files.writing import visible
 
 try:
     import resource
-except ImportError:  # Windows: the pool's own limit of time holds, that of memory does not
+except ImportError:  # Windows: the limit of time holds, that of memory does not
     resource = None  # type: ignore[assignment]
 
 CPU_SECONDS = 30  # for one request
@@ -51,9 +52,11 @@ def main() -> None:
     memory = int(sys.argv[1]) if sys.argv[1] else None
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
-            request = receive(incoming)
-            _limit_time()
-            send(outgoing, _answer(*request), memory)
+            *request, seconds = receive(incoming)
+            _limit_time(seconds)
+            answer = _answer(*request)
+            _limit_time(0)
+            send(outgoing, answer, memory)
 
 
 def send(stream: BinaryIO, content: Any, memory: int | None = None) -> None:
@@ -146,10 +149,16 @@ def _limit_memory() -> None:
     _lower(resource.RLIMIT_CORE, 0)
 
 
-def _limit_time() -> None:
+def _limit_time(seconds: float) -> None:
+    """End this process after so much time, or as much computing as one request may take; 0 is no limit of time."""
     if resource is not None:
         used = resource.getrusage(resource.RUSAGE_SELF)
         _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + CPU_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    elif seconds:
+        faulthandler.dump_traceback_later(seconds, exit=True)
+    else:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _lower(kind: int, limit: int) -> None:
