@@ -87,7 +87,12 @@ def skin_tone(random: Randomness) -> Floats:
     angle = np.radians(62 - 92 * random.uniform("tone").astype(np.float64) ** 1.4)
     b = random.between("yellow", 13, 20).astype(np.float64)
     lightness = 50 + b * np.tan(angle)
-    return _from_lab(lightness, random.between("pink", 9, 15).astype(np.float64), b)
+    fy = (lightness + 16) / 116  # from CIELAB (D65)
+    f = np.stack([fy + random.between("pink", 9, 15).astype(np.float64) / 500, fy, fy - b / 200], -1)
+    xyz = np.where(f > 6 / 29, f**3, (f - 4 / 29) * 3 * (6 / 29) ** 2) * (0.9505, 1.0, 1.089)
+    x, y, z = xyz[..., 0], xyz[..., 1], xyz[..., 2]
+    linear = np.stack([red * x + green * y + blue * z for red, green, blue in _TO_SRGB], -1).clip(0, 1)
+    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055).astype(np.float32)
 
 
 def skin_relief(canvas: Canvas, random: Randomness) -> Floats:
@@ -139,13 +144,3 @@ def hair(canvas: Canvas, patient: Randomness, random: Randomness) -> tuple[Float
         beside = (1 - smoothstep(np.abs(across - 1.8 * drawn), 0 * drawn, 3 * drawn)) * ends
         shadow[rows] = np.maximum(shadow[rows], beside)
     return opacity, shadow
-
-
-def _from_lab(lightness: np.ndarray, a: np.ndarray, b: np.ndarray) -> Floats:
-    """CIELAB (D65) to sRGB in [0, 1]."""
-    fy = (lightness + 16) / 116
-    f = np.stack([fy + a / 500, fy, fy - b / 200], -1)
-    xyz = np.where(f > 6 / 29, f**3, (f - 4 / 29) * 3 * (6 / 29) ** 2) * (0.9505, 1.0, 1.089)
-    x, y, z = xyz[..., 0], xyz[..., 1], xyz[..., 2]
-    linear = np.stack([red * x + green * y + blue * z for red, green, blue in _TO_SRGB], -1).clip(0, 1)
-    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055).astype(np.float32)

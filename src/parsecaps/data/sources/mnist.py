@@ -30,16 +30,15 @@ _IMAGE_AXES = 3
 _DAMAGED = "is damaged; download it again"
 
 
-def recognise(path: Path) -> bool:
-    """Whether the digits of a part are there."""
-    return any(image_file(path, part).is_file() for part in PARTS)
+def recognise(path: Path) -> list[Part]:
+    """The parts whose digits are there."""
+    return [part for part in PARTS if image_file(path, part).is_file()]
 
 
 def read(path: str) -> DataSet:
     """List the digits, each a frame of its file."""
     root = Path(path)
-    here = [part for part in PARTS if image_file(root, part).is_file()]
-    if not here:
+    if not (here := recognise(root)):
         raise FileNotFoundError(f"{root} has no {image_file(root, 'train').name}; give the folder with the gz files")
     cases: list[Case] = []
     for part in here:
