@@ -12,14 +12,14 @@ import io
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from parsecaps.data import dicom, nifti, raster
-from parsecaps.data.raw_image import GZIP, DefectError, Version, pick_frame, version
+from parsecaps.data.raw_image import GZIP, DefectError, LastFiles, pick_frame
 from parsecaps.data.reader_pool import call_or_name
 from parsecaps.data.reading import in_reader, look_into, read_image, recognise
 
@@ -65,6 +65,7 @@ _GEOMETRY = {
     "PixelSpacing": ("PixelMeasuresSequence", 2),
     "SliceThickness": ("PixelMeasuresSequence", 1),
 }
+_header = LastFiles(partial(dicom.open_dicom, stop_before_pixels=True))
 _TOLERANCE = 1e-3  # of the length and the angle of the axes
 
 
@@ -154,7 +155,7 @@ def read_dicom_header(path: Path, frame: int | None = None) -> str | None:
     with path.open("rb") as file:
         if not dicom.FORMAT.recognise(file.read(132)):
             return None
-    data, kept = _header(version(path)), Dataset()
+    data, kept = _header(path), Dataset()
     _choose_characters(data)
     for keyword in (*_IDENTIFIERS, *_DESCRIPTIONS):
         value, name = _text(data, keyword), f"{dictionary_description(keyword)} ({keyword})"
@@ -174,11 +175,6 @@ def read_dicom_header(path: Path, frame: int | None = None) -> str | None:
     for keyword, numbers in geometry.items():
         setattr(kept, keyword, numbers if len(numbers) > 1 else numbers[0])
     return str(kept.to_json())
-
-
-@lru_cache(maxsize=1)  # a file of many frames is asked for one after another
-def _header(file: Version) -> Any:
-    return dicom.open_dicom(file.path, stop_before_pixels=True)
 
 
 def _choose_characters(data: Any) -> None:

@@ -1,6 +1,5 @@
 """PNG, JPEG, BMP and TIFF, by Pillow: MONAI's `PILReader` loses orientation, palette and transparency."""
 
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,10 @@ from parsecaps.data.raw_image import (
     MAX_PIXELS,
     DefectError,
     Format,
+    LastFiles,
     RawImage,
-    Version,
     check_size,
     pick_frame,
-    version,
 )
 
 _PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "TIFF")
@@ -31,34 +29,34 @@ def read(path: Path, frame: int | None) -> RawImage:
 
     Transparent pixels are laid over black; palettes, CMYK and YCbCr become RGB; 16 bits of a colour channel become 8.
     """
-    image = _open(version(path))
+    image = _open(path)
     image.seek(pick_frame(frame, _num_frames(image)))
     check_size(image.height, image.width)
     orientation = _orientation(image)
     image.load()
     upright = image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
     if _num_frames(image) == 1:
-        _open.cache_clear()  # its pixels would stay in memory with it
+        _open.kept.cache_clear()  # its pixels would stay in memory with it
     return _pixels(upright, image)
 
 
 def count_frames(path: Path) -> int:
     """The number of pages of a TIFF; 1 for all others."""
-    return _num_frames(_open(version(path)))
+    return _num_frames(_open(path))
 
 
 def image_size(path: Path) -> tuple[int, int]:
     """Height and width of the upright image, from the header."""
-    image = _open(version(path))
+    image = _open(path)
     image.seek(0)
     height, width = check_size(image.height, image.width)
     return (width, height) if _orientation(image) in _LYING else (height, width)
 
 
-@lru_cache(maxsize=1)  # stays open: from page to page of a TIFF is a step, from its start it is a walk
-def _open(file: Version) -> Image.Image:
+@LastFiles  # stays open: from page to page of a TIFF is a step, from its start it is a walk
+def _open(path: Path) -> Image.Image:
     try:
-        image: Image.Image = Image.open(file.path, formats=_PILLOW_FORMATS)
+        image: Image.Image = Image.open(path, formats=_PILLOW_FORMATS)
     except Image.DecompressionBombError:
         raise DefectError(f"has more than {MAX_PIXELS // 1_000_000} million pixels; scale it down") from None
     if isinstance(image, TiffImagePlugin.TiffImageFile):

@@ -9,7 +9,7 @@ robustness (Sec. 4.5.3).
 import math
 import zlib
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsecaps.data.cases import Case, DataSet, Problem, Split, read_options
-from parsecaps.data.raw_image import DefectError, Format, Version, check_bytes, image_of, version
+from parsecaps.data.raw_image import DefectError, Format, LastFiles, check_bytes, image_of
 from parsecaps.data.reader_pool import RefusedError, call
 from parsecaps.data.sources.mnist import CLASSES, image_file, read_idx, read_labels
 
@@ -79,7 +79,7 @@ def _files(path: Path) -> list[Path]:
 
 def file_labels(path: Path) -> list[int]:
     """The digit of each image, checked against the number of images."""
-    data = _variable(version(path))
+    data = _variable(path)
     if data is None or not {"image", "label_int"} <= set(data.dtype.names or ()) or data.size != 1:
         raise DefectError(_UNKNOWN)
     labels, image = np.asarray(data["label_int"].item()).ravel(), data["image"].item()
@@ -90,10 +90,10 @@ def file_labels(path: Path) -> list[int]:
     return [int(label) for label in labels]
 
 
-@lru_cache(maxsize=2)  # a file is decoded as a whole, so that its next image costs next to nothing
-def _images(file: Version) -> NDArray[np.uint8]:
+@partial(LastFiles, most=2)  # each is decoded as a whole
+def _images(path: Path) -> NDArray[np.uint8]:
     """(N, 40, 40) of `affNISTdata.image` (1600, N), whose columns are digits stored row by row."""
-    data = _variable(file)
+    data = _variable(path)
     if data is None or "image" not in (data.dtype.names or ()) or data.size != 1:
         raise DefectError("has no affNISTdata.image; of the MATLAB 5 files only those of affNIST are known")
     image = data["image"].item()
@@ -102,21 +102,21 @@ def _images(file: Version) -> NDArray[np.uint8]:
     return np.ascontiguousarray(image.T).reshape(-1, SIDE, SIDE)
 
 
-def _variable(file: Version) -> Any:
+def _variable(path: Path) -> Any:
     """The variable affNISTdata, unless compressed variables say that they unpack to too much."""
     from scipy.io import loadmat
 
-    position = _HEADER_BYTES
-    with file.path.open("rb") as opened:
+    position, end = _HEADER_BYTES, path.stat().st_size
+    with path.open("rb") as opened:
         little = opened.read(_HEADER_BYTES)[126:128] == b"IM"
-        while position + 8 <= file.num_bytes:
+        while position + 8 <= end:
             opened.seek(position)
             kind, length = np.frombuffer(opened.read(8), "<u4" if little else ">u4").tolist()
             if kind == _COMPRESSED:
                 inner = zlib.decompressobj().decompress(opened.read(64), 8)
                 check_bytes(int.from_bytes(inner[4:8], "little" if little else "big"))
             position += 8 + length
-    return loadmat(file.path, variable_names=["affNISTdata"]).get("affNISTdata")
+    return loadmat(path, variable_names=["affNISTdata"]).get("affNISTdata")
 
 
 def read_like(path: str) -> DataSet:
@@ -225,7 +225,7 @@ FORMAT = Format(
     name="affNIST .mat",
     suffixes=(".mat",),
     recognise=lambda head: head.startswith(_MAGIC),
-    read=lambda path, frame: image_of(_images(version(path)), frame),
-    count=lambda path: len(_images(version(path))),  # the format gives it only with the pixels
-    size=lambda path: _images(version(path)).shape[1:],
+    read=lambda path, frame: image_of(_images(path), frame),
+    count=lambda path: len(_images(path)),  # the format gives it only with the pixels
+    size=lambda path: _images(path).shape[1:],
 )

@@ -1,7 +1,7 @@
 """MNIST in its four original files of the IDX format, with its own training and test part."""
 
 import math
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -12,13 +12,12 @@ from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.raw_image import (
     DefectError,
     Format,
-    Version,
+    LastFiles,
     check_bytes,
     check_length,
     check_size,
     image_of,
     open_unpacked,
-    version,
 )
 from parsecaps.data.reader_pool import call_or_name
 
@@ -76,10 +75,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return values
 
 
-@lru_cache(maxsize=2)  # a file is decoded as a whole, so that its next image costs next to nothing
-def _images(file: Version) -> NDArray[np.uint8]:
-    image_shape(file.path)
-    return idx_values(file.path)
+@partial(LastFiles, most=2)  # each is decoded as a whole
+def _images(path: Path) -> NDArray[np.uint8]:
+    image_shape(path)
+    return idx_values(path)
 
 
 def image_shape(path: Path) -> tuple[int, int, int]:
@@ -128,7 +127,7 @@ FORMAT = Format(
     name="IDX",
     suffixes=("ubyte", "ubyte.gz"),
     recognise=lambda head: head.startswith(b"\0\0\x08\x03"),
-    read=lambda path, frame: image_of(_images(version(path)), frame),
+    read=lambda path, frame: image_of(_images(path), frame),
     count=_count,
     size=lambda path: image_shape(path)[1:],
     packed=True,
