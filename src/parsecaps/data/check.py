@@ -1,6 +1,6 @@
 """What a data set holds and what is wrong with it, before anything is trained on it."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -30,24 +30,13 @@ class Learned(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ConceptCount:
-    """How often a concept is present, absent and unknown."""
-
-    present: int
-    absent: int
-    unknown: int
-
-    def __str__(self) -> str:
-        return f"{self.present:,} / {self.absent:,} / {self.unknown:,}"
-
-
-@dataclass(frozen=True)
 class DataCheck:
     """Everything that `parsecaps data check` prints.
 
-    `by_class` and `by_concept` are counts for each part of the split; `co_occurrence[i][j]` counts the cases with the
-    concepts i and j; `ceiling` is the accuracy of the best possible reader of the concepts alone. `unused` counts the
-    cases in no part by reason; unreadable ones are in no other count. `reasons` say why training would be unsafe.
+    `by_class` and `by_concept` (present, absent, unknown) are counts for each part of the split; `co_occurrence[i][j]`
+    counts the cases with the concepts i and j; `ceiling` is the accuracy of the best possible reader of the concepts
+    alone. `unused` counts the cases in no part by reason; unreadable ones are in no other count. `reasons` say why
+    training would be unsafe.
     """
 
     source: str
@@ -60,7 +49,7 @@ class DataCheck:
     by_class: dict[str, dict[str, int]]
     patients_by_part: dict[str, int]
     unused: dict[str, int]
-    by_concept: dict[str, dict[str, ConceptCount]]
+    by_concept: dict[str, dict[str, dict[str, int]]]
     sizes: dict[str, int]
     co_occurrence: list[list[int]]
     ceiling: float | None
@@ -93,7 +82,10 @@ class DataCheck:
         tables = [Grid("classes and patients", ("class", *self.parts, "all"), rows)]
         if self.concepts:
             heads = [f"{part} 1 / 0 / unknown" for part in self.parts]
-            found = [(name, *(str(by_part[part]) for part in self.parts)) for name, by_part in self.by_concept.items()]
+            found = [
+                (name, *(" / ".join(f"{count:,}" for count in by_part[part].values()) for part in self.parts))
+                for name, by_part in self.by_concept.items()
+            ]
             tables.append(Grid("concepts: present, absent, unknown", ("concept", *heads), found))
         return tables
 
@@ -160,6 +152,8 @@ def check_data(
     per_patient = Counter(cases.patients)
     ceiling, ceiling_cases = concept_ceiling(cases)
     present = (cases.concepts == 1).astype(int)
+    by_class = Counter(zip(cases.labels.tolist(), parts.tolist(), strict=True))
+    names = [*enumerate(data.classes), *([(-1, "unknown")] if (cases.labels < 0).any() else [])]
     sizes = Counter(prepared.sizes[row] for row in cases.rows)
     return DataCheck(
         source=data.source,
@@ -169,10 +163,12 @@ def check_data(
         images=len(cases),
         patients=len(per_patient),
         images_per_patient=(min(per_patient.values(), default=0), max(per_patient.values(), default=0)),
-        by_class=_by_class(cases, parts),
+        by_class={name: {part: by_class[label, part] for part in PARTS} for label, name in names},
         patients_by_part={part: len(set(patients[parts == part])) for part in PARTS},
         unused=divided.unused(good),
-        by_concept=_by_concept(cases, parts),
+        by_concept={
+            name: _by_part(values, parts) for name, values in zip(data.concepts, cases.concepts.T, strict=True)
+        },
         sizes={f"{width} x {height}": count for (height, width), count in sizes.most_common()},
         co_occurrence=(present.T @ present).tolist(),
         ceiling=ceiling,
@@ -208,14 +204,13 @@ def concept_ceiling(cases: CaseSet) -> tuple[float | None, int]:
     The reader names the most frequent class of each pattern of concepts, unknown being a value of its own. Only cases
     with a class and a known concept count. With few cases per pattern this flatters.
     """
-    patterns: dict[tuple[float, ...], Counter[int]] = defaultdict(Counter)
     known = np.nan_to_num(cases.concepts, nan=-1)
-    for label, pattern in zip(cases.labels.tolist(), known.tolist(), strict=True):
-        if label >= 0 and max(pattern, default=-1) >= 0:
-            patterns[tuple(pattern)][label] += 1
-    total = sum(counts.total() for counts in patterns.values())
-    right = sum(max(counts.values()) for counts in patterns.values())
-    return (right / total if total else None), total
+    counted = (cases.labels >= 0) & (known >= 0).any(1)
+    total, most = int(counted.sum()), dict[tuple[float, ...], int]()
+    pairs = Counter(zip(map(tuple, known[counted].tolist()), cases.labels[counted].tolist(), strict=True))
+    for (pattern, _), count in pairs.items():
+        most[pattern] = max(count, most.get(pattern, 0))
+    return (sum(most.values()) / total if total else None), total
 
 
 def _look_at(cases: CaseSet) -> tuple[list[Problem], list[str]]:
@@ -260,19 +255,9 @@ def _class_reasons(data: DataSet, division: Division) -> list[str]:
     return reasons
 
 
-def _by_class(cases: CaseSet, parts: np.ndarray) -> dict[str, dict[str, int]]:
-    counts = Counter(zip(cases.labels.tolist(), parts.tolist(), strict=True))
-    names = [*enumerate(cases.data.classes), *([(-1, "unknown")] if (cases.labels < 0).any() else [])]
-    return {name: {part: counts[label, part] for part in PARTS} for label, name in names}
-
-
-def _by_concept(cases: CaseSet, parts: np.ndarray) -> dict[str, dict[str, ConceptCount]]:
-    def count(values: np.ndarray) -> ConceptCount:
-        present, absent = int((values == 1).sum()), int((values == 0).sum())
-        return ConceptCount(present, absent, len(values) - present - absent)
-
-    each = zip(cases.data.concepts, cases.concepts.T, strict=True)
-    return {name: {part: count(values[parts == part]) for part in PARTS} for name, values in each}
+def _by_part(values: np.ndarray, parts: np.ndarray) -> dict[str, dict[str, int]]:
+    tests = {"present": values == 1, "absent": values == 0, "unknown": (values != 1) & (values != 0)}
+    return {part: {name: int((test & (parts == part)).sum()) for name, test in tests.items()} for part in PARTS}
 
 
 def _count(number: int, word: str) -> str:
