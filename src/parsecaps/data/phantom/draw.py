@@ -130,5 +130,4 @@ def _light(canvas: Canvas, patient: Randomness) -> Floats:
     squared = x * x + y * y
     falloff = column(patient.between("falloff", 0.04, 0.2))
     rim = column(np.where(patient.uniform("tube") < 0.35, patient.between("rim", 1.12, 1.25), np.float32(3)))
-    result: Floats = (1 - falloff * squared) * (1 - smoothstep(np.sqrt(squared), rim - 0.05, rim + 0.05))
-    return result
+    return np.asarray((1 - falloff * squared) * (1 - smoothstep(np.sqrt(squared), rim - 0.05, rim + 0.05)))

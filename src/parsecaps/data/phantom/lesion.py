@@ -48,8 +48,7 @@ def border(c: Floats, s: Floats, radius: Floats, cosines: Floats, sines: Floats)
         total += cosines[:, k].reshape(shape) * c_k + sines[:, k].reshape(shape) * s_k
         c_next, s_next = 2 * c * c_k - previous_c, 2 * c * s_k - previous_s
         previous_c, previous_s, c_k, s_k = c_k, s_k, c_next, s_next
-    result: Floats = total * radius.reshape(shape)
-    return result
+    return np.asarray(total * radius.reshape(shape))
 
 
 def lesion(canvas: Canvas, random: Randomness) -> Lesion:

@@ -71,8 +71,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     """All values of an IDX file, in its shape."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; give the folder with the four original gz files of MNIST")
-    values: NDArray[np.uint8] = call_or_name(idx_values, path, _DAMAGED)
-    return values
+    return np.asarray(call_or_name(idx_values, path, _DAMAGED))
 
 
 @partial(LastFiles, most=2)  # each is decoded as a whole
