@@ -62,7 +62,12 @@ def main() -> None:
 def send(stream: BinaryIO, content: Any, memory: int | None = None) -> None:
     """Write a message: numbers, texts, lists and arrays, the arrays into the file of shared memory if there is one."""
     arrays: list[NDArray[Any]] = []
-    text = json.dumps(_listed(content, arrays)).encode()
+
+    def described(array: NDArray[Any]) -> dict[str, Any]:
+        arrays.append(np.ascontiguousarray(array))
+        return {_ARRAY: [array.dtype.str, array.shape]}
+
+    text = json.dumps(content, default=described).encode()
     parts = [*map(_bytes_of, arrays)]
     if memory is not None:
         with open(memory, "wb", closefd=False) as shared:
@@ -86,14 +91,6 @@ def receive(
     with open(memory, "rb", closefd=False) as shared:
         shared.seek(0)
         return _with_arrays(content, shared, expect)
-
-
-def _listed(content: Any, arrays: list[NDArray[Any]]) -> Any:
-    """The content with each array replaced by its dtype and shape."""
-    if isinstance(content, np.ndarray):
-        arrays.append(np.ascontiguousarray(content))
-        return {_ARRAY: [content.dtype.str, list(content.shape)]}
-    return [_listed(each, arrays) for each in content] if isinstance(content, (list, tuple)) else content
 
 
 def _with_arrays(content: Any, source: BufferedIOBase, expect: Callable[[int], None]) -> Any:
