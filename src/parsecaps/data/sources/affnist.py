@@ -103,7 +103,7 @@ def _images(path: Path) -> NDArray[np.uint8]:
 
 
 def _fields(path: Path, *names: str) -> list[Any] | None:
-    """These fields of affNISTdata, None if one is missing; refused where a variable says that it unpacks to too much."""
+    """These fields of affNISTdata, None if one is missing; refused where a variable would unpack to too much."""
     from scipy.io import loadmat
 
     position, end = _HEADER_BYTES, path.stat().st_size
