@@ -70,9 +70,9 @@ def send(stream: BinaryIO, content: Any, memory: int | None = None) -> None:
     text = json.dumps(content, default=described).encode()
     parts = [*map(_bytes_of, arrays)]
     if memory is not None:
-        with open(memory, "wb", closefd=False) as shared:
-            shared.seek(0)
-            shared.writelines(parts)
+        os.lseek(memory, 0, os.SEEK_SET)
+        if any(os.write(memory, part) < len(part) for part in parts):
+            raise MemoryError("no room in the shared memory")
         parts = []
     stream.writelines([_LENGTH.pack(len(text)) + text, *parts])
     stream.flush()
@@ -87,21 +87,20 @@ def receive(
         raise EOFError(f"a message of {length} bytes")
     content = json.loads(_exactly(stream, length))
     if memory is None:
-        return _with_arrays(content, stream, expect)
-    with open(memory, "rb", closefd=False) as shared:
-        shared.seek(0)
-        return _with_arrays(content, shared, expect)
+        return _with_arrays(content, stream.readinto, expect)
+    os.lseek(memory, 0, os.SEEK_SET)
+    return _with_arrays(content, lambda array: os.readv(memory, [array]), expect)
 
 
-def _with_arrays(content: Any, source: BufferedIOBase, expect: Callable[[int], None]) -> Any:
+def _with_arrays(content: Any, fill: Callable[[memoryview], int], expect: Callable[[int], None]) -> Any:
     if isinstance(content, dict):
         kind, shape = content[_ARRAY]
         expect(math.prod(shape) * np.dtype(kind).itemsize)
         array = np.empty(shape, np.dtype(kind))
-        if source.readinto(_bytes_of(array)) < array.nbytes:
+        if fill(_bytes_of(array)) < array.nbytes:
             raise EOFError
         return array
-    return tuple(_with_arrays(each, source, expect) for each in content) if isinstance(content, list) else content
+    return tuple(_with_arrays(each, fill, expect) for each in content) if isinstance(content, list) else content
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
@@ -147,11 +146,12 @@ def _limit_memory() -> None:
 
 
 def _limit_time(seconds: float) -> None:
-    """End this process after so much time, or as much computing as one request may take; 0 is no limit of time."""
+    """End this process after so much time, or as much computing as one request may take; 0 when it is answered."""
     if resource is not None:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + CPU_SECONDS)
         signal.setitimer(signal.ITIMER_REAL, seconds)
+        if seconds:
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + CPU_SECONDS)
     elif seconds:
         faulthandler.dump_traceback_later(seconds, exit=True)
     else:
