@@ -99,7 +99,10 @@ def ask(function: Callable[..., Any], path: str | Path, *arguments: Any, **optio
     except RefusedError as refused:
         if not refused.damaged:
             raise ValueError(f"{path} {refused}") from None
-        raise ValueError(f"{path} {_kind(Path(path))} ({refused}); replace the file") from None
+        kind = "cannot be read"
+        with suppress(Exception):  # what its first bytes are cannot be told either
+            kind = f"is a damaged {recognise(Path(path)).name}"
+        raise ValueError(f"{path} {kind} ({refused}); replace the file") from None
 
 
 def in_reader(function: Callable[P, T]) -> Callable[P, T]:
@@ -111,13 +114,6 @@ def in_reader(function: Callable[P, T]) -> Callable[P, T]:
         return found
 
     return asked
-
-
-def _kind(path: Path) -> str:
-    try:
-        return f"is a damaged {recognise(path).name}"
-    except Exception:  # what its first bytes are cannot be told either
-        return "cannot be read"
 
 
 def decode_image(path: Path, frame: int | None) -> RawImage:
