@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, TiffImagePlugin
+from PIL import ExifTags, Image, TiffImagePlugin
 
 from parsecaps.data.raw_image import (
     EIGHT_BIT,
@@ -17,8 +17,6 @@ from parsecaps.data.raw_image import (
 )
 
 _PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "TIFF")
-_ORIENTATION = 0x0112
-_BITS_PER_SAMPLE = 258
 _TURNS = ("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
 _UPRIGHT = {orientation: Image.Transpose[turn] for orientation, turn in enumerate(_TURNS, 2)}
 _LYING = {5, 6, 7, 8}  # orientations that swap height and width
@@ -74,7 +72,9 @@ def _orientation(image: Image.Image) -> int:
     if image.format == "TIFF":
         return 1
     try:
-        return int(Image.Image.getexif(image).get(_ORIENTATION, 1))  # a PNG's own `getexif` would decode the pixels
+        return int(
+            Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
+        )  # a PNG's own `getexif` would decode the pixels
     except Exception:  # notes that cannot be read turn nothing
         return 1
 
@@ -82,7 +82,7 @@ def _orientation(image: Image.Image) -> int:
 def _pixels(image: Image.Image, opened: Image.Image) -> RawImage:
     if image.mode.startswith("I;16"):  # or 12 bits, in the TIFFs of some cameras
         tags = opened.tag_v2 if isinstance(opened, TiffImagePlugin.TiffImageFile) else {}
-        bits = int(tags.get(_BITS_PER_SAMPLE, (16,))[0])
+        bits = int(tags.get(TiffImagePlugin.BITSPERSAMPLE, (16,))[0])
         return RawImage(np.array(image).astype(np.uint16), (0.0, 2.0**bits - 1))
     if image.mode == "I":
         return RawImage(np.array(image), (0.0, 65535.0) if opened.format == "PNG" else None)

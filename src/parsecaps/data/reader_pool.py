@@ -23,11 +23,10 @@ READERS = max(1, min(8, os.cpu_count() or 1))
 _WALL_SECONDS = 120.0  # for one request, however busy the machine is
 _KEPT_BYTES = 2**26  # of shared memory, until the next file is read
 _START = "import sys; sys.path[:] = sys.argv[2:]; from parsecaps.data.reader_process import main; main()"
-_HEAP_BYTES = str(2**27)
 _ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     # glibc would give the memory of each image back and ask for it again, which takes longer than to decode a JPEG
-    **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), _HEAP_BYTES),
+    **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(2**27)),
 }
 
 

@@ -86,7 +86,8 @@ def k_folds(data: DataSet, k: int, *, val: float = 0.15, seed: int = 0) -> list[
         raise ValueError(f"{k} folds leave nothing to train on; give at least 2")
     _check_patients(data, k)
     fold = _deal(data, range(len(data)), [1 / k] * k, seed)
-    return [_test_on(data, {p for p, f in fold.items() if f == test}, val, seed + 1 + test) for test in range(k)]
+    tests: list[Division] = [["test" if fold[c.patient] == test else "train" for c in data.cases] for test in range(k)]
+    return [_with_validation(data, division, val, seed + 1 + test) for test, division in enumerate(tests)]
 
 
 def by_fold(data: DataSet, *, test: set[int], val: float = 0.15, seed: int = 0) -> Divided:
@@ -103,7 +104,8 @@ def by_fold(data: DataSet, *, test: set[int], val: float = 0.15, seed: int = 0) 
     given = [case.fold for case in data.cases]
     fold_of = _place_all(data, given, folds, seed)
     tested = {case.patient for fold, case in zip(fold_of, data.cases, strict=True) if fold in test}
-    parts = zip(_test_on(data, tested, val, seed), fold_of, strict=True)
+    tried: Division = ["test" if case.patient in tested else "train" for case in data.cases]
+    parts = zip(_with_validation(data, tried, val, seed), fold_of, strict=True)
     division = [None if part == "test" and fold not in test else part for part, fold in parts]
     how = "dealt by patient over the folds in the proportions of the others"
     notes = _dealt_notes(division, given, "an author's fold", how)
@@ -216,11 +218,6 @@ def _place_all(data: DataSet, given: Sequence[Place | None], dealt_to: Sequence[
     dealt = _deal(data, rest, shares, seed, there=[set(each) for each in labels])
     home |= {patient: dealt_to[place] for patient, place in dealt.items()}
     return [home[c.patient] if place is None else place for place, c in zip(given, data.cases, strict=True)]
-
-
-def _test_on(data: DataSet, tested: set[str], val: float, seed: int) -> Division:
-    division: Division = ["test" if case.patient in tested else "train" for case in data.cases]
-    return _with_validation(data, division, val, seed)
 
 
 def _with_validation(data: DataSet, division: Division, val: float, seed: int) -> Division:

@@ -25,7 +25,6 @@ Part = Literal["train", "test"]
 PARTS: tuple[Part, ...] = ("train", "test")
 CLASSES = tuple(map(str, range(10)))
 _PREFIX = {"train": "train", "test": "t10k"}
-_IMAGE_AXES = 3
 _DAMAGED = "is damaged; download it again"
 
 
@@ -83,7 +82,7 @@ def _images(path: Path) -> NDArray[np.uint8]:
 def image_shape(path: Path) -> tuple[int, int, int]:
     """Number, height and width of the images of a file, from its header."""
     shape = _shape(path)
-    if len(shape) != _IMAGE_AXES:
+    if len(shape) != 3:
         raise DefectError("is not an IDX file of images; download it again")
     count, height, width = shape
     check_size(height, width)
