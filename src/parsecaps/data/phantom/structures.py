@@ -56,8 +56,8 @@ def _network(
 ) -> Floats:
     """(N, size, size): 1 on the borders between the cells of a lattice, turned and bent at random, 0 in the holes.
 
-    The lattice is triangular, each point displaced by up to `jitter`: the cells are hexagons. `line` is its half width
-    and the softness of its edges, which are never sharper than a pixel; as all lengths here in units of `mesh`.
+    The lattice is triangular, each point displaced by up to `jitter`: the cells are hexagons. `line` is the half width of
+    a line and the softness of its edges, which are never sharper than a pixel. Lengths are in meshes.
     """
     turn = random.between(f"{name} turn", 0, np.pi)
     c, s = column(np.cos(turn)) / mesh, column(np.sin(turn)) / mesh
@@ -99,19 +99,17 @@ def regular_streaks(canvas: Canvas, random: Randomness, on: Lesion) -> tuple[Flo
 def irregular_streaks(canvas: Canvas, random: Randomness, on: Lesion) -> tuple[Floats, Flags]:
     """Pigment to add, and the pixels of the streaks, each (N, size, size)."""
     k = _IRREGULAR_STREAKS
-    length, width, bulb, strength = (
-        random.between(f"irregular {name}", low, high, k)
-        for name, low, high in (
-            ("length", 0.1, 0.3),
-            ("width", 0.016, 0.042),
-            ("bulb", -0.3, 0.9),
-            ("strength", 0.7, 1.6),
-        )
-    )
     place = np.arange(k)
     count = random.between("irregular count", 4, 9)[:, None]  # neighbours, with gaps
-    strength *= (place < count) & ((random.uniform("irregular gap", k) < 0.8) | (place < 3))
-    return _streaks(canvas, random, on, "irregular", length, strength, offset=0.35, tilt=0.14, width=width, bulb=bulb)
+    kept = (place < count) & ((random.uniform("irregular gap", k) < 0.8) | (place < 3))
+    length, strength = (
+        random.between("irregular length", 0.1, 0.3, k),
+        random.between("irregular strength", 0.7, 1.6, k),
+    )
+    width, bulb = random.between("irregular width", 0.016, 0.042, k), random.between("irregular bulb", -0.3, 0.9, k)
+    return _streaks(
+        canvas, random, on, "irregular", length, strength * kept, offset=0.35, tilt=0.14, width=width, bulb=bulb
+    )
 
 
 def _streaks(
