@@ -56,8 +56,8 @@ def _network(
 ) -> Floats:
     """(N, size, size): 1 on the borders between the cells of a lattice, turned and bent at random, 0 in the holes.
 
-    The lattice is triangular, each point displaced by up to `jitter`: the cells are hexagons. `line` is the half width of
-    a line and the softness of its edges, which are never sharper than a pixel. Lengths are in meshes.
+    The lattice is triangular, each point displaced by up to `jitter`: the cells are hexagons. `line` is half the width
+    of a line and the softness of its edges, which are never sharper than a pixel. Lengths are in meshes.
     """
     turn = random.between(f"{name} turn", 0, np.pi)
     c, s = column(np.cos(turn)) / mesh, column(np.sin(turn)) / mesh
@@ -102,14 +102,10 @@ def irregular_streaks(canvas: Canvas, random: Randomness, on: Lesion) -> tuple[F
     place = np.arange(k)
     count = random.between("irregular count", 4, 9)[:, None]  # neighbours, with gaps
     kept = (place < count) & ((random.uniform("irregular gap", k) < 0.8) | (place < 3))
-    length, strength = (
-        random.between("irregular length", 0.1, 0.3, k),
-        random.between("irregular strength", 0.7, 1.6, k),
-    )
+    length = random.between("irregular length", 0.1, 0.3, k)
+    strength = random.between("irregular strength", 0.7, 1.6, k) * kept
     width, bulb = random.between("irregular width", 0.016, 0.042, k), random.between("irregular bulb", -0.3, 0.9, k)
-    return _streaks(
-        canvas, random, on, "irregular", length, strength * kept, offset=0.35, tilt=0.14, width=width, bulb=bulb
-    )
+    return _streaks(canvas, random, on, "irregular", length, strength, offset=0.35, tilt=0.14, width=width, bulb=bulb)
 
 
 def _streaks(
