@@ -93,7 +93,7 @@ def test_an_error_in_the_thread_comes_out(tmp_path: Path) -> None:
         yield 1
         raise ValueError("file.png is gone")
 
-    got = prefetch(broken, 2)
+    got = prefetch(broken(), 2)
     assert next(got) == 1
     with refused(ValueError):
         next(got)
@@ -103,7 +103,7 @@ def test_leaving_early_stops_the_thread() -> None:
     import threading
 
     before = threading.active_count()
-    batches = prefetch(lambda: iter(range(1000)), 2)
+    batches = prefetch(iter(range(1000)), 2)
     assert next(batches) == 0
     batches.close()
     assert threading.active_count() == before
@@ -113,7 +113,7 @@ def test_the_thread_that_makes_batches_takes_no_more_than_its_own_core() -> None
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        numbers = prefetch(lambda: (torch.get_num_threads() for _ in range(4)), 1)
+        numbers = prefetch((torch.get_num_threads() for _ in range(4)), 1)
         assert [next(numbers), *numbers] == [1, 1, 1, 1]
         assert torch.get_num_threads() == 2
         found: list[int] = []

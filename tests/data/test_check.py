@@ -45,7 +45,7 @@ def test_a_good_data_set_is_safe_and_counted(data: DataSet, tmp_path: Path) -> N
     assert check.by_class["a"] == {"train": 4, "val": 2, "test": 2, "unused": 0}
     assert check.patients_by_part == {"train": 4, "val": 2, "test": 2, "unused": 0}
     veil = check.by_concept["veil"].values()
-    assert [sum(getattr(c, kind) for c in veil) for kind in ("present", "absent", "unknown")] == [8, 7, 1]
+    assert [sum(c[kind] for c in veil) for kind in ("present", "absent", "unknown")] == [8, 7, 1]
     assert check.co_occurrence == [[8, 4], [4, 8]]
     assert check.sizes == {"48 x 48": 16}
     assert check.ceiling == 1.0

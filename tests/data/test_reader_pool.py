@@ -71,6 +71,19 @@ def test_a_reader_that_was_killed_while_it_waited_is_replaced(tmp_path: Path) ->
     assert call(process_id, tmp_path) != first
 
 
+def test_an_answer_that_nobody_waited_for_is_not_that_to_the_next_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reader_pool, "receive", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            call(process_id, tmp_path)
+    assert call(print_much, tmp_path) == "answer"
+
+
 def test_what_never_returns_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_pool, "_WALL_SECONDS", 1.0)
     for function in (sleep, hang):

@@ -55,7 +55,7 @@ def test_a_slice_is_upright(cemri: Loaded) -> None:
 
 def test_cemri_by_the_authors_folds_leaks_nothing(cemri: Loaded) -> None:
     data, prepared = cemri
-    division = by_fold(data, test={3})
+    division = by_fold(data, test={3}).division
     assert len(rows_of(division, "test")) == 562
     assert division.count(None) == 100
     assert unsafe(find_leaks(data, division, prepared.digests, prepared.fingerprints), division) == []

@@ -116,7 +116,7 @@ def test_authors_folds_leave_out_who_is_on_both_sides() -> None:
         for i, case in enumerate(data.cases)
     ]
     data = replace(data, cases=cases)
-    division = by_fold(data, test={3}, val=0.2)
+    division = by_fold(data, test={3}, val=0.2).division
     for case, part in zip(cases, division, strict=True):
         assert (part == "test") == (case.fold == 3)
     assert all(len(parts - {None}) == 1 for parts in sides(data, division).values())

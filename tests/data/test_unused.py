@@ -135,7 +135,7 @@ def test_authors_folds_take_in_what_has_none() -> None:
     assert all(
         sum(division[i] == "test" for i in range(len(data)) if folds[i] is None) >= 16 for division, *_ in divisions
     )
-    assert set(by_fold(data, test={1, 2, 3})) == {"test"}
+    assert set(by_fold(data, test={1, 2, 3}).division) == {"test"}
 
 
 def test_blank_rows_of_a_split_file_are_counted(tmp_path: Path) -> None:

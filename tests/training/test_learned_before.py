@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import parsecaps
 from parsecaps.cli import app
-from parsecaps.data.leaks import are_whole, read_fingerprints
+from parsecaps.data.leaks import read_fingerprints
 from parsecaps.data.sources import open_data
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
@@ -44,7 +44,7 @@ def fit_is_refused(start: object, folder: Path, data: str | Path = DATA, **setti
 def test_the_fingerprints_are_those_of_all_that_trained_or_chose(source: Run) -> None:
     learned = [*source.rows("train"), *source.rows("val")]
     bits = source.prepared.fingerprints.bits
-    kept = {row.tobytes() for row in read_fingerprints(source.fingerprints_file)}
+    kept = {row.tobytes() for row in read_fingerprints(source.fingerprints_file)[0]}
     assert kept == {bits[row].tobytes() for row in learned}
     assert not kept & {bits[row].tobytes() for row in source.rows("test")}
     given = source.bundle_folder / source.fingerprints_file.name
@@ -95,7 +95,7 @@ def test_what_was_learned_is_handed_on(source: Run, tmp_path: Path) -> None:
     second = parsecaps.fit(
         OTHERS, settings=SETTINGS, start=source.folder, run_folder=tmp_path / "second", callbacks=QUIET
     )
-    first, both = ({row.tobytes() for row in read_fingerprints(run.fingerprints_file)} for run in (source, second))
+    first, both = ({row.tobytes() for row in read_fingerprints(run.fingerprints_file)[0]} for run in (source, second))
     assert first < both
     assert len(both) == len(first) + len(second.rows("train")) + len(second.rows("val"))
     lines = fit_is_refused(second.folder, tmp_path / "third")
@@ -111,8 +111,8 @@ def test_weights_without_fingerprints_say_so(source: Run, tmp_path: Path) -> Non
     message(*run.data_check["notes"])
     assert run.origin is not None
     assert run.origin.images is None
-    assert not are_whole(run.fingerprints_file)
-    assert are_whole(source.fingerprints_file)
+    assert not read_fingerprints(run.fingerprints_file)[1]
+    assert read_fingerprints(source.fingerprints_file)[1]
     after = parsecaps.fit(OTHERS, settings=SETTINGS, start=run.folder, run_folder=tmp_path / "after", callbacks=QUIET)
     message(*after.data_check["notes"])
 
@@ -168,5 +168,5 @@ def test_the_command_refuses_unless_it_is_told_to_go_on(source: Run, tmp_path: P
 
 def test_no_fingerprint_is_told_from_another_by_its_place(source: Run) -> None:
     """They are sorted, so their order says nothing of the cases."""
-    bits = read_fingerprints(source.fingerprints_file)
+    bits, _ = read_fingerprints(source.fingerprints_file)
     assert np.array_equal(bits, np.unique(bits, axis=0))

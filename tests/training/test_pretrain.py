@@ -118,7 +118,7 @@ def test_official_test_parts_are_left_out(run: Run) -> None:
     tested = [row for row, case in enumerate(run.data.cases) if "/test/" in case.image.as_posix()]
     assert len(tested) == 6
     assert run.rows("test") == tested
-    kept = {row.tobytes() for row in read_fingerprints(run.fingerprints_file)}
+    kept = {row.tobytes() for row in read_fingerprints(run.fingerprints_file)[0]}
     bits = run.prepared.fingerprints.bits
     assert len(kept) == len(run.rows("train")) + len(run.rows("val")) == 60
     assert not kept & {bits[row].tobytes() for row in tested}

@@ -2,10 +2,10 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -119,13 +119,8 @@ class Batches:
 
     def epoch(self, number: int, *, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, from the batch `start` on."""
-        order = self._order(number)
-
-        def batches() -> Iterator[Batch]:
-            for i in range(start, len(self)):
-                yield self._batch(self._slice(order, i)[self.process :: self.processes], number, i)
-
-        return prefetch(batches, _AHEAD)
+        order, own = self._order(number), slice(self.process, None, self.processes)
+        return prefetch((self._batch(self._slice(order, i)[own], number, i) for i in range(start, len(self))), _AHEAD)
 
     def plain(self) -> "Batches":
         """The same rows, each once, in their order, not augmented, and all of them in this process."""
@@ -133,8 +128,7 @@ class Batches:
 
     def rows_in(self, number: int, i: int) -> list[int]:
         """The rows of the data set in batch `i` of an epoch, those of all processes."""
-        rows: list[int] = self._slice(self._order(number), i).tolist()
-        return rows
+        return [int(row) for row in self._slice(self._order(number), i)]
 
     def _order(self, number: int) -> np.ndarray:
         if not self.shuffle:
@@ -186,14 +180,13 @@ def mix(batch: Batch, mixup: float, random: np.random.Generator) -> Batch:
     return batch._replace(**blended, mixed=Mixed(batch.label[other], share))
 
 
-def prefetch(make: Callable[[], Iterator[T]], count: int) -> Iterator[T]:
-    """What `make` yields, made by a thread that runs up to `count` ahead; its errors come out where they belong.
+def prefetch(source: Iterator[T], count: int) -> Iterator[T]:
+    """What a source yields, made by a thread that runs up to `count` ahead; its errors come out where they belong.
 
-    >>> list(prefetch(lambda: iter("abc"), 2))
+    >>> list(prefetch(iter("abc"), 2))
     ['a', 'b', 'c']
     """
-    threads, source = torch.get_num_threads(), make()
-    end: Any = object()
+    threads, end = torch.get_num_threads(), cast(Any, object())
     with ThreadPoolExecutor(1) as pool:
         pool.submit(_compute_alone).result()
         torch.set_num_threads(threads)  # what the other thread chose for itself is not for threads to come

@@ -49,11 +49,8 @@ class CaseSet:
     def concepts_named(self, names: Sequence[str]) -> np.ndarray:
         """The same for these names, (n, names); unknown where the data set has no such concept."""
         place = {name: j for j, name in enumerate(self.data.concepts)}
-        found = np.full((len(self), len(names)), np.nan)
-        for j, name in enumerate(names):
-            if name in place:
-                found[:, j] = [case.concepts[place[name]] for case in self]
-        return found
+        own = [[case.concepts[place[name]] if name in place else np.nan for name in names] for case in self]
+        return np.array(own, dtype=np.float64).reshape(len(self), len(names))
 
     @property
     def patients(self) -> list[str]:

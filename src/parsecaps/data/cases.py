@@ -184,9 +184,14 @@ def join(names: Sequence[str], sets: Sequence[DataSet]) -> DataSet:
             cases.append(replace(case, label=label, concepts=concepts, patient=patient))
         first_class += len(each.classes)
         first_concept += len(each.concepts)
+    roots = [os.path.abspath(each.root.parent if each.root.is_file() else each.root) for each in sets]
+    try:
+        root = Path(os.path.commonpath(roots))
+    except ValueError:  # several drives
+        root = Path(Path(roots[0]).anchor)
     return DataSet(
         source=", ".join(dict.fromkeys(each.source for each in sets)),
-        root=_common_folder(sets),
+        root=root,
         classes=tuple(f"{name}/{label}" for name, each in named for label in each.classes),
         concepts=tuple(f"{name}/{concept}" for name, each in named for concept in each.concepts),
         cases=cases,
@@ -209,11 +214,3 @@ def _draw_all(sets: Sequence[DataSet], rows: Sequence[int]) -> np.ndarray:
     if len({each.shape for each in pictures}) > 1:
         raise ValueError("drawn sets of several sizes cannot be joined; draw them in one size")
     return np.stack(pictures)
-
-
-def _common_folder(sets: Sequence[DataSet]) -> Path:
-    roots = [os.path.abspath(each.root.parent if each.root.is_file() else each.root) for each in sets]
-    try:
-        return Path(os.path.commonpath(roots))
-    except ValueError:  # several drives
-        return Path(Path(roots[0]).anchor)

@@ -1,6 +1,6 @@
 """What a data set holds and what is wrong with it, before anything is trained on it."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from parsecaps.data.splits import Divided, describe_parts, split_hash
 from parsecaps.types import Grid
 
 PARTS = (*SPLITS, "unused")
+_SMALLEST = 28  # pixels along a side that a network needs
 
 
 class Learned(NamedTuple):
@@ -29,24 +30,13 @@ class Learned(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ConceptCount:
-    """How often a concept is present, absent and unknown."""
-
-    present: int
-    absent: int
-    unknown: int
-
-    def __str__(self) -> str:
-        return f"{self.present:,} / {self.absent:,} / {self.unknown:,}"
-
-
-@dataclass(frozen=True)
 class DataCheck:
     """Everything that `parsecaps data check` prints.
 
-    `by_class` and `by_concept` are counts for each part of the split; `co_occurrence[i][j]` counts the cases with the
-    concepts i and j; `ceiling` is the accuracy of the best possible reader of the concepts alone. `unused` counts the
-    cases in no part by reason; unreadable ones are in no other count. `reasons` say why training would be unsafe.
+    `by_class` and `by_concept` (present, absent, unknown) are counts for each part of the split; `co_occurrence[i][j]`
+    counts the cases with the concepts i and j; `ceiling` is the accuracy of the best possible reader of the concepts
+    alone. `unused` counts the cases in no part by reason; unreadable ones are in no other count. `reasons` say why
+    training would be unsafe.
     """
 
     source: str
@@ -59,7 +49,7 @@ class DataCheck:
     by_class: dict[str, dict[str, int]]
     patients_by_part: dict[str, int]
     unused: dict[str, int]
-    by_concept: dict[str, dict[str, ConceptCount]]
+    by_concept: dict[str, dict[str, dict[str, int]]]
     sizes: dict[str, int]
     co_occurrence: list[list[int]]
     ceiling: float | None
@@ -92,7 +82,10 @@ class DataCheck:
         tables = [Grid("classes and patients", ("class", *self.parts, "all"), rows)]
         if self.concepts:
             heads = [f"{part} 1 / 0 / unknown" for part in self.parts]
-            found = [(name, *(str(by_part[part]) for part in self.parts)) for name, by_part in self.by_concept.items()]
+            found = [
+                (name, *(" / ".join(f"{count:,}" for count in by_part[part].values()) for part in self.parts))
+                for name, by_part in self.by_concept.items()
+            ]
             tables.append(Grid("concepts: present, absent, unknown", ("concept", *heads), found))
         return tables
 
@@ -133,7 +126,8 @@ def check_data(
     good = set(cases.rows)
     division = [part if i in good else None for i, part in enumerate(divided.division)]
     parts = np.array([division[row] or "unused" for row in cases.rows], dtype=str)
-    found = [*divided.problems, *data.problems, *prepared.problems, *mask_problems(cases)]
+    of_masks, odd = _look_at(cases)
+    found = [*divided.problems, *data.problems, *prepared.problems, *of_masks]
     leaks = find_leaks(data, division, prepared.digests, prepared.fingerprints)
     crossing = unsafe(leaks, division)
     notes = [*data.notes, *divided.notes]
@@ -158,6 +152,8 @@ def check_data(
     per_patient = Counter(cases.patients)
     ceiling, ceiling_cases = concept_ceiling(cases)
     present = (cases.concepts == 1).astype(int)
+    by_class = Counter(zip(cases.labels.tolist(), parts.tolist(), strict=True))
+    names = [*enumerate(data.classes), *([(-1, "unknown")] if (cases.labels < 0).any() else [])]
     sizes = Counter(prepared.sizes[row] for row in cases.rows)
     return DataCheck(
         source=data.source,
@@ -167,17 +163,19 @@ def check_data(
         images=len(cases),
         patients=len(per_patient),
         images_per_patient=(min(per_patient.values(), default=0), max(per_patient.values(), default=0)),
-        by_class=_by_class(cases, parts),
+        by_class={name: {part: by_class[label, part] for part in PARTS} for label, name in names},
         patients_by_part={part: len(set(patients[parts == part])) for part in PARTS},
         unused=divided.unused(good),
-        by_concept=_by_concept(cases, parts),
+        by_concept={
+            name: _by_part(values, parts) for name, values in zip(data.concepts, cases.concepts.T, strict=True)
+        },
         sizes={f"{width} x {height}": count for (height, width), count in sizes.most_common()},
         co_occurrence=(present.T @ present).tolist(),
         ceiling=ceiling,
         ceiling_cases=ceiling_cases,
         split_hash=split_hash(data, division),
         problems=[str(problem) for problem in found],
-        odd=[*odd_images(cases), *(leak.describe(data, division) for leak in leaks if leak not in crossing)],
+        odd=[*odd, *(leak.describe(data, division) for leak in leaks if leak not in crossing)],
         leaks=[*(leak.describe(data, division) for leak in crossing), *before],
         notes=notes,
         reasons=reasons,
@@ -191,7 +189,7 @@ def _learned_before(cases: CaseSet, division: Division, learned: Learned) -> tup
         return [], [f"pictures of {data.source} look alike: whether {learned} learned from them is not checked"]
     unknown = f"{learned} does not know all that it learned from: whether cases of the test part are among it is open"
     notes = [] if learned.whole else [unknown]
-    seen = sorted(set(learned_before(cases.prepared.fingerprints, cases.rows, learned.bits)))
+    seen = learned_before(cases.prepared.fingerprints, cases.rows, learned.bits)
     tested = [data.name_of(data.cases[i]) for i in seen if division[i] == "test"]
     lines = [f"{name}, in test, is among what {learned} learned from" for name in tested]
     if choosing := sum(division[i] == "val" for i in seen):
@@ -206,47 +204,40 @@ def concept_ceiling(cases: CaseSet) -> tuple[float | None, int]:
     The reader names the most frequent class of each pattern of concepts, unknown being a value of its own. Only cases
     with a class and a known concept count. With few cases per pattern this flatters.
     """
-    patterns: dict[tuple[float, ...], Counter[int]] = defaultdict(Counter)
     known = np.nan_to_num(cases.concepts, nan=-1)
-    for label, pattern in zip(cases.labels.tolist(), known.tolist(), strict=True):
-        if label >= 0 and max(pattern, default=-1) >= 0:
-            patterns[tuple(pattern)][label] += 1
-    total = sum(counts.total() for counts in patterns.values())
-    right = sum(max(counts.values()) for counts in patterns.values())
-    return (right / total if total else None), total
+    counted = (cases.labels >= 0) & (known >= 0).any(1)
+    total, most = int(counted.sum()), dict[tuple[float, ...], int]()
+    pairs = Counter(zip(map(tuple, known[counted].tolist()), cases.labels[counted].tolist(), strict=True))
+    for (pattern, _), count in pairs.items():
+        most[pattern] = max(count, most.get(pattern, 0))
+    return (sum(most.values()) / total if total else None), total
 
 
-def mask_problems(cases: CaseSet) -> list[Problem]:
-    """Masks that cannot be read, or have another size than their image."""
-    problems = []
-    for row, case in zip(cases.rows, cases, strict=True):
-        if case.mask is None or case.mask == case.image:
-            continue
-        try:
-            size = image_size(case.mask)
-        except (OSError, ValueError) as error:
-            problems.append(Problem(str(case.mask), case.row, str(error).removeprefix(f"{case.mask} ")))
-            continue
-        if size != cases.prepared.sizes[row]:
-            (h, w), (height, width) = size, cases.prepared.sizes[row]
-            reason = f"the mask is {w} x {h}, its image {width} x {height}; give a mask of the image's size"
-            problems.append(Problem(str(case.mask), case.row, reason))
-    return problems
+def _look_at(cases: CaseSet) -> tuple[list[Problem], list[str]]:
+    """Masks that cannot be read, or have another size than their image; and images that look wrong.
 
-
-def odd_images(cases: CaseSet, *, smallest: int = 28) -> list[str]:
-    """Images that can be read but look wrong: of one colour, too small for any network, or named as another format."""
-    odd = []
+    Such are of one colour, too small for any network, or named as another format.
+    """
+    problems, odd = [], []
     for row, case in zip(cases.rows, cases, strict=True):
         height, width = cases.prepared.sizes[row]
         image = cases.prepared.images[row]
         if image.min() == image.max():
             odd.append(f"{case.name}: every pixel has the same value")
-        if min(height, width) < smallest:
+        if min(height, width) < _SMALLEST:
             odd.append(f"{case.name}: only {width} x {height} pixels")
         if cases.data.draw is None and case.frame is None and (wrong := mislabelled(case.image)):
             odd.append(f"{case.image} {wrong}")
-    return odd
+        if case.mask is None or case.mask == case.image:
+            continue
+        try:
+            h, w = image_size(case.mask)
+            reason = f"the mask is {w} x {h}, its image {width} x {height}; give a mask of the image's size"
+        except (OSError, ValueError) as error:
+            h, w, reason = 0, 0, str(error).removeprefix(f"{case.mask} ")
+        if (h, w) != (height, width):
+            problems.append(Problem(str(case.mask), case.row, reason))
+    return problems, odd
 
 
 def _class_reasons(data: DataSet, division: Division) -> list[str]:
@@ -264,19 +255,9 @@ def _class_reasons(data: DataSet, division: Division) -> list[str]:
     return reasons
 
 
-def _by_class(cases: CaseSet, parts: np.ndarray) -> dict[str, dict[str, int]]:
-    counts = Counter(zip(cases.labels.tolist(), parts.tolist(), strict=True))
-    names = [*enumerate(cases.data.classes), *([(-1, "unknown")] if (cases.labels < 0).any() else [])]
-    return {name: {part: counts[label, part] for part in PARTS} for label, name in names}
-
-
-def _by_concept(cases: CaseSet, parts: np.ndarray) -> dict[str, dict[str, ConceptCount]]:
-    def count(values: np.ndarray) -> ConceptCount:
-        present, absent = int((values == 1).sum()), int((values == 0).sum())
-        return ConceptCount(present, absent, len(values) - present - absent)
-
-    each = zip(cases.data.concepts, cases.concepts.T, strict=True)
-    return {name: {part: count(values[parts == part]) for part in PARTS} for name, values in each}
+def _by_part(values: np.ndarray, parts: np.ndarray) -> dict[str, dict[str, int]]:
+    tests = {"present": values == 1, "absent": values == 0, "unknown": (values != 1) & (values != 0)}
+    return {part: {name: int((test & (parts == part)).sum()) for name, test in tests.items()} for part in PARTS}
 
 
 def _count(number: int, word: str) -> str:

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parsecaps.data.raw_image import DefectError, Format, RawImage, Version, check_size, pick_frame, version
+from parsecaps.data.raw_image import DefectError, Format, LastFiles, RawImage, check_size, pick_frame
 from parsecaps.system.extras import install_command
 
 # The first that can decode a file does, so that the pixels do not depend on what else is installed. Not GDCM: a damaged
@@ -30,7 +29,7 @@ def read(path: Path, frame: int | None) -> RawImage:
     Grey values are rescaled to those of the modality, and `full_range` is the file's first window; a lookup table or a
     sigmoid is applied. MONOCHROME1 is inverted, so that high values are bright; palettes and YBR become RGB.
     """
-    data = _dataset(version(path))
+    data = _dataset(path)
     if _pixels(data) is None and path.stat().st_size <= _LARGE:
         raise DefectError("is a DICOM without pixels; give one that holds an image")
     index = pick_frame(frame, num_frames(data))
@@ -55,9 +54,25 @@ def read(path: Path, frame: int | None) -> RawImage:
 
 def count_frames(path: Path) -> int:
     """The number of frames, from the header; refused where the file cannot hold them."""
+    from pydicom.encaps import parse_basic_offsets, parse_fragments
+    from pydicom.filebase import DicomBytesIO
+
     frames = num_frames(open_dicom(path, stop_before_pixels=True))
-    if frames > 1:
-        _check_frames(version(path), frames)
+    if frames <= 1:
+        return frames
+    data = _dataset(path)
+    compressed, pixels = data.file_meta.TransferSyntaxUID.is_compressed, _pixels(data)
+    if compressed and pixels is not None:
+        stream = DicomBytesIO(pixels)
+        parse_basic_offsets(stream)
+        held = parse_fragments(stream)[0]
+    else:  # of a large file the length must do; each compressed frame has a head of 8 bytes
+        length = path.stat().st_size if pixels is None else len(pixels)
+        bits = int(data.get("BitsAllocated") or 1) * int(data.get("SamplesPerPixel") or 1)
+        bits = bits * 2 // 3 if data.get("PhotometricInterpretation") == "YBR_FULL_422" else bits
+        held = length * 8 // (64 if compressed else max(1, math.prod(_size(data)) * bits))
+    if frames > held:
+        raise DefectError(f"says that it has {frames:,} frames, but holds at most {held:,}; replace the file")
     return frames
 
 
@@ -74,10 +89,10 @@ def open_dicom(path: Path, **options: Any) -> Any:
     return data
 
 
-@lru_cache(maxsize=1)  # so that reading frame after frame reads the file once
-def _dataset(file: Version) -> Any:
+@LastFiles
+def _dataset(path: Path) -> Any:
     """The whole data set; of a large file without the pixels."""
-    return open_dicom(file.path, stop_before_pixels=file.num_bytes > _LARGE)
+    return open_dicom(path, stop_before_pixels=path.stat().st_size > _LARGE)
 
 
 def _size(data: Any) -> tuple[int, int]:
@@ -90,25 +105,6 @@ def num_frames(data: Any) -> int:
     """How many frames a header says that there are; refused where it has no rows and columns."""
     _size(data)
     return int(data.get("NumberOfFrames") or 1)
-
-
-def _check_frames(file: Version, frames: int) -> None:
-    from pydicom.encaps import parse_basic_offsets, parse_fragments
-    from pydicom.filebase import DicomBytesIO
-
-    data = _dataset(file)
-    compressed, pixels = data.file_meta.TransferSyntaxUID.is_compressed, _pixels(data)
-    if compressed and pixels is not None:
-        stream = DicomBytesIO(pixels)
-        parse_basic_offsets(stream)
-        held = parse_fragments(stream)[0]
-    else:  # of a large file the length must do; each compressed frame has a head of 8 bytes
-        length = file.num_bytes if pixels is None else len(pixels)
-        bits = int(data.get("BitsAllocated") or 1) * int(data.get("SamplesPerPixel") or 1)
-        bits = bits * 2 // 3 if data.get("PhotometricInterpretation") == "YBR_FULL_422" else bits
-        held = length * 8 // (64 if compressed else max(1, math.prod(_size(data)) * bits))
-    if frames > held:
-        raise DefectError(f"says that it has {frames:,} frames, but holds at most {held:,}; replace the file")
 
 
 def _pixels(data: Any) -> bytes | None:

@@ -12,14 +12,14 @@ import io
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from parsecaps.data import dicom, nifti, raster
-from parsecaps.data.raw_image import GZIP, DefectError, Version, pick_frame, version
+from parsecaps.data.raw_image import GZIP, DefectError, LastFiles, pick_frame
 from parsecaps.data.reader_pool import call_or_name
 from parsecaps.data.reading import in_reader, look_into, read_image, recognise
 
@@ -65,6 +65,7 @@ _GEOMETRY = {
     "PixelSpacing": ("PixelMeasuresSequence", 2),
     "SliceThickness": ("PixelMeasuresSequence", 1),
 }
+_header = LastFiles(partial(dicom.open_dicom, stop_before_pixels=True))
 _TOLERANCE = 1e-3  # of the length and the angle of the axes
 
 
@@ -105,13 +106,11 @@ def _check_same(path: Path, kept: KeptFile) -> None:
         again.write_bytes(kept.content)
         for frame in [None] if frames == 1 else sorted({0, frames - 1}):
             one = read_image(path, frame)
-            try:
+            with suppress(ValueError):
                 other = read_image(again, frame)
-                same = one.full_range == other.full_range and np.array_equal(one.pixels, other.pixels)
-            except ValueError:
-                same = False
-            if not same:
-                raise ValueError(f"{path} cannot be kept without its header; send it as PNG, or as a plain DICOM")
+                if one.full_range == other.full_range and np.array_equal(one.pixels, other.pixels):
+                    continue
+            raise ValueError(f"{path} cannot be kept without its header; send it as PNG, or as a plain DICOM")
 
 
 def _pixels_only(path: Path) -> tuple[bytes, str]:
@@ -151,16 +150,21 @@ def read_dicom_header(path: Path, frame: int | None = None) -> str | None:
     The geometry of the frame is there if it is complete.
     """
     from pydicom import Dataset
+    from pydicom.datadict import dictionary_description
 
     with path.open("rb") as file:
         if not dicom.FORMAT.recognise(file.read(132)):
             return None
-    data, kept = _header(version(path)), Dataset()
+    data, kept = _header(path), Dataset()
     _choose_characters(data)
-    for keyword in _IDENTIFIERS:
-        _keep_identifier(kept, data, keyword)
-    for keyword in _DESCRIPTIONS:
-        if (value := _text(data, keyword)) and _fault(keyword, value) is None:
+    for keyword in (*_IDENTIFIERS, *_DESCRIPTIONS):
+        value, name = _text(data, keyword), f"{dictionary_description(keyword)} ({keyword})"
+        if not value and keyword in _NEEDED:
+            raise DefectError(f"has no {name}, which an object beside it must repeat; add it to its header")
+        fault = _fault(keyword, value) if value else None
+        if fault and keyword in _IDENTIFIERS:
+            raise DefectError(f"has a {name} that {fault}, so it cannot be repeated unchanged; correct its header")
+        if value and not fault:
             setattr(kept, keyword, value)
     frames = dicom.num_frames(data)
     index = pick_frame(frame, frames)
@@ -173,11 +177,6 @@ def read_dicom_header(path: Path, frame: int | None = None) -> str | None:
     return str(kept.to_json())
 
 
-@lru_cache(maxsize=1)  # a file of many frames is asked for one after another
-def _header(file: Version) -> Any:
-    return dicom.open_dicom(file.path, stop_before_pixels=True)
-
-
 def _choose_characters(data: Any) -> None:
     """Read the texts of a file without a character set as UTF-8 if possible, else as Latin-1."""
     if data.get("SpecificCharacterSet"):
@@ -186,18 +185,6 @@ def _choose_characters(data: Any) -> None:
     with suppress(UnicodeDecodeError):
         b"\n".join(value for value in raw if isinstance(value, bytes)).decode("utf-8")
         data.set_original_encoding(*data.original_encoding, "utf8")
-
-
-def _keep_identifier(kept: Any, data: Any, keyword: str) -> None:
-    from pydicom.datadict import dictionary_description
-
-    value, name = _text(data, keyword), f"{dictionary_description(keyword)} ({keyword})"
-    if not value and keyword in _NEEDED:
-        raise DefectError(f"has no {name}, which an object beside it must repeat; add it to its header")
-    if value and (fault := _fault(keyword, value)):
-        raise DefectError(f"has a {name} that {fault}, so it cannot be repeated unchanged; correct its header")
-    if value:
-        setattr(kept, keyword, value)
 
 
 def _text(data: Any, keyword: str) -> str:

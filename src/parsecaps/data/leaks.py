@@ -85,24 +85,17 @@ def write_fingerprints(path: Path, bits: np.ndarray, *, whole: bool = True) -> N
         file.write(save({"bits": each_once}, {_WHOLE: str(whole).lower()}))
 
 
-def read_fingerprints(path: Path) -> np.ndarray:
-    """The bits (N, 32) that `write_fingerprints` kept."""
+def read_fingerprints(path: Path) -> tuple[np.ndarray, bool]:
+    """The bits (N, 32) that `write_fingerprints` kept, and whether they are of all that was learned from."""
     again = "save the model again, or remove the file"
     try:
         with safe_open(path, framework="np") as file:
             part = file.get_slice("bits") if "bits" in file.keys() else None  # noqa: SIM118 (it is no dictionary)
             if part is not None and part.get_dtype() == "U8" and part.get_shape()[1:] == [_BYTES]:
-                bits: np.ndarray = file.get_tensor("bits")
-                return bits
+                return file.get_tensor("bits"), (file.metadata() or {}).get(_WHOLE) != "false"
     except (OSError, SafetensorError) as error:
         raise ValueError(f"{path} cannot be read ({' '.join(str(error).split())}); {again}") from None
     raise ValueError(f"{path} does not hold fingerprints; {again}")
-
-
-def are_whole(path: Path) -> bool:
-    """Whether a file has the fingerprints of all that was learned from."""
-    with safe_open(path, framework="np") as file:
-        return bool((file.metadata() or {}).get(_WHOLE) != "false")
 
 
 def learned_before(prints: Fingerprints, rows: Sequence[int], learned: np.ndarray) -> list[int]:
@@ -111,18 +104,7 @@ def learned_before(prints: Fingerprints, rows: Sequence[int], learned: np.ndarra
     No thumbnails are needed: within and between six data sets (26,306 images), no two pictures of different patients
     have such bits without looking the same by their thumbnails too.
     """
-    before = _signs(learned)
-    found = []
-    for some in torch.split(torch.tensor(rows, dtype=torch.long), _ROWS) if len(learned) else ():
-        agreeing = _signs(prints.bits[some.numpy()]) @ before.T  # bits that agree minus bits that differ
-        same = agreeing.amax(1) >= before.shape[1] - 2 * MOST_BITS
-        found += some[same].tolist()
-    return found
-
-
-def _signs(bits: np.ndarray) -> Tensor:
-    """(N, 32) packed -> (N, 255) of +-1."""
-    return torch.from_numpy(np.unpackbits(bits, axis=1, count=_LOW**2 - 1)).float() * 2 - 1
+    return sorted({rows[i] for i, _ in _same_bits(prints.bits[list(rows)], learned)})
 
 
 def find_leaks(data: DataSet, division: Division, digests: Sequence[str], prints: Fingerprints) -> list[Leak]:
@@ -161,17 +143,22 @@ def move_to_one_side(data: DataSet, division: Division, leaks: Sequence[Leak]) -
 
 
 def _alike_across(division: Division, prints: Fingerprints) -> Iterator[tuple[int, int]]:
-    """Pairs of pictures in different parts that look the same, by a product of +-1 bits."""
-    part = torch.tensor([-1 if each is None else SPLITS.index(each) for each in division])
-    signs = _signs(prints.bits)
+    """Pairs of pictures in different parts that look the same."""
+    part = np.array([-1 if each is None else SPLITS.index(each) for each in division])
     pixels = torch.from_numpy(np.array(prints.thumbnails)).float()  # a copy: what is mapped is read-only
     pixels = F.normalize(pixels - pixels.mean(1, keepdim=True), dim=1)
     for one in range(len(SPLITS)):
-        here = torch.nonzero(part == one).flatten()
-        there = torch.nonzero(part > one).flatten()
-        for rows in torch.split(here, _ROWS) if len(there) else ():
-            agreeing = signs[rows] @ signs[there].T  # bits that agree minus bits that differ
-            for i, j in torch.nonzero(agreeing >= signs.shape[1] - 2 * MOST_BITS).tolist():
-                a, b = int(rows[i]), int(there[j])
-                if float(pixels[a] @ pixels[b]) >= LEAST_LIKENESS:
-                    yield a, b
+        here, there = np.flatnonzero(part == one).tolist(), np.flatnonzero(part > one).tolist()
+        for i, j in _same_bits(prints.bits[here], prints.bits[there]):
+            if float(pixels[here[i]] @ pixels[there[j]]) >= LEAST_LIKENESS:
+                yield here[i], there[j]
+
+
+def _same_bits(one: np.ndarray, other: np.ndarray) -> Iterator[tuple[int, int]]:
+    """The places of pairs of bits (N, 32) and (M, 32) that nearly agree, by a product of +-1."""
+    bits = (np.unpackbits(each, axis=1, count=_LOW**2 - 1) for each in (one, other))
+    signs, others = (torch.from_numpy(each).float() * 2 - 1 for each in bits)
+    for start in range(0, len(signs), _ROWS):
+        agreeing = signs[start : start + _ROWS] @ others.T  # bits that agree minus bits that differ
+        for i, j in torch.nonzero(agreeing >= signs.shape[1] - 2 * MOST_BITS).tolist():
+            yield start + i, j

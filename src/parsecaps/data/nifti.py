@@ -5,7 +5,6 @@ top (the head, in a coronal or sagittal plane), the patient's left on the right.
 """
 
 import math
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,14 @@ from parsecaps.data.raw_image import (
     EIGHT_BIT,
     DefectError,
     Format,
+    LastFiles,
     RawImage,
-    Version,
     check_bytes,
     check_length,
     check_size,
     is_packed,
     open_unpacked,
     pick_frame,
-    version,
 )
 
 _SECOND = b"n+2\0"  # the mark of version 2, after its length
@@ -32,7 +30,7 @@ _SECOND = b"n+2\0"  # the mark of version 2, after its length
 
 def read(path: Path, frame: int | None) -> RawImage:
     """Read a slice along the last axis, `frame` being its number."""
-    voxels, slope, intercept, affine = _volume(version(path))
+    voxels, slope, intercept, affine = _volume(path)
     plane = np.asarray(voxels[:, :, pick_frame(frame, voxels.shape[2])])
     full_range = None
     if (slope, intercept) != (1, 0):
@@ -85,15 +83,15 @@ def _shape(image: Any) -> tuple[int, int, int]:
     return width, height, depth
 
 
-@lru_cache(maxsize=1)  # so that reading slice after slice unpacks a .nii.gz once; a plain .nii stays on the disk
-def _volume(file: Version) -> tuple[NDArray[Any], float, float, NDArray[np.float64]]:
+@LastFiles  # a .nii.gz is unpacked; a plain .nii stays on the disk
+def _volume(path: Path) -> tuple[NDArray[Any], float, float, NDArray[np.float64]]:
     """Voxels (X, Y, Z) as stored, slope and intercept of their values, and the affine."""
-    image = _open(file.path)
+    image = _open(path)
     shape = _shape(image)
     stored = image.dataobj
     if stored.dtype.kind not in "iuf":
         raise DefectError(f"has voxels of type {stored.dtype}; give a NIfTI of whole or real numbers")
-    _check_length(file.path, image, shape)
+    _check_length(path, image, shape)
     return stored.get_unscaled().reshape(shape), float(stored.slope), float(stored.inter), image.affine
 
 

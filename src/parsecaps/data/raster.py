@@ -1,26 +1,22 @@
 """PNG, JPEG, BMP and TIFF, by Pillow: MONAI's `PILReader` loses orientation, palette and transparency."""
 
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, TiffImagePlugin
+from PIL import ExifTags, Image, TiffImagePlugin
 
 from parsecaps.data.raw_image import (
     EIGHT_BIT,
     MAX_PIXELS,
     DefectError,
     Format,
+    LastFiles,
     RawImage,
-    Version,
     check_size,
     pick_frame,
-    version,
 )
 
 _PILLOW_FORMATS = ("PNG", "JPEG", "BMP", "TIFF")
-_ORIENTATION = 0x0112
-_BITS_PER_SAMPLE = 258
 _TURNS = ("FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90")
 _UPRIGHT = {orientation: Image.Transpose[turn] for orientation, turn in enumerate(_TURNS, 2)}
 _LYING = {5, 6, 7, 8}  # orientations that swap height and width
@@ -31,34 +27,34 @@ def read(path: Path, frame: int | None) -> RawImage:
 
     Transparent pixels are laid over black; palettes, CMYK and YCbCr become RGB; 16 bits of a colour channel become 8.
     """
-    image = _open(version(path))
+    image = _open(path)
     image.seek(pick_frame(frame, _num_frames(image)))
     check_size(image.height, image.width)
     orientation = _orientation(image)
     image.load()
     upright = image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
     if _num_frames(image) == 1:
-        _open.cache_clear()  # its pixels would stay in memory with it
+        _open.kept.cache_clear()  # its pixels would stay in memory with it
     return _pixels(upright, image)
 
 
 def count_frames(path: Path) -> int:
     """The number of pages of a TIFF; 1 for all others."""
-    return _num_frames(_open(version(path)))
+    return _num_frames(_open(path))
 
 
 def image_size(path: Path) -> tuple[int, int]:
     """Height and width of the upright image, from the header."""
-    image = _open(version(path))
+    image = _open(path)
     image.seek(0)
     height, width = check_size(image.height, image.width)
     return (width, height) if _orientation(image) in _LYING else (height, width)
 
 
-@lru_cache(maxsize=1)  # stays open: from page to page of a TIFF is a step, from its start it is a walk
-def _open(file: Version) -> Image.Image:
+@LastFiles  # stays open: from page to page of a TIFF is a step, from its start it is a walk
+def _open(path: Path) -> Image.Image:
     try:
-        image: Image.Image = Image.open(file.path, formats=_PILLOW_FORMATS)
+        image: Image.Image = Image.open(path, formats=_PILLOW_FORMATS)
     except Image.DecompressionBombError:
         raise DefectError(f"has more than {MAX_PIXELS // 1_000_000} million pixels; scale it down") from None
     if isinstance(image, TiffImagePlugin.TiffImageFile):
@@ -76,7 +72,9 @@ def _orientation(image: Image.Image) -> int:
     if image.format == "TIFF":
         return 1
     try:
-        return int(Image.Image.getexif(image).get(_ORIENTATION, 1))  # a PNG's own `getexif` would decode the pixels
+        return int(
+            Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
+        )  # a PNG's own `getexif` would decode the pixels
     except Exception:  # notes that cannot be read turn nothing
         return 1
 
@@ -84,7 +82,7 @@ def _orientation(image: Image.Image) -> int:
 def _pixels(image: Image.Image, opened: Image.Image) -> RawImage:
     if image.mode.startswith("I;16"):  # or 12 bits, in the TIFFs of some cameras
         tags = opened.tag_v2 if isinstance(opened, TiffImagePlugin.TiffImageFile) else {}
-        bits = int(tags.get(_BITS_PER_SAMPLE, (16,))[0])
+        bits = int(tags.get(TiffImagePlugin.BITSPERSAMPLE, (16,))[0])
         return RawImage(np.array(image).astype(np.uint16), (0.0, 2.0**bits - 1))
     if image.mode == "I":
         return RawImage(np.array(image), (0.0, 65535.0) if opened.format == "PNG" else None)

@@ -2,11 +2,13 @@
 
 import gzip
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, Generic, NamedTuple, TypeVar, cast
 
 from numpy.typing import NDArray
 
+T = TypeVar("T")
 # A larger image is refused from its header, before its pixels take memory.
 MAX_PIXELS = 120_000_000
 # A file of many images is decoded as a whole; a larger one is refused from its header.
@@ -55,18 +57,15 @@ class DefectError(Exception):
     """What is wrong with a file, without its name: `data.reading` turns it into a ValueError that names it."""
 
 
-class Version(NamedTuple):
-    """A file at one moment, the key under which its decoded content is kept."""
+class LastFiles(Generic[T]):
+    """Keeps what a function makes of the last files, until these change: frame after frame needs a file once."""
 
-    path: Path
-    changed: int
-    num_bytes: int
+    def __init__(self, load: Callable[[Path], T], most: int = 1) -> None:
+        self.kept = lru_cache(most)(lambda path, changed, num_bytes: load(path))
 
-
-def version(path: Path) -> Version:
-    """The file as it is now."""
-    stat = path.stat()
-    return Version(path, stat.st_mtime_ns, stat.st_size)
+    def __call__(self, path: Path) -> T:
+        stat = path.stat()
+        return self.kept(path, stat.st_mtime_ns, stat.st_size)
 
 
 def is_packed(path: Path) -> bool:

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from io import BufferedIOBase
 from pathlib import Path
@@ -22,14 +21,12 @@ from parsecaps.data.reader_process import CPU_SECONDS, MEMORY_BYTES, receive, se
 Expect = Callable[[int], None]
 READERS = max(1, min(8, os.cpu_count() or 1))
 _WALL_SECONDS = 120.0  # for one request, however busy the machine is
-_WATCH_SECONDS = 0.5
 _KEPT_BYTES = 2**26  # of shared memory, until the next file is read
 _START = "import sys; sys.path[:] = sys.argv[2:]; from parsecaps.data.reader_process import main; main()"
-_HEAP_BYTES = str(2**27)
 _ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     # glibc would give the memory of each image back and ask for it again, which takes longer than to decode a JPEG
-    **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), _HEAP_BYTES),
+    **dict.fromkeys(("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), str(2**27)),
 }
 
 
@@ -41,13 +38,9 @@ class RefusedError(Exception):
         self.damaged = damaged
 
 
-class _GoneError(Exception):
-    """The reader has ended while it was asked."""
-
-
 class _Reader:
     def __init__(self) -> None:
-        self.path, self.used, self.deadline = "", False, float("inf")
+        self.path, self.used = "", False
         self.memory = os.memfd_create("parsecaps") if hasattr(os, "memfd_create") else None
         shared = () if self.memory is None else (self.memory,)
         self.process = subprocess.Popen(
@@ -61,23 +54,21 @@ class _Reader:
         self.outgoing = cast(BinaryIO, self.process.stdin)
         self.incoming = cast(BufferedIOBase, self.process.stdout)
 
-    def ask(self, function: str, path: str, arguments: tuple[Any, ...], expect: Expect) -> tuple[str, Any]:
-
-        def arrives(num_bytes: int) -> None:
-            self.deadline = float("inf")  # it is read; we may have to wait for room
-            expect(num_bytes)
-
-        self.path, self.deadline = path, time.monotonic() + _WALL_SECONDS
+    def ask(self, function: str, path: str, arguments: tuple[Any, ...], expect: Expect) -> tuple[str, Any] | None:
+        """The kind of answer and its value; None where the reader has ended."""
+        self.path = path
         try:
-            send(self.outgoing, [function, path, list(arguments)])
-            kind, value = receive(self.incoming, self.memory, arrives)
+            send(self.outgoing, [function, path, list(arguments), _WALL_SECONDS])
+            kind, value = receive(self.incoming, self.memory, expect)
             if self.memory is not None and os.fstat(self.memory).st_size > _KEPT_BYTES:
                 os.ftruncate(self.memory, 0)
-        except (EOFError, OSError, ValueError):
+        except BaseException as error:  # after Ctrl-C, its answer would be taken for that to the next question
             self.end()
-            raise _GoneError from None
-        finally:
-            self.deadline = float("inf")
+            if isinstance(error, (EOFError, OSError, ValueError)):
+                return None
+            raise
+        if kind == "memory":
+            self.end()
         self.used = True
         return kind, value
 
@@ -95,8 +86,6 @@ class _Pool:
     def __init__(self) -> None:
         self.lock, self.slots = threading.Lock(), threading.BoundedSemaphore(READERS)
         self.idle: list[_Reader] = []
-        self.busy: set[_Reader] = set()
-        self.watching = False
 
     def call(self, function: str, path: str, arguments: tuple[Any, ...], expect: Expect) -> Any:
         with self.slots:
@@ -104,8 +93,10 @@ class _Pool:
                 reader = self._take(path)
                 used = reader.used  # what an earlier file left in it may be to blame, so a new one tries again
                 try:
-                    kind, value = reader.ask(function, path, arguments, expect)
-                except _GoneError:
+                    reply = reader.ask(function, path, arguments, expect)
+                finally:
+                    self._give(reader)
+                if reply is None:
                     code = reader.process.returncode
                     ending = signal.Signals(-code).name if code < 0 else f"exit code {code}"
                     if ending == "SIGXCPU":
@@ -116,15 +107,11 @@ class _Pool:
                         continue
                     else:
                         reason = f"ends its decoder ({ending}); replace the file"
-                    raise RefusedError(reason) from None
-                finally:
-                    self._give(reader)
+                    raise RefusedError(reason)
+                kind, value = reply
                 if kind == "done":
                     return value
                 if kind == "memory":
-                    with self.lock:
-                        self.idle.remove(reader)
-                    reader.end()
                     if used:
                         continue
                     limit = MEMORY_BYTES // 10**6
@@ -134,33 +121,19 @@ class _Pool:
     def _take(self, path: str) -> _Reader:
         """An idle reader, preferably the one that has this file open, or a new one."""
         with self.lock:
-            if not self.watching:
-                self.watching = True
-                threading.Thread(target=self._end_late, name="parsecaps readers", daemon=True).start()
             waiting = [each for each in self.idle if each.path == path] or self.idle[-1:]
             found = waiting[0] if waiting else _Reader()
             self.idle = [each for each in self.idle if each is not found]
-            self.busy.add(found)
             return found
 
     def _give(self, reader: _Reader) -> None:
         with self.lock:
-            self.busy.discard(reader)
             if reader.process.poll() is None:
                 self.idle.append(reader)
 
-    def _end_late(self) -> None:
-        while self.watching:
-            time.sleep(_WATCH_SECONDS)
-            with self.lock:
-                late = [reader for reader in self.busy if time.monotonic() > reader.deadline]
-            for reader in late:
-                reader.process.send_signal(getattr(signal, "SIGALRM", signal.SIGTERM))
-
     def close(self) -> None:
-        self.watching = False
         with self.lock:
-            readers, self.idle = [*self.idle, *self.busy], []
+            readers, self.idle = self.idle, []
         for reader in readers:
             reader.end()
 

@@ -6,6 +6,7 @@ shared memory, which is faster.
 """
 
 import contextlib
+import faulthandler
 import importlib
 import inspect
 import json
@@ -28,7 +29,7 @@ from parsecaps.files.writing import visible
 
 try:
     import resource
-except ImportError:  # Windows: the pool's own limit of time holds, that of memory does not
+except ImportError:  # Windows: the limit of time holds, that of memory does not
     resource = None  # type: ignore[assignment]
 
 CPU_SECONDS = 30  # for one request
@@ -51,24 +52,29 @@ def main() -> None:
     memory = int(sys.argv[1]) if sys.argv[1] else None
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
-            request = receive(incoming)
-            _limit_time()
-            send(outgoing, _answer(*request), memory)
+            *request, seconds = receive(incoming)
+            _limit_time(seconds)
+            answer = _answer(*request)
+            _limit_time(0)
+            send(outgoing, answer, memory)
 
 
 def send(stream: BinaryIO, content: Any, memory: int | None = None) -> None:
     """Write a message: numbers, texts, lists and arrays, the arrays into the file of shared memory if there is one."""
     arrays: list[NDArray[Any]] = []
-    text = json.dumps(_listed(content, arrays)).encode()
-    place = 0
-    for array in arrays if memory is not None else ():
-        left = _bytes_of(array)
-        while len(left) and memory is not None:
-            written = os.pwrite(memory, left, place)
-            left, place = left[written:], place + written
-    stream.write(_LENGTH.pack(len(text)) + text)
-    for array in arrays if memory is None else ():
-        stream.write(_bytes_of(array))
+
+    def described(array: NDArray[Any]) -> dict[str, Any]:
+        arrays.append(np.ascontiguousarray(array))
+        return {_ARRAY: [array.dtype.str, array.shape]}
+
+    text = json.dumps(content, default=described).encode()
+    parts = [*map(_bytes_of, arrays)]
+    if memory is not None:
+        os.lseek(memory, 0, os.SEEK_SET)
+        if any(os.write(memory, part) < len(part) for part in parts):
+            raise MemoryError("no room in the shared memory")
+        parts = []
+    stream.writelines([_LENGTH.pack(len(text)) + text, *parts])
     stream.flush()
 
 
@@ -79,33 +85,20 @@ def receive(
     (length,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
     if length > _MOST_TEXT:
         raise EOFError(f"a message of {length} bytes")
-    place = 0
-
-    def fill(left: memoryview) -> None:
-        nonlocal place
-        while len(left):
-            count = stream.readinto(left) if memory is None else os.preadv(memory, [left], place)
-            if not count:
-                raise EOFError
-            left, place = left[count:], place + count
-
-    return _with_arrays(json.loads(_exactly(stream, length)), fill, expect)
+    content = json.loads(_exactly(stream, length))
+    if memory is None:
+        return _with_arrays(content, stream.readinto, expect)
+    os.lseek(memory, 0, os.SEEK_SET)
+    return _with_arrays(content, lambda array: os.readv(memory, [array]), expect)
 
 
-def _listed(content: Any, arrays: list[NDArray[Any]]) -> Any:
-    """The content with each array replaced by its dtype and shape."""
-    if isinstance(content, np.ndarray):
-        arrays.append(np.ascontiguousarray(content))
-        return {_ARRAY: [content.dtype.str, list(content.shape)]}
-    return [_listed(each, arrays) for each in content] if isinstance(content, (list, tuple)) else content
-
-
-def _with_arrays(content: Any, fill: Callable[[memoryview], None], expect: Callable[[int], None]) -> Any:
+def _with_arrays(content: Any, fill: Callable[[memoryview], int], expect: Callable[[int], None]) -> Any:
     if isinstance(content, dict):
         kind, shape = content[_ARRAY]
         expect(math.prod(shape) * np.dtype(kind).itemsize)
         array = np.empty(shape, np.dtype(kind))
-        fill(_bytes_of(array))
+        if fill(_bytes_of(array)) < array.nbytes:
+            raise EOFError
         return array
     return tuple(_with_arrays(each, fill, expect) for each in content) if isinstance(content, list) else content
 
@@ -152,10 +145,17 @@ def _limit_memory() -> None:
     _lower(resource.RLIMIT_CORE, 0)
 
 
-def _limit_time() -> None:
+def _limit_time(seconds: float) -> None:
+    """End this process after so much time, or as much computing as one request may take; 0 when it is answered."""
     if resource is not None:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + CPU_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        if seconds:
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + CPU_SECONDS)
+    elif seconds:
+        faulthandler.dump_traceback_later(seconds, exit=True)
+    else:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _lower(kind: int, limit: int) -> None:

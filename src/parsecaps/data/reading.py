@@ -99,7 +99,10 @@ def ask(function: Callable[..., Any], path: str | Path, *arguments: Any, **optio
     except RefusedError as refused:
         if not refused.damaged:
             raise ValueError(f"{path} {refused}") from None
-        raise ValueError(f"{path} {_kind(Path(path))} ({refused}); replace the file") from None
+        kind = "cannot be read"
+        with suppress(Exception):  # what its first bytes are cannot be told either
+            kind = f"is a damaged {recognise(Path(path)).name}"
+        raise ValueError(f"{path} {kind} ({refused}); replace the file") from None
 
 
 def in_reader(function: Callable[P, T]) -> Callable[P, T]:
@@ -111,13 +114,6 @@ def in_reader(function: Callable[P, T]) -> Callable[P, T]:
         return found
 
     return asked
-
-
-def _kind(path: Path) -> str:
-    try:
-        return f"is a damaged {recognise(path).name}"
-    except Exception:  # what its first bytes are cannot be told either
-        return "cannot be read"
 
 
 def decode_image(path: Path, frame: int | None) -> RawImage:
@@ -140,8 +136,18 @@ def contents_of(path: Path) -> Contents:
     frames = form.count(path)
     if frames < 1:
         raise DefectError(f"says that it has {frames} frames; replace the file")
-    if frames > 1:
-        _try_frames(form, path, frames)
+    reasons = []
+    for frame in range(min(frames, _TRIED)) if frames > 1 else ():
+        try:
+            _decode(form, path, frame)
+            break
+        except (MemoryError, RecursionError):
+            raise
+        except Exception as error:  # the libraries raise nearly anything
+            reasons.append(error)
+    else:
+        if reasons:
+            raise reasons[0]
     return Contents(frames, form.patient(path))
 
 
@@ -176,19 +182,6 @@ def recognise(path: Path) -> Format:
             return form
     names = ", ".join(form.name for form in FORMATS)
     raise DefectError(f"is not an image of a known format (it begins with {head[:12]!r}); give one of {names}")
-
-
-def _try_frames(form: Format, path: Path, frames: int) -> None:
-    reasons = []
-    for frame in range(min(frames, _TRIED)):
-        try:
-            _decode(form, path, frame)
-            return
-        except (MemoryError, RecursionError):
-            raise
-        except Exception as error:  # the libraries raise nearly anything
-            reasons.append(error)
-    raise reasons[0]
 
 
 def _decode(form: Format, path: Path, frame: int | None) -> RawImage:

@@ -86,10 +86,11 @@ def k_folds(data: DataSet, k: int, *, val: float = 0.15, seed: int = 0) -> list[
         raise ValueError(f"{k} folds leave nothing to train on; give at least 2")
     _check_patients(data, k)
     fold = _deal(data, range(len(data)), [1 / k] * k, seed)
-    return [_test_on(data, {p for p, f in fold.items() if f == test}, val, seed + 1 + test) for test in range(k)]
+    tests: list[Division] = [["test" if fold[c.patient] == test else "train" for c in data.cases] for test in range(k)]
+    return [_with_validation(data, division, val, seed + 1 + test) for test, division in enumerate(tests)]
 
 
-def by_fold(data: DataSet, *, test: set[int], val: float = 0.15, seed: int = 0) -> Division:
+def by_fold(data: DataSet, *, test: set[int], val: float = 0.15, seed: int = 0) -> Divided:
     """The author's folds: test on these, train on the others, and validate on a share of their patients.
 
     Images of a tested patient outside of the tested folds are left out. A case without a fold goes to that of its
@@ -100,10 +101,15 @@ def by_fold(data: DataSet, *, test: set[int], val: float = 0.15, seed: int = 0) 
         raise ValueError(f"{data.root} has no author's folds; use a hold-out or k-fold split")
     if missing := test.difference(folds):
         raise ValueError(f"fold {min(missing)} is not in {data.root}; it has {', '.join(map(str, folds))}")
-    fold_of = _place_all(data, [case.fold for case in data.cases], folds, seed)
+    given = [case.fold for case in data.cases]
+    fold_of = _place_all(data, given, folds, seed)
     tested = {case.patient for fold, case in zip(fold_of, data.cases, strict=True) if fold in test}
-    division = _test_on(data, tested, val, seed)
-    return [None if part == "test" and fold not in test else part for part, fold in zip(division, fold_of, strict=True)]
+    tried: Division = ["test" if case.patient in tested else "train" for case in data.cases]
+    parts = zip(_with_validation(data, tried, val, seed), fold_of, strict=True)
+    division = [None if part == "test" and fold not in test else part for part, fold in parts]
+    how = "dealt by patient over the folds in the proportions of the others"
+    notes = _dealt_notes(division, given, "an author's fold", how)
+    return Divided(division, left_out="of a tested patient, outside of the tested folds", notes=notes)
 
 
 def official(data: DataSet, *, test_part: Split = "test", val: float = 0.15, seed: int = 0) -> Division:
@@ -158,7 +164,7 @@ def divide(data: DataSet, section: DataSection = _DEFAULTS) -> Divided:
     if section.split is not None:
         return Divided(*read_split(section.split, data), left_out=f"no part in {Path(section.split).name}")
     if section.test_fold:
-        return _divide_by_fold(data, set(section.test_fold), val, seed)
+        return by_fold(data, test=set(section.test_fold), val=val, seed=seed)
     given_parts = [case.split for case in data.cases]
     named = Counter(given_parts)
     if section.test_part is not None or named["train"] or 0 < named[None] < len(data):
@@ -175,26 +181,20 @@ def fold_divisions(section: DataSection, data: DataSet) -> tuple[list[Divided], 
     if section.split is not None or section.test_fold or section.test_part:
         raise ValueError("data.folds tests everybody once; leave out data.split, data.test_fold and data.test_part")
     authors = sorted({case.fold for case in data.cases if case.fold is not None})
+    val, seed = section.val, section.seed
     if section.folds == len(authors) > 1:
-        return [_divide_by_fold(data, {fold}, section.val, section.seed) for fold in authors], "the author's folds"
-    whose = f"dealt by patient with seed {section.seed}"
+        return [by_fold(data, test={fold}, val=val, seed=seed) for fold in authors], "the author's folds"
+    whose = f"dealt by patient with seed {seed}"
     if authors:
         whose += f"; the author's {len(authors)} are not used"
     if any(case.split is not None for case in data.cases):
         whose += "; the official parts are not used"
-    return [Divided(division) for division in k_folds(data, section.folds, val=section.val, seed=section.seed)], whose
+    return [Divided(division) for division in k_folds(data, section.folds, val=val, seed=seed)], whose
 
 
 def rows_of(division: Division, part: Split) -> list[int]:
     """The indices of the cases in a part."""
     return [i for i, each in enumerate(division) if each == part]
-
-
-def _divide_by_fold(data: DataSet, test: set[int], val: float, seed: int) -> Divided:
-    division = by_fold(data, test=test, val=val, seed=seed)
-    how = "dealt by patient over the folds in the proportions of the others"
-    notes = _dealt_notes(division, [case.fold for case in data.cases], "an author's fold", how)
-    return Divided(division, left_out="of a tested patient, outside of the tested folds", notes=notes)
 
 
 def _dealt_notes(division: Division, given: Sequence[object], what: str, how: str) -> list[str]:
@@ -220,18 +220,10 @@ def _place_all(data: DataSet, given: Sequence[Place | None], dealt_to: Sequence[
     return [home[c.patient] if place is None else place for place, c in zip(given, data.cases, strict=True)]
 
 
-def _test_on(data: DataSet, tested: set[str], val: float, seed: int) -> Division:
-    division: Division = ["test" if case.patient in tested else "train" for case in data.cases]
-    return _with_validation(data, division, val, seed)
-
-
 def _with_validation(data: DataSet, division: Division, val: float, seed: int) -> Division:
     chosen = _deal(data, rows_of(division, "train"), [1 - val, val], seed) if val else {}
-    moved: dict[str, Split] = {patient: "val" for patient, part in chosen.items() if part}
-    return [
-        moved.get(case.patient, part) if part == "train" else part
-        for part, case in zip(division, data.cases, strict=True)
-    ]
+    cases = zip(division, data.cases, strict=True)
+    return ["val" if part == "train" and chosen.get(case.patient) else part for part, case in cases]
 
 
 def _deal(

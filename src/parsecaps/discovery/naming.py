@@ -106,14 +106,8 @@ def naming_page(found: Discovery, pictures: Pictures, notes: Mapping[int, str]) 
         files = pictures(rows)
         overlays = map(overlay_jpeg, files, found.maps(rows, concept.index))
         images = zip(concept.prototypes, map(data_uri, files), map(data_uri, overlays), strict=True)
-        shown.append(
-            {
-                "concept": concept,
-                "images": list(images),
-                "value": "" if is_unnamed(concept.name) else concept.name,
-                "note": notes.get(concept.index, ""),
-            }
-        )
+        value, note = "" if is_unnamed(concept.name) else concept.name, notes.get(concept.index, "")
+        shown.append({"concept": concept, "images": list(images), "value": value, "note": note})
     return render(
         "naming.html",
         title=f"Name the concepts of {found.run.resolve().name}",

@@ -57,7 +57,6 @@ def concept_stability(
     label: np.ndarray | None = None,
     *,
     permutations: int = PERMUTATIONS,
-    seed: int = 0,
 ) -> Stability:
     """Match the concepts of two or more models on the same cases.
 
@@ -71,7 +70,7 @@ def concept_stability(
     if len(counts) > 1:
         raise ValueError(f"the models saw {sorted(counts)} cases; let all of them look at the same")
     matches = {
-        (a, b): match_concepts(presences[a], presences[b], group, label, permutations=permutations, seed=seed)
+        (a, b): match_concepts(presences[a], presences[b], group, label, permutations=permutations)
         for a, b in combinations(range(len(presences)), 2)
     }
     own = [match for (a, _), match in matches.items() if a == 0]
@@ -94,9 +93,7 @@ def match_concepts(
     second: np.ndarray,
     group: np.ndarray,
     label: np.ndarray | None = None,
-    *,
     permutations: int = PERMUTATIONS,
-    seed: int = 0,
 ) -> Match:
     """Pair the concepts by the Hungarian algorithm; one that is present where the other is absent is not the same.
 
@@ -108,14 +105,12 @@ def match_concepts(
     """
     pairs = _pair(correlation(first, second))
     mean = float(np.mean([r for _, _, r in pairs]))
-    drawn = _exchanged(first, second, [_blocks(group, np.full(len(group), True))], permutations, seed)
+    drawn = _exchanged(first, second, group, np.zeros(len(group)), permutations)
     means = drawn.sum(1) / len(pairs)
     in_class = None
     if label is not None and (label >= 0).any():
         _, start, patient = np.unique(group, return_index=True, return_inverse=True)
-        of_patient = label[start][patient]
-        classes = [_blocks(group, of_patient == each) for each in np.unique(of_patient)]
-        in_class = _exchanged(first, second, classes, permutations, seed).mean(0).tolist()
+        in_class = _exchanged(first, second, group, label[start][patient], permutations).mean(0).tolist()
     p_value = (int((means >= mean).sum()) + 1) / (permutations + 1)
     return Match(pairs, mean, float(means.mean()), p_value, drawn.mean(0).tolist(), in_class)
 
@@ -135,15 +130,12 @@ def correlation(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.asarray(np.clip(standard[0].T @ standard[1] / len(first), -1, 1))
 
 
-def _blocks(group: np.ndarray, among: np.ndarray) -> list[np.ndarray]:
-    return [np.flatnonzero((group == patient) & among) for patient in np.unique(group[among])]
-
-
 def _exchanged(
-    first: np.ndarray, second: np.ndarray, parts: Sequence[list[np.ndarray]], permutations: int, seed: int
+    first: np.ndarray, second: np.ndarray, group: np.ndarray, label: np.ndarray, permutations: int
 ) -> np.ndarray:
-    """The correlations of the first's concepts with their partners as the patients of each part change places."""
-    random = np.random.default_rng(seed)
+    """The correlations of the first's concepts with their partners as patients of one label change places."""
+    parts = [[np.flatnonzero(group == each) for each in np.unique(group[label == own])] for own in np.unique(label)]
+    random = np.random.default_rng(0)
     as_they_are = np.concatenate([block for blocks in parts for block in blocks])
     drawn = np.zeros((permutations, first.shape[1]))
     for each in drawn:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from parsecaps.data.leaks import FINGERPRINTS_FILE, are_whole, read_fingerprints
+from parsecaps.data.leaks import FINGERPRINTS_FILE, read_fingerprints
 from parsecaps.files.hub_download import is_hub_name
 from parsecaps.model import BUNDLE_FILE, Model, find_model_folder
 from parsecaps.models import PretrainedModel, all_models, find_model, load_model
@@ -78,7 +78,7 @@ def read_starting_weights(name: str, kind: str) -> StartingWeights:
     if there != kind:
         raise ValueError(f"{name} holds a {there}, but model.kind is {kind}; add --set model.kind={there}")
     path = folder / FINGERPRINTS_FILE
-    known = (read_fingerprints(path), are_whole(path)) if path.is_file() else ()
+    known = read_fingerprints(path) if path.is_file() else ()
     return StartingWeights(name, kind, network.state_dict(), trunk_settings(network.config), classes, concepts, *known)
 
 

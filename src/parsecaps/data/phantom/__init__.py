@@ -17,7 +17,12 @@ DEFAULTS: dict[str, float] = {"n": 2000, "size": 64, "seed": 0, "label_noise": 0
 
 def read(text: str) -> DataSet:
     """The cases of a phantom; its pictures are drawn when they are asked for."""
-    options = _options(text)
+    options = read_options("phantom", text, DEFAULTS)
+    if options["n"] < 1:
+        raise ValueError(f"phantom:n={options['n']} has no images; give at least 1")
+    for name, most in (("n", MOST_IMAGES), ("size", LARGEST)):
+        if options[name] > most:
+            raise ValueError(f"phantom:{name}={options[name]} is more than can be drawn; give at most {most}")
     n, size, seed = (int(options[name]) for name in ("n", "size", "seed"))
     table = case_table(n, seed=seed, label_noise=options["label_noise"], concept_noise=options["concept_noise"])
     root = Path("phantom:" + ",".join(f"{name}={options[name]}" for name in DEFAULTS))
@@ -31,13 +36,3 @@ def read(text: str) -> DataSet:
         return np.asarray(draw(list(rows), size=wanted, seed=seed).concept_masks)  # the same scene at every size
 
     return DataSet("phantom", root, CLASSES, CONCEPTS, cases, draw=pixels, concept_masks=masks)
-
-
-def _options(text: str) -> dict[str, float]:
-    options = read_options("phantom", text, DEFAULTS)
-    if options["n"] < 1:
-        raise ValueError(f"phantom:n={options['n']} has no images; give at least 1")
-    for name, most in (("n", MOST_IMAGES), ("size", LARGEST)):
-        if options[name] > most:
-            raise ValueError(f"phantom:{name}={options[name]} is more than can be drawn; give at most {most}")
-    return options

@@ -83,8 +83,7 @@ class Canvas:
 def smoothstep(value: Floats, low: float | Floats, high: float | Floats) -> Floats:
     """0 below `low`, 1 above `high`, smooth between."""
     t = np.clip((value - low) / (high - low), 0, 1)
-    result: Floats = t * t * (3 - 2 * t)
-    return result
+    return np.asarray(t * t * (3 - 2 * t))
 
 
 def column(values: Floats) -> Floats:

@@ -43,8 +43,7 @@ class Cases(NamedTuple):
 def score(concepts: Floats) -> Integers:
     """(..., 7) -> (...): the points of the seven-point checklist, from 0 to 6; three of its criteria are not drawn."""
     points = np.array([POINTS.get(name, 0) for name in CONCEPTS], np.float32)
-    total: Integers = (concepts * points).sum(-1).astype(np.int64)
-    return total
+    return np.asarray((concepts * points).sum(-1).astype(np.int64))
 
 
 def diagnose(concepts: Floats) -> Integers:
@@ -61,8 +60,7 @@ def patients(indices: Integers, seed: int) -> Integers:
     block, place = np.divmod(indices, _BLOCK)
     order = Randomness(seed, "patients of a block", block).uniform("order") * len(_PATIENT_SIZES)
     ends = _PATIENT_SIZES[order.astype(np.int64)].cumsum(1)  # (N, 4)
-    number: Integers = 4 * block + (place[:, None] >= ends).sum(1)
-    return number
+    return np.asarray(4 * block + (place[:, None] >= ends).sum(1))
 
 
 def draw_cases(

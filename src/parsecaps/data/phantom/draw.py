@@ -1,7 +1,7 @@
 """The whole picture: skin, lesion, the structures that its concepts name, hair, and the light of the dermatoscope."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -9,15 +9,7 @@ import numpy.typing as npt
 from parsecaps.data.phantom.canvas import Canvas, Flags, Floats, Integers, Randomness, column, smoothstep
 from parsecaps.data.phantom.checklist import CONCEPTS, draw_cases
 from parsecaps.data.phantom.lesion import Lesion, hair, lesion, pigmentation, skin_relief, skin_tone
-from parsecaps.data.phantom.structures import (
-    atypical_network,
-    irregular_globules,
-    irregular_streaks,
-    regular_globules,
-    regular_streaks,
-    typical_network,
-    veil,
-)
+from parsecaps.data.phantom.structures import STRUCTURES, veil
 
 SMALLEST, LARGEST = 32, 512
 
@@ -97,9 +89,9 @@ def _scenes(
 
     def having(concept: str) -> tuple[Integers, Randomness, Lesion]:
         chosen = np.flatnonzero(present[:, CONCEPTS.index(concept)])
-        return chosen, Randomness(seed, "image", numbers[chosen]), _some(on, chosen)
+        return chosen, Randomness(seed, "image", numbers[chosen]), Lesion._make(values[chosen] for values in on)
 
-    for concept, structure in _STRUCTURES.items():
+    for concept, structure in STRUCTURES.items():
         chosen, own, part = having(concept)
         if len(chosen):
             *pigments, pixels = structure(canvas, own, part)
@@ -138,22 +130,4 @@ def _light(canvas: Canvas, patient: Randomness) -> Floats:
     squared = x * x + y * y
     falloff = column(patient.between("falloff", 0.04, 0.2))
     rim = column(np.where(patient.uniform("tube") < 0.35, patient.between("rim", 1.12, 1.25), np.float32(3)))
-    result: Floats = (1 - falloff * squared) * (1 - smoothstep(np.sqrt(squared), rim - 0.05, rim + 0.05))
-    return result
-
-
-def _some(on: Lesion, chosen: Integers) -> Lesion:
-    fields = on._asdict()
-    outline = fields.pop("outline")
-    return Lesion(type(outline)(*(values[chosen] for values in outline)), **{k: v[chosen] for k, v in fields.items()})
-
-
-# Each gives the brown pigment to add, some blue as well, and the pixels of the structure.
-_STRUCTURES: dict[str, Callable[[Canvas, Randomness, Lesion], tuple[npt.NDArray[Any], ...]]] = {
-    "typical pigment network": typical_network,
-    "atypical pigment network": atypical_network,
-    "regular streaks": regular_streaks,
-    "irregular streaks": irregular_streaks,
-    "regular dots and globules": regular_globules,
-    "irregular dots and globules": irregular_globules,
-}
+    return np.asarray((1 - falloff * squared) * (1 - smoothstep(np.sqrt(squared), rim - 0.05, rim + 0.05)))

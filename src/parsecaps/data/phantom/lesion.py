@@ -12,37 +12,12 @@ _TO_SRGB = ((3.2406, -1.5372, -0.4986), (-0.9689, 1.8758, 0.0415), (0.0557, -0.2
 _OCTAVES = ((5, 0.035), (16, 0.02), (40, 0.018), (90, 0.018), (180, 0.015))
 
 
-class Outline(NamedTuple):
-    """A closed curve: its distance from the centre is a Fourier series of the direction.
+class Lesion(NamedTuple):
+    """A lesion on its canvas. Its outline is a Fourier series: the distance from the centre by the direction.
 
     Shapes:
         - centre_x, centre_y, radius: (N,)
         - cosines, sines: (N, harmonics), the first for twice round
-    """
-
-    centre_x: Floats
-    centre_y: Floats
-    radius: Floats
-    cosines: Floats
-    sines: Floats
-
-    def border(self, c: Floats, s: Floats) -> Floats:
-        """(N, ...) -> (N, ...): the radius in the direction whose cosine and sine are `c` and `s`."""
-        shape = (-1,) + (1,) * (c.ndim - 1)
-        previous_c, previous_s, c_k, s_k = c, s, c * c - s * s, 2 * c * s
-        total = np.ones_like(c)
-        for k in range(self.cosines.shape[1]):
-            total += self.cosines[:, k].reshape(shape) * c_k + self.sines[:, k].reshape(shape) * s_k
-            c_next, s_next = 2 * c * c_k - previous_c, 2 * c * s_k - previous_s
-            previous_c, previous_s, c_k, s_k = c_k, s_k, c_next, s_next
-        result: Floats = total * self.radius.reshape(shape)
-        return result
-
-
-class Lesion(NamedTuple):
-    """A lesion on its canvas.
-
-    Shapes:
         - x, y: (N, size, size), from the centre
         - distance, border: (N, size, size), of the pixel and of the outline in its direction, from the centre
         - depth: (N, size, size), 1 in the centre, 0 on the outline, negative outside
@@ -50,7 +25,11 @@ class Lesion(NamedTuple):
         - mask: (N, size, size)
     """
 
-    outline: Outline
+    centre_x: Floats
+    centre_y: Floats
+    radius: Floats
+    cosines: Floats
+    sines: Floats
     x: Floats
     y: Floats
     distance: Floats
@@ -60,32 +39,33 @@ class Lesion(NamedTuple):
     mask: Flags
 
 
-def outline(random: Randomness) -> Outline:
-    """Outlines from nearly round to bulging and notched."""
+def border(c: Floats, s: Floats, radius: Floats, cosines: Floats, sines: Floats) -> Floats:
+    """(N, ...) -> (N, ...): the radius of an outline in the direction whose cosine and sine are `c` and `s`."""
+    shape = (-1,) + (1,) * (c.ndim - 1)
+    previous_c, previous_s, c_k, s_k = c, s, c * c - s * s, 2 * c * s
+    total = np.ones_like(c)
+    for k in range(cosines.shape[1]):
+        total += cosines[:, k].reshape(shape) * c_k + sines[:, k].reshape(shape) * s_k
+        c_next, s_next = 2 * c * c_k - previous_c, 2 * c * s_k - previous_s
+        previous_c, previous_s, c_k, s_k = c_k, s_k, c_next, s_next
+    return np.asarray(total * radius.reshape(shape))
+
+
+def lesion(canvas: Canvas, random: Randomness) -> Lesion:
+    """Lesions with outlines from nearly round to bulging and notched."""
     order = np.arange(2, _HARMONICS + 2, dtype=np.float32)
     size = random.between("irregularity", 0.12, 0.34)[:, None] / order
     phase = random.between("outline phase", 0, 2 * np.pi, _HARMONICS)
     size = size * random.between("outline amplitude", 0.3, 1.0, _HARMONICS)
-    return Outline(
-        centre_x=random.between("centre x", -0.08, 0.08),
-        centre_y=random.between("centre y", -0.08, 0.08),
-        radius=random.between("radius", 0.48, 0.68),
-        cosines=size * np.cos(phase),
-        sines=size * np.sin(phase),
-    )
-
-
-def lesion(canvas: Canvas, random: Randomness) -> Lesion:
-    """The outline laid on the canvas."""
-    shape = outline(random)
-    x = np.broadcast_to(canvas.x - column(shape.centre_x), (len(shape.radius), canvas.size, canvas.size))
-    y = np.broadcast_to(canvas.y - column(shape.centre_y), x.shape)
+    outline = (random.between("radius", 0.48, 0.68), size * np.cos(phase), size * np.sin(phase))
+    centre = (random.between("centre x", -0.08, 0.08), random.between("centre y", -0.08, 0.08))
+    x = np.broadcast_to(canvas.x - column(centre[0]), (random.count, canvas.size, canvas.size))
+    y = np.broadcast_to(canvas.y - column(centre[1]), x.shape)
     distance = np.sqrt(x * x + y * y) + 1e-6
-    border = shape.border(x / distance, y / distance)
-    depth = 1 - distance / border
+    there = border(x / distance, y / distance, *outline)
+    depth = 1 - distance / there
     edge = column(random.between("edge", 0.05, 0.16))
-    inside = smoothstep(depth, -edge, edge)
-    return Lesion(shape, x, y, distance, border, depth, inside, depth > 0)
+    return Lesion(*centre, *outline, x, y, distance, there, depth, smoothstep(depth, -edge, edge), depth > 0)
 
 
 def pigmentation(canvas: Canvas, random: Randomness, on: Lesion) -> tuple[Floats, Floats]:
@@ -106,7 +86,12 @@ def skin_tone(random: Randomness) -> Floats:
     angle = np.radians(62 - 92 * random.uniform("tone").astype(np.float64) ** 1.4)
     b = random.between("yellow", 13, 20).astype(np.float64)
     lightness = 50 + b * np.tan(angle)
-    return _from_lab(lightness, random.between("pink", 9, 15).astype(np.float64), b)
+    fy = (lightness + 16) / 116  # from CIELAB (D65)
+    f = np.stack([fy + random.between("pink", 9, 15).astype(np.float64) / 500, fy, fy - b / 200], -1)
+    xyz = np.where(f > 6 / 29, f**3, (f - 4 / 29) * 3 * (6 / 29) ** 2) * (0.9505, 1.0, 1.089)
+    x, y, z = xyz[..., 0], xyz[..., 1], xyz[..., 2]
+    linear = np.stack([red * x + green * y + blue * z for red, green, blue in _TO_SRGB], -1).clip(0, 1)
+    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055).astype(np.float32)
 
 
 def skin_relief(canvas: Canvas, random: Randomness) -> Floats:
@@ -158,13 +143,3 @@ def hair(canvas: Canvas, patient: Randomness, random: Randomness) -> tuple[Float
         beside = (1 - smoothstep(np.abs(across - 1.8 * drawn), 0 * drawn, 3 * drawn)) * ends
         shadow[rows] = np.maximum(shadow[rows], beside)
     return opacity, shadow
-
-
-def _from_lab(lightness: np.ndarray, a: np.ndarray, b: np.ndarray) -> Floats:
-    """CIELAB (D65) to sRGB in [0, 1]."""
-    fy = (lightness + 16) / 116
-    f = np.stack([fy + a / 500, fy, fy - b / 200], -1)
-    xyz = np.where(f > 6 / 29, f**3, (f - 4 / 29) * 3 * (6 / 29) ** 2) * (0.9505, 1.0, 1.089)
-    x, y, z = xyz[..., 0], xyz[..., 1], xyz[..., 2]
-    linear = np.stack([red * x + green * y + blue * z for red, green, blue in _TO_SRGB], -1).clip(0, 1)
-    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055).astype(np.float32)

@@ -9,7 +9,7 @@ robustness (Sec. 4.5.3).
 import math
 import zlib
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsecaps.data.cases import Case, DataSet, Problem, Split, read_options
-from parsecaps.data.raw_image import DefectError, Format, Version, check_bytes, image_of, version
+from parsecaps.data.raw_image import DefectError, Format, LastFiles, check_bytes, image_of
 from parsecaps.data.reader_pool import RefusedError, call
 from parsecaps.data.sources.mnist import CLASSES, image_file, read_idx, read_labels
 
@@ -79,10 +79,10 @@ def _files(path: Path) -> list[Path]:
 
 def file_labels(path: Path) -> list[int]:
     """The digit of each image, checked against the number of images."""
-    data = _variable(version(path))
-    if data is None or not {"image", "label_int"} <= set(data.dtype.names or ()) or data.size != 1:
+    found = _fields(path, "image", "label_int")
+    if found is None:
         raise DefectError(_UNKNOWN)
-    labels, image = np.asarray(data["label_int"].item()).ravel(), data["image"].item()
+    image, labels = found[0], np.asarray(found[1]).ravel()
     if image.shape != (SIDE**2, len(labels)):
         raise DefectError(f"image is {image.shape}, not ({SIDE**2}, {len(labels)}) as its labels; download it")
     if not np.isin(labels, range(10)).all():
@@ -90,33 +90,35 @@ def file_labels(path: Path) -> list[int]:
     return [int(label) for label in labels]
 
 
-@lru_cache(maxsize=2)  # a file is decoded as a whole, so that its next image costs next to nothing
-def _images(file: Version) -> NDArray[np.uint8]:
+@partial(LastFiles, most=2)  # each is decoded as a whole
+def _images(path: Path) -> NDArray[np.uint8]:
     """(N, 40, 40) of `affNISTdata.image` (1600, N), whose columns are digits stored row by row."""
-    data = _variable(file)
-    if data is None or "image" not in (data.dtype.names or ()) or data.size != 1:
+    found = _fields(path, "image")
+    if found is None:
         raise DefectError("has no affNISTdata.image; of the MATLAB 5 files only those of affNIST are known")
-    image = data["image"].item()
+    image = found[0]
     if image.dtype != np.uint8 or image.ndim != 2 or len(image) != SIDE**2:
         raise DefectError(f"has an affNISTdata.image of {image.dtype} {image.shape}; give uint8 ({SIDE**2}, N)")
     return np.ascontiguousarray(image.T).reshape(-1, SIDE, SIDE)
 
 
-def _variable(file: Version) -> Any:
-    """The variable affNISTdata, unless compressed variables say that they unpack to too much."""
+def _fields(path: Path, *names: str) -> list[Any] | None:
+    """These fields of affNISTdata, None if one is missing; refused where a variable would unpack to too much."""
     from scipy.io import loadmat
 
-    position = _HEADER_BYTES
-    with file.path.open("rb") as opened:
+    position, end = _HEADER_BYTES, path.stat().st_size
+    with path.open("rb") as opened:
         little = opened.read(_HEADER_BYTES)[126:128] == b"IM"
-        while position + 8 <= file.num_bytes:
+        while position + 8 <= end:
             opened.seek(position)
             kind, length = np.frombuffer(opened.read(8), "<u4" if little else ">u4").tolist()
             if kind == _COMPRESSED:
                 inner = zlib.decompressobj().decompress(opened.read(64), 8)
                 check_bytes(int.from_bytes(inner[4:8], "little" if little else "big"))
             position += 8 + length
-    return loadmat(file.path, variable_names=["affNISTdata"]).get("affNISTdata")
+    data = loadmat(path, variable_names=["affNISTdata"]).get("affNISTdata")
+    there = data is not None and set(names) <= set(data.dtype.names or ()) and data.size == 1
+    return [data[name].item() for name in names] if there else None
 
 
 def read_like(path: str) -> DataSet:
@@ -201,31 +203,24 @@ def placement(digits: "Tensor", draws: "Tensor") -> "tuple[Tensor, Tensor, Tenso
     shearing = torch.eye(2).repeat(len(digits), 1, 1)
     shearing[:, 0, 1] = (draws[:, 1] * 2 - 1) * 0.2
     matrix = rotation @ shearing @ torch.diag_embed(0.8 + 0.4 * draws[:, 2:4])
-    low, high = _ink(digits)
-    centre = (low + high) / 2
-    reach = (matrix.abs() @ ((high - low) / 2)[:, :, None])[:, :, 0]  # half the width and height on the canvas
-    start = reach + draws[:, 4:6] * (SIDE - 2 * reach)
-    return matrix, start, centre
-
-
-def _ink(digits: "Tensor") -> "tuple[Tensor, Tensor]":
-    """The box of the ink (n, 2) each, half a pixel wider on every side; the whole image where there is none."""
-    import torch
-
-    low, high = [], []
+    low, high = [], []  # of the box of the ink, half a pixel wider on every side; the whole image where there is none
     for axis in (1, 2):  # along the columns for x, along the rows for y
         inked = (digits > 0).any(dim=axis)
         inked |= ~inked.any(dim=1, keepdim=True)
         low.append(inked.float().argmax(dim=1) - 0.5)
         high.append(inked.shape[1] - inked.flip(1).float().argmax(dim=1) + 0.5)
-    return torch.stack(low, dim=-1), torch.stack(high, dim=-1)
+    corner, opposite = torch.stack(low, dim=-1), torch.stack(high, dim=-1)
+    centre = (corner + opposite) / 2
+    reach = (matrix.abs() @ ((opposite - corner) / 2)[:, :, None])[:, :, 0]  # half the width and height on the canvas
+    start = reach + draws[:, 4:6] * (SIDE - 2 * reach)
+    return matrix, start, centre
 
 
 FORMAT = Format(
     name="affNIST .mat",
     suffixes=(".mat",),
     recognise=lambda head: head.startswith(_MAGIC),
-    read=lambda path, frame: image_of(_images(version(path)), frame),
-    count=lambda path: len(_images(version(path))),  # the format gives it only with the pixels
-    size=lambda path: _images(version(path)).shape[1:],
+    read=lambda path, frame: image_of(_images(path), frame),
+    count=lambda path: len(_images(path)),  # the format gives it only with the pixels
+    size=lambda path: _images(path).shape[1:],
 )

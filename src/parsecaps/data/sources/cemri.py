@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 CLASSES = ("meningioma", "glioma", "pituitary")
 FOLD_FILE = "cvind.mat"
-_SUFFIXED = re.compile(r"^(MR\d+)[A-Z]$")
 _MOST_SLICES = 10**6
 _LONGEST_ID = 1000
 _NOT_MATLAB = "is not a MATLAB 7.3 file; download it again"
@@ -64,8 +63,7 @@ def base_patient(patient_id: str) -> str:
     >>> base_patient("MR040240B"), base_patient("100360")
     ('MR040240', '100360')
     """
-    match = _SUFFIXED.match(patient_id)
-    return match.group(1) if match else patient_id
+    return re.sub(r"^(MR\d+)[A-Z]$", r"\1", patient_id)
 
 
 def fold_values(path: Path) -> NDArray[Any]:

@@ -27,20 +27,15 @@ _CRITERIA: SkinCriteria = {
 }
 
 
-def recognise(path: Path) -> bool:
-    """Whether `meta/meta.csv` is there, or in the folder release_v0."""
-    return find_root(path) is not None
-
-
-def find_root(path: Path) -> Path | None:
-    """The folder of the release."""
+def recognise(path: Path) -> Path | None:
+    """The folder of the release: the one with `meta/meta.csv`, which may lie in a folder release_v0."""
     folders = (path, path / "release_v0")
     return next((folder for folder in folders if (folder / "meta" / "meta.csv").is_file()), None)
 
 
 def read(path: str) -> DataSet:
     """List the dermoscopic images of nevi and melanomas with their official splits."""
-    root = find_root(Path(path))
+    root = recognise(Path(path))
     if root is None:
         raise FileNotFoundError(f"{path} has no meta/meta.csv; give the folder release_v0")
     file = root / "meta" / "meta.csv"

@@ -1,7 +1,7 @@
 """MNIST in its four original files of the IDX format, with its own training and test part."""
 
 import math
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -12,13 +12,12 @@ from parsecaps.data.cases import Case, DataSet
 from parsecaps.data.raw_image import (
     DefectError,
     Format,
-    Version,
+    LastFiles,
     check_bytes,
     check_length,
     check_size,
     image_of,
     open_unpacked,
-    version,
 )
 from parsecaps.data.reader_pool import call_or_name
 
@@ -26,20 +25,18 @@ Part = Literal["train", "test"]
 PARTS: tuple[Part, ...] = ("train", "test")
 CLASSES = tuple(map(str, range(10)))
 _PREFIX = {"train": "train", "test": "t10k"}
-_IMAGE_AXES = 3
 _DAMAGED = "is damaged; download it again"
 
 
-def recognise(path: Path) -> bool:
-    """Whether the digits of a part are there."""
-    return any(image_file(path, part).is_file() for part in PARTS)
+def recognise(path: Path) -> list[Part]:
+    """The parts whose digits are there."""
+    return [part for part in PARTS if image_file(path, part).is_file()]
 
 
 def read(path: str) -> DataSet:
     """List the digits, each a frame of its file."""
     root = Path(path)
-    here = [part for part in PARTS if image_file(root, part).is_file()]
-    if not here:
+    if not (here := recognise(root)):
         raise FileNotFoundError(f"{root} has no {image_file(root, 'train').name}; give the folder with the gz files")
     cases: list[Case] = []
     for part in here:
@@ -73,20 +70,19 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     """All values of an IDX file, in its shape."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; give the folder with the four original gz files of MNIST")
-    values: NDArray[np.uint8] = call_or_name(idx_values, path, _DAMAGED)
-    return values
+    return np.asarray(call_or_name(idx_values, path, _DAMAGED))
 
 
-@lru_cache(maxsize=2)  # a file is decoded as a whole, so that its next image costs next to nothing
-def _images(file: Version) -> NDArray[np.uint8]:
-    image_shape(file.path)
-    return idx_values(file.path)
+@partial(LastFiles, most=2)  # each is decoded as a whole
+def _images(path: Path) -> NDArray[np.uint8]:
+    image_shape(path)
+    return idx_values(path)
 
 
 def image_shape(path: Path) -> tuple[int, int, int]:
     """Number, height and width of the images of a file, from its header."""
     shape = _shape(path)
-    if len(shape) != _IMAGE_AXES:
+    if len(shape) != 3:
         raise DefectError("is not an IDX file of images; download it again")
     count, height, width = shape
     check_size(height, width)
@@ -129,7 +125,7 @@ FORMAT = Format(
     name="IDX",
     suffixes=("ubyte", "ubyte.gz"),
     recognise=lambda head: head.startswith(b"\0\0\x08\x03"),
-    read=lambda path, frame: image_of(_images(version(path)), frame),
+    read=lambda path, frame: image_of(_images(path), frame),
     count=_count,
     size=lambda path: image_shape(path)[1:],
     packed=True,

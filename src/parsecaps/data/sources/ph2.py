@@ -27,20 +27,15 @@ _CRITERIA: SkinCriteria = {
 Records = list[tuple[int, list[str]]]
 
 
-def recognise(path: Path) -> bool:
-    """Whether one of the tables of PH2 is there, or in the folder PH2Dataset."""
-    return find_table(path) is not None
-
-
-def find_table(path: Path) -> Path | None:
-    """The table of annotations, the spreadsheet before the text."""
+def recognise(path: Path) -> Path | None:
+    """The table of annotations, there or in the folder PH2Dataset; the spreadsheet before the text."""
     tables = (folder / name for folder in (path, path / "PH2Dataset") for name in TABLES)
     return next((table for table in tables if table.is_file()), None)
 
 
 def read(path: str) -> DataSet:
     """List the images that the table names."""
-    table = find_table(Path(path))
+    table = recognise(Path(path))
     if table is None:
         raise FileNotFoundError(f"{path} has no {' or '.join(TABLES)}; give the folder PH2Dataset")
     header, rows = _split_header(table, _records(table))
