@@ -38,6 +38,19 @@ def same(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     return [repr(float(x)) for x in a] == [repr(float(x)) for x in b]
 
 
+def test_clinical_photographs_of_derm7pt_are_of_the_same_cases(tmp_path: Path) -> None:
+    root = write_derm7pt(tmp_path / "release_v0")
+    dermoscopic = open_data(root)
+    for case in dermoscopic.cases:
+        assert case.row is not None
+        write_image(root / "images" / "Clin" / f"c{case.patient}.jpg")
+    data = open_data(f"derm7pt-clinical:{root}")
+    assert [case.image.name for case in data.cases] == [f"c{case.patient}.jpg" for case in data.cases]
+    for one, other in zip(dermoscopic.cases, data.cases, strict=True):
+        assert (one.label, one.split, one.patient) == (other.label, other.split, other.patient)
+        assert same(one.concepts, other.concepts)
+
+
 def test_the_order_of_the_concepts_is_fixed() -> None:
     assert [concept.split()[0] for concept in SKIN_CONCEPTS] == [
         *("typical", "atypical", "blue-whitish", "regular", "irregular", "regular", "irregular")

@@ -110,6 +110,14 @@ _LISTED = (
         "a folder with meta/meta.csv, meta/{train,valid,test}_indexes.csv and images",
     ),
     Source(
+        "derm7pt-clinical",
+        "the clinical photographs of Derm7pt, with the concepts of the dermoscopic images",
+        "derm7pt-clinical:PATH_TO_DERM7PT",
+        module="sources.derm7pt",
+        ending="_clinical",
+        by_name=True,
+    ),
+    Source(
         "mini-imagenet",
         "mini-ImageNet: photographs of 100 classes, to find concepts without labels",
         "a folder with images, train.csv, val.csv and test.csv with the columns filename and label",

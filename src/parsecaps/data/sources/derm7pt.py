@@ -33,13 +33,18 @@ def recognise(path: Path) -> Path | None:
     return next((folder for folder in folders if (folder / "meta" / "meta.csv").is_file()), None)
 
 
-def read(path: str) -> DataSet:
-    """List the dermoscopic images of nevi and melanomas with their official splits."""
+def read_clinical(path: str) -> DataSet:
+    """List the clinical photographs of the same cases, with the concepts that the dermoscopic images have."""
+    return read(path, "clinic")
+
+
+def read(path: str, column: str = "derm") -> DataSet:
+    """List the dermoscopic images of nevi and melanomas with their official splits; or those of another column."""
     root = recognise(Path(path))
     if root is None:
         raise FileNotFoundError(f"{path} has no meta/meta.csv; give the folder release_v0")
     file = root / "meta" / "meta.csv"
-    table = read_table(file, required=("case_num", "diagnosis", *_CRITERIA, "derm"), others=True)
+    table = read_table(file, required=("case_num", "diagnosis", *_CRITERIA, column), others=True)
     splits, problems = _splits(table)
     found, listing = CaseList(file, [*table.problems, *problems]), Listing()
     twice = {problem.row for problem in problems if problem.file == str(file)}
@@ -47,7 +52,7 @@ def read(path: str) -> DataSet:
     left_out: Counter[str] = Counter()
     repeated = 0
     for row in table.rows:
-        diagnosis, patient, written = (row.cells[name].strip() for name in ("diagnosis", "case_num", "derm"))
+        diagnosis, patient, written = (row.cells[name].strip() for name in ("diagnosis", "case_num", column))
         label = _label(diagnosis)
         if label is None and diagnosis:
             left_out[diagnosis] += 1
