@@ -10,7 +10,7 @@ import logging
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from hashlib import sha256
 from importlib import resources
 from importlib.metadata import version
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from parsecaps import __version__
-from parsecaps.export.export import ExportFormat, ExportOptions, ExportSource
+from parsecaps.export.export import ExportFormat, ExportSource
 from parsecaps.export.hub import Publication, check_model, left_out, write_model
 from parsecaps.model import Model
 from parsecaps.prediction.files import find_files
@@ -32,13 +32,12 @@ from parsecaps.report.pictures import picture_of
 from parsecaps.system.extras import require
 
 _CONFIGS = ("configs/inference.json", "configs/metadata.json", "configs/schema.json", "configs/logging.conf")
-_OURS = "parsecaps.export.monai_inference"
 _SCHEMA = "https://project-monai.github.io/schema/meta_schema_20240725.json"  # MONAI's own, for those who are online
 _NOT_STATED = "not stated"
 _TOLERANCE = 1e-6
 
 
-def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
+def write(source: ExportSource, path: Path) -> list[str]:
     """Write the bundle, let MONAI verify it, and compare its answers with those of the model."""
     for package in ("monai", "jsonschema"):  # MONAI needs the second to verify, and only misses it late
         require(package)
@@ -46,56 +45,17 @@ def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]
     for folder in ("configs", "models", "docs"):
         (path / folder).mkdir(parents=True)
     write_model(model, path / "models")
-    shipped = resources.files("parsecaps.export")
     texts = {
         "configs/metadata.json": json.dumps(_inert(metadata(about)), indent=2) + "\n",
-        "configs/inference.json": json.dumps(inference(), indent=2) + "\n",
-        **{
-            f"configs/{name}": (shipped / f"monai_{name}").read_text("utf-8")
-            for name in ("schema.json", "logging.conf")
-        },
         "docs/README.md": monai_card(model, about.card, configs=_CONFIGS),
         "LICENSE": _licence(about),
     }
+    shipped = resources.files("parsecaps.export")  # monai_inference.json answers to all images of a `dataset_dir`
+    for name in {*_CONFIGS} - {*texts}:
+        texts[name] = (shipped / name.replace("configs/", "monai_")).read_text("utf-8")
     for name, text in texts.items():
         (path / name).write_text(text, encoding="utf-8")
     return [_check(source, path), "verified by MONAI", *left_out(model, path)]
-
-
-def inference() -> dict[str, Any]:
-    """The configuration that answers to all images of a folder; `dataset_dir` and `output_file` are to be given."""
-    return {
-        "imports": ["$import torch"],
-        "bundle_root": ".",
-        "dataset_dir": "$@bundle_root + '/images'",
-        "output_file": "$@bundle_root + '/eval/predictions.csv'",
-        "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
-        "network_def": {"_target_": f"{_OURS}.MonaiNetwork", "folder": "$@bundle_root + '/models'"},
-        "network": "$@network_def.to(@device)",
-        "preprocessing": {
-            "_target_": "Compose",
-            "transforms": [{"_target_": f"{_OURS}.PreparedImage", "network": "@network_def"}],
-        },
-        "dataset": {
-            "_target_": "Dataset",
-            "data": {"_target_": f"{_OURS}.list_images", "dataset_dir": "@dataset_dir"},
-            "transform": "@preprocessing",
-        },
-        "dataloader": {
-            **{"_target_": "DataLoader", "dataset": "@dataset"},
-            **{"batch_size": 32, "shuffle": False, "num_workers": 0},
-        },
-        "inferer": {"_target_": "SimpleInferer"},
-        "evaluator": {
-            "_target_": f"{_OURS}.Evaluator",
-            "dataloader": "@dataloader",
-            "network": "@network",
-            "inferer": "@inferer",
-            "device": "@device",
-            "output": "@output_file",
-        },
-        "run": ["$@evaluator.run()"],
-    }
 
 
 def metadata(about: Publication) -> dict[str, Any]:
@@ -197,7 +157,9 @@ def _check(source: ExportSource, path: Path) -> str:
 
     config, meta, schema = (path / "configs" / name for name in ("inference.json", "metadata.json", "schema.json"))
     root: dict[str, Any] = {"bundle_root": str(path)}
-    with _quiet():
+    with ExitStack() as stack:
+        stack.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.ERROR)  # MONAI's log is for those who run a bundle
         digest = sha256(schema.read_bytes()).hexdigest()  # MONAI warns of a file that nobody vouches for
         verify_metadata(meta_file=str(meta), filepath=schema, hash_val=digest, hash_type="sha256")
         verify_net_in_out("network_def", str(meta), str(config), device="cpu", **root)
@@ -233,17 +195,6 @@ def _check_run(model: Model, folder: Path, found: Iterator[Prediction]) -> None:
         if not (same and len(wanted) == len(given) and np.allclose(given, wanted, rtol=0, atol=_TOLERANCE)):
             reason = f"of the image {Path(right.image).name} it says other things than parsecaps predict"
             raise ValueError(f"the export to monai failed its check: {reason}; nothing was written")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence MONAI's log, which is for those who run a bundle."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 FORMAT = ExportFormat(

@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.utils._pytree import tree_map
 
 from parsecaps.export.onnx_builder import GraphBuilder, Value
-from parsecaps.export.tracing import Operation, Traced
+from parsecaps.export.tracing import Operation
 
 Results = Value | tuple[Value, ...]
 Handler = Callable[..., Results]
@@ -24,27 +27,33 @@ _NAMESAKES = ("abs", "erf", "exp", "log", "neg", "reciprocal", "relu", "sigmoid"
 _LOGIC = {f"{way}_{name}": name.capitalize() for way in ("bitwise", "logical") for name in ("and", "or", "not")}
 
 
-def translate(traced: Traced, names: Sequence[str]) -> tuple[GraphBuilder, dict[str, Value]]:
+def translate(graph: fx.Graph, names: Sequence[str]) -> tuple[GraphBuilder, dict[str, Value]]:
     """The graph of a traced function, and its outputs by their names."""
     builder = GraphBuilder("image")
-    (shape,) = traced.image.shapes
-    found: dict[Operation, Results] = {traced.image: Value("image", shape, shape, torch.float32)}
+    found: dict[fx.Node, Results] = {}
 
     def value(argument: Any) -> Any:
-        if isinstance(argument, Operation):
-            if argument not in found:
-                assert argument.value is not None
-                found[argument] = builder.value_of(argument.value)
-            return found[argument]
-        return tuple(map(value, argument)) if isinstance(argument, tuple) else argument
+        if not isinstance(argument, fx.Node):
+            return argument
+        if argument not in found:
+            found[argument] = builder.value_of(argument.meta["value"])
+        return found[argument]
 
-    for operation in traced.operations:
-        handler = HANDLERS.get(operation.name) or HANDLERS.get(family(operation.name))
-        if handler is None:
-            raise ValueError(f"the network uses {operation.name}, which cannot be exported to ONNX")
-        given = {key: value(argument) for key, argument in operation.kwargs.items()}
-        found[operation] = handler(builder, operation, *map(value, operation.args), **given)
-    return builder, {name: value(output) for name, output in zip(names, traced.outputs, strict=True)}
+    for node in graph.nodes:
+        operation = node.meta.get("operation")
+        if node.op == "placeholder":
+            (shape,) = operation.shapes
+            found[node] = Value("image", shape, shape, torch.float32)
+        elif node.op == "call_function" and "value" not in node.meta:
+            handler = HANDLERS.get(operation.name) or HANDLERS.get(family(operation.name))
+            if handler is None:
+                raise ValueError(f"the network uses {operation.name}, which cannot be exported to ONNX")
+            args, kwargs = tree_map(value, (node.args, node.kwargs))
+            rest = node.target._schema.arguments[len(args) :] if isinstance(node.target, OpOverload) else ()
+            defaults = (each.default_value for each in rest if not each.kwarg_only)
+            found[node] = handler(builder, operation, *args, *defaults, **kwargs)
+    outputs: Any = graph.output_node().args[0]
+    return builder, {name: value(output) for name, output in zip(names, outputs, strict=True)}
 
 
 def family(name: str) -> str:
@@ -82,7 +91,7 @@ def each(kind: str, b: GraphBuilder, o: Operation, x: Value, *others: Any, **att
 HANDLERS |= {  # those of one or two nodes
     **{name: partial(each, name.capitalize()) for name in _NAMESAKES},
     **{name: partial(each, kind) for name, kind in _LOGIC.items()},
-    "leaky_relu": lambda b, o, x, slope=0.01: each("LeakyRelu", b, o, x, alpha=float(slope)),
+    "leaky_relu": lambda b, o, x, slope: each("LeakyRelu", b, o, x, alpha=float(slope)),
     "gelu": lambda b, o, x, approximate="none": each("Gelu", b, o, x, approximate=approximate),
     "rsqrt": lambda b, o, x: each("Reciprocal", b, o, each("Sqrt", b, o, x)),
     "exp2": lambda b, o, x: each("Exp", b, o, each("Mul", b, o, x, math.log(2))),
@@ -118,7 +127,7 @@ def _comparison(b: GraphBuilder, o: Operation, x: Value, y: Any) -> Value:
 
 
 @handles("clamp", "hardtanh")
-def _clamp(b: GraphBuilder, o: Operation, x: Value, low: Any = None, high: Any = None, **ends: Any) -> Value:
+def _clamp(b: GraphBuilder, o: Operation, x: Value, low: Any, high: Any, **ends: Any) -> Value:
     for kind, end in (("Max", ends.get("min", low)), ("Min", ends.get("max", high))):
         if kind == "Max" and end == 0:
             x = each("Relu", b, o, x)
@@ -138,7 +147,7 @@ def _on_rows(b: GraphBuilder, kind: str, x: Value, row: Value) -> Value:
 @handles("sum", "mean", "amax", "amin", "any", "all")
 def _reduce(b: GraphBuilder, o: Operation, x: Value, dim: Any = None, keepdim: bool = False, **others: Any) -> Value:
     kind = {"sum": "Sum", "mean": "Mean", "amax": "Max", "amin": "Min", "any": "Max", "all": "Min"}[family(o.name)]
-    dims = range(len(x.shape)) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
+    dims = (dim,) if isinstance(dim, int) else dim or range(len(x.shape))
     dims = tuple(sorted(axis % len(x.shape) for axis in dims))
     if any(x.actual[axis] != x.shape[axis] for axis in dims):
         x = b.full(x)
@@ -183,54 +192,25 @@ def _batch_norm(b: GraphBuilder, o: Operation, x: Value, *statistics: Any) -> tu
 @handles("convolution")
 def _convolution(b: GraphBuilder, o: Operation, x: Value, weight: Value, bias: Value | None, *window: Any) -> Value:
     stride, padding, dilation, transposed, output_padding, groups = window
-    settings: dict[str, Any] = {
-        "strides": tuple(stride),
-        "pads": (*padding, *padding),
-        "dilations": tuple(dilation),
-        "group": groups,
-    }
+    settings: dict[str, Any] = {"strides": stride, "pads": (*padding, *padding), "dilations": dilation, "group": groups}
     if transposed:
-        settings["output_padding"] = tuple(output_padding)
+        settings["output_padding"] = output_padding
     given = [value for value in (x, weight, bias) if value is not None]
     return of_node(b, o, "ConvTranspose" if transposed else "Conv", *given, **settings)
 
 
-@handles("avg_pool2d")
-def _avg_pool(
-    b: GraphBuilder,
-    o: Operation,
-    x: Value,
-    kernel: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0, 0),
-    ceil_mode: bool = False,
-    *others: Any,
-) -> Value:
-    if any(padding) or any(each not in (True, None) for each in others):
-        raise ValueError("the network pools with padding, which cannot be exported to ONNX")
-    steps = tuple(stride or kernel)
-    return of_node(b, o, "AveragePool", x, kernel_shape=tuple(kernel), strides=steps, ceil_mode=int(ceil_mode))
-
-
-@handles("max_pool2d_with_indices")
-def _max_pool(
-    b: GraphBuilder,
-    o: Operation,
-    x: Value,
-    kernel: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0, 0),
-    dilation: Sequence[int] = (1, 1),
-    ceil_mode: bool = False,
-) -> tuple[Value, ...]:
-    settings = {
-        "kernel_shape": tuple(kernel),
-        "strides": tuple(stride or kernel),
-        "pads": (*padding, *padding),
-        "dilations": tuple(dilation),
-        "ceil_mode": int(ceil_mode),
-    }
-    return (of_node(b, o, "MaxPool", x, **settings),)
+@handles("avg_pool2d", "max_pool2d_with_indices")
+def _pool(b: GraphBuilder, o: Operation, x: Value, kernel: Any, stride: Any, padding: Any, *others: Any) -> Results:
+    if family(o.name) == "max_pool2d_with_indices":
+        dilation, ceil_mode = others
+        kind, settings = "MaxPool", {"pads": (*padding, *padding), "dilations": dilation}
+    else:
+        ceil_mode, *modes = others
+        if any(padding) or any(each not in (True, None) for each in modes):
+            raise ValueError("the network pools with padding, which cannot be exported to ONNX")
+        kind, settings = "AveragePool", {}
+    found = of_node(b, o, kind, x, kernel_shape=kernel, strides=stride or kernel, ceil_mode=int(ceil_mode), **settings)
+    return found if kind == "AveragePool" else (found,)
 
 
 @handles("log1p")
@@ -250,7 +230,7 @@ HANDLERS |= {  # those that are one call
     "expand": lambda b, o, x, *others, **more: b.expand(x, o.shapes[0]),
     "index_select": lambda b, o, x, dim, index: of_node(b, o, "Gather", x, index, axis=dim % len(x.shape)),
     "gather": lambda b, o, x, dim, index, **others: of_node(b, o, "GatherElements", x, index, axis=dim % len(x.shape)),
-    "cat": lambda b, o, parts, dim=0: of_node(b, o, "Concat", *parts, axis=dim % len(o.shapes[0])),
+    "cat": lambda b, o, parts, dim: of_node(b, o, "Concat", *parts, axis=dim % len(o.shapes[0])),
     **dict.fromkeys(("clone", "detach", "alias", "lift_fresh_copy", "contiguous"), lambda b, o, x, **others: x),
     **dict.fromkeys(
         ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), lambda b, o, x, *others: b.reshape(x, o.shapes[0])
@@ -271,7 +251,7 @@ def _filled(b: GraphBuilder, o: Operation, *others: Any, **more: Any) -> Value:
 
 
 @handles("constant_pad_nd")
-def _pad(b: GraphBuilder, o: Operation, x: Value, padding: Sequence[int], number: float = 0) -> Value:
+def _pad(b: GraphBuilder, o: Operation, x: Value, padding: Sequence[int], number: float) -> Value:
     rank = len(x.shape)
     pads = [0] * (2 * rank)
     for i in range(len(padding) // 2):
@@ -280,15 +260,7 @@ def _pad(b: GraphBuilder, o: Operation, x: Value, padding: Sequence[int], number
 
 
 @handles("slice")
-def _slice(
-    b: GraphBuilder,
-    o: Operation,
-    x: Value,
-    dim: int = 0,
-    start: int | None = None,
-    end: int | None = None,
-    step: int = 1,
-) -> Value:
+def _slice(b: GraphBuilder, o: Operation, x: Value, dim: int, start: Any, end: Any, step: int) -> Value:
     if x.shape == o.shapes[0]:
         return x
     ends = (start or 0, 2**63 - 1 if end is None else end, dim % len(x.shape), step)
@@ -304,7 +276,7 @@ def _select(b: GraphBuilder, o: Operation, x: Value, dim: int, index: int) -> Va
 
 
 @handles("unbind")
-def _unbind(b: GraphBuilder, o: Operation, x: Value, dim: int = 0) -> tuple[Value, ...]:
+def _unbind(b: GraphBuilder, o: Operation, x: Value, dim: int) -> tuple[Value, ...]:
     dim, x = dim % len(x.shape), b.full(x)
     names = [b.node("Gather", x.name, b.constant(np.array(i)), axis=dim)[0] for i in range(x.shape[dim])]
     return tuple(Value(name, shape, shape, x.dtype) for name, shape in zip(names, o.shapes, strict=True))

@@ -18,10 +18,9 @@ from torch import Tensor
 
 from parsecaps import __version__
 from parsecaps.data.cache import cache_folder
-from parsecaps.export.checking import arrays, check_onnx, compare_answers, open_session, run
+from parsecaps.export.checking import arrays, compare_answers, open_session, run
 from parsecaps.export.export import ExportSource
-from parsecaps.export.graphs import answer_graph
-from parsecaps.export.onnx import write_onnx
+from parsecaps.export.onnx import answer_graph, check_onnx, write_onnx
 from parsecaps.files.writing import make_private_folder, write_binary
 from parsecaps.model import Model
 from parsecaps.prediction.predict import answer
