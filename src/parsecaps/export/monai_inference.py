@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.files.writing import write_atomically
 from parsecaps.model import Model
-from parsecaps.prediction.archive import columns, write_header, write_row
+from parsecaps.prediction.archive import Table
 from parsecaps.prediction.files import ImageFile, find_files
 from parsecaps.prediction.predict import NOT_FINITE, Prediction, read_prepared
 
@@ -94,15 +93,11 @@ class Evaluator:
 
     def run(self) -> int:
         """Write the rows and return their number."""
-        output, names, count = Path(self.output), columns(self.network.model), 0
+        output = Path(self.output)
         if output.suffix not in (".csv", ".jsonl"):
             raise ValueError(f"output_file is {output}; give a .csv or .jsonl file")
         output.parent.mkdir(parents=True, exist_ok=True)
-        with write_atomically(output) as file:
-            write_header(file, output, names)
-            for prediction in self.predictions():
-                write_row(file, output, prediction, names)
-                count += 1
+        count, _ = Table(output, self.network.model).write(self.predictions())
         logging.getLogger(__name__).info("%s: %d rows", output, count)
         return count
 

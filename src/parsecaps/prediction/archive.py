@@ -7,7 +7,7 @@ import csv
 import io
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
@@ -26,11 +26,67 @@ _PROBABILITY = "probability:"  # before the name of a class
 _JSON_START = b'{"image": '  # of a line of a .jsonl file
 
 
-def columns(model: Model) -> list[str]:
-    """The columns of a CSV, in order."""
-    probabilities = [text_cell(f"{_PROBABILITY}{name}") for name in model.classes]
-    presence = [text_cell(f"concept:{name}") for name in model.concepts]
-    return ["image", "frame", "patient", "class", *probabilities, *presence, "set", "abstain", "error"]
+class Table:
+    """A `.csv` or `.jsonl` file with a line for each answer of a model; a CSV has its `columns` in the first."""
+
+    def __init__(self, path: Path, model: Model) -> None:
+        if path.suffix not in (".csv", ".jsonl"):
+            raise ValueError(f"{path} is neither .csv nor .jsonl; choose one of them")
+        probabilities = [text_cell(f"{_PROBABILITY}{name}") for name in model.classes]
+        presence = [text_cell(f"concept:{name}") for name in model.concepts]
+        self.path, self.is_csv = path, path.suffix == ".csv"
+        self.columns = ["image", "frame", "patient", "class", *probabilities, *presence, "set", "abstain", "error"]
+        self.header = _csv_line(self.columns) if self.is_csv else ""
+
+    def line(self, found: Prediction) -> str:
+        """The answer to one image."""
+        place = {"image": found.image, "frame": found.frame, "patient": found.patient, "error": found.error}
+        if not self.is_csv:
+            answer: dict[str, Any] = {**place, "class": found.label, "probabilities": found.probabilities}
+            answer |= {"concepts": found.concepts, "set": found.possible, "abstain": found.abstain}
+            return json.dumps(place if found.error else answer) + "\n"
+        texts = {**place, "class": found.label, "set": " | ".join(found.possible or ())}
+        cells: dict[str, Any] = {
+            name: text_cell(each) if isinstance(each, str) else each for name, each in texts.items()
+        }
+        shares = {f"{_PROBABILITY}{name}": value for name, value in (found.probabilities or {}).items()}
+        shares |= {f"concept:{name}": value for name, value in (found.concepts or {}).items()}
+        cells |= {text_cell(name): f"{value:.6g}" for name, value in shares.items()}
+        cells["abstain"] = None if found.abstain is None else int(found.abstain)
+        return _csv_line([cells.get(name) for name in self.columns])
+
+    def write(self, predictions: Iterable[Prediction]) -> tuple[int, int]:
+        """Write the whole table, which is there once it is complete; gives the numbers of rows and of errors."""
+        with write_atomically(self.path) as file:
+            file.write(self.header)
+            return append(file, predictions, self.line)
+
+    def check_start(self) -> None:
+        """Refuse a file that is not a table of this model's answers; its concepts may have been named since."""
+        with open(self.path, "rb") as file:
+            first = file.readline()
+        if not first.endswith(b"\n"):  # of a run that was killed at its start, or of something else
+            start = self.header.encode() or _JSON_START
+            known = start.startswith(first[: len(start)])
+        elif not self.is_csv:
+            known = False
+            with suppress(AttributeError, ValueError):
+                known = {"image", "frame"} <= json.loads(first).keys()
+        else:
+            written = [text_cell(name) for name in next(csv.reader([first.decode(errors="surrogateescape")]), [])]
+            if other := sorted({*written} ^ {*self.columns}):
+                raise ValueError(
+                    f"{self.path} was written with other columns ({other[0]!r} for one); choose another file"
+                )
+            known = written == self.columns
+        if not known:
+            raise ValueError(f"{self.path} is not a table of this model's answers; choose another file")
+
+
+def _csv_line(cells: Sequence[Any]) -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
 
 
 def write_rows(
@@ -46,43 +102,36 @@ def write_rows(
 
     Gives the number of new rows, and how many of them are errors.
     """
-    check_suffix(path)
-    names = columns(model)
+    table = Table(path, model)
     with owned(path):
         rest = iter(files)
         if path.exists():
-            _check_start(path, names)
+            table.check_start()
             rest = _after(rest, path)
         rest = chain(list(islice(rest, 1)), rest)  # what the file has is read before anything is added to it
         with open(path, "a", encoding="utf-8", newline="") as file:
             if file.tell() == 0:
-                write_header(file, path, names)
+                file.write(table.header)
             found = predict_files(model, rest, risk=risk, batch_size=batch_size)
-            return append(file, found, lambda each: write_row(file, path, each, names), batch_size, progress)
+            return append(file, found, table.line, batch_size, progress)
 
 
 def append(
     file: IO[str],
     predictions: Iterable[Prediction],
-    write: Callable[[Prediction], None],
-    batch_size: int,
-    progress: ProgressCallback,
+    line: Callable[[Prediction], str],
+    batch_size: int = 32,
+    progress: ProgressCallback = silent,
 ) -> tuple[int, int]:
-    """Write predictions as they come, flushed batch by batch; gives how many, and how many of them are errors."""
+    """Write lines for predictions as they come, flushed batch by batch; gives how many, and how many are errors."""
     done = failed = 0
     for done, prediction in enumerate(predictions, 1):
-        write(prediction)
+        file.write(line(prediction))
         failed += bool(prediction.error)
         if done % batch_size == 0:
             file.flush()
         progress(done, failed)
     return done, failed
-
-
-def check_suffix(path: Path) -> None:
-    """Refuse a table that would be neither CSV nor JSON lines."""
-    if path.suffix not in (".csv", ".jsonl"):
-        raise ValueError(f"{path} is neither .csv nor .jsonl; choose one of them")
 
 
 @contextmanager
@@ -131,65 +180,14 @@ def write_patients(path: Path, rows: Path) -> int:
         sums[who].update(row.get("probabilities", {}))
     names = list(next(filter(None, sums.values()), ()))
     with write_atomically(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
         probabilities = (text_cell(f"{_PROBABILITY}{name}") for name in names)
-        writer.writerow(["patient", "file", "images", "errors", "class", *probabilities])
+        file.write(_csv_line(["patient", "file", "images", "errors", "class", *probabilities]))
         for (patient, image), each in sums.items():
             images, errors = counts[patient, image]
             shares = [f"{each[name] / images:.6g}" for name in names] if each else [""] * len(names)
             label = max(each, key=each.__getitem__, default="")
-            writer.writerow([text_cell(patient), text_cell(image), images, errors, text_cell(label), *shares])
+            file.write(_csv_line([text_cell(patient), text_cell(image), images, errors, text_cell(label), *shares]))
     return len(sums)
-
-
-def _check_start(path: Path, names: list[str]) -> None:
-    """Refuse a file that is not a table of this model's answers; its concepts may have been named since."""
-    with open(path, "rb") as file:
-        first = file.readline()
-    if not first.endswith(b"\n"):  # of a run that was killed at its start, or of something else
-        start = _header(names).encode() if path.suffix == ".csv" else _JSON_START
-        known = start.startswith(first[: len(start)])
-    elif path.suffix == ".jsonl":
-        known = False
-        with suppress(AttributeError, ValueError):
-            known = {"image", "frame"} <= json.loads(first).keys()
-    else:
-        written = [text_cell(name) for name in next(csv.reader([first.decode(errors="surrogateescape")]), [])]
-        other = sorted({*written} ^ {*names})
-        if other:
-            raise ValueError(f"{path} was written with other columns ({other[0]!r} for one); choose another file")
-        known = written == names
-    if not known:
-        raise ValueError(f"{path} is not a table of this model's answers; choose another file")
-
-
-def _header(names: list[str]) -> str:
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerow(names)
-    return text.getvalue()
-
-
-def write_header(file: IO[str], path: Path, names: list[str]) -> None:
-    """The first line of the file at a path, where its kind has one."""
-    if path.suffix == ".csv":
-        file.write(_header(names))
-
-
-def write_row(file: IO[str], path: Path, found: Prediction, names: list[str]) -> None:
-    """The answer to one image, as the file at a path has it."""
-    place = {"image": found.image, "frame": found.frame, "patient": found.patient, "error": found.error}
-    if path.suffix == ".jsonl":
-        answer: dict[str, Any] = {**place, "class": found.label, "probabilities": found.probabilities}
-        answer |= {"concepts": found.concepts, "set": found.possible, "abstain": found.abstain}
-        file.write(json.dumps(place if found.error else answer) + "\n")
-        return
-    texts = {**place, "class": found.label, "set": " | ".join(found.possible or ())}
-    cells: dict[str, Any] = {name: text_cell(text) if isinstance(text, str) else text for name, text in texts.items()}
-    shares = {f"{_PROBABILITY}{name}": value for name, value in (found.probabilities or {}).items()}
-    shares |= {f"concept:{name}": value for name, value in (found.concepts or {}).items()}
-    cells |= {text_cell(name): f"{value:.6g}" for name, value in shares.items()}
-    cells["abstain"] = "" if found.abstain is None else int(found.abstain)
-    csv.writer(file, lineterminator="\n").writerow(["" if cells.get(name) is None else cells[name] for name in names])
 
 
 def cut_unfinished_line(path: Path) -> None:

@@ -8,24 +8,14 @@ have written, byte for byte.
 import heapq
 import json
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import tee
 from pathlib import Path
 from typing import Any
 
-from parsecaps.files.writing import write_atomically
 from parsecaps.model import Model
-from parsecaps.prediction.archive import (
-    append,
-    check_suffix,
-    columns,
-    cut_unfinished_line,
-    lock_file,
-    owned,
-    write_header,
-    write_row,
-)
+from parsecaps.prediction.archive import Table, append, cut_unfinished_line, lock_file, owned
 from parsecaps.prediction.files import ImageFile, LeftOut, Shard, find_shard
 from parsecaps.prediction.predict import Prediction, predict_files
 from parsecaps.types import ProgressCallback, silent
@@ -69,7 +59,7 @@ def write_part(
     What the part has already is not done again. `meet` waits for the other processes: none may finish before all have
     seen what was there at the start. Files of one's `own` are not counted among those that are left out.
     """
-    check_suffix(out)
+    table = Table(out, model)
     parts = [part_file(out, Shard(rank, shard.count)) for rank in range(shard.count)]
     part = parts[shard.rank]
     with owned(part):
@@ -77,22 +67,17 @@ def write_part(
         meet()
         if not _is_finished(part):
             left_out = LeftOut([out, *parts, *map(lock_file, [out, *parts]), *own])
-            numbers: deque[int] = deque()  # of the images that are being predicted
+            coming, predicted = tee(_after(find_shard(inputs, left_out, shard), part))
 
-            def images() -> Iterator[ImageFile]:
-                for number, image in _after(find_shard(inputs, left_out, shard), part):
-                    numbers.append(number)
-                    yield image
-
-            def write(prediction: Prediction) -> None:
-                file.write(json.dumps({_NUMBER: numbers.popleft(), **asdict(prediction)}) + "\n")
+            def line(prediction: Prediction) -> str:
+                return json.dumps({_NUMBER: next(predicted)[0], **asdict(prediction)}) + "\n"
 
             with open(part, "a", encoding="utf-8", newline="") as file:
-                found = predict_files(model, images(), risk=risk, batch_size=batch_size)
-                append(file, found, write, batch_size, progress)
+                images = (image for _, image in coming)
+                append(file, predict_files(model, images, risk=risk, batch_size=batch_size), line, batch_size, progress)
                 file.write(json.dumps({_FINISHED: [left_out.count, left_out.names]}) + "\n")
     with owned(out, wait=True):  # of those that finish at the same moment one merges
-        return _merge(out, parts, columns(model)) if all(map(_is_finished, parts)) else None
+        return _merge(table, parts) if all(map(_is_finished, parts)) else None
 
 
 def _check_others(out: Path, shard: Shard) -> None:
@@ -117,16 +102,10 @@ def _after(source: Iterator[tuple[int, ImageFile]], part: Path) -> Iterator[tupl
     yield from source
 
 
-def _merge(out: Path, parts: list[Path], names: list[str]) -> Merged:
+def _merge(table: Table, parts: list[Path]) -> Merged:
     """Write the table from all parts, file by file in the order of the input, and remove the parts."""
-    rows = errors = 0
-    with write_atomically(out) as file:
-        write_header(file, out, names)
-        for row in heapq.merge(*map(_rows, parts), key=lambda row: int(row[_NUMBER])):
-            del row[_NUMBER]
-            prediction = Prediction(**row)
-            write_row(file, out, prediction, names)
-            rows, errors = rows + 1, errors + bool(prediction.error)
+    found = heapq.merge(*map(_rows, parts), key=lambda row: int(row[_NUMBER]))
+    rows, errors = table.write(Prediction(**{key: row[key] for key in row.keys() - {_NUMBER}}) for row in found)
     left_out = LeftOut()
     for part in parts:
         left_out.join(*_last_line(part)[_FINISHED])

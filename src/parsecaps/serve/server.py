@@ -18,17 +18,7 @@ from starlette.exceptions import HTTPException
 from parsecaps import __version__
 from parsecaps.report.explanation_document import ExplanationDocument
 from parsecaps.serve.documents import Answer, ExplainQuestion, Health, ModelDocument, Problem, described, problems
-from parsecaps.serve.guard import (
-    LOG,
-    PROBES,
-    Guard,
-    ProblemError,
-    answer_http_error,
-    answer_problem,
-    answer_wrong_value,
-    is_loopback,
-    overloaded,
-)
+from parsecaps.serve.guard import LOG, PROBES, Guard, is_loopback, overloaded, refuse
 from parsecaps.serve.pages import add_pages
 from parsecaps.serve.review import add_review
 from parsecaps.serve.service import Service
@@ -59,11 +49,7 @@ def make_app(service: Service, *, host: str = "127.0.0.1", token: str | None = N
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        exception_handlers={
-            ProblemError: answer_problem,
-            HTTPException: answer_http_error,
-            RequestValidationError: answer_wrong_value,
-        },
+        exception_handlers={HTTPException: refuse, RequestValidationError: refuse},
     )
     names = frozenset(name.lower() for name in service.settings.hosts)
     own = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host.lower()}
