@@ -13,9 +13,8 @@ import pytest
 from parsecaps.data.preparation import Preparation
 from parsecaps.model import Model
 from parsecaps.models import ParseCaps
-from parsecaps.prediction.archive import lock_file, write_rows
+from parsecaps.prediction.archive import lock_file, part_file, write_part, write_rows
 from parsecaps.prediction.files import LeftOut, Shard, find_files
-from parsecaps.prediction.sharded import part_file, write_part
 from tests.data.make import folder_of_pictures, picture
 from tests.messages import refused
 

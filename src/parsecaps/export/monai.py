@@ -9,7 +9,7 @@ import json
 import logging
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from importlib import resources
@@ -62,11 +62,12 @@ def metadata(about: Publication) -> dict[str, Any]:
     """What MONAI's specification wants to know of a bundle; `concepts` is a further output, if asked for."""
     model = about.model
     preparation, kind = model.preparation, type(model.network).__name__
+    side = preparation.size
     colours = ("red", "green", "blue") if preparation.channels == 3 else ("grey",)
     shown = ", ".join(model.classes)
-    outputs = {"pred": _vector("classes", model.classes)}
+    outputs = {"pred": _tensor("probabilities", "classes", model.classes)}
     if model.concepts:
-        outputs["concepts"] = _vector("concepts", model.concepts)
+        outputs["concepts"] = _tensor("probabilities", "concepts", model.concepts)
     scores = {} if about.scores is None else {each.name: about.scores[each.name] for each in about.scores.main_metrics}
     return {
         "schema": _SCHEMA,
@@ -92,30 +93,20 @@ def metadata(about: Publication) -> dict[str, Any]:
         "eval_metrics": {name: float(each.value) for name, each in scores.items() if each.value is not None},
         "intended_use": "For research. It is not a medical device.",
         "network_data_format": {
-            "inputs": {
-                "image": {
-                    "type": "image",
-                    "format": "magnitude",
-                    "modality": "n/a",
-                    "num_channels": preparation.channels,
-                    "spatial_shape": [preparation.size, preparation.size],
-                    "dtype": "float32",
-                    "value_range": [0, 1],
-                    "is_patch_data": False,
-                    "channel_def": {str(i): name for i, name in enumerate(colours)},
-                }
-            },
+            "inputs": {"image": _tensor("image", "magnitude", colours, side, side, modality="n/a")},
             "outputs": outputs,
         },
     }
 
 
-def _vector(format_name: str, names: tuple[str, ...]) -> dict[str, Any]:
+def _tensor(kind: str, format_name: str, names: Sequence[str], *shape: int, **more: str) -> dict[str, Any]:
+    """What MONAI wants to know of a tensor: of a vector that its shape is (1, n), as the model zoo writes it."""
     return {
-        "type": "probabilities",
+        "type": kind,
         "format": format_name,
+        **more,
         "num_channels": len(names),
-        "spatial_shape": [1, len(names)],  # as the classifiers of the model zoo write it
+        "spatial_shape": list(shape or (1, len(names))),
         "dtype": "float32",
         "value_range": [0, 1],
         "is_patch_data": False,
