@@ -49,10 +49,9 @@ def test_the_merged_table_is_that_of_one_process(model: Model, archive: Path, tm
     merged = [write_part(many, model, [archive], shard, batch_size=1) for shard in shards]
     assert merged[:2] == [None, None]
     assert merged[2] is not None
-    assert (merged[2].rows, merged[2].errors) == (done, failed) == (14, 1)
-    assert (
-        (merged[2].left_out.count, merged[2].left_out.names) == (left_out.count, left_out.names) == (1, ["a/notes.txt"])
-    )
+    rows, errors, beside = merged[2]
+    assert (rows, errors) == (done, failed) == (14, 1)
+    assert (beside.count, beside.names) == (left_out.count, left_out.names) == (1, ["a/notes.txt"])
     assert many.read_bytes() == one.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", many.name, one.name]
 

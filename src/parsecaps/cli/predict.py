@@ -68,7 +68,7 @@ def predict(
                 merged = write_part(out, loaded, inputs, shard, own=own, meet=meet, **how)
                 if merged is None:  # another process is still at work, and will say what was done
                     return None
-                done, failed, left_out = merged.rows, merged.errors, merged.left_out
+                done, failed, left_out = merged
             else:
                 done, failed = write_rows(out, loaded, find_files(inputs, left_out), **how)
         except KeyboardInterrupt as stopped:

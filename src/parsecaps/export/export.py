@@ -40,15 +40,15 @@ class ExportSource:
     def open(cls, folder: str | Path) -> "ExportSource":
         """The model of a run or of a saved model's folder, on the CPU; validation cases that are there are used."""
         model = Model.load(folder, "cpu")
-        run = model.run
-        if run is None:
-            return cls(model, None, "drawn images alone: the model has no run with validation cases")
         try:
-            cases = run.cases("val")
+            cases = None if model.run is None else model.run.cases("val")
         except (OSError, ValueError) as error:
             return cls(model, None, f"drawn images alone: the validation cases cannot be read ({error})")
-        if not len(cases):
-            return cls(model, None, "drawn images alone: the run has no validation cases")
+        if not cases:
+            reason = (
+                "the model has no run with validation cases" if cases is None else "the run has no validation cases"
+            )
+            return cls(model, None, f"drawn images alone: {reason}")
         said = f"{len(cases):,} validation cases and drawn images"
         return cls(model, lambda: (batch.image for batch in cases.batches(_BATCH)), said)
 

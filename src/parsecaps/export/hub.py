@@ -44,10 +44,8 @@ class Publication:
 
     @classmethod
     def of(cls, model: Model) -> "Publication":
-        folder = model.folder
-        card = folder / CARD_FILE if folder is not None else None
+        card, run = model.folder and model.folder / CARD_FILE, model.run
         text = run_card(card.read_text(encoding="utf-8")) if card is not None and card.is_file() else ""
-        run = model.run
         if run is None:
             return cls(model, text, None, None, None)
         text = text or model_card(model, run.config, run.about, run.data_check, run.scores)

@@ -103,25 +103,18 @@ class Evaluator:
 
     def predictions(self) -> Iterator[Prediction]:
         """What the network says of each image, in order; of one that cannot be read, why."""
-        items = iter(self.dataloader.dataset.data)
+        model, items = self.network.model, iter(self.dataloader.dataset.data)
         for batch in self.dataloader:
-            for error, row in zip(batch["error"], self._ask(batch["image"]).tolist(), strict=True):
+            with torch.no_grad():
+                rows = self.inferer(batch["image"].to(self.device), self.network, concepts=True).tolist()
+            for error, row in zip(batch["error"], rows, strict=True):
                 file = _file(next(items))
-                found = {"error": error} if error else self._answer(row)
-                yield Prediction(str(file.path), file.frame, file.patient, **found)
-
-    @torch.no_grad()
-    def _ask(self, image: Tensor) -> Tensor:
-        return self.inferer(image.to(self.device), self.network, concepts=True)
-
-    def _answer(self, row: list[float]) -> dict[str, Any]:
-        """The fields of a `Prediction` that a row of the network's output has: K probabilities, m presences."""
-        model = self.network.model
-        if not np.isfinite(row).all():
-            return {"error": NOT_FINITE}
-        probabilities = dict(zip(model.classes, row, strict=False))
-        return {
-            "label": max(probabilities, key=probabilities.__getitem__),
-            "probabilities": probabilities,
-            "concepts": dict(zip(model.concepts, row[len(model.classes) :], strict=True)),
-        }
+                place = str(file.path), file.frame, file.patient
+                if error or not np.isfinite(row).all():
+                    yield Prediction(*place, error=error or NOT_FINITE)
+                    continue
+                probabilities = dict(zip(model.classes, row, strict=False))
+                label = max(probabilities, key=probabilities.__getitem__)
+                yield Prediction(
+                    *place, label, probabilities, dict(zip(model.concepts, row[len(probabilities) :], strict=True))
+                )

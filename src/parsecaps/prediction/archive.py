@@ -13,7 +13,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain, islice, tee
 from pathlib import Path
 from typing import IO, Any
@@ -225,15 +225,6 @@ def _finished(path: Path) -> Iterator[tuple[str, int | None]]:
         raise ValueError(f"{path} has a row that is no answer ({error}); choose another file") from None
 
 
-@dataclass(frozen=True)
-class Merged:
-    """What a merged table has: its rows, how many of them are errors, and what folders hold beside images."""
-
-    rows: int
-    errors: int
-    left_out: LeftOut
-
-
 def part_file(out: Path, shard: Shard) -> Path:
     """Where a process writes its part of a table.
 
@@ -254,8 +245,10 @@ def write_part(
     own: Iterable[Path] = (),
     meet: Callable[[], None] = lambda: None,
     progress: ProgressCallback = silent,
-) -> Merged | None:
+) -> tuple[int, int, LeftOut] | None:
     """Write the part of this process, and merge all parts if it is the last; None where others are not finished yet.
+
+    Gives how many rows the merged table has, how many of them are errors, and what folders hold beside images.
 
     What the part has already is not done again. `meet` waits for the other processes: none may finish before all have
     seen what was there at the start. Files of one's `own` are not counted among those that are left out.
@@ -303,7 +296,7 @@ def _after_part(source: Iterator[tuple[int, ImageFile]], part: Path) -> Iterator
     yield from source
 
 
-def _merge(table: Table, parts: list[Path]) -> Merged:
+def _merge(table: Table, parts: list[Path]) -> tuple[int, int, LeftOut]:
     """Write the table from all parts, file by file in the order of the input, and remove the parts."""
     found = heapq.merge(*map(_rows, parts), key=lambda row: int(row[_NUMBER]))
     rows, errors = table.write(Prediction(**{key: row[key] for key in row.keys() - {_NUMBER}}) for row in found)
@@ -312,7 +305,7 @@ def _merge(table: Table, parts: list[Path]) -> Merged:
         left_out.join(*_last_line(part)[_FINISHED])
     for part in parts:
         part.unlink()
-    return Merged(rows, errors, left_out)
+    return rows, errors, left_out
 
 
 def _rows(part: Path) -> Iterator[dict[str, Any]]:

@@ -121,9 +121,8 @@ def _source(model: Model) -> ExportSource:
     A server that starts has no time to prepare a whole data set, as `parsecaps export` does.
     """
     images: list[Tensor] = []
-    found = model.run
     with suppress(OSError, ValueError):  # the data of the run are elsewhere
-        if found is not None and found.data.draw is None:
+        if (found := model.run) is not None and found.data.draw is None:
             cases = [found.data.cases[row] for row in found.rows("val")[:_CASES]]
             images += [model.read(case.image, case.frame) for case in cases]
     checked_on = f"{len(images)} validation cases and drawn images"
