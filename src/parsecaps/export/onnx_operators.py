@@ -1,7 +1,6 @@
 """From the operations of PyTorch to a graph of ONNX, one after the other.
 
-`HANDLERS` says which function translates an operation, by its name or its family: first those that compute, then those
-that put numbers elsewhere.
+`HANDLERS` says which function translates an operation, by its name or its family.
 """
 
 import math
@@ -20,7 +19,6 @@ from parsecaps.export.tracing import Operation
 
 Results = Value | tuple[Value, ...]
 Handler = Callable[..., Results]
-HANDLERS: dict[str, Handler] = {}
 _ARITHMETIC = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max", "minimum": "Min"}
 _COMPARISONS = {"eq": "Equal", "gt": "Greater", "lt": "Less", "ge": "GreaterOrEqual", "le": "LessOrEqual"}
 _NAMESAKES = ("abs", "erf", "exp", "log", "neg", "reciprocal", "relu", "sigmoid", "sign", "sqrt", "tanh")
@@ -61,16 +59,6 @@ def family(name: str) -> str:
     return name.removeprefix("aten.").split(".")[0].rstrip("_")
 
 
-def handles(*names: str) -> Callable[[Handler], Handler]:
-    """Enter a function into the table for operations of these families."""
-
-    def register(handler: Handler) -> Handler:
-        HANDLERS.update(dict.fromkeys(names, handler))
-        return handler
-
-    return register
-
-
 def as_value(b: GraphBuilder, x: Any, dtype: torch.dtype) -> Value:
     """A value in this type, or a number as one."""
     return b.cast(x, dtype) if isinstance(x, Value) else b.value_of(torch.tensor(x, dtype=dtype))
@@ -88,23 +76,6 @@ def each(kind: str, b: GraphBuilder, o: Operation, x: Value, *others: Any, **att
     return b.elementwise(kind, values, o.shapes[0], o.dtypes[0], **attributes)
 
 
-HANDLERS |= {  # those of one or two nodes
-    **{name: partial(each, name.capitalize()) for name in _NAMESAKES},
-    **{name: partial(each, kind) for name, kind in _LOGIC.items()},
-    "leaky_relu": lambda b, o, x, slope: each("LeakyRelu", b, o, x, alpha=float(slope)),
-    "gelu": lambda b, o, x, approximate="none": each("Gelu", b, o, x, approximate=approximate),
-    "rsqrt": lambda b, o, x: each("Reciprocal", b, o, each("Sqrt", b, o, x)),
-    "exp2": lambda b, o, x: each("Exp", b, o, each("Mul", b, o, x, math.log(2))),
-    "pow": lambda b, o, x, y: each("Mul", b, o, x, x) if y == 2 else each("Pow", b, o, x, y),
-    "cumsum": lambda b, o, x, dim: of_node(b, o, "CumSum", x, b.constant(np.array(dim % len(x.shape)))),
-    "_softmax": lambda b, o, x, dim, half: of_node(b, o, "Softmax", x, axis=dim % len(x.shape)),
-    "addmm": lambda b, o, bias, x, y: _on_rows(b, "Add", b.matmul(x, y, o.shapes[0]), bias),
-    "where": lambda b, o, given, x, y: each("Where", b, o, given, *(as_value(b, side, o.dtypes[0]) for side in (x, y))),
-    **dict.fromkeys(("mm", "bmm"), lambda b, o, x, y: b.matmul(x, y, o.shapes[0])),
-}
-
-
-@handles(*_ARITHMETIC)
 def _arithmetic(b: GraphBuilder, o: Operation, x: Any, y: Any, *, alpha: float = 1, **others: Any) -> Value:
     if any(mode is not None for mode in others.values()):
         raise ValueError(f"the network uses {o.name} with rounding, which cannot be exported to ONNX")
@@ -118,7 +89,6 @@ def _arithmetic(b: GraphBuilder, o: Operation, x: Any, y: Any, *, alpha: float =
     return each(kind, b, o, x, y)
 
 
-@handles(*_COMPARISONS, "ne")
 def _comparison(b: GraphBuilder, o: Operation, x: Value, y: Any) -> Value:
     dtype = torch.promote_types(x.dtype, y.dtype) if isinstance(y, Value) else x.dtype
     kind = _COMPARISONS.get(family(o.name), "Equal")
@@ -126,7 +96,6 @@ def _comparison(b: GraphBuilder, o: Operation, x: Value, y: Any) -> Value:
     return each("Not", b, o, found) if family(o.name) == "ne" else found
 
 
-@handles("clamp", "hardtanh")
 def _clamp(b: GraphBuilder, o: Operation, x: Value, low: Any, high: Any, **ends: Any) -> Value:
     for kind, end in (("Max", ends.get("min", low)), ("Min", ends.get("max", high))):
         if kind == "Max" and end == 0:
@@ -144,7 +113,6 @@ def _on_rows(b: GraphBuilder, kind: str, x: Value, row: Value) -> Value:
     return b.reshape(b.elementwise(kind, [root, row], root.shape, x.dtype), x.shape)
 
 
-@handles("sum", "mean", "amax", "amin", "any", "all")
 def _reduce(b: GraphBuilder, o: Operation, x: Value, dim: Any = None, keepdim: bool = False, **others: Any) -> Value:
     kind = {"sum": "Sum", "mean": "Mean", "amax": "Max", "amin": "Min", "any": "Max", "all": "Min"}[family(o.name)]
     dims = (dim,) if isinstance(dim, int) else dim or range(len(x.shape))
@@ -160,7 +128,6 @@ def _reduce(b: GraphBuilder, o: Operation, x: Value, dim: Any = None, keepdim: b
     return b.cast(Value(name, o.shapes[0], actual, x.dtype), o.dtypes[0])
 
 
-@handles("var_mean")
 def _var_mean(
     b: GraphBuilder, o: Operation, x: Value, dim: Sequence[int], *, correction: float = 0, keepdim: bool = False
 ) -> tuple[Value, Value]:
@@ -175,7 +142,6 @@ def _var_mean(
     return Value(b.node("ReduceMean", square.name, axes, keepdims=1)[0], shape, shape, x.dtype), mean
 
 
-@handles("native_batch_norm", "_native_batch_norm_legit_no_training")
 def _batch_norm(b: GraphBuilder, o: Operation, x: Value, *statistics: Any) -> tuple[Value, ...]:
     weight, bias, mean, var, *_, eps = statistics
     ones, zeros = (b.value_of(fill(mean.shape)) for fill in (torch.ones, torch.zeros))
@@ -189,7 +155,6 @@ def _batch_norm(b: GraphBuilder, o: Operation, x: Value, *statistics: Any) -> tu
     return (_on_rows(b, "Add", scaled, b.value_of(rest.float())) if bool(rest.any()) else scaled,)
 
 
-@handles("convolution")
 def _convolution(b: GraphBuilder, o: Operation, x: Value, weight: Value, bias: Value | None, *window: Any) -> Value:
     stride, padding, dilation, transposed, output_padding, groups = window
     settings: dict[str, Any] = {"strides": stride, "pads": (*padding, *padding), "dilations": dilation, "group": groups}
@@ -199,7 +164,6 @@ def _convolution(b: GraphBuilder, o: Operation, x: Value, weight: Value, bias: V
     return of_node(b, o, "ConvTranspose" if transposed else "Conv", *given, **settings)
 
 
-@handles("avg_pool2d", "max_pool2d_with_indices")
 def _pool(b: GraphBuilder, o: Operation, x: Value, kernel: Any, stride: Any, padding: Any, *others: Any) -> Results:
     if family(o.name) == "max_pool2d_with_indices":
         dilation, ceil_mode = others
@@ -213,7 +177,6 @@ def _pool(b: GraphBuilder, o: Operation, x: Value, kernel: Any, stride: Any, pad
     return found if kind == "AveragePool" else (found,)
 
 
-@handles("log1p")
 def _log1p(b: GraphBuilder, o: Operation, x: Value) -> Value:
     """`x log(y) / (y - 1)` with y = 1 + x as it is rounded, which keeps the digits that log(1 + x) has lost near 0."""
     y = each("Add", b, o, x, 1.0)
@@ -223,7 +186,84 @@ def _log1p(b: GraphBuilder, o: Operation, x: Value) -> Value:
     return each("Where", b, o, same, x, each("Div", b, o, top, bottom))
 
 
-HANDLERS |= {  # those that are one call
+def _repeat(b: GraphBuilder, o: Operation, x: Value, times: Sequence[int]) -> Value:
+    x = b.reshape(x, (1,) * (len(times) - len(x.shape)) + x.shape)
+    return of_node(b, o, "Tile", x, b.shape_of(tuple(times)))
+
+
+def _filled(b: GraphBuilder, o: Operation, *others: Any, **more: Any) -> Value:
+    number = others[-1] if "full" in o.name else "ones" in o.name
+    return b.expand(b.value_of(torch.tensor(number, dtype=o.dtypes[0])), o.shapes[0])
+
+
+def _pad(b: GraphBuilder, o: Operation, x: Value, padding: Sequence[int], number: float) -> Value:
+    rank = len(x.shape)
+    pads = [0] * (2 * rank)
+    for i in range(len(padding) // 2):
+        pads[rank - 1 - i], pads[2 * rank - 1 - i] = padding[2 * i], padding[2 * i + 1]
+    return of_node(b, o, "Pad", x, b.constant(pads), as_value(b, number, x.dtype))
+
+
+def _slice(b: GraphBuilder, o: Operation, x: Value, dim: int, start: Any, end: Any, step: int) -> Value:
+    if x.shape == o.shapes[0]:
+        return x
+    ends = (start or 0, 2**63 - 1 if end is None else end, dim % len(x.shape), step)
+    return of_node(b, o, "Slice", x, *(b.constant([each]) for each in ends))
+
+
+def _select(b: GraphBuilder, o: Operation, x: Value, dim: int, index: int) -> Value:
+    dim = dim % len(x.shape)
+    if x.shape[dim] == 1:
+        return b.reshape(x, o.shapes[0])
+    return of_node(b, o, "Gather", x, b.constant(np.array(index % x.shape[dim])), axis=dim)
+
+
+def _unbind(b: GraphBuilder, o: Operation, x: Value, dim: int) -> tuple[Value, ...]:
+    dim, x = dim % len(x.shape), b.full(x)
+    names = [b.node("Gather", x.name, b.constant(np.array(i)), axis=dim)[0] for i in range(x.shape[dim])]
+    return tuple(Value(name, shape, shape, x.dtype) for name, shape in zip(names, o.shapes, strict=True))
+
+
+def _index(b: GraphBuilder, o: Operation, x: Value, indices: Sequence[Value | None]) -> Value:
+    places = [dim for dim, index in enumerate(indices) if index is not None]
+    if len(places) != 1 or (index := indices[places[0]]) is None or index.dtype != torch.int64:
+        raise ValueError("the network picks from several axes at once, which cannot be exported to ONNX")
+    return of_node(b, o, "Gather", x, index, axis=places[0])
+
+
+def _scatter(b: GraphBuilder, o: Operation, x: Value, dim: int, index: Value, source: Any, **others: Any) -> Value:
+    if not isinstance(source, Value) or others:
+        raise ValueError(f"the network uses {o.name} with a number, which cannot be exported to ONNX")
+    reduction = {"reduction": "add"} if family(o.name) == "scatter_add" else {}
+    return of_node(b, o, "ScatterElements", x, index, source, axis=dim % len(x.shape), **reduction)
+
+
+def _sort(b: GraphBuilder, o: Operation, x: Value, dim: int = -1, descending: bool = False) -> tuple[Value, ...]:
+    axis = dim % len(x.shape)
+    count = b.constant([x.shape[axis]])
+    names = b.node("TopK", b.full(x).name, count, outputs=2, axis=axis, largest=int(descending), sorted=1)
+    return tuple(Value(name, x.shape, x.shape, dtype) for name, dtype in zip(names, o.dtypes, strict=True))
+
+
+def _argmax(b: GraphBuilder, o: Operation, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    x = x if dim is not None else b.reshape(x, (math.prod(x.shape),))
+    return of_node(b, o, "ArgMax", x, axis=(dim or 0) % len(x.shape), keepdims=int(keepdim))
+
+
+# By the name of an operation, or by its family: those that compute, those that put numbers elsewhere, and longer ones.
+HANDLERS: dict[str, Handler] = {
+    **{name: partial(each, name.capitalize()) for name in _NAMESAKES},
+    **{name: partial(each, kind) for name, kind in _LOGIC.items()},
+    "leaky_relu": lambda b, o, x, slope: each("LeakyRelu", b, o, x, alpha=float(slope)),
+    "gelu": lambda b, o, x, approximate="none": each("Gelu", b, o, x, approximate=approximate),
+    "rsqrt": lambda b, o, x: each("Reciprocal", b, o, each("Sqrt", b, o, x)),
+    "exp2": lambda b, o, x: each("Exp", b, o, each("Mul", b, o, x, math.log(2))),
+    "pow": lambda b, o, x, y: each("Mul", b, o, x, x) if y == 2 else each("Pow", b, o, x, y),
+    "cumsum": lambda b, o, x, dim: of_node(b, o, "CumSum", x, b.constant(np.array(dim % len(x.shape)))),
+    "_softmax": lambda b, o, x, dim, half: of_node(b, o, "Softmax", x, axis=dim % len(x.shape)),
+    "addmm": lambda b, o, bias, x, y: _on_rows(b, "Add", b.matmul(x, y, o.shapes[0]), bias),
+    "where": lambda b, o, given, x, y: each("Where", b, o, given, *(as_value(b, side, o.dtypes[0]) for side in (x, y))),
+    **dict.fromkeys(("mm", "bmm"), lambda b, o, x, y: b.matmul(x, y, o.shapes[0])),
     "<built-in function getitem>": lambda b, o, several, index: several[index],
     "_to_copy": lambda b, o, x, **others: b.cast(x, o.dtypes[0]),
     "permute": lambda b, o, x, order: b.permute(x, order),
@@ -235,78 +275,25 @@ HANDLERS |= {  # those that are one call
     **dict.fromkeys(
         ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), lambda b, o, x, *others: b.reshape(x, o.shapes[0])
     ),
+    **dict.fromkeys(_ARITHMETIC, _arithmetic),
+    **dict.fromkeys((*_COMPARISONS, "ne"), _comparison),
+    **dict.fromkeys(("clamp", "hardtanh"), _clamp),
+    **dict.fromkeys(("sum", "mean", "amax", "amin", "any", "all"), _reduce),
+    "var_mean": _var_mean,
+    **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit_no_training"), _batch_norm),
+    "convolution": _convolution,
+    **dict.fromkeys(("avg_pool2d", "max_pool2d_with_indices"), _pool),
+    "log1p": _log1p,
+    "repeat": _repeat,
+    **dict.fromkeys(
+        ("new_zeros", "zeros", "zeros_like", "ones", "ones_like", "new_ones", "full", "full_like", "new_full"), _filled
+    ),
+    "constant_pad_nd": _pad,
+    "slice": _slice,
+    "select": _select,
+    "unbind": _unbind,
+    "index": _index,
+    **dict.fromkeys(("scatter_add", "scatter"), _scatter),
+    "sort": _sort,
+    "argmax": _argmax,
 }
-
-
-@handles("repeat")
-def _repeat(b: GraphBuilder, o: Operation, x: Value, times: Sequence[int]) -> Value:
-    x = b.reshape(x, (1,) * (len(times) - len(x.shape)) + x.shape)
-    return of_node(b, o, "Tile", x, b.shape_of(tuple(times)))
-
-
-@handles("new_zeros", "zeros", "zeros_like", "ones", "ones_like", "new_ones", "full", "full_like", "new_full")
-def _filled(b: GraphBuilder, o: Operation, *others: Any, **more: Any) -> Value:
-    number = others[-1] if "full" in o.name else "ones" in o.name
-    return b.expand(b.value_of(torch.tensor(number, dtype=o.dtypes[0])), o.shapes[0])
-
-
-@handles("constant_pad_nd")
-def _pad(b: GraphBuilder, o: Operation, x: Value, padding: Sequence[int], number: float) -> Value:
-    rank = len(x.shape)
-    pads = [0] * (2 * rank)
-    for i in range(len(padding) // 2):
-        pads[rank - 1 - i], pads[2 * rank - 1 - i] = padding[2 * i], padding[2 * i + 1]
-    return of_node(b, o, "Pad", x, b.constant(pads), as_value(b, number, x.dtype))
-
-
-@handles("slice")
-def _slice(b: GraphBuilder, o: Operation, x: Value, dim: int, start: Any, end: Any, step: int) -> Value:
-    if x.shape == o.shapes[0]:
-        return x
-    ends = (start or 0, 2**63 - 1 if end is None else end, dim % len(x.shape), step)
-    return of_node(b, o, "Slice", x, *(b.constant([each]) for each in ends))
-
-
-@handles("select")
-def _select(b: GraphBuilder, o: Operation, x: Value, dim: int, index: int) -> Value:
-    dim = dim % len(x.shape)
-    if x.shape[dim] == 1:
-        return b.reshape(x, o.shapes[0])
-    return of_node(b, o, "Gather", x, b.constant(np.array(index % x.shape[dim])), axis=dim)
-
-
-@handles("unbind")
-def _unbind(b: GraphBuilder, o: Operation, x: Value, dim: int) -> tuple[Value, ...]:
-    dim, x = dim % len(x.shape), b.full(x)
-    names = [b.node("Gather", x.name, b.constant(np.array(i)), axis=dim)[0] for i in range(x.shape[dim])]
-    return tuple(Value(name, shape, shape, x.dtype) for name, shape in zip(names, o.shapes, strict=True))
-
-
-@handles("index")
-def _index(b: GraphBuilder, o: Operation, x: Value, indices: Sequence[Value | None]) -> Value:
-    places = [dim for dim, index in enumerate(indices) if index is not None]
-    if len(places) != 1 or (index := indices[places[0]]) is None or index.dtype != torch.int64:
-        raise ValueError("the network picks from several axes at once, which cannot be exported to ONNX")
-    return of_node(b, o, "Gather", x, index, axis=places[0])
-
-
-@handles("scatter_add", "scatter")
-def _scatter(b: GraphBuilder, o: Operation, x: Value, dim: int, index: Value, source: Any, **others: Any) -> Value:
-    if not isinstance(source, Value) or others:
-        raise ValueError(f"the network uses {o.name} with a number, which cannot be exported to ONNX")
-    reduction = {"reduction": "add"} if family(o.name) == "scatter_add" else {}
-    return of_node(b, o, "ScatterElements", x, index, source, axis=dim % len(x.shape), **reduction)
-
-
-@handles("sort")
-def _sort(b: GraphBuilder, o: Operation, x: Value, dim: int = -1, descending: bool = False) -> tuple[Value, ...]:
-    axis = dim % len(x.shape)
-    count = b.constant([x.shape[axis]])
-    names = b.node("TopK", b.full(x).name, count, outputs=2, axis=axis, largest=int(descending), sorted=1)
-    return tuple(Value(name, x.shape, x.shape, dtype) for name, dtype in zip(names, o.dtypes, strict=True))
-
-
-@handles("argmax")
-def _argmax(b: GraphBuilder, o: Operation, x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
-    x = x if dim is not None else b.reshape(x, (math.prod(x.shape),))
-    return of_node(b, o, "ArgMax", x, axis=(dim or 0) % len(x.shape), keepdims=int(keepdim))
