@@ -140,8 +140,8 @@ def remove_files(folder: Path, pattern: str, *, keep: str = "") -> None:
     if not folder.is_dir() or folder.is_symlink():
         return
     with os.scandir(folder) as entries:
-        names = [each.name for each in entries if each.is_file(follow_symlinks=False) and each.name != keep]
-    for name in names:
+        names = {each.name for each in entries if each.is_file(follow_symlinks=False)}
+    for name in names - {keep}:
         if re.fullmatch(pattern, name):
             (folder / name).unlink(missing_ok=True)
 

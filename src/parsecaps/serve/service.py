@@ -69,7 +69,7 @@ class Picture:
 
 
 class Service:
-    """A model that answers requests, from `start` to `stop`.
+    """A model that answers requests during its `lifespan`.
 
     Explanations change and watch the network while it runs, so they have a copy of their own, and a thread.
     """
@@ -107,8 +107,12 @@ class Service:
         self.metrics.watch("queue_images", "Images that wait for the model.", lambda: self.batcher.num_waiting)
         self.metrics.watch("requests_at_a_time", "Requests that are being answered.", lambda: self.num_requests)
 
-    async def start(self) -> None:
-        """Start the workers and the readers, and let each have its first work: a full batch takes memory that stays."""
+    @asynccontextmanager
+    async def lifespan(self, app: object) -> AsyncIterator[None]:
+        """Start the workers and the readers, and let each have its first work: a full batch takes memory that stays.
+
+        At the end the threads end too, and what uploads may be left is removed.
+        """
         if self.model.device.type == "cpu":
             torch.set_num_threads(1)  # a worker has one core
         self.batcher.start()
@@ -118,15 +122,13 @@ class Service:
         await asyncio.gather(*(self.batcher.submit(full) for _ in self.batcher.threads))
         for upload in uploads:
             upload.remove()
-        self._tidying = asyncio.create_task(_give_memory_back())
+        tidying = asyncio.create_task(_give_memory_back())
         gc.collect()
         gc.freeze()  # else Python walks over all of torch every few seconds, and 32 clients wait twice as long for it
         self.is_started = True
-
-    async def stop(self) -> None:
-        """End the threads, and remove what uploads may be left."""
+        yield
         self.is_stopping = True
-        self._tidying.cancel()
+        tidying.cancel()
         for stop in (self._reading.shutdown, self.batcher.stop):
             await asyncio.to_thread(stop)
         self._explaining.shutdown(wait=False, cancel_futures=True)
