@@ -216,9 +216,8 @@ def settle(reviews: Sequence[Review]) -> list[ReviewedImage]:
         images.setdefault((review.image, review.frame), {})[review.person] = review
     settled = []
     for (image, frame), last in images.items():
-        votes: dict[str | None, list[Any]] = {None: []}  # on the class, then on the concepts
-        for review in last.values():
-            votes[None] += [] if review.label is None else [review.label]
+        votes: dict[str | None, list[Any]] = {None: [each.label for each in last.values() if each.label is not None]}
+        for review in last.values():  # the first are on the class, the others on the concepts
             for name, value in review.concepts.items():
                 votes.setdefault(name, []).append(value)
         disputed = ["class" if name is None else name for name, given in votes.items() if len(set(given)) > 1]

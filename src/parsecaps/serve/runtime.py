@@ -110,9 +110,8 @@ def _exported(model: Model, path: Path) -> Any:
 
 
 def _network(session: Any, image: Tensor) -> Output:
-    found = run(session, image)
-    presence = found.get("presence")
-    return Output(torch.from_numpy(found["logits"]), presence=None if presence is None else torch.from_numpy(presence))
+    found = {name: torch.from_numpy(array) for name, array in run(session, image).items()}
+    return Output(found["logits"], presence=found.get("presence"))
 
 
 def _source(model: Model) -> ExportSource:
