@@ -183,6 +183,13 @@ def metadata(model: Model) -> dict[str, Any]:
     network, calibration = model.network, model.calibration
     reasoning, by_image = model.reasoning, model.reasoning_by_image
     thresholds = [THRESHOLD] * len(model.concepts) if reasoning is None else reasoning.threshold.tolist()
+    widths = grid = None  # of the levels of a parse tree from the primary one up, and where the primary one lies
+    if has_tree(network):
+        preparation = model.preparation
+        image = torch.zeros(1, preparation.channels, preparation.size, preparation.size).to(model.device)
+        traced = trace(network.eval(), image)
+        widths = [traced.widths[layer] for layer in tree_layers(traced.cells)]
+        grid = asdict(PrimaryGrid.of(traced.initial, preparation.size))
     return {
         "version": METADATA_VERSION,
         "parsecaps": __version__,
@@ -196,19 +203,9 @@ def metadata(model: Model) -> dict[str, Any]:
         "reasoning": None if reasoning is None else reasoning.as_dict(),
         "reasoning_by_image": None if by_image is None else by_image.as_dict(),
         "thresholds": thresholds,
-        **_grids(model),
+        "widths": widths,
+        "grid": grid,
     }
-
-
-def _grids(model: Model) -> dict[str, Any]:
-    """The widths of the grids of a parse tree's levels, from the primary one up, and where the primary one lies."""
-    network, preparation = model.network, model.preparation
-    if not has_tree(network):
-        return {"widths": None, "grid": None}
-    image = torch.zeros(1, preparation.channels, preparation.size, preparation.size).to(model.device)
-    traced = trace(network.eval(), image)
-    widths = [traced.widths[layer] for layer in tree_layers(traced.cells)]
-    return {"widths": widths, "grid": asdict(PrimaryGrid.of(traced.initial, preparation.size))}
 
 
 def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> tuple[str, list[str]]:

@@ -22,6 +22,8 @@ Handler = Callable[..., Results]
 _ARITHMETIC = {"add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max", "minimum": "Min"}
 _COMPARISONS = {"eq": "Equal", "gt": "Greater", "lt": "Less", "ge": "GreaterOrEqual", "le": "LessOrEqual"}
 _NAMESAKES = ("abs", "erf", "exp", "log", "neg", "reciprocal", "relu", "sigmoid", "sign", "sqrt", "tanh")
+_RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze")
+_FILLS = ("new_zeros", "zeros", "zeros_like", "ones", "ones_like", "new_ones", "full", "full_like", "new_full")
 _LOGIC = {f"{way}_{name}": name.capitalize() for way in ("bitwise", "logical") for name in ("and", "or", "not")}
 
 
@@ -133,13 +135,11 @@ def _var_mean(
 ) -> tuple[Value, Value]:
     if correction or not keepdim:
         raise ValueError("the network takes another variance than layer normalisation does; it cannot be exported")
-    shape = o.shapes[0]
-    axes = b.constant([axis % len(x.shape) for axis in dim])
-    x = b.full(x)
-    mean = Value(b.node("ReduceMean", x.name, axes, keepdims=1)[0], shape, shape, x.dtype)
+    axes, x = b.constant([axis % len(x.shape) for axis in dim]), b.full(x)
+    mean = of_node(b, o, "ReduceMean", x, axes, keepdims=1)
     rest = b.elementwise("Sub", [x, mean], x.shape, x.dtype)
     square = b.elementwise("Mul", [rest, rest], x.shape, x.dtype)
-    return Value(b.node("ReduceMean", square.name, axes, keepdims=1)[0], shape, shape, x.dtype), mean
+    return of_node(b, o, "ReduceMean", square, axes, keepdims=1), mean
 
 
 def _batch_norm(b: GraphBuilder, o: Operation, x: Value, *statistics: Any) -> tuple[Value, ...]:
@@ -272,9 +272,7 @@ HANDLERS: dict[str, Handler] = {
     "gather": lambda b, o, x, dim, index, **others: of_node(b, o, "GatherElements", x, index, axis=dim % len(x.shape)),
     "cat": lambda b, o, parts, dim: of_node(b, o, "Concat", *parts, axis=dim % len(o.shapes[0])),
     **dict.fromkeys(("clone", "detach", "alias", "lift_fresh_copy", "contiguous"), lambda b, o, x, **others: x),
-    **dict.fromkeys(
-        ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"), lambda b, o, x, *others: b.reshape(x, o.shapes[0])
-    ),
+    **dict.fromkeys(_RESHAPES, lambda b, o, x, *others: b.reshape(x, o.shapes[0])),
     **dict.fromkeys(_ARITHMETIC, _arithmetic),
     **dict.fromkeys((*_COMPARISONS, "ne"), _comparison),
     **dict.fromkeys(("clamp", "hardtanh"), _clamp),
@@ -285,9 +283,7 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("avg_pool2d", "max_pool2d_with_indices"), _pool),
     "log1p": _log1p,
     "repeat": _repeat,
-    **dict.fromkeys(
-        ("new_zeros", "zeros", "zeros_like", "ones", "ones_like", "new_ones", "full", "full_like", "new_full"), _filled
-    ),
+    **dict.fromkeys(_FILLS, _filled),
     "constant_pad_nd": _pad,
     "slice": _slice,
     "select": _select,
