@@ -94,8 +94,7 @@ def test_without_any_object_it_is_one_line(model: Path, tmp_path: Path, monkeypa
         return whole(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    for module in ("dicom", "dicom_objects"):
-        monkeypatch.delitem(sys.modules, f"parsecaps.export.{module}")
+    monkeypatch.delitem(sys.modules, "parsecaps.export.dicom")
     fails("explain", model, nobody, "--dicom", "out")
 
 

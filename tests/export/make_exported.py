@@ -8,8 +8,7 @@ import torch
 from parsecaps.data.preparation import Preparation
 from parsecaps.export.checking import Arrays, arrays, open_session, run
 from parsecaps.export.export import ExportSource
-from parsecaps.export.graphs import ModelGraph
-from parsecaps.export.onnx import write_onnx
+from parsecaps.export.onnx import ModelGraph, write_onnx
 from parsecaps.metrics.calibration import Calibration
 from parsecaps.model import Model
 from parsecaps.models import find_model

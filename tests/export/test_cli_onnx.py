@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 import parsecaps
 from parsecaps.cli import app
 from parsecaps.config import load_config
-from parsecaps.export import checking
+from parsecaps.export import checking, onnx
 from parsecaps.export.export import ExportSource
 from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_images
@@ -75,9 +75,9 @@ def test_onnx_runtime_alone_gives_the_answer_as_documented(small: Path, tmp_path
 def test_a_run_is_checked_on_all_its_validation_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = parsecaps.fit(load_config(None, PHANTOM), run_folder=tmp_path / "run", callbacks=Callbacks())
     seen: list[int] = []
-    compare = checking.compare_answers
+    compare = onnx.compare_answers
     monkeypatch.setattr(
-        checking, "compare_answers", lambda want, got: (seen.append(len(got["logits"])), compare(want, got))[1]
+        onnx, "compare_answers", lambda want, got: (seen.append(len(got["logits"])), compare(want, got))[1]
     )
     result = export(run.folder, "--to", "onnx", "--out", tmp_path / "run.onnx")
     assert result.exit_code == 0, result.output

@@ -12,8 +12,7 @@ import torch
 
 from parsecaps import __version__
 from parsecaps.data.sources import open_data
-from parsecaps.export.dicom import write_dicom
-from parsecaps.export.dicom_objects import WARNING, DicomSource
+from parsecaps.export.dicom import WARNING, DicomSource, write_dicom
 from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.files import ImageFile

@@ -11,7 +11,6 @@ import torch
 
 from parsecaps.export.checking import (
     arrays,
-    check_onnx,
     compare_answers,
     compare_maps,
     compare_trees,
@@ -19,7 +18,7 @@ from parsecaps.export.checking import (
     open_session,
     run,
 )
-from parsecaps.export.onnx import METADATA_KEY, write_onnx
+from parsecaps.export.onnx import METADATA_KEY, check_onnx, write_onnx
 from parsecaps.model import Model
 from parsecaps.models import all_models
 from parsecaps.nn.couplings import Coupling

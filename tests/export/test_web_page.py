@@ -15,7 +15,7 @@ from parsecaps.data.preparation import Preparation
 from parsecaps.data.reading import decode_image
 from parsecaps.explain.attribution_path import AttributionPath
 from parsecaps.export import export_model
-from parsecaps.export.graphs import PANELS
+from parsecaps.export.onnx import PANELS
 from parsecaps.model import Model, load
 from parsecaps.models import PlainCNN
 from parsecaps.report.case_page import case_page

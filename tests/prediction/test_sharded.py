@@ -13,9 +13,8 @@ import pytest
 from parsecaps.data.preparation import Preparation
 from parsecaps.model import Model
 from parsecaps.models import ParseCaps
-from parsecaps.prediction.archive import lock_file, write_rows
+from parsecaps.prediction.archive import lock_file, part_file, write_part, write_rows
 from parsecaps.prediction.files import LeftOut, Shard, find_files
-from parsecaps.prediction.sharded import part_file, write_part
 from tests.data.make import folder_of_pictures, picture
 from tests.messages import refused
 
@@ -50,10 +49,9 @@ def test_the_merged_table_is_that_of_one_process(model: Model, archive: Path, tm
     merged = [write_part(many, model, [archive], shard, batch_size=1) for shard in shards]
     assert merged[:2] == [None, None]
     assert merged[2] is not None
-    assert (merged[2].rows, merged[2].errors) == (done, failed) == (14, 1)
-    assert (
-        (merged[2].left_out.count, merged[2].left_out.names) == (left_out.count, left_out.names) == (1, ["a/notes.txt"])
-    )
+    rows, errors, beside = merged[2]
+    assert (rows, errors) == (done, failed) == (14, 1)
+    assert (beside.count, beside.names) == (left_out.count, left_out.names) == (1, ["a/notes.txt"])
     assert many.read_bytes() == one.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["archive", many.name, one.name]
 
@@ -80,7 +78,7 @@ def test_a_finished_part_is_not_done_again(
     def fail(*args: object, **kwargs: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("parsecaps.prediction.sharded.predict_files", fail)
+    monkeypatch.setattr("parsecaps.prediction.archive.predict_files", fail)
     assert write_part(out, model, [archive], TWO[0]) is None
 
 
@@ -111,7 +109,7 @@ def test_an_empty_folder_is_one_error_whoever_finds_it(model: Model, tmp_path: P
     (tmp_path / "empty" / "notes.txt").write_text("x")
     results = [write_part(tmp_path / "out.csv", model, [tmp_path / "empty"], shard) for shard in TWO]
     assert results[1] is not None
-    assert (results[1].rows, results[1].errors) == (1, 1)
+    assert results[1][:2] == (1, 1)
     assert "has no image in it" in (tmp_path / "out.csv").read_text()
 
 

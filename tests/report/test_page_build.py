@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import parsecaps.serve
-from parsecaps.export.web_page import runtime_file, web_script
+from parsecaps.export.web_page import shipped as web_part
 from parsecaps.report.case_page import view_script
 
 PAGE = Path(__file__).parents[2] / "page"
@@ -22,11 +22,11 @@ def test_the_shipped_script_is_built_from_the_sources(tmp_path: Path) -> None:
     app = Path(parsecaps.serve.__path__[0], "static", "app.js").read_text(encoding="utf-8")
     for place, shipped in (
         ("report/templates/page.js", view_script()),
-        ("export/web/page.js", web_script()),
+        ("export/web/page.js", web_part("page.js").decode()),
         ("serve/static/app.js", app),
     ):
         built = (tmp_path / place).read_text(encoding="utf-8")
         assert built == shipped, "run: npm run build in page"
         assert "</script" not in built
     wasm = (tmp_path / "export" / "web" / "runtime.wasm.gz").read_bytes()
-    assert gzip.decompress(wasm) == gzip.decompress(runtime_file())
+    assert gzip.decompress(wasm) == gzip.decompress(web_part("runtime.wasm.gz"))

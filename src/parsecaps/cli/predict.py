@@ -41,7 +41,7 @@ def predict(
     if patients is not None and (patients.suffix != ".csv" or patients == out):
         raise ValueError(f"--patients is {patients}; give a .csv file of its own")
     from parsecaps.model import Model, use_gpu
-    from parsecaps.prediction.archive import lock_file, write_patients, write_rows
+    from parsecaps.prediction.archive import lock_file, write_part, write_patients, write_rows
     from parsecaps.prediction.files import LeftOut, Shard, find_files
     from parsecaps.system.processes import find_processes, meet
 
@@ -64,13 +64,11 @@ def predict(
         how: dict[str, Any] = {"risk": chosen.risk, "batch_size": chosen.batch_size, "progress": show}
         try:
             if processes.count > 1:
-                from parsecaps.prediction.sharded import write_part
-
                 shard = Shard(processes.rank, processes.count)
                 merged = write_part(out, loaded, inputs, shard, own=own, meet=meet, **how)
                 if merged is None:  # another process is still at work, and will say what was done
                     return None
-                done, failed, left_out = merged.rows, merged.errors, merged.left_out
+                done, failed, left_out = merged
             else:
                 done, failed = write_rows(out, loaded, find_files(inputs, left_out), **how)
         except KeyboardInterrupt as stopped:

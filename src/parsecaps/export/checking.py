@@ -1,8 +1,6 @@
 """Does an exported file give what PyTorch gives? Asked before the file takes its name, on images it has not seen."""
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -10,58 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parsecaps.export.export import ExportSource
-from parsecaps.export.graphs import ModelGraph, answer_graph
-
 PROBABILITY = 1e-4  # how far a probability or a presence may be off
 MAP = 1e-3  # how far a number of a map or a tree may be off, of its maximum
-EXPLAINED = 8  # validation cases whose maps are checked, beside the drawn images
 _FAINT = 1e-2  # of the strongest map of an image: a map below is measured by this
 _ROUNDING, _DRAWS = 1e-6, 16  # noise of an image that stands for rounding, and how often it is drawn
 _NO_EVIDENCE = 1e-2  # of presence or logit: below, rounding is too large a part of what a tree shares out
 _ELSEWHERE = 1e-2  # the share of all evidence that may take other routes
 
 Arrays = Mapping[str, np.ndarray]
-
-
-def check_onnx(path: Path, graph: ModelGraph, source: ExportSource) -> tuple[str, list[str]]:
-    """Run the file on every validation case and on drawn images; one that gives other answers is refused.
-
-    It gives a line about what the file holds, and lines about the check.
-
-    Where maps make an image take long, every case is answered by the part of the file that answers, and the maps of
-    some are compared.
-    """
-    import onnx
-    from onnx.utils import Extractor
-
-    model = onnx.load(path)
-    outputs = [each.name for each in model.graph.output]
-    answers = [name for name in outputs if name in ("logits", "probabilities", "presence", "concept_weights")]
-    holds = f"{len(model.graph.node):,} nodes; gives {', '.join(outputs)}"
-    if answers != outputs:
-        model = Extractor(model).extract_model(["image"], answers)
-    session = open_session(model.SerializeToString())
-    want, worst = answer_graph(source.model).function, 0.0
-    for images in chain(source.validation(), [source.drawn()]):
-        for batch in [images] if graph.any_batch else torch.split(images, 1):
-            worst = max(worst, compare_answers(arrays(want(batch)), run(session, batch)))
-    lines = [f"checked on {source.checked_on}: every class is the same, probabilities to {worst:.0e}"]
-    if answers != outputs:
-        lines += _check_explanations(path, graph, source)
-    return holds, lines
-
-
-def _check_explanations(path: Path, graph: ModelGraph, source: ExportSource) -> list[str]:
-    session, worst, count = open_session(path), 0.0, 0
-    cases = (image for batch in source.validation() for image in torch.split(batch, 1))
-    for image in chain(islice(cases, EXPLAINED), torch.split(source.drawn(), 1)):
-        want, got = arrays(graph.function(image)), run(session, image)
-        worst = max(worst, compare_maps(want, got, partial(_by_rounding, graph, image)))
-        if "tree_top" in want:
-            compare_trees(want, got)
-        count += 1
-    return [f"the maps of {count} of these are the same to {worst:.0e} of their maximum"]
 
 
 def open_session(model: Path | bytes, *, threads: int | None = None) -> Any:
@@ -127,11 +81,11 @@ def compare_maps(want: Arrays, got: Arrays, by_rounding: Callable[[], np.ndarray
     return max(worst, 0.0)
 
 
-def _by_rounding(graph: ModelGraph, image: Tensor) -> np.ndarray:
+def maps_by_rounding(explain: Callable[[Tensor], dict[str, Tensor]], image: Tensor) -> np.ndarray:
     """The maps of an image with noise as small as rounding: (draws, T, size, size)."""
     noise = torch.Generator().manual_seed(0)
     images = (image + _ROUNDING * torch.randn(image.shape, generator=noise) for _ in range(_DRAWS))
-    return np.stack([graph.function(each)["maps"][0].numpy() for each in images])
+    return np.stack([explain(each)["maps"][0].numpy() for each in images])
 
 
 def compare_trees(want: Arrays, got: Arrays) -> None:

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
@@ -21,42 +21,34 @@ _BATCH = 16
 
 
 @dataclass(frozen=True)
-class ExportOptions:
-    """What a user may choose: `maps` of where concepts were seen (None: as the format does by itself).
-
-    `push` is the repository on the hub, as in `owner/name`, that the export is uploaded to, `private` or not.
-    """
-
-    maps: bool | None = None
-    push: str | None = None
-    private: bool = False
-
-
-@dataclass(frozen=True)
 class ExportSource:
-    """A model to export, with the validation cases to check the export on.
+    """A model to export, with the validation cases to check the export on, and what the user chose.
 
     `batches` gives the prepared cases, some at a time, and is None for a model without any. `checked_on` says in words
-    what the check saw.
+    what the check saw. `maps` of where concepts were seen are None for what the format does by itself; `push` is the
+    repository on the hub, as in `owner/name`, that the export is uploaded to, `private` or not.
     """
 
     model: Model
     batches: Callable[[], Iterable[Tensor]] | None
     checked_on: str
+    maps: bool | None = None
+    push: str | None = None
+    private: bool = False
 
     @classmethod
     def open(cls, folder: str | Path) -> "ExportSource":
         """The model of a run or of a saved model's folder, on the CPU; validation cases that are there are used."""
         model = Model.load(folder, "cpu")
-        run = model.run
-        if run is None:
-            return cls(model, None, "drawn images alone: the model has no run with validation cases")
         try:
-            cases = run.cases("val")
+            cases = None if model.run is None else model.run.cases("val")
         except (OSError, ValueError) as error:
             return cls(model, None, f"drawn images alone: the validation cases cannot be read ({error})")
-        if not len(cases):
-            return cls(model, None, "drawn images alone: the run has no validation cases")
+        if not cases:
+            reason = (
+                "the model has no run with validation cases" if cases is None else "the run has no validation cases"
+            )
+            return cls(model, None, f"drawn images alone: {reason}")
         said = f"{len(cases):,} validation cases and drawn images"
         return cls(model, lambda: (batch.image for batch in cases.batches(_BATCH)), said)
 
@@ -92,7 +84,7 @@ class ExportFormat:
     needs: str
     gives: str
     suffix: str
-    write: Callable[[ExportSource, Path, ExportOptions], list[str]]
+    write: Callable[[ExportSource, Path], list[str]]
 
 
 @cache
@@ -138,7 +130,8 @@ def export_model(
         raise FileNotFoundError(f"{out} cannot be written: the folder {out.parent} is not there")
     unfinished = out.with_name(f".{out.stem}.{os.getpid()}.tmp{wanted.suffix}")
     try:
-        lines = wanted.write(ExportSource.open(model), unfinished, ExportOptions(maps, push, private))
+        source = replace(ExportSource.open(model), maps=maps, push=push, private=private)
+        lines = wanted.write(source, unfinished)
         os.replace(unfinished, out)
     finally:
         if unfinished.is_dir():

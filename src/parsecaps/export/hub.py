@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from parsecaps.explain.strict_tree import STATISTICS_FILE, save_statistics
-from parsecaps.export.export import ExportFormat, ExportOptions, ExportSource
+from parsecaps.export.export import ExportFormat, ExportSource
 from parsecaps.files.hub_download import HubName, hub_errors
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import Scores
@@ -44,10 +44,8 @@ class Publication:
 
     @classmethod
     def of(cls, model: Model) -> "Publication":
-        folder = model.folder
-        card = folder / CARD_FILE if folder is not None else None
+        card, run = model.folder and model.folder / CARD_FILE, model.run
         text = run_card(card.read_text(encoding="utf-8")) if card is not None and card.is_file() else ""
-        run = model.run
         if run is None:
             return cls(model, text, None, None, None)
         text = text or model_card(model, run.config, run.about, run.data_check, run.scores)
@@ -108,12 +106,12 @@ def licence_on_hub(licence: str) -> str:
     return name if re.fullmatch(known, name) else "other"
 
 
-def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
+def write(source: ExportSource, path: Path) -> list[str]:
     """Write the folder, check it, and push it where that is asked for."""
     model, about = source.model, Publication.of(source.model)
     write_model(model, path)
     licence = None if about.licence is None else (licence_on_hub(about.licence), about.licence)
-    card = hub_card(model, about.card, name=options.push, data=about.data, scores=about.scores, licence=licence)
+    card = hub_card(model, about.card, name=source.push, data=about.data, scores=about.scores, licence=licence)
     (path / CARD_FILE).write_text(card, encoding="utf-8")
     if strange := {each.name for each in path.iterdir()} - {*PUBLISHED_FILES}:
         raise ValueError(f"the export holds {min(strange)}, which is not for others; nothing was written")
@@ -122,8 +120,8 @@ def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]
     lines = [line, *left_out(model, path)]
     if licence is None:
         lines.append(f"nobody named a licence; add one to {CARD_FILE} before others use the model")
-    if options.push is not None:
-        lines.append(push(path, HubName(options.push), private=options.private))
+    if source.push is not None:
+        lines.append(push(path, HubName(source.push), private=source.private))
     return lines
 
 

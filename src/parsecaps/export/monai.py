@@ -9,8 +9,8 @@ import json
 import logging
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from hashlib import sha256
 from importlib import resources
 from importlib.metadata import version
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from parsecaps import __version__
-from parsecaps.export.export import ExportFormat, ExportOptions, ExportSource
+from parsecaps.export.export import ExportFormat, ExportSource
 from parsecaps.export.hub import Publication, check_model, left_out, write_model
 from parsecaps.model import Model
 from parsecaps.prediction.files import find_files
@@ -32,13 +32,12 @@ from parsecaps.report.pictures import picture_of
 from parsecaps.system.extras import require
 
 _CONFIGS = ("configs/inference.json", "configs/metadata.json", "configs/schema.json", "configs/logging.conf")
-_OURS = "parsecaps.export.monai_inference"
 _SCHEMA = "https://project-monai.github.io/schema/meta_schema_20240725.json"  # MONAI's own, for those who are online
 _NOT_STATED = "not stated"
 _TOLERANCE = 1e-6
 
 
-def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
+def write(source: ExportSource, path: Path) -> list[str]:
     """Write the bundle, let MONAI verify it, and compare its answers with those of the model."""
     for package in ("monai", "jsonschema"):  # MONAI needs the second to verify, and only misses it late
         require(package)
@@ -46,67 +45,29 @@ def write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]
     for folder in ("configs", "models", "docs"):
         (path / folder).mkdir(parents=True)
     write_model(model, path / "models")
-    shipped = resources.files("parsecaps.export")
     texts = {
         "configs/metadata.json": json.dumps(_inert(metadata(about)), indent=2) + "\n",
-        "configs/inference.json": json.dumps(inference(), indent=2) + "\n",
-        **{
-            f"configs/{name}": (shipped / f"monai_{name}").read_text("utf-8")
-            for name in ("schema.json", "logging.conf")
-        },
         "docs/README.md": monai_card(model, about.card, configs=_CONFIGS),
         "LICENSE": _licence(about),
     }
+    shipped = resources.files("parsecaps.export")  # monai_inference.json answers to all images of a `dataset_dir`
+    for name in {*_CONFIGS} - {*texts}:
+        texts[name] = (shipped / name.replace("configs/", "monai_")).read_text("utf-8")
     for name, text in texts.items():
         (path / name).write_text(text, encoding="utf-8")
     return [_check(source, path), "verified by MONAI", *left_out(model, path)]
-
-
-def inference() -> dict[str, Any]:
-    """The configuration that answers to all images of a folder; `dataset_dir` and `output_file` are to be given."""
-    return {
-        "imports": ["$import torch"],
-        "bundle_root": ".",
-        "dataset_dir": "$@bundle_root + '/images'",
-        "output_file": "$@bundle_root + '/eval/predictions.csv'",
-        "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
-        "network_def": {"_target_": f"{_OURS}.MonaiNetwork", "folder": "$@bundle_root + '/models'"},
-        "network": "$@network_def.to(@device)",
-        "preprocessing": {
-            "_target_": "Compose",
-            "transforms": [{"_target_": f"{_OURS}.PreparedImage", "network": "@network_def"}],
-        },
-        "dataset": {
-            "_target_": "Dataset",
-            "data": {"_target_": f"{_OURS}.list_images", "dataset_dir": "@dataset_dir"},
-            "transform": "@preprocessing",
-        },
-        "dataloader": {
-            **{"_target_": "DataLoader", "dataset": "@dataset"},
-            **{"batch_size": 32, "shuffle": False, "num_workers": 0},
-        },
-        "inferer": {"_target_": "SimpleInferer"},
-        "evaluator": {
-            "_target_": f"{_OURS}.Evaluator",
-            "dataloader": "@dataloader",
-            "network": "@network",
-            "inferer": "@inferer",
-            "device": "@device",
-            "output": "@output_file",
-        },
-        "run": ["$@evaluator.run()"],
-    }
 
 
 def metadata(about: Publication) -> dict[str, Any]:
     """What MONAI's specification wants to know of a bundle; `concepts` is a further output, if asked for."""
     model = about.model
     preparation, kind = model.preparation, type(model.network).__name__
+    side = preparation.size
     colours = ("red", "green", "blue") if preparation.channels == 3 else ("grey",)
     shown = ", ".join(model.classes)
-    outputs = {"pred": _vector("classes", model.classes)}
+    outputs = {"pred": _tensor("probabilities", "classes", model.classes)}
     if model.concepts:
-        outputs["concepts"] = _vector("concepts", model.concepts)
+        outputs["concepts"] = _tensor("probabilities", "concepts", model.concepts)
     scores = {} if about.scores is None else {each.name: about.scores[each.name] for each in about.scores.main_metrics}
     return {
         "schema": _SCHEMA,
@@ -132,30 +93,20 @@ def metadata(about: Publication) -> dict[str, Any]:
         "eval_metrics": {name: float(each.value) for name, each in scores.items() if each.value is not None},
         "intended_use": "For research. It is not a medical device.",
         "network_data_format": {
-            "inputs": {
-                "image": {
-                    "type": "image",
-                    "format": "magnitude",
-                    "modality": "n/a",
-                    "num_channels": preparation.channels,
-                    "spatial_shape": [preparation.size, preparation.size],
-                    "dtype": "float32",
-                    "value_range": [0, 1],
-                    "is_patch_data": False,
-                    "channel_def": {str(i): name for i, name in enumerate(colours)},
-                }
-            },
+            "inputs": {"image": _tensor("image", "magnitude", colours, side, side, modality="n/a")},
             "outputs": outputs,
         },
     }
 
 
-def _vector(format_name: str, names: tuple[str, ...]) -> dict[str, Any]:
+def _tensor(kind: str, format_name: str, names: Sequence[str], *shape: int, **more: str) -> dict[str, Any]:
+    """What MONAI wants to know of a tensor: of a vector that its shape is (1, n), as the model zoo writes it."""
     return {
-        "type": "probabilities",
+        "type": kind,
         "format": format_name,
+        **more,
         "num_channels": len(names),
-        "spatial_shape": [1, len(names)],  # as the classifiers of the model zoo write it
+        "spatial_shape": list(shape or (1, len(names))),
         "dtype": "float32",
         "value_range": [0, 1],
         "is_patch_data": False,
@@ -197,7 +148,9 @@ def _check(source: ExportSource, path: Path) -> str:
 
     config, meta, schema = (path / "configs" / name for name in ("inference.json", "metadata.json", "schema.json"))
     root: dict[str, Any] = {"bundle_root": str(path)}
-    with _quiet():
+    with ExitStack() as stack:
+        stack.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.ERROR)  # MONAI's log is for those who run a bundle
         digest = sha256(schema.read_bytes()).hexdigest()  # MONAI warns of a file that nobody vouches for
         verify_metadata(meta_file=str(meta), filepath=schema, hash_val=digest, hash_type="sha256")
         verify_net_in_out("network_def", str(meta), str(config), device="cpu", **root)
@@ -233,17 +186,6 @@ def _check_run(model: Model, folder: Path, found: Iterator[Prediction]) -> None:
         if not (same and len(wanted) == len(given) and np.allclose(given, wanted, rtol=0, atol=_TOLERANCE)):
             reason = f"of the image {Path(right.image).name} it says other things than parsecaps predict"
             raise ValueError(f"the export to monai failed its check: {reason}; nothing was written")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence MONAI's log, which is for those who run a bundle."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        yield
-    finally:
-        logging.disable(before)
 
 
 FORMAT = ExportFormat(

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parsecaps.files.writing import write_atomically
 from parsecaps.model import Model
-from parsecaps.prediction.archive import columns, write_header, write_row
+from parsecaps.prediction.archive import Table
 from parsecaps.prediction.files import ImageFile, find_files
 from parsecaps.prediction.predict import NOT_FINITE, Prediction, read_prepared
 
@@ -94,39 +93,28 @@ class Evaluator:
 
     def run(self) -> int:
         """Write the rows and return their number."""
-        output, names, count = Path(self.output), columns(self.network.model), 0
+        output = Path(self.output)
         if output.suffix not in (".csv", ".jsonl"):
             raise ValueError(f"output_file is {output}; give a .csv or .jsonl file")
         output.parent.mkdir(parents=True, exist_ok=True)
-        with write_atomically(output) as file:
-            write_header(file, output, names)
-            for prediction in self.predictions():
-                write_row(file, output, prediction, names)
-                count += 1
+        count, _ = Table(output, self.network.model).write(self.predictions())
         logging.getLogger(__name__).info("%s: %d rows", output, count)
         return count
 
     def predictions(self) -> Iterator[Prediction]:
         """What the network says of each image, in order; of one that cannot be read, why."""
-        items = iter(self.dataloader.dataset.data)
+        model, items = self.network.model, iter(self.dataloader.dataset.data)
         for batch in self.dataloader:
-            for error, row in zip(batch["error"], self._ask(batch["image"]).tolist(), strict=True):
+            with torch.no_grad():
+                rows = self.inferer(batch["image"].to(self.device), self.network, concepts=True).tolist()
+            for error, row in zip(batch["error"], rows, strict=True):
                 file = _file(next(items))
-                found = {"error": error} if error else self._answer(row)
-                yield Prediction(str(file.path), file.frame, file.patient, **found)
-
-    @torch.no_grad()
-    def _ask(self, image: Tensor) -> Tensor:
-        return self.inferer(image.to(self.device), self.network, concepts=True)
-
-    def _answer(self, row: list[float]) -> dict[str, Any]:
-        """The fields of a `Prediction` that a row of the network's output has: K probabilities, m presences."""
-        model = self.network.model
-        if not np.isfinite(row).all():
-            return {"error": NOT_FINITE}
-        probabilities = dict(zip(model.classes, row, strict=False))
-        return {
-            "label": max(probabilities, key=probabilities.__getitem__),
-            "probabilities": probabilities,
-            "concepts": dict(zip(model.concepts, row[len(model.classes) :], strict=True)),
-        }
+                place = str(file.path), file.frame, file.patient
+                if error or not np.isfinite(row).all():
+                    yield Prediction(*place, error=error or NOT_FINITE)
+                    continue
+                probabilities = dict(zip(model.classes, row, strict=False))
+                label = max(probabilities, key=probabilities.__getitem__)
+                yield Prediction(
+                    *place, label, probabilities, dict(zip(model.concepts, row[len(probabilities) :], strict=True))
+                )

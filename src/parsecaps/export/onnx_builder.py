@@ -46,6 +46,7 @@ class GraphBuilder:
 
     def node(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> tuple[str, ...]:
         """Names of a node's outputs; an equal node is reused."""
+        attributes = {name: tuple(each) if isinstance(each, list) else each for name, each in attributes.items()}
         key = (kind, inputs, tuple(sorted(attributes.items())))
         if key not in self._made:
             number = len(self.nodes)

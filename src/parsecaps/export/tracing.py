@@ -1,4 +1,4 @@
-"""A function of tensors written down, gradients within it too, as a list of elementary operations of PyTorch.
+"""A function of tensors written down, gradients within it too, as a graph of elementary operations of PyTorch.
 
 `torch.export` cannot trace a function that takes gradients; `make_fx` can, for inputs of one size. So a function of any
 number of images is traced for two and for three of them: whatever differs between the two grows with the batch.
@@ -7,9 +7,8 @@ Operations that exported graphs have no word for, gradients above all, become si
 a network in evaluation mode whose weights need no gradient.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
@@ -18,6 +17,7 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves, tree_map
 
 from parsecaps.functional.squash import tracing_for_export
 
@@ -31,38 +31,25 @@ _BY_PYTORCH = (
     *(aten.native_layer_norm, aten.rsub, aten.silu, aten.stack, aten.t, aten.transpose),
     *(aten.gelu_backward, aten.native_layer_norm_backward, aten.sigmoid_backward, aten.tanh_backward),
     *(aten.hardtanh_backward, aten.threshold_backward, aten._softmax_backward_data),
+    *(aten.diag_embed, aten.native_batch_norm_backward),
 )
 _BATCHES = (2, 3)
 _NEVER_FOLDED = ("aten.expand.default", "aten.repeat.default")  # a constant made larger, and nothing more
 
 
-@dataclass(frozen=True, eq=False)
-class Operation:
-    """One operation: its name as in `aten.add.Tensor`, its arguments, in which an `Operation` stands for its result,
-    and for each of its own results the shape and the type. `value` is set for constants.
-    """
+class Operation(NamedTuple):
+    """An operation: its name as in `aten.add.Tensor`, and for each of its results the shape and the type."""
 
     name: str
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    shapes: tuple[Shape, ...] = ()
-    dtypes: tuple[torch.dtype, ...] = ()
-    value: Tensor | None = None
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[torch.dtype, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Traced:
-    """The operations that give the `outputs`, in the order in which they run; `image` is the input."""
-
-    image: Operation
-    operations: tuple[Operation, ...]
-    outputs: tuple[Operation, ...]
-
-
-def trace_function(function: Callable[[Tensor], Sequence[Tensor]], image: Tensor, any_batch: bool) -> Traced:
+def trace_function(function: Callable[[Tensor], Sequence[Tensor]], image: Tensor, any_batch: bool) -> fx.Graph:
     """Write down a function of prepared images, for images shaped like `image` (1, channels, size, size).
 
-    With `any_batch` the result holds for any number of images, otherwise for one.
+    With `any_batch` the result holds for any number of images, otherwise for one. The `meta` of a node has its
+    `operation` and, if it is constant, its `value`; among its arguments -k stands for k times the batch.
     """
     graphs = []
     shapes = FakeTensorMode(allow_fallback_kernels=True)  # one for all: one for each node takes twice the time
@@ -71,81 +58,45 @@ def trace_function(function: Callable[[Tensor], Sequence[Tensor]], image: Tensor
             graph = make_fx(function, decompositions())(image.repeat(count, 1, 1, 1))
             graph.graph.eliminate_dead_code()
             graphs.append(graph)
-    return _read(graphs)
-
-
-def _read(graphs: Sequence[fx.GraphModule]) -> Traced:
-    """Translate one graph, or two that differ only in the number of images."""
     nodes, twins = (list(graph.graph.nodes) for graph in (graphs[0], graphs[-1]))
     if [str(node.target) for node in nodes] != [str(node.target) for node in twins]:
         raise ValueError("the network does different things for two images and for three; it cannot be exported")
-    found: dict[fx.Node, Operation] = {}
     for node, twin in zip(nodes, twins, strict=True):
         if node.op == "get_attr":
-            found[node] = _constant(getattr(graphs[0], str(node.target)).detach())
+            node.meta["value"] = getattr(graphs[0], str(node.target)).detach()
         elif node.op != "output":
-            found[node] = _folded(node, _operation(node, twin, found), found)
-    (image,) = (found[node] for node in nodes if node.op == "placeholder")
-    operations = tuple(each for each in found.values() if each.value is None and each is not image)
-    return Traced(image, operations, tuple(found[node] for node in nodes[-1].args[0]))
+            _complete(node, twin)
+    return graphs[0].graph
 
 
-def _operation(node: fx.Node, twin: fx.Node, found: Mapping[fx.Node, Operation]) -> Operation:
-    args, kwargs = _argument(node.args, twin.args, found), _argument(node.kwargs, twin.kwargs, found)
-    results, twins = (_results(each.meta["val"]) for each in (node, twin))
-    shapes = tuple(_with_batch(one.shape, other.shape) for one, other in zip(results, twins, strict=True))
-    name = str(node.target) if node.op == "call_function" else "image"
-    return Operation(name, args, kwargs, shapes, tuple(each.dtype for each in results))
+def _complete(node: fx.Node, twin: fx.Node) -> None:
+    """Write into a node what it shares with its twin in the other graph, and its value if all that it needs has one."""
+    node.args, node.kwargs = tree_map(_with_batch, (node.args, node.kwargs), (twin.args, twin.kwargs))
+    found = [[each for each in tree_leaves(one.meta["val"]) if isinstance(each, Tensor)] for one in (node, twin)]
+    sizes = [[list(each.shape) for each in results] for results in found]
+    shapes = tuple(map(tuple, tree_map(_with_batch, *sizes)))
+    operation = Operation(str(node.target), shapes, tuple(each.dtype for each in found[0]))
+    node.meta["operation"] = operation
+    grows = any(size < 0 for shape in shapes for size in shape) or operation.name in _NEVER_FOLDED
+    if node.op == "call_function" and not grows and all("value" in each.meta for each in node.all_input_nodes):
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda each: each.meta["value"])
+        value = node.target(*args, **kwargs)  # type: ignore[operator]
+        if isinstance(value, Tensor):  # of several results each is picked by another operation
+            node.meta["value"] = value.clone()
 
 
-def _folded(node: fx.Node, operation: Operation, found: Mapping[fx.Node, Operation]) -> Operation:
-    """The result of an operation on constants alone as a constant; any other operation as it is."""
-    fixed = all(found[each].value is not None for each in node.all_input_nodes)
-    grows = any(size < 0 for shape in operation.shapes for size in shape)
-    if node.op != "call_function" or not fixed or operation.name in _NEVER_FOLDED or grows:
-        return operation
-    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda each: found[each].value)
-    value = node.target(*args, **kwargs)  # type: ignore[operator]
-    # of several results each is picked by another operation
-    return _constant(value.clone()) if isinstance(value, Tensor) else operation
+def _with_batch(one: Any, other: Any) -> Any:
+    """An argument or a size of both graphs as one: numbers that grow with the batch as -k for k times the batch.
 
-
-def _argument(one: Any, other: Any, found: Mapping[fx.Node, Operation]) -> Any:
-    """An argument of both graphs as one: nodes as operations, numbers that grow with the batch as -k."""
-    if isinstance(one, fx.Node):
-        return found[one]
-    if isinstance(one, Mapping):
-        return {key: _argument(one[key], other[key], found) for key in one}
-    if isinstance(one, list | tuple):
-        return tuple(_argument(a, b, found) for a, b in zip(one, other, strict=True))
-    if isinstance(one, int) and one != other:
-        return _with_batch((one,), (other,))[0]
-    return one
-
-
-def _constant(value: Tensor) -> Operation:
-    return Operation("constant", shapes=(tuple(value.shape),), dtypes=(value.dtype,), value=value)
-
-
-def _results(value: Any) -> list[Tensor]:
-    return [value] if isinstance(value, Tensor) else [each for each in value if isinstance(each, Tensor)]
-
-
-def _with_batch(one: Sequence[int], other: Sequence[int]) -> Shape:
-    """Two shapes as one, in which -k stands for k times the batch.
-
-    >>> _with_batch((2, 8, 5), (3, 12, 5))
+    >>> _with_batch(2, 3), _with_batch(8, 12), _with_batch(5, 5)
     (-1, -4, 5)
     """
-    shape = []
-    for low, high in zip(one, other, strict=True):
-        times, rest = divmod(low, _BATCHES[0])
-        if low != high and (rest or high != times * _BATCHES[1]):
-            raise ValueError(
-                f"a size of the network is {low} for two images and {high} for three; it cannot be exported"
-            )
-        shape.append(low if low == high else -times)
-    return tuple(shape)
+    if not isinstance(one, int) or one == other:
+        return one
+    times, rest = divmod(one, _BATCHES[0])
+    if rest or other != times * _BATCHES[1]:
+        raise ValueError(f"a size of the network is {one} for two images and {other} for three; it cannot be exported")
+    return -times
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -191,27 +142,10 @@ def _slice_backward(grad: Tensor, sizes: Sequence[int], dim: int, start: int, en
     return F.pad(grad, padding)
 
 
-def _diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    _require(
-        (offset, dim1 % (x.dim() + 1), dim2 % (x.dim() + 1)) == (0, x.dim() - 1, x.dim()),
-        "it makes a matrix of another diagonal than the first",
-    )
-    return x.unsqueeze(-1) * torch.eye(x.shape[-1], dtype=x.dtype)
-
-
 def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     dim = range(x.dim())[dim]
     index = index.view(-1, *[1] * (x.dim() - 1 - dim)).expand_as(source)
     return x.scatter_add(dim, index, source if alpha == 1 else alpha * source)
-
-
-def _batch_norm_backward(
-    grad: Tensor, x: Tensor, weight: Tensor | None, mean: Tensor, var: Tensor, *others: Any
-) -> tuple[Tensor, None, None]:
-    train, eps = others[-3], others[-2]
-    _require(not train, "it is in training mode")
-    scale = torch.rsqrt(var + eps) if weight is None else weight * torch.rsqrt(var + eps)
-    return grad * scale.view(-1, *[1] * (grad.dim() - 2)), None, None
 
 
 def _convolution_backward(
@@ -253,9 +187,7 @@ _OURS: dict[Any, Callable[..., Any]] = {
     aten.median.dim: _median,
     aten.select_backward.default: _select_backward,
     aten.slice_backward.default: _slice_backward,
-    aten.diag_embed.default: _diag_embed,
     aten.index_add.default: _index_add,
-    aten.native_batch_norm_backward.default: _batch_norm_backward,
     aten.convolution_backward.default: _convolution_backward,
     aten.avg_pool2d_backward.default: _avg_pool2d_backward,
 }

@@ -12,11 +12,9 @@ from typing import Any
 
 from parsecaps.explain.attribution_path import describe_routes, has_tree
 from parsecaps.explain.explanation import NO_CONCEPTS, NO_REASONING, calibration_notes
-from parsecaps.export.checking import check_onnx
-from parsecaps.export.export import ExportFormat, ExportOptions, ExportSource
-from parsecaps.export.onnx import metadata, write_onnx
+from parsecaps.export.export import ExportFormat, ExportSource
+from parsecaps.export.onnx import check_onnx, metadata, write_onnx
 from parsecaps.files.writing import write_text
-from parsecaps.model import Model
 from parsecaps.models.summary import count_parameters
 from parsecaps.report.case_page import web_page
 
@@ -26,21 +24,28 @@ _NO_CASES = "training cases are not shown: they are pictures of patients, which 
 _LEFT_OUT = "maps and parse trees were left out when this page was made (--no-maps)"
 
 
-def _write(source: ExportSource, path: Path, options: ExportOptions) -> list[str]:
+def _write(source: ExportSource, path: Path) -> list[str]:
     """Write the page of a model; with maps and trees unless it has no tree of cells, or `--no-maps` was given."""
     model = source.model
-    maps = has_tree(model.network) if options.maps is None else options.maps
+    maps = has_tree(model.network) if source.maps is None else source.maps
     with TemporaryDirectory() as folder:
         network = Path(folder) / "network.onnx"
         _, lines = check_onnx(network, write_onnx(model, network, maps=maps, trees=maps), source)
         packed = gzip.compress(network.read_bytes(), 9, mtime=0)
+    side, colour = model.preparation.size, "colour" if model.preparation.channels == 3 else "grey"
+    facts = {
+        "network": f"{type(model.network).__name__}, {count_parameters(model.network)} parameters",
+        "sees": f"images of {side} x {side} pixels in {colour}",
+        "classes": ", ".join(model.classes),
+        "concepts": ", ".join(model.concepts),
+    }
     page = web_page(
         about_model(source, maps),
-        _facts(model),
+        [(name, text) for name, text in facts.items() if text],
         network=packed,
-        runtime=runtime_file(),
-        script=web_script(),
-        licence=_part("LICENSE-onnxruntime").decode(),
+        runtime=shipped("runtime.wasm.gz"),
+        script=shipped("page.js").decode(),
+        licence=shipped("LICENSE-onnxruntime").decode(),
     )
     write_text(path, page)
     size = path.stat().st_size / _MEGABYTE
@@ -54,30 +59,6 @@ def about_model(source: ExportSource, maps: bool) -> dict[str, Any]:
     model, known = source.model, metadata(source.model)
     folder = model.folder if model.run is None else model.run.folder
     names = ("kind", "classes", "concepts", "reasoning")
-    return {
-        "title": "Model" if folder is None else f"Model {folder.resolve().name}",
-        "model": {**{name: known[name] for name in names}, "image_size": model.preparation.size},
-        **{name: known[name] for name in ("preparation", "temperature", "thresholds", "grid", "reasoning_by_image")},
-        "method": "routes" if maps else None,
-        "notes": _notes(model, maps, decides_by_concepts=bool(known["reasoning"] or known["reasoning_by_image"])),
-    }
-
-
-def web_script() -> str:
-    """The script of the page, as `page/src/web` gives it."""
-    return _part("page.js").decode()
-
-
-def runtime_file() -> bytes:
-    """ONNX Runtime as WebAssembly, packed by gzip."""
-    return _part("runtime.wasm.gz")
-
-
-def _part(name: str) -> bytes:
-    return (files("parsecaps.export") / "web" / name).read_bytes()
-
-
-def _notes(model: Model, maps: bool, *, decides_by_concepts: bool) -> list[str]:
     notes = [*calibration_notes(model), _NO_CASES]
     if not has_tree(model.network):
         notes.append(f"{describe_routes(model.network)}, so there are no maps on this page, and no parse tree")
@@ -85,21 +66,20 @@ def _notes(model: Model, maps: bool, *, decides_by_concepts: bool) -> list[str]:
         notes.append(_LEFT_OUT)
     if not model.concepts:
         notes.append(NO_CONCEPTS)
-    elif not decides_by_concepts:
+    elif not known["reasoning"] and not known["reasoning_by_image"]:
         notes.append(NO_REASONING)
-    return notes
-
-
-def _facts(model: Model) -> list[tuple[str, str]]:
-    """What a visitor may want to know of the model, in words."""
-    side, colour = model.preparation.size, "colour" if model.preparation.channels == 3 else "grey"
-    facts = {
-        "network": f"{type(model.network).__name__}, {count_parameters(model.network)} parameters",
-        "sees": f"images of {side} x {side} pixels in {colour}",
-        "classes": ", ".join(model.classes),
-        "concepts": ", ".join(model.concepts),
+    return {
+        "title": "Model" if folder is None else f"Model {folder.resolve().name}",
+        "model": {**{name: known[name] for name in names}, "image_size": model.preparation.size},
+        **{name: known[name] for name in ("preparation", "temperature", "thresholds", "grid", "reasoning_by_image")},
+        "method": "routes" if maps else None,
+        "notes": notes,
     }
-    return [(name, text) for name, text in facts.items() if text]
+
+
+def shipped(name: str) -> bytes:
+    """A part of the page as `page/src/web` gives it, or ONNX Runtime as WebAssembly, packed by gzip."""
+    return (files("parsecaps.export") / "web" / name).read_bytes()
 
 
 FORMAT = ExportFormat(

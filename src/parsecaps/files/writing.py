@@ -5,6 +5,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -139,8 +140,8 @@ def remove_files(folder: Path, pattern: str, *, keep: str = "") -> None:
     if not folder.is_dir() or folder.is_symlink():
         return
     with os.scandir(folder) as entries:
-        names = [each.name for each in entries if each.is_file(follow_symlinks=False) and each.name != keep]
-    for name in names:
+        names = {each.name for each in entries if each.is_file(follow_symlinks=False)}
+    for name in names - {keep}:
         if re.fullmatch(pattern, name):
             (folder / name).unlink(missing_ok=True)
 
@@ -163,7 +164,7 @@ class Listing:
     """The names on disk, folder by folder, each folder read when it is first asked for."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[_Names, _Names]] = {}  # of each folder its files and folders
+        self._folder, self._is_folder = cache(_folder_names), cache(os.path.isdir)
 
     def find(self, path: str | Path) -> Path | None:
         """The file as it is on disk, where upper and lower case may differ; None where nothing or several fit."""
@@ -171,7 +172,7 @@ class Listing:
         return None if found is None else Path(found)
 
     def _locate(self, path: str, *, is_folder: bool) -> str | None:
-        if is_folder and (path in self._known or not path or os.path.isdir(path)):
+        if is_folder and (not path or self._is_folder(path)):
             return path
         parent, name = os.path.split(path)
         place = self._locate(parent, is_folder=True) if parent != path else None
@@ -179,11 +180,11 @@ class Listing:
         found = name if name in alike else alike[0] if len(alike) == 1 else None
         return None if place is None or found is None else os.path.join(place, found)
 
-    def _folder(self, path: str) -> tuple[_Names, _Names]:
-        if path not in self._known:
-            found: tuple[_Names, _Names] = ({}, {})
-            with suppress(OSError), os.scandir(path or ".") as entries:  # one that may not be read has nothing for us
-                for entry in entries:
-                    found[entry.is_dir()].setdefault(entry.name.casefold(), []).append(entry.name)
-            self._known[path] = found
-        return self._known[path]
+
+def _folder_names(path: str) -> tuple[_Names, _Names]:
+    """Of a folder its files and its folders."""
+    found: tuple[_Names, _Names] = ({}, {})
+    with suppress(OSError), os.scandir(path or ".") as entries:  # one that may not be read has nothing for us
+        for entry in entries:
+            found[entry.is_dir()].setdefault(entry.name.casefold(), []).append(entry.name)
+    return found

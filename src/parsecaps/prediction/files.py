@@ -111,12 +111,10 @@ def _listed(path: Path) -> Iterator[ImageFile]:
 
 
 def _found_below(folder: Path, path: Path, error: str, left_out: LeftOut) -> Iterator[ImageFile]:
-    if error:
-        yield ImageFile(path, None, error)
-    elif _is_left_out(path):
+    if not error and _is_left_out(path):
         left_out.add(path, folder)
-    else:
-        yield from _frames(path)
+        return
+    yield from [ImageFile(path, None, error)] if error else _frames(path)
 
 
 def _is_left_out(path: Path) -> bool:
@@ -130,24 +128,22 @@ def _if_empty(folder: Path) -> Iterator[ImageFile]:
 
 def _walk(top: Path) -> Iterator[tuple[Path, str]]:
     """All files and links below a folder, in the order of their paths, and each folder that cannot be read with why."""
-    levels = [(top.parent, [(top.name, True)])]  # of each folder the names to come, the next one last, and if a folder
-    while levels:
-        folder, names = levels[-1]
-        if not names:
-            levels.pop()
-            continue
-        name, is_folder = names.pop()
+    coming = [
+        (top.parent, top.name, True)
+    ]  # the next one last: its folder, its name, and whether it is a folder itself
+    while coming:
+        folder, name, is_folder = coming.pop()
         path = folder / name
         if not is_folder:
             yield path, ""
             continue
         try:
             with os.scandir(path) as entries:
-                inside = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+                inside = [(path, entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         except OSError as error:
             yield path, f"{path} cannot be read ({error.strerror}); allow reading it, or leave it out"
             continue
-        levels.append((path, sorted(inside, key=lambda each: os.path.normcase(each[0]), reverse=True)))
+        coming += sorted(inside, key=lambda each: os.path.normcase(each[1]), reverse=True)
 
 
 def _is_image(path: Path) -> bool:

@@ -10,16 +10,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 S = TypeVar("S")
 T = TypeVar("T")
 _FORGETTING = 0.25  # of the difference, at each batch
 
 
-@dataclass(frozen=True, eq=False)
-class _Job(Generic[S, T]):  # the items of one request
+class _Job(NamedTuple, Generic[S, T]):  # the items of one request
     items: Sequence[S]
     future: "asyncio.Future[list[T]]"
 
@@ -50,13 +48,13 @@ class Batcher(Generic[S, T]):
         self._idle = 0
         self._stopping = False
         self._began: dict[int, float] = {}  # when each busy worker took its batch
-        self._threads = [
+        self.threads = [
             threading.Thread(target=self._work, args=(number,), name=f"parsecaps model {number}", daemon=True)
             for number in range(workers)
         ]
 
     def start(self) -> None:
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
 
     def stop(self) -> None:
@@ -64,12 +62,8 @@ class Batcher(Generic[S, T]):
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        for thread in self._threads:
+        for thread in self.threads:
             thread.join()
-
-    @property
-    def num_workers(self) -> int:
-        return len(self._threads)
 
     @property
     def num_waiting(self) -> int:
@@ -79,7 +73,7 @@ class Batcher(Generic[S, T]):
     def is_answering(self, seconds: float) -> bool:
         """Whether all workers live and none has been busy with one batch for longer than this."""
         oldest = min(self._began.copy().values(), default=float("inf"))
-        return all(thread.is_alive() for thread in self._threads) and time.monotonic() - oldest < seconds
+        return all(thread.is_alive() for thread in self.threads) and time.monotonic() - oldest < seconds
 
     @contextmanager
     def expecting(self, count: int) -> Iterator[None]:
@@ -149,7 +143,7 @@ class Batcher(Generic[S, T]):
     def _share(self) -> int:
         """Items for one worker: its part of all that are near, so that no other worker stays idle."""
         near = self._count() + self._expected
-        usual = round(self._usual / len(self._threads))
+        usual = round(self._usual / len(self.threads))
         return max(1, min(self._batch_size, max(usual, -(-near // self._idle))))
 
     def _take(self, most: int) -> list[_Job[S, T]]:

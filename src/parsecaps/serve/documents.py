@@ -192,10 +192,7 @@ def _file_schemas(most: int) -> dict[str, Any]:
 
 
 def _schema(kind: type[BaseModel]) -> Any:
-    """The schema of a document with its definitions in place: the description of a body cannot refer to them."""
-    schema = kind.model_json_schema()
-    inner = schema.pop("$defs", {})
-    for field in schema["properties"].values():
-        if "$ref" in field.get("items", {}):
-            field["items"] = inner[field["items"]["$ref"].rpartition("/")[2]]
+    """The schema of a document; the models within it are in the description, as answers have them too."""
+    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
     return schema

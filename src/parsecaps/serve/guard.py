@@ -48,6 +48,12 @@ class ProblemError(Exception):
         super().__init__(detail)
         self.status, self.code, self.detail, self.headers = status, code, detail, dict(headers or {})
 
+    def response(self) -> Response:
+        """The document of the problem."""
+        content = {"type": "about:blank", "title": HTTPStatus(self.status).phrase, "status": self.status}
+        content |= {"detail": self.detail, "code": self.code}
+        return JSONResponse(content, self.status, self.headers, PROBLEM_TYPE)
+
 
 def overloaded(detail: str) -> ProblemError:
     """There is too much to do just now."""
@@ -59,41 +65,17 @@ def too_large(detail: str) -> ProblemError:
     return ProblemError(413, "too-large", detail)
 
 
-def problem_response(problem: ProblemError) -> Response:
-    """The document of a problem."""
-    content = {
-        "type": "about:blank",
-        "title": HTTPStatus(problem.status).phrase,
-        "status": problem.status,
-        "detail": problem.detail,
-        "code": problem.code,
-    }
-    return JSONResponse(content, problem.status, problem.headers, PROBLEM_TYPE)
-
-
-async def answer_problem(request: Request, error: Exception) -> Response:
-    """Response to a `ProblemError`."""
-    assert isinstance(error, ProblemError)
-    request.state.problem = error.code
-    return problem_response(error)
-
-
-async def answer_http_error(request: Request, error: Exception) -> Response:
-    """Response to a request that no route takes."""
-    assert isinstance(error, HTTPException)
+async def refuse(request: Request, error: Exception) -> Response:
+    """Turn an error of the framework into a problem: a request that no route takes, or an invalid parameter."""
+    if not isinstance(error, HTTPException):
+        raise ProblemError(422, "wrong-value", first_fault(getattr(error, "errors", list)())) from None
     method = request.method if request.method in _METHODS else "this method"
     details = {
         404: ("not-found", "there is nothing at this address; /docs lists what there is"),
         405: ("wrong-method", f"this address does not take {method}; the header Allow says what it does"),
     }
     code, detail = details.get(error.status_code, ("refused", str(error.detail)))
-    return await answer_problem(request, ProblemError(error.status_code, code, detail, error.headers))
-
-
-async def answer_wrong_value(request: Request, error: Exception) -> Response:
-    """Response to an invalid parameter."""
-    fault = first_fault(getattr(error, "errors", list)())
-    return await answer_problem(request, ProblemError(422, "wrong-value", fault))
+    raise ProblemError(error.status_code, code, detail, error.headers) from None
 
 
 def first_fault(errors: Any) -> str:
@@ -133,7 +115,7 @@ class ServeMetrics:
         Gauge(f"parsecaps_{name}", text, registry=self.registry).set_function(value)
 
     def count_request(self, route: str, method: str, status: int, seconds: float, problem: str | None) -> None:
-        self._requests.labels(route, method if method in _METHODS else "other", str(status)).inc()
+        self._requests.labels(route, "other" if method == "?" else method, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
         if problem:
             self._problems.labels(problem).inc()
@@ -179,8 +161,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun, status = time.monotonic(), 0
-        scope.setdefault("state", {})
+        begun, status, problem = time.monotonic(), 0, None
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -194,20 +175,18 @@ class Guard:
         try:
             self._check(scope)
             await self.app(scope, receive, send_with_headers)
-        except ProblemError as problem:
-            scope["state"]["problem"] = problem.code
-            await problem_response(problem)(scope, receive, send_with_headers)
         except Exception as error:
-            LOG.error("%s at %s", type(error).__name__, _place(error))  # its text may quote a file
-            scope["state"]["problem"] = "failed"
+            if not isinstance(error, ProblemError):
+                LOG.error("%s at %s", type(error).__name__, _place(error))  # its text may quote a file
+                error = ProblemError(500, "failed", "the server failed at this request; its log says where")
+            problem = error.code
             if not status:
-                failure = ProblemError(500, "failed", "the server failed at this request; its log says where")
-                await problem_response(failure)(scope, receive, send_with_headers)
+                await error.response()(scope, receive, send_with_headers)
         finally:
             seconds = time.monotonic() - begun
             route = getattr(scope.get("route"), "path", "other")
-            self.metrics.count_request(route, scope["method"], status, seconds, scope["state"].get("problem"))
             method = scope["method"] if scope["method"] in _METHODS else "?"
+            self.metrics.count_request(route, method, status, seconds, problem)
             LOG.info("%s %s %d %.0f ms", method, route, status, 1000 * seconds)
 
     def _check(self, scope: Scope) -> None:

@@ -134,13 +134,14 @@ def _of_each(
     """Apply a function to the kept form of each file; a file that cannot be kept gives `without` and its error."""
     found: list[dict[str, Any]] = []
     for number, upload in enumerate(uploads):
-        kept, error = None, None
+        found.append({"file": number, name: without, "error": None})
         try:
             upload.write_out()
             kept = kept_file(upload.path)
         except (OSError, ValueError) as fault:
-            error = told(str(fault), upload)
-        found.append({"file": number, name: without if kept is None else function(kept), "error": error})
+            found[-1]["error"] = told(str(fault), upload)
+        else:
+            found[-1][name] = function(kept)
     return found
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,28 +38,6 @@ _SHOWN_DIGITS = 24  # of a digest, in the name of a file
 _APPLICATION = 0x50435256  # "PCRV": the file is one of reviews
 _WAIT_SECONDS = 30
 _DIGEST, _SUFFIX = re.compile(r"[0-9a-f]{64}"), re.compile(r"(\.[a-z0-9]{1,8}){1,2}")
-_TABLES = """
-CREATE TABLE about (key TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
-CREATE TABLE images (
-  digest TEXT PRIMARY KEY, suffix TEXT NOT NULL, patient TEXT NOT NULL, kept_at TEXT NOT NULL, content BLOB NOT NULL
-) STRICT;
-CREATE TABLE reviews (
-  id INTEGER PRIMARY KEY AUTOINCREMENT,
-  image TEXT NOT NULL REFERENCES images (digest),
-  frame INTEGER,
-  reviewer TEXT NOT NULL,
-  at TEXT NOT NULL,
-  weights TEXT NOT NULL,
-  preparation TEXT NOT NULL,
-  said TEXT NOT NULL,
-  verdict TEXT NOT NULL CHECK (verdict IN ('agree', 'disagree')),
-  label TEXT,
-  concepts TEXT NOT NULL,
-  comment TEXT NOT NULL,
-  marks TEXT NOT NULL
-) STRICT;
-CREATE INDEX reviews_of_image ON reviews (image, frame);
-"""
 _Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _Point = Annotated[list[_Fraction], Field(min_length=2, max_length=2)]
 
@@ -139,7 +118,7 @@ class ReviewStore:
         with self._open(writing=True) as database:
             version = database.execute("PRAGMA user_version").fetchone()[0]
             if not version:
-                for statement in _TABLES.split(";\n"):
+                for statement in (files("parsecaps.serve") / "reviews.sql").read_text("utf-8").split(";\n"):
                     database.execute(statement)
                 database.execute("INSERT INTO about VALUES ('key', ?)", (secrets.token_bytes(32),))
                 database.execute(f"PRAGMA application_id = {_APPLICATION}")
@@ -237,9 +216,8 @@ def settle(reviews: Sequence[Review]) -> list[ReviewedImage]:
         images.setdefault((review.image, review.frame), {})[review.person] = review
     settled = []
     for (image, frame), last in images.items():
-        votes: dict[str | None, list[Any]] = {None: []}  # on the class, then on the concepts
-        for review in last.values():
-            votes[None] += [] if review.label is None else [review.label]
+        votes: dict[str | None, list[Any]] = {None: [each.label for each in last.values() if each.label is not None]}
+        for review in last.values():  # the first are on the class, the others on the concepts
             for name, value in review.concepts.items():
                 votes.setdefault(name, []).append(value)
         disputed = ["class" if name is None else name for name, given in votes.items() if len(set(given)) > 1]

@@ -18,10 +18,9 @@ from torch import Tensor
 
 from parsecaps import __version__
 from parsecaps.data.cache import cache_folder
-from parsecaps.export.checking import arrays, check_onnx, compare_answers, open_session, run
+from parsecaps.export.checking import arrays, compare_answers, open_session, run
 from parsecaps.export.export import ExportSource
-from parsecaps.export.graphs import answer_graph
-from parsecaps.export.onnx import write_onnx
+from parsecaps.export.onnx import answer_graph, check_onnx, write_onnx
 from parsecaps.files.writing import make_private_folder, write_binary
 from parsecaps.model import Model
 from parsecaps.prediction.predict import answer
@@ -111,9 +110,8 @@ def _exported(model: Model, path: Path) -> Any:
 
 
 def _network(session: Any, image: Tensor) -> Output:
-    found = run(session, image)
-    presence = found.get("presence")
-    return Output(torch.from_numpy(found["logits"]), presence=None if presence is None else torch.from_numpy(presence))
+    found = {name: torch.from_numpy(array) for name, array in run(session, image).items()}
+    return Output(found["logits"], presence=found.get("presence"))
 
 
 def _source(model: Model) -> ExportSource:
@@ -122,9 +120,8 @@ def _source(model: Model) -> ExportSource:
     A server that starts has no time to prepare a whole data set, as `parsecaps export` does.
     """
     images: list[Tensor] = []
-    found = model.run
     with suppress(OSError, ValueError):  # the data of the run are elsewhere
-        if found is not None and found.data.draw is None:
+        if (found := model.run) is not None and found.data.draw is None:
             cases = [found.data.cases[row] for row in found.rows("val")[:_CASES]]
             images += [model.read(case.image, case.frame) for case in cases]
     checked_on = f"{len(images)} validation cases and drawn images"

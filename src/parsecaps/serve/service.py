@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, islice
@@ -61,16 +61,15 @@ _FIRST_IMAGE = bytes.fromhex(  # a PNG of 2 x 2 pixels
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """An image of a request: its file, and its levels (channels, size, size) as uint8 once it is read."""
+    """An image of a request: its file or its error, and its levels (channels, size, size) as uint8 once it is read."""
 
     upload: Upload
     image: ImageFile
-    error: str = ""
     levels: Tensor | None = None
 
 
 class Service:
-    """A model that answers requests, from `start` to `stop`.
+    """A model that answers requests during its `lifespan`.
 
     Explanations change and watch the network while it runs, so they have a copy of their own, and a thread.
     """
@@ -108,26 +107,28 @@ class Service:
         self.metrics.watch("queue_images", "Images that wait for the model.", lambda: self.batcher.num_waiting)
         self.metrics.watch("requests_at_a_time", "Requests that are being answered.", lambda: self.num_requests)
 
-    async def start(self) -> None:
-        """Start the workers and the readers, and let each have its first work: a full batch takes memory that stays."""
+    @asynccontextmanager
+    async def lifespan(self, app: object) -> AsyncIterator[None]:
+        """Start the workers and the readers, and let each have its first work: a full batch takes memory that stays.
+
+        At the end the threads end too, and what uploads may be left is removed.
+        """
         if self.model.device.type == "cpu":
             torch.set_num_threads(1)  # a worker has one core
         self.batcher.start()
         uploads = [Upload(None, self.spool.new_path(), _FIRST_IMAGE) for _ in range(READERS)]
         await self.predict(uploads)
         full = [self._black] * self.batch_size
-        await asyncio.gather(*(self.batcher.submit(full) for _ in range(self.batcher.num_workers)))
+        await asyncio.gather(*(self.batcher.submit(full) for _ in self.batcher.threads))
         for upload in uploads:
             upload.remove()
-        self._tidying = asyncio.create_task(_give_memory_back())
+        tidying = asyncio.create_task(_give_memory_back())
         gc.collect()
         gc.freeze()  # else Python walks over all of torch every few seconds, and 32 clients wait twice as long for it
         self.is_started = True
-
-    async def stop(self) -> None:
-        """End the threads, and remove what uploads may be left."""
+        yield
         self.is_stopping = True
-        self._tidying.cancel()
+        tidying.cancel()
         for stop in (self._reading.shutdown, self.batcher.stop):
             await asyncio.to_thread(stop)
         self._explaining.shutdown(wait=False, cancel_futures=True)
@@ -197,7 +198,7 @@ class Service:
         seconds = f"{self.settings.seconds:g} seconds"
         late = ProblemError(408, "too-slow", f"the request did not arrive within {seconds}; send less at a time")
         async with self.admitted() as end:
-            with Arrival(self.spool, self.settings, most_files) as arrival:
+            with closing(Arrival(self.spool, self.settings, most_files)) as arrival:
                 async with in_time(end, late):
                     uploads = await arrival.receive(request)
                 async with self.answering(end):
@@ -211,7 +212,9 @@ class Service:
             parts = [levels[start : start + self.batch_size] for start in range(0, len(levels), self.batch_size)]
             found = chain.from_iterable(await asyncio.gather(*map(self.batcher.submit, parts)))
             for picture in pictures:
-                results.append(result(picture, {"error": picture.error} if picture.levels is None else next(found)))
+                results.append(
+                    result(picture, {"error": picture.image.error} if picture.levels is None else next(found))
+                )
         refused = sum(result["error"] is not None for result in results)
         self.metrics.count_images(len(results) - refused, refused)
         return results
@@ -225,8 +228,8 @@ class Service:
             (found,) = await self._in_readers(partial(look, most=left), [upload])
             for picture in found:
                 try:
-                    if picture.error:
-                        raise ValueError(picture.error)
+                    if picture.image.error:
+                        raise ValueError(picture.image.error)
                     cases.append(await self._in_turn(explain, model, picture, how, risk))
                     left -= 1
                 except (OSError, ValueError) as error:
@@ -254,7 +257,7 @@ class Service:
                 left -= len(each) if kept else 0
             for first in range(0, len(pictures), size):
                 part = pictures[first : first + size]
-                if any(picture.levels is None and not picture.error for picture in part):
+                if any(picture.levels is None and not picture.image.error for picture in part):
                     with self.batcher.expecting(len(part)):
                         part = await self._in_readers(partial(read, preparation=self.model.preparation), part)
                 yield part
@@ -285,24 +288,24 @@ def look(upload: Upload, most: int) -> list[Picture]:
     found = list(islice(find_files([upload.path]), most + 1))
     if len(found) > most:
         return [too_many(upload, most)]
-    return [Picture(upload, each, told(each.error, upload)) for each in found]
+    return [Picture(upload, each) for each in found]
 
 
 def read(picture: Picture, preparation: Preparation) -> Picture:
     """The image with its levels, unless it has them or an error already."""
-    if picture.error or picture.levels is not None:
+    image = picture.image
+    if image.error or picture.levels is not None:
         return picture
-    path, frame = picture.image.path, picture.image.frame
     try:
-        return replace(picture, levels=prepare_image(path, frame, preparation.levels))
+        return replace(picture, levels=prepare_image(image.path, image.frame, preparation.levels))
     except (OSError, ValueError) as error:
-        return replace(picture, error=str(error))
+        return replace(picture, image=image._replace(error=str(error)))
 
 
 def too_many(upload: Upload, most: int) -> Picture:
     """The error of a file with more images than a request may still have."""
     error = f"{upload.shown} would make it more than {most:,} images; send fewer in a request"
-    return Picture(upload, ImageFile(upload.path), error)
+    return Picture(upload, ImageFile(upload.path, None, error))
 
 
 def told(error: str, upload: Upload) -> str:
@@ -316,17 +319,10 @@ def told(error: str, upload: Upload) -> str:
 def result(picture: Picture, said: dict[str, Any]) -> dict[str, Any]:
     """The document of one image and what the model says of it."""
     upload, error = picture.upload, said.get("error")
-    return {
-        "file": upload.number,
-        "name": upload.name,
-        "frame": picture.image.frame,
-        "error": error and told(error, upload),
-        "class": said.get("label"),
-        "probabilities": said.get("probabilities"),
-        "concepts": said.get("concepts"),
-        "set": said.get("possible"),
-        "abstain": said.get("abstain"),
-    }
+    place = {"file": upload.number, "name": upload.name, "frame": picture.image.frame}
+    names = {"class": "label", "probabilities": "probabilities", "concepts": "concepts"}
+    names |= {"set": "possible", "abstain": "abstain"}
+    return {**place, "error": error and told(error, upload), **{name: said.get(names[name]) for name in names}}
 
 
 def explain(model: Model, picture: Picture, how: ExplainQuestion, risk: float | None) -> Explanation:

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -103,10 +103,7 @@ class Arrival:
     uploads: list[Upload] = field(default_factory=list)
     num_bytes: int = 0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         for upload in self.uploads:
             upload.remove()
         self.spool.held_bytes -= self.num_bytes

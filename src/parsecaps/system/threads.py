@@ -73,12 +73,10 @@ def busy_cores() -> float:
 
 def _idle_seconds() -> list[float]:
     """How long each core of this process has been idle since the start of the machine."""
-    allowed, found = {f"cpu{core}" for core in os.sched_getaffinity(0)}, []
-    for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
-        name, *ticks = line.split()
-        if name in allowed:
-            found.append(sum(int(ticks[column]) for column in _IDLE) / os.sysconf("SC_CLK_TCK"))
-    return found
+    allowed = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+    lines = map(str.split, Path("/proc/stat").read_text(encoding="ascii").splitlines())
+    ticks = [[int(line[1 + column]) for column in _IDLE] for line in lines if line and line[0] in allowed]
+    return [sum(each) / os.sysconf("SC_CLK_TCK") for each in ticks]
 
 
 def _quotas(root: Path) -> list[float]:
@@ -86,21 +84,17 @@ def _quotas(root: Path) -> list[float]:
 
     Not `joblib.cpu_count`: it sees the outermost group alone (a systemd service has its own), and 0.5 cores as 1.
     """
-    found = []
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-    for line in lines:
-        _, controllers, place = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        top = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
-        inner = top / place.strip("/")
-        for group in (inner, *inner.parents):
-            found += _quota(group)
-            if group == top:
-                break
+    found = []
+    for _, controllers, place in (line.split(":", 2) for line in lines):
+        if not controllers or "cpu" in controllers.split(","):
+            top = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
+            inner = top / place.strip("/")
+            groups = [group for group in (inner, *inner.parents) if group.is_relative_to(top)]
+            found += [quota for group in groups for quota in _quota(group)]
     return found
 
 
