@@ -198,6 +198,11 @@ class TrainingSection(Section):
     checkpoint_seconds: float = Field(default=60.0, ge=0)
     """Between two checkpoints within an epoch; there is one after each epoch too."""
 
+    def loss(self, name: str) -> LossArguments:
+        """The weight of a loss as it is set, and its arguments."""
+        given = self.losses.get(name, "auto")
+        return given if isinstance(given, LossArguments) else LossArguments(weight=given)
+
 
 class Config(Section):
     """All settings of a run."""

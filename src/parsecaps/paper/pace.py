@@ -114,7 +114,7 @@ def _time_step(config: Config, load: Load) -> float:
             torch.randint(2, (_BATCH, int(concepts))).float() if concepts else None,
         )
         step = TrainingStep(model, Objective.build(TermContext(config.training, model)))
-        optimizer = Schedule.build(config).build_optimizer(step)
+        optimizer = Schedule(**dict(config.training)).build_optimizer(step)
 
         def once() -> None:
             optimizer.zero_grad()

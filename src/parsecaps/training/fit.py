@@ -24,7 +24,6 @@ from parsecaps.training.checkpoint import Position, load_weights, read_checkpoin
 from parsecaps.training.choose import Choice
 from parsecaps.training.folder import locked, new_run
 from parsecaps.training.loop import StoppedError, TrainingLoop, forget_all_but, write_history
-from parsecaps.training.optimizer import Schedule
 from parsecaps.training.plan import Plan, refuse_others
 from parsecaps.training.processes import join_processes
 from parsecaps.training.starting_weights import describe_origin, take_weights
@@ -205,7 +204,7 @@ class _Training:
                 idle_parameters=idle,
             )
             with signals_ask(self.stop), joined as fabric:
-                parts = self.step, Schedule.build(self.plan.config), self.batches, self.validation
+                parts = self.step, self.batches, self.validation
                 loop = TrainingLoop(fabric, run, self.plan, *parts, self.callbacks, self.stop)
                 if last.exists():
                     loop.resume()

@@ -140,19 +140,18 @@ class TrainingLoop:
         run: Run,
         plan: Plan,
         step: TrainingStep,
-        schedule: Schedule,
         batches: Batches,
         validation: Batches | None,
         callbacks: Callbacks,
         stop: StopRequest,
     ) -> None:
-        self.fabric, self.run, self.schedule, self.callbacks, self.stop = fabric, run, schedule, callbacks, stop
-        self.data, self.settings = plan.data, plan.config.training
+        self.fabric, self.run, self.callbacks, self.stop = fabric, run, callbacks, stop
+        self.data, self.settings = plan.data, Schedule(**dict(plan.config.training))
         self.batches, self.validation = batches, validation
         self.step = step.to(fabric.device)
         decay = float(self.settings.ema)
         self.average = MovingAverage(step.model, decay) if decay else None
-        self.optimizer = schedule.build_optimizer(self.step, self.step.taken)
+        self.optimizer = self.settings.build_optimizer(self.step, self.step.taken)
         self.position = Position(chooses=self.settings.keep == "best")
         self.means = self._new_means()
         self.losses = LossWatch().to(fabric.device)
@@ -221,7 +220,7 @@ class TrainingLoop:
         self.optimizer.zero_grad()
         several = self.fabric.world_size > 1
         self.fabric.backward(objective.shared_total(losses) if several else objective.total(losses))
-        norm = nn.utils.clip_grad_norm_(self.step.parameters(), self.schedule.max_grad_norm)
+        norm = nn.utils.clip_grad_norm_(self.step.parameters(), self.settings.max_grad_norm)
         self._note(~norm.isfinite())
         self.optimizer.step()
         self.position.step += 1
@@ -284,7 +283,7 @@ class TrainingLoop:
         position.epoch, position.batch = position.epoch + 1, 0
         waited = len(position.history) - 1 - position.best
         assert self.settings.patience != "auto"
-        position.done = position.epoch == self.schedule.epochs or 0 < self.settings.patience <= waited
+        position.done = position.epoch == self.settings.epochs or 0 < self.settings.patience <= waited
         if self.fabric.is_global_zero:
             if waited == 0:
                 model = self.step.model if self.average is None else self.average.model
@@ -294,7 +293,7 @@ class TrainingLoop:
         if self.fabric.is_global_zero:
             forget_all_but(run, position.best + 1)
             write_history(run, position.history)
-            self.callbacks.log(_line(row, self.schedule.epochs, position.chooses and waited == 0))
+            self.callbacks.log(_line(row, self.settings.epochs, position.chooses and waited == 0))
         if not position.done and (stop := self._agree()[0]):
             self._leave(stop)
 
@@ -346,13 +345,13 @@ class TrainingLoop:
         if plot:
             self.fabric.log_dict({"running_loss": values["loss"], "learning_rate": rate}, step=position.step)
         pace = (now - self.started) / max(1, position.step - self.first_step)
-        left = pace * (self.schedule.epochs * len(self.batches) - position.step)
+        left = pace * (self.settings.epochs * len(self.batches) - position.step)
         self.reported = now
-        place = position.epoch + 1, self.schedule.epochs, position.batch, len(self.batches)
+        place = position.epoch + 1, self.settings.epochs, position.batch, len(self.batches)
         self.callbacks.progress(Progress(*place, values["loss"], values["accuracy"], rate, left))
 
     def _rate(self, step: int) -> float:
-        return self.schedule.rate(step, len(self.batches))
+        return self.settings.rate(step, len(self.batches))
 
     def _note(self, wrong: Tensor) -> None:
         self.bad_step = torch.where((self.bad_step < 0) & wrong, self.position.step, self.bad_step)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from parsecaps.config import Auto, LossArguments, TrainingSection
+from parsecaps.config import TrainingSection
 from parsecaps.functional import (
     class_loss,
     consistency_loss,
@@ -64,25 +64,13 @@ class TermContext:
 
     def arguments(self, name: str) -> dict[str, Any]:
         """The weight of a term, and what else is set of it."""
-        return {**loss_arguments(self.training, name), "weight": self.weight(name)}
+        return {**(self.training.loss(name).model_extra or {}), "weight": self.weight(name)}
 
 
 def loss_weight(training: TrainingSection, model: type[PretrainedModel], name: str) -> float:
     """The weight of a term in training a kind of model: as it is set, or as the model was published with."""
-    given = given_weight(training, name)
+    given = training.loss(name).weight
     return model.losses.get(name, 0.0) if given == "auto" else float(given)
-
-
-def given_weight(training: TrainingSection, name: str) -> float | Auto:
-    """The weight of a term as it is set."""
-    given = training.losses.get(name, "auto")
-    return given.weight if isinstance(given, LossArguments) else given
-
-
-def loss_arguments(training: TrainingSection, name: str) -> dict[str, Any]:
-    """What is set of a term beside its weight."""
-    given = training.losses.get(name)
-    return dict(given.model_extra or {}) if isinstance(given, LossArguments) else {}
 
 
 class Term(nn.Module, ABC):
@@ -281,7 +269,7 @@ class Reconstruction(Term):
         if output.reconstruction is None or output.presence is None:
             return nothing(output)
         undescribed = known_concepts(output.presence, batch).isnan().all(1)
-        return sum_of(reconstruction_loss(output.reconstruction, batch.image, undescribed), undescribed.sum().float())
+        return sum_of(reconstruction_loss(output.reconstruction, batch.image, undescribed), undescribed.sum())
 
 
 class Diversity(Term):
@@ -293,7 +281,7 @@ class Diversity(Term):
     def forward(self, output: Output, batch: Batch) -> Loss:
         if not self.weight or output.presence is None or batch.concepts is not None:
             return nothing(output)
-        return sum_of(diversity_loss(output.presence), _number(output, len(batch.label)))
+        return sum_of(diversity_loss(output.presence), len(batch.label))
 
 
 class Consistency(Term):
@@ -306,7 +294,7 @@ class Consistency(Term):
     def forward(self, output: Output, batch: Batch) -> Loss:
         if not self.weight or batch.views == 1:
             return nothing(output)
-        return sum_of(consistency_loss(output.logits, batch.views), _number(output, len(batch.label)))
+        return sum_of(consistency_loss(output.logits, batch.views), len(batch.label))
 
 
 class Intervention(Classification):
@@ -339,18 +327,15 @@ class Intervention(Classification):
         return super().forward(output._replace(logits=logits), batch)
 
 
-def sum_of(mean: Tensor, images: Tensor) -> Loss:
+def sum_of(mean: Tensor, images: Tensor | int) -> Loss:
     """The sum of a loss whose mean over so many images is known."""
-    return Loss(mean * images, images)
+    count = torch.as_tensor(images, dtype=torch.float32, device=mean.device)
+    return Loss(mean * count, count)
 
 
 def nothing(output: Output) -> Loss:
     """The loss where no image counts."""
-    return Loss(_number(output, 0), _number(output, 0))
-
-
-def _number(output: Output, value: float) -> Tensor:
-    return torch.full((), float(value), device=output.logits.device)
+    return sum_of(torch.zeros((), device=output.logits.device), 0)
 
 
 def known_concepts(presence: Tensor, batch: Batch) -> Tensor:
@@ -365,7 +350,7 @@ def known_concepts(presence: Tensor, batch: Batch) -> Tensor:
 
 def described(concepts: Tensor) -> Tensor:
     """How many images have a known concept."""
-    return (~concepts.isnan()).any(1).sum().float()
+    return (~concepts.isnan()).any(1).sum()
 
 
 def to_tensor(values: Sequence[float] | Sequence[Sequence[float]] | None) -> Tensor | None:
