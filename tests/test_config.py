@@ -7,7 +7,6 @@ from docs.site.reference import settings_page
 from parsecaps.config import (
     Config,
     PreparationSection,
-    TrainingSection,
     known_keys,
     load_config,
     shipped_configs,

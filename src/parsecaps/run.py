@@ -10,6 +10,8 @@ from html import escape
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from pydantic import BaseModel
+
 from parsecaps.config import Config, load_config
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
@@ -31,8 +33,7 @@ _FILES = r"config\.yaml|(run|data|scores)\.json|(history|split)\.csv|curves\.png
 _AGAIN = "restore the file as the run wrote it"
 
 
-@dataclass(frozen=True)
-class _Seeds:
+class _Seeds(BaseModel):
     split: int
     training: int
 
@@ -55,8 +56,7 @@ class Origin:
     layers: list[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Started:
+class _Started(BaseModel):
     """What `run.json` holds from the start, as far as anything rests on it."""
 
     versions: dict[str, str]
@@ -67,7 +67,6 @@ class _Started:
     start: Origin | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Finished(_Started):
     """What it holds of a trained run."""
 
@@ -77,22 +76,19 @@ class _Finished(_Started):
     validation: dict[str, float]
 
 
-@dataclass(frozen=True)
-class _Parts(Generic[T]):
+class _Parts(BaseModel, Generic[T]):
     train: T
     val: T
     test: T
 
 
-@dataclass(frozen=True)
-class _Known:
+class _Known(BaseModel):
     present: int
     absent: int
     unknown: int
 
 
-@dataclass(frozen=True)
-class _Data:
+class _Data(BaseModel):
     """What `data.json` holds, as far as anything rests on it."""
 
     source: str

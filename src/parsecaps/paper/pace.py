@@ -17,8 +17,7 @@ from parsecaps.files.writing import make_private_folder, write_text
 from parsecaps.paper.cells import Load, Log
 from parsecaps.paper.timing import Effort, best_seconds
 from parsecaps.system.threads import allowed_cores
-from parsecaps.training.build import build_network
-from parsecaps.training.loop import TrainingStep
+from parsecaps.training.build import TrainingStep, build_network
 from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
 from parsecaps.training.optimizer import Schedule

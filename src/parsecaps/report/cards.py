@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -133,31 +132,12 @@ def _model_index(scores: Scores) -> list[dict[str, Any]]:
     ]
 
 
-@dataclass(frozen=True)
-class SourceRow:
-    """One data set, how many of its images and patients were learned from, and the scores of its own head, if any."""
+def weights_card(model: Model, config: Config, about: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> str:
+    """The card as Markdown; every number in it was counted or measured.
 
-    name: str
-    licence: str
-    classes: Sequence[str]
-    concepts: Sequence[str]
-    images: int
-    patients: int
-    scores: Scores | None
-
-    def value(self, metric: str) -> str:
-        """A score to three digits, or a hyphen."""
-        found = None if self.scores is None else self.scores.single.get(metric)
-        return "-" if found is None or found.value is None else f"{found.value:.3f}"
-
-    @property
-    def validated(self) -> int:
-        """Number of labelled validation images behind the scores."""
-        return 0 if self.scores is None else self.scores.labelled
-
-
-def weights_card(model: Model, config: Config, about: Mapping[str, Any], sources: Sequence[SourceRow]) -> str:
-    """The card as Markdown; every number in it was counted or measured."""
+    Of each source its `name`, `licence` and `member` (a data set), how many of its `images` and `patients` were learned
+    from, and the `scores` of its own head, if any.
+    """
     return render(
         "weights_card.md",
         model=model,

@@ -9,7 +9,7 @@ from parsecaps.explain.explanation import Explanation
 from parsecaps.files.writing import plain_name, write_text
 from parsecaps.report.draw import terminal_table
 from parsecaps.report.explanation_document import explanation_document
-from parsecaps.report.pictures import overlay_picture, png_file, traversal_picture
+from parsecaps.report.pictures import overlay_picture, picture_file, traversal_picture
 from parsecaps.report.tree_drawing import draw_tree
 from parsecaps.types import Grid
 
@@ -62,7 +62,7 @@ def write_explanation(explanation: Explanation, folder: Path) -> None:
     pictures = {name: overlay_picture(image, found) for name, found in maps.items()}
     pictures |= {f"traversal-{plain_name(each.name)}": traversal_picture(each) for each in explanation.traversals}
     for name, picture in pictures.items():
-        (folder / f"{name}.png").write_bytes(png_file(picture))
+        (folder / f"{name}.png").write_bytes(picture_file(picture))
     for tree in explanation.trees:
         kind = "diagnosis" if tree.about == "classes" else f"concept-{tree.index + 1}"
         write_text(folder / f"tree-{kind}-{plain_name(tree.name)}.svg", draw_tree(tree, image))

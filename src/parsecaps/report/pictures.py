@@ -3,7 +3,7 @@
 import base64
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from einops import rearrange
@@ -40,7 +40,7 @@ def overlay_picture(image: Tensor, found: np.ndarray | None) -> Image.Image:
 
 def overlay_jpeg(picture: bytes, heat: np.ndarray) -> bytes:
     """A map (size, size) over a JPEG file, in the colours that it has on the page of a case."""
-    return jpeg_file(_overlaid(Image.open(io.BytesIO(picture)).convert("RGB"), heat), quality=82)
+    return picture_file(_overlaid(Image.open(io.BytesIO(picture)).convert("RGB"), heat), quality=82)
 
 
 def _overlaid(below: Image.Image, found: np.ndarray) -> Image.Image:
@@ -56,7 +56,7 @@ def picture_jpeg(image: Tensor, largest: int = 320) -> bytes:
     """An image (channels, size, size) in [0, 1] as a JPEG file."""
     picture = picture_of(image)
     picture.thumbnail((largest, largest), Image.Resampling.LANCZOS)
-    return jpeg_file(picture, quality=85)
+    return picture_file(picture, quality=85)
 
 
 def traversal_picture(strip: "TraversalStrip") -> Image.Image:
@@ -76,17 +76,13 @@ def picture_of(image: Tensor) -> Image.Image:
     return Image.fromarray(levels[:, :, 0] if levels.shape[2] == 1 else levels)
 
 
-def png_file(picture: Image.Image) -> bytes:
-    """A picture of Pillow as a PNG file."""
+def picture_file(picture: Image.Image, quality: int | None = None) -> bytes:
+    """A picture of Pillow as a PNG file, or as a JPEG file of some quality."""
     file = io.BytesIO()
-    picture.save(file, "PNG", optimize=True)
-    return file.getvalue()
-
-
-def jpeg_file(picture: Image.Image, *, quality: int) -> bytes:
-    """A picture of Pillow as a JPEG file."""
-    file = io.BytesIO()
-    picture.save(file, "JPEG", quality=quality)
+    how: dict[str, Any] = (
+        {"format": "PNG", "optimize": True} if quality is None else {"format": "JPEG", "quality": quality}
+    )
+    picture.save(file, **how)
     return file.getvalue()
 
 

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from parsecaps.data.cases import DataSet, first_of_patients
 from parsecaps.data.kept import kept_file
 from parsecaps.report.case_page import report_shell, view_style
-from parsecaps.report.pictures import png_file
+from parsecaps.report.pictures import picture_file
 from parsecaps.run import Run
 from parsecaps.serve.documents import BINARY, ExampleList, described
 from parsecaps.serve.guard import ProblemError
@@ -102,5 +102,5 @@ def _content(data: DataSet, row: int) -> bytes:
     from PIL import Image
 
     if data.draw is not None:
-        return png_file(Image.fromarray(np.moveaxis(data.draw([row])[0], 0, -1).squeeze()))
+        return picture_file(Image.fromarray(np.moveaxis(data.draw([row])[0], 0, -1).squeeze()))
     return kept_file(data.cases[row].image).content
