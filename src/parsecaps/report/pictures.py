@@ -3,7 +3,7 @@
 import base64
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from einops import rearrange
@@ -79,10 +79,8 @@ def picture_of(image: Tensor) -> Image.Image:
 def picture_file(picture: Image.Image, quality: int | None = None) -> bytes:
     """A picture of Pillow as a PNG file, or as a JPEG file of some quality."""
     file = io.BytesIO()
-    how: dict[str, Any] = (
-        {"format": "PNG", "optimize": True} if quality is None else {"format": "JPEG", "quality": quality}
-    )
-    picture.save(file, **how)
+    kind, how = ("PNG", {"optimize": True}) if quality is None else ("JPEG", {"quality": quality})
+    picture.save(file, kind, **how)
     return file.getvalue()
 
 
