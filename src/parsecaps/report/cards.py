@@ -99,7 +99,15 @@ def hub_card(
         "tags": [*_TAGS, *(["concept-bottleneck"] if model.network.config.get("head") == "bottleneck" else [])],
     }
     if scores is not None and data is not None:
-        metrics = _model_index(scores)
+        metrics = [
+            {
+                "type": _METRICS.get(each.name, each.name),
+                "value": round(score.value, 6),
+                "name": f"{each.title}: {each.with_interval(score)}, n = {score.n:,}",
+            }
+            for each in scores.main_metrics
+            if (score := scores[each.name]).value is not None
+        ]
         where = {"type": re.sub(r"[^A-Za-z0-9]+", "-", data).strip("-"), "name": data}
         if scores.cases:
             where["split"] = scores.cases.removesuffix(" part")
@@ -118,18 +126,6 @@ def monai_card(model: Model, card: str, *, configs: Sequence[str]) -> str:
 def _with_use(model: Model, card: str, template: str, **content: Any) -> str:
     above = card or render("short_card.md", model=model)
     return above.rstrip("\n") + "\n" + _USE + render(template, model=model, **content)
-
-
-def _model_index(scores: Scores) -> list[dict[str, Any]]:
-    return [
-        {
-            "type": _METRICS.get(each.name, each.name),
-            "value": round(float(score.value), 6),
-            "name": f"{each.title}: {each.with_interval(score)}, n = {score.n:,}",
-        }
-        for each in scores.main_metrics
-        if (score := scores[each.name]).value is not None
-    ]
 
 
 def weights_card(model: Model, config: Config, about: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> str:

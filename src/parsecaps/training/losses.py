@@ -128,7 +128,7 @@ class ClassTerm(Term):
         for i, each in enumerate(class_weights or ()):
             if not 0 <= each < math.inf:
                 raise ValueError(f"class_weights[{i}] is {each}; give 0 (off) or a positive number")
-        self.register_buffer("class_weights", to_tensor(class_weights))
+        self.register_buffer("class_weights", None if class_weights is None else torch.tensor(class_weights).float())
         sets = None if class_sets is None else torch.tensor(class_sets)
         self.register_buffer("class_sets", sets, persistent=False)
 
@@ -192,7 +192,8 @@ class Presentation(Term):
 
     def __init__(self, weight: float, concept_weights: Sequence[Sequence[float]] | None = None) -> None:
         super().__init__(weight)
-        self.register_buffer("concept_weights", to_tensor(concept_weights))
+        weights = None if concept_weights is None else torch.tensor(concept_weights).float()
+        self.register_buffer("concept_weights", weights)
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
@@ -351,11 +352,6 @@ def known_concepts(presence: Tensor, batch: Batch) -> Tensor:
 def described(concepts: Tensor) -> Tensor:
     """How many images have a known concept."""
     return (~concepts.isnan()).any(1).sum()
-
-
-def to_tensor(values: Sequence[float] | Sequence[Sequence[float]] | None) -> Tensor | None:
-    """Weights of classes or concepts as a buffer, where there are some."""
-    return None if values is None else torch.tensor(values, dtype=torch.float32)
 
 
 TERMS: list[type[Term]] = [Classification, Presentation, Triplet, Reconstruction, Diversity, Consistency, Intervention]

@@ -68,11 +68,8 @@ class Objective(nn.Module):
         """The total of this process, such that its mean over all processes is the total of their batches together."""
         everywhere = torch.stack([loss.images for loss in losses.values()])
         distributed.all_reduce(everywhere)
-        means = {
-            name: Loss(loss.sum * distributed.get_world_size(), count).mean
-            for (name, loss), count in zip(losses.items(), everywhere, strict=True)
-        }
-        return torch.stack([self.terms[name].weight * mean for name, mean in means.items()]).sum()
+        world, counts = distributed.get_world_size(), zip(losses.items(), everywhere, strict=True)
+        return self.total({name: Loss(loss.sum * world, count) for (name, loss), count in counts})
 
 
 class EpochMeans:
