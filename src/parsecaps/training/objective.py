@@ -115,10 +115,7 @@ class EpochMeans:
 
     def values(self) -> dict[str, float]:
         """The loss and its terms, accuracy, and balanced accuracy: the mean over the classes that were there."""
-        means = {}
-        for name, pair in self.sums.items():
-            total, count = pair.double().tolist()
-            means[name] = total / max(count, 1e-12)
+        means = {name: float(total) / max(float(count), 1e-12) for name, (total, count) in self.sums.items()}
         confusion = self.confusion.double().cpu()
         seen, right = confusion.sum(1), confusion.diagonal()
         there = seen > 0
