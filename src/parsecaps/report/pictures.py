@@ -26,8 +26,9 @@ _STRIP_SIDE, _STRIP_GAP = 96, 4  # pixels of a picture in a strip, at most, and 
 
 def map_levels(found: np.ndarray, largest: int = MAP_SIDE) -> tuple[np.ndarray, float]:
     """A map (size, size) as bytes (side, side), at most `largest` pixels a side, and the value that 255 stands for."""
-    small = _resized(_scaled(found), largest)
-    return (_scaled(small) * 255).round().astype(np.uint8), float(_positive(found).max() * small.max())
+    scaled, highest = _scaled(found)
+    levels, share = _scaled(_resized(scaled, largest))
+    return (levels * 255).round().astype(np.uint8), highest * share
 
 
 def overlay_picture(image: Tensor, found: np.ndarray | None) -> Image.Image:
@@ -45,7 +46,7 @@ def overlay_jpeg(picture: bytes, heat: np.ndarray) -> bytes:
 
 def _overlaid(below: Image.Image, found: np.ndarray) -> Image.Image:
     """A map in colours from blue to yellow, scaled to its own highest value, and clear where it is 0."""
-    small = Image.fromarray(_scaled(_resized(_scaled(found), SHOWN_SIDE)).astype(np.float32))
+    small = Image.fromarray(_scaled(_resized(_scaled(found)[0], SHOWN_SIDE))[0].astype(np.float32))
     value = np.clip(np.asarray(small.resize(below.size, Image.Resampling.BICUBIC)), 0, 1)[..., None]
     alpha = _STRENGTH * np.sqrt(value)  # weak evidence shows more than its share
     mixed = np.asarray(below, dtype=np.float64) * (1 - alpha) + (_LOW + (_HIGH - _LOW) * value) * alpha
@@ -103,15 +104,11 @@ def data_uri(file: bytes) -> str:
     return f"data:image/{kind};base64,{base64_text(file)}"
 
 
-def _positive(found: np.ndarray) -> np.ndarray:
-    """Values below 0 spoke against, and are not shown."""
-    return np.clip(np.nan_to_num(np.asarray(found, dtype=np.float64)), 0, None)
-
-
-def _scaled(found: np.ndarray) -> np.ndarray:
-    positive = _positive(found)
-    highest = positive.max()
-    return np.asarray(positive / highest if highest > 0 else positive)
+def _scaled(found: np.ndarray) -> tuple[np.ndarray, float]:
+    """What is above 0, from 0 to 1, and its highest value; values below spoke against, and are not shown."""
+    positive = np.clip(np.nan_to_num(np.asarray(found, dtype=np.float64)), 0, None)
+    highest = float(positive.max())
+    return positive / highest if highest > 0 else positive, highest
 
 
 def _resized(found: np.ndarray, largest: int) -> np.ndarray:
