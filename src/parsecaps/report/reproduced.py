@@ -1,7 +1,4 @@
-"""A table of a paper, measured again: our figure, the published one and the difference, as Markdown and for a terminal.
-
-`parsecaps reproduce` fills it; what is not there yet stands in it too, and says so.
-"""
+"""A table of a paper, measured again: our figure, the published one and the difference, in Markdown and in a terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

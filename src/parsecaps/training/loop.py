@@ -194,7 +194,7 @@ class TrainingLoop:
         network.train()
         self._start_timing()
         for batch in self.batches.epoch(position.epoch, start=position.batch):
-            self._train_step(network, _to(batch, self.fabric.device))
+            self._train_step(network, self.fabric.to_device(batch))
             position.batch += 1
             self._after_step()
         for term in self.step.objective.terms.values():
@@ -265,7 +265,7 @@ class TrainingLoop:
         network.eval()
         for batch in self.validation.epoch(0):
             if len(batch.label):  # the share of a process in a last, small batch may be empty
-                batch = _to(batch, self.fabric.device)
+                batch = self.fabric.to_device(batch)
                 with self.fabric.autocast():
                     logits, losses = self.step(batch, network)
                 means.add(logits, losses, batch.label)
@@ -371,11 +371,6 @@ def write_history(run: Run, history: Sequence[Mapping[str, float]]) -> None:
         writer.writeheader()
         for row in history:
             writer.writerow({name: f"{value:.9g}" for name, value in row.items()})
-
-
-def _to(batch: Batch, device: torch.device) -> Batch:
-    moved: Batch = torch.utils._pytree.tree_map_only(Tensor, lambda x: x.to(device, non_blocking=True), batch)
-    return moved
 
 
 def _line(row: Mapping[str, float], epochs: int, is_best: bool) -> str:
