@@ -89,11 +89,6 @@ class PatientErrors:
     worst: list[PatientError]
 
     def __str__(self) -> str:
-        """How the errors are spread over patients.
-
-        >>> print(PatientErrors(77, 19, 4, []))
-        wrong images: 77; their patients: 19; patients who have half of them: 4
-        """
         of_patients = f"their patients: {self.patients:,}; patients who have half of them: {self.half:,}"
         return f"wrong images: {self.wrong:,}; {of_patients}"
 

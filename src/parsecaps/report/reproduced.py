@@ -1,4 +1,4 @@
-"""A table of a paper, measured again: our figure, the published one and the difference, in Markdown and in a terminal."""
+"""A table of a paper, measured again: ours, the published figure and the difference, in Markdown and in a terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
