@@ -108,7 +108,7 @@ def _bare_step(config: Config) -> tuple[Config, Task]:
     batches = build_batches(plan, "train", processes, step.objective.needs)
     assert batches is not None
     batch = next(iter(batches.epoch(0)))
-    schedule = Schedule.build(plan.config)
+    schedule = Schedule(**dict(plan.config.training))
     optimizer = schedule.build_optimizer(step)
 
     def bare() -> None:

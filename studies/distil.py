@@ -152,7 +152,7 @@ def distil(
     )
     model.standardise.use(*pixel_statistics(images.prepared.images, rows))
     student = Student(model, [len(mean) for mean, _ in teacher.scales])
-    schedule = Schedule(epochs, warm_up_epochs=1)
+    schedule = Schedule(epochs=epochs, warm_up_epochs=1)
     optimizer, step = schedule.build_optimizer(student), 0
     for epoch in range(epochs):
         sums = torch.zeros(len(STAGES))

@@ -7,7 +7,6 @@ from docs.site.reference import settings_page
 from parsecaps.config import (
     Config,
     PreparationSection,
-    TrainingSection,
     known_keys,
     load_config,
     shipped_configs,
@@ -18,17 +17,11 @@ from tests.messages import LIBRARY, refused
 def test_defaults_are_those_of_the_code() -> None:
     """`config` may not import the code it configures, so the numbers stand in two places."""
     from parsecaps.data.preparation import Preparation
-    from parsecaps.training.optimizer import Schedule
 
     prepared = {field.name for field in fields(Preparation)} - {"size"}
     assert prepared == set(PreparationSection.model_fields)
     preparation = Preparation(size=28)
     assert (PreparationSection().square, PreparationSection().scaling) == (preparation.square, preparation.scaling)
-    training = TrainingSection().model_dump()
-    ours = {field.name: field.default for field in fields(Schedule)}
-    shared = training.keys() & ours.keys() - {"epochs"}
-    assert len(shared) == 10
-    assert {name: training[name] for name in shared} == {name: ours[name] for name in shared}
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:

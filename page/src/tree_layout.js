@@ -1,4 +1,4 @@
-/** Where the parts of a parse tree stand in its drawing: the same places as in `report/tree_drawing.py`. */
+/** Where the parts of a parse tree stand in its drawing: the same places as in `report/explanations.py`. */
 
 /** @typedef {import("./types.js").Tree} Tree */
 /** @typedef {import("./types.js").TreeNode} TreeNode */

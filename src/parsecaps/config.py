@@ -6,9 +6,8 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from difflib import SequenceMatcher
-from importlib.resources import as_file, files
+from importlib.resources import files
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -198,6 +197,11 @@ class TrainingSection(Section):
     checkpoint_seconds: float = Field(default=60.0, ge=0)
     """Between two checkpoints within an epoch; there is one after each epoch too."""
 
+    def loss(self, name: str) -> LossArguments:
+        """The weight of a loss as it is set, and its arguments."""
+        given = self.losses.get(name, "auto")
+        return given if isinstance(given, LossArguments) else LossArguments(weight=given)
+
 
 class Config(Section):
     """All settings of a run."""
@@ -294,13 +298,12 @@ def load_config(
     Traceback (most recent call last):
     ValueError: --set training.epoch=5: there is no key 'training.epoch'; did you mean 'training.epochs'?
     """
-    with ExitStack() as stack:
-        if path is not None and not Path(path).exists() and not Path(path).suffix:
-            if str(path) not in shipped_configs():
-                names = ", ".join(shipped_configs())
-                raise FileNotFoundError(f"{path} is missing; give a YAML file, or one of {names}")
-            path = stack.enter_context(as_file(_SHIPPED / f"{path}.yaml"))
-        return load_settings(Config, path, overrides, values=values)
+    if path is not None and not Path(path).exists() and not Path(path).suffix:
+        if str(path) not in shipped_configs():
+            names = ", ".join(shipped_configs())
+            raise FileNotFoundError(f"{path} is missing; give a YAML file, or one of {names}")
+        path = Path(str(_SHIPPED / f"{path}.yaml"))
+    return load_settings(Config, path, overrides, values=values)
 
 
 def shipped_configs() -> list[str]:

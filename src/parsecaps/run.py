@@ -3,25 +3,25 @@
 import csv
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import numpy as np
+from pydantic import BaseModel
 
 from parsecaps.config import Config, load_config
 from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet, Division, Split
-from parsecaps.data.leaks import FINGERPRINTS_FILE, write_fingerprints
+from parsecaps.data.leaks import FINGERPRINTS_FILE
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.sources import open_all
-from parsecaps.data.splits import case_key, read_split, rows_of, split_hash, split_keys, write_split
+from parsecaps.data.splits import case_key, read_split, rows_of, split_hash, split_keys
 from parsecaps.files.untrusted import checked, read_document, shown
-from parsecaps.files.writing import make_private_folder, remove_files, unfinished_pattern, write_text
+from parsecaps.files.writing import remove_files, unfinished_pattern, write_text
 from parsecaps.metrics.scores import Scores
 from parsecaps.model import FILES_PATTERN, Model
 from parsecaps.types import ProgressCallback, silent
@@ -33,8 +33,7 @@ _FILES = r"config\.yaml|(run|data|scores)\.json|(history|split)\.csv|curves\.png
 _AGAIN = "restore the file as the run wrote it"
 
 
-@dataclass(frozen=True)
-class _Seeds:
+class _Seeds(BaseModel):
     split: int
     training: int
 
@@ -57,8 +56,7 @@ class Origin:
     layers: list[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Started:
+class _Started(BaseModel):
     """What `run.json` holds from the start, as far as anything rests on it."""
 
     versions: dict[str, str]
@@ -69,7 +67,6 @@ class _Started:
     start: Origin | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Finished(_Started):
     """What it holds of a trained run."""
 
@@ -79,22 +76,19 @@ class _Finished(_Started):
     validation: dict[str, float]
 
 
-@dataclass(frozen=True)
-class _Parts(Generic[T]):
+class _Parts(BaseModel, Generic[T]):
     train: T
     val: T
     test: T
 
 
-@dataclass(frozen=True)
-class _Known:
+class _Known(BaseModel):
     present: int
     absent: int
     unknown: int
 
 
-@dataclass(frozen=True)
-class _Data:
+class _Data(BaseModel):
     """What `data.json` holds, as far as anything rests on it."""
 
     source: str
@@ -295,31 +289,6 @@ class Run:
             return Scores.from_dict(_read_json(self.scores_file))
         except ValueError as error:
             raise ValueError(f"{self.scores_file}: {error}; parsecaps evaluate {self.folder} writes it anew") from None
-
-    def start(
-        self,
-        config: Config,
-        data: DataSet,
-        division: Division,
-        *,
-        contents: Sequence[str],
-        check: Mapping[str, Any],
-        about: Mapping[str, Any],
-        fingerprints: np.ndarray | None,
-        whole: bool,
-    ) -> None:
-        """Write the files that a training starts with; `config.yaml` last, because with it the folder is a run.
-
-        `contents` stand for each case's file, class and concepts; `fingerprints` (N, 32) are of the images that the
-        model learns from, not the `whole` where some are unknown.
-        """
-        make_private_folder(self.checkpoint_folder)
-        write_split(self.split_file, data, division, more={CONTENT: contents}, private=True)
-        self.write_json(self.data_file, check)
-        if fingerprints is not None:
-            write_fingerprints(self.fingerprints_file, fingerprints, whole=whole)
-        self.write_json(self.about_file, about)
-        self.write_text(self.config_file, config.to_yaml())
 
     def remove_unfinished(self) -> None:
         """Remove the unfinished files of a killed process, while no other process trains in the folder."""

@@ -18,7 +18,7 @@ from parsecaps.explain.strict_tree import strict_network
 from parsecaps.nn.recorder import RecordedStage, RecordedWay
 from parsecaps.nn.routes import RouteTree
 from parsecaps.nn.routing import Way
-from parsecaps.report.tree_drawing import draw_tree
+from parsecaps.report import draw_tree
 from tests.explain.small_models import KINDS, random_image, small_model
 from tests.explain.toy_routing import ToyMessages
 from tests.messages import refused

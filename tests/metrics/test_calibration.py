@@ -3,9 +3,10 @@ import pytest
 from scipy.special import softmax
 
 from parsecaps.metrics import score
+from parsecaps.metrics.bootstrap import resampled_weights
 from parsecaps.metrics.calibration import ece, reliability_bins
 from parsecaps.metrics.classification import Classification
-from parsecaps.metrics.metric import resample
+from parsecaps.metrics.metric import Weighted
 from parsecaps.metrics.predictions import Predictions
 from tests.metrics.make import make_predictions
 
@@ -46,8 +47,9 @@ def test_the_interval_of_the_calibration_error_has_its_value_and_the_truth() -> 
         assert found.high is not None
         assert 0 <= found.low <= found.value <= found.high <= 1
         held += found.low == 0
-        (each,) = resample(Classification.of(cases), 200, trial)
-        excluded += found.value < np.percentile(ece(each), 2.5)
+        labelled = Classification.of(cases)
+        (weights,) = resampled_weights(labelled.group, 200, trial)
+        excluded += found.value < np.percentile(ece(Weighted(labelled, weights[labelled.rows])), 2.5)
     assert excluded >= 4
     assert held >= 57
 

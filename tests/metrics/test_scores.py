@@ -9,7 +9,6 @@ from scipy import stats
 from parsecaps.metrics import METRICS, FoldScores, Score, Scores, find_metric, score
 from parsecaps.metrics.bootstrap import FEW_PATIENTS
 from parsecaps.metrics.predictions import Predictions
-from parsecaps.metrics.scores import over_folds
 from tests.messages import message, refused
 from tests.metrics.copies import assert_interval_of_copies, resampled_copies
 from tests.metrics.make import make_predictions
@@ -236,8 +235,10 @@ def fold(**values: float | None) -> FoldScores:
 
 
 def test_mean_and_deviation_leave_out_what_is_not_defined() -> None:
-    found = over_folds([fold(accuracy=0.8, ece=0.1), fold(accuracy=0.9, ece=None), fold(accuracy=0.6, ece=None)])
+    scores = score(make_predictions(), resamples=0)
+    folds = [fold(accuracy=0.8, ece=0.1), fold(accuracy=0.9, ece=None), fold(accuracy=0.6, ece=None)]
+    found = replace(scores, folds=folds).over_folds
     assert found["accuracy"] == pytest.approx((np.mean([0.8, 0.9, 0.6]), np.std([0.8, 0.9, 0.6], ddof=1), 3))
     assert found["ece"] == (0.1, None, 1)
-    assert over_folds([]) == {}
-    assert over_folds([fold(ece=None)]) == {}
+    assert scores.over_folds == {}
+    assert replace(scores, folds=[fold(ece=None)]).over_folds == {}

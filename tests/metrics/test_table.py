@@ -12,7 +12,7 @@ from sklearn.metrics import matthews_corrcoef
 
 from parsecaps.config import Config, load_settings
 from parsecaps.data.preparation import Preparation
-from parsecaps.metrics import METRICS, Metric, Scores, Sets, Weighted, find_metric, score, score_sets
+from parsecaps.metrics import METRICS, Metric, Score, Scores, Sets, Weighted, find_metric, score, score_sets
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.metrics.classification import Classification
 from parsecaps.metrics.concepts import Concepts
@@ -105,6 +105,16 @@ def test_terminal_page_card_and_summary_show_it(scores: Scores) -> None:
     assert "concept prevalence" in texts["terminal"]
     assert number in repr(scores)
     assert number in scores._repr_html_()
+
+
+def test_numbers_are_written_as_the_metric_says() -> None:
+    metric = find_metric("accuracy")
+    assert (metric.title, metric.number(0.9534), metric.number(None)) == ("accuracy", "95.3 %", "-")
+    assert metric.interval(Score(0.95, 0.9, 0.99, 100)) == "90.0 to 99.0"
+    assert metric.interval(Score(0.95, None, None, 1)) == "-"
+    assert metric.with_interval(Score(0.95, 0.9, 0.99, 100)) == "95.0 % (90.0 to 99.0)"
+    assert metric.with_deviation(0.9, 0.02) == "90.0 % ± 2.0"
+    assert (metric.difference(0.0123), metric.difference_interval(-0.01, 0.11)) == ("+1.2", "-1.0 to +11.0")
 
 
 def test_names_are_told_apart_and_found() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import parsecaps.serve
 from parsecaps.export.web_page import shipped as web_part
-from parsecaps.report.case_page import view_script
+from parsecaps.report.pages import template_text
 
 PAGE = Path(__file__).parents[2] / "page"
 NODE = shutil.which("node")
@@ -21,7 +21,7 @@ def test_the_shipped_script_is_built_from_the_sources(tmp_path: Path) -> None:
     subprocess.run([str(NODE), "build.mjs", str(tmp_path)], cwd=PAGE, check=True)
     app = Path(parsecaps.serve.__path__[0], "static", "app.js").read_text(encoding="utf-8")
     for place, shipped in (
-        ("report/templates/page.js", view_script()),
+        ("report/templates/page.js", template_text("page.js")),
         ("export/web/page.js", web_part("page.js").decode()),
         ("serve/static/app.js", app),
     ):

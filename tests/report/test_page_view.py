@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import Error
 
 from parsecaps.explain.explanation import Explanation
+from parsecaps.report import draw_tree
 from parsecaps.report.case_page import case_page, script_text
 from parsecaps.report.explanation_document import explanation_document
-from parsecaps.report.tree_drawing import draw_tree
 from tests.browser import needs_browser
 from tests.report.empty_view import MOUNT
 

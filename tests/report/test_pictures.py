@@ -9,12 +9,11 @@ from PIL import Image
 from parsecaps.explain.traversal import TraversalStrip
 from parsecaps.report.pictures import (
     data_uri,
-    jpeg_file,
     map_levels,
     overlay_jpeg,
     overlay_picture,
+    picture_file,
     picture_jpeg,
-    png_file,
     traversal_picture,
 )
 
@@ -27,7 +26,7 @@ def test_a_map_over_a_file_is_clear_where_nothing_is_and_strongest_where_it_is_h
     found = np.zeros((224, 224))
     found[:112] = 1
     found[112:, 112:] = 4
-    grey = jpeg_file(Image.new("RGB", (320, 320), (128, 128, 128)), quality=95)
+    grey = picture_file(Image.new("RGB", (320, 320), (128, 128, 128)), quality=95)
     shown = opened(overlay_jpeg(grey, found), "RGB")
     assert shown.shape == (320, 320, 3)
     assert np.abs(shown[240, 80] - 128).max() <= 3
@@ -63,7 +62,7 @@ def test_an_overlay_changes_the_image_only_where_the_map_is() -> None:
     image = torch.full((1, 64, 64), 0.5)
     found = np.zeros((64, 64))
     found[:32, :32] = 1
-    plain, over = (opened(png_file(overlay_picture(image, each)), "RGB") for each in (None, found))
+    plain, over = (opened(picture_file(overlay_picture(image, each)), "RGB") for each in (None, found))
     assert plain.shape == (448, 448, 3)
     assert (plain == 128).all()
     assert (over[300:, 300:] == plain[300:, 300:]).all()
@@ -80,7 +79,7 @@ def test_pictures_and_addresses() -> None:
 
 def test_an_address_holds_the_file_and_names_its_kind() -> None:
     image = torch.zeros(1, 8, 8)
-    for file, kind in ((png_file(overlay_picture(image, None)), "png"), (picture_jpeg(image), "jpeg")):
+    for file, kind in ((picture_file(overlay_picture(image, None)), "png"), (picture_jpeg(image), "jpeg")):
         start, text = data_uri(file).split(",")
         assert start == f"data:image/{kind};base64"
         assert base64.b64decode(text) == file
@@ -95,6 +94,6 @@ def test_a_traversal_has_its_pictures_in_order_and_a_jpeg_of_it_is_smaller() -> 
     for i, picture in enumerate(smooth):
         shown = drawn[:, 100 * i + 2 : 100 * i + 98]
         assert np.abs(shown - picture.permute(1, 2, 0).numpy()).max() < 0.003
-    png, jpeg = png_file(strip), jpeg_file(strip, quality=80)
+    png, jpeg = picture_file(strip), picture_file(strip, quality=80)
     assert len(jpeg) < len(png) / 4
     assert np.abs(opened(png, "RGB") - opened(jpeg, "RGB")).mean() < 2

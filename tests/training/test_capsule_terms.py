@@ -12,10 +12,10 @@ from parsecaps.models import ParseCaps, PretrainedModel
 from parsecaps.rivals import CapsNet
 from parsecaps.rivals.class_capsules import ClassReconstruction, Margin
 from parsecaps.run import Run
-from parsecaps.training import fit
+from parsecaps.training import loop
+from parsecaps.training.build import join_processes
 from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
-from parsecaps.training.processes import join_processes
 from parsecaps.types import Batch
 from tests.messages import refused
 from tests.training.make import PHANTOM, train
@@ -93,7 +93,7 @@ def test_a_decoder_that_is_not_trained_is_known_as_idle(
         seen.append(idle_parameters)
         return join_processes(*parts, idle_parameters=idle_parameters, **others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(fit, "join_processes", spy)
+    monkeypatch.setattr(loop, "join_processes", spy)
     config = capsnet(f"training.losses.class_reconstruction={weight}", "training.epochs=1")
     train(config, run_folder=tmp_path / "run")
     assert seen == [idle]

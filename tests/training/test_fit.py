@@ -78,7 +78,7 @@ def test_tensorboard_has_the_curves(run: Run) -> None:
 def test_the_same_seed_gives_the_same_run_also_without_tensorboard_and_another_does_not(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parsecaps.training.processes.is_installed", lambda module: module != "tensorboard")
+    monkeypatch.setattr("parsecaps.training.build.is_installed", lambda module: module != "tensorboard")
     state = torch.get_rng_state()
     again = train(load_config(run.config_file), run_folder=tmp_path / "again")
     assert run.log_folder.is_dir()

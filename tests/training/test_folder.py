@@ -13,7 +13,7 @@ from parsecaps.explain.case_memory import remember_run
 from parsecaps.files.writing import make_first_free
 from parsecaps.system.processes import Processes
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.folder import new_run
+from parsecaps.training.fit import new_run
 from tests.messages import refused
 from tests.training.make import PHANTOM, TINY, skewed_manifest, train
 

@@ -1,8 +1,9 @@
 """How far long work is, and with how many threads: a bar on a terminal, a line now and then in a log."""
 
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,31 +16,30 @@ if TYPE_CHECKING:
 
     from parsecaps.training.callbacks import Callbacks, Progress
 
-Show = Callable[..., None]  # of a stage, how much is done, of how much (None: unknown), and maybe more to say
 LOG_SECONDS = 30.0  # between two lines about the same work in a log
 
 
 class _LogLines:
-    """Lines for a log: one every `LOG_SECONDS`; with `ends`, also when a stage begins and when it ends."""
+    """Lines for a log: one `every` so many seconds; with `ends`, also when a stage begins and when it ends."""
 
-    def __init__(self, *, ends: bool) -> None:
-        self.ends, self.begun, self.told = ends, dict[str, float](), time.monotonic()
+    def __init__(self, *, ends: bool, every: float) -> None:
+        self.ends, self.every, self.begun, self.told = ends, every, dict[str, float](), time.monotonic()
 
     def log(self, line: str) -> None:
         self.told = time.monotonic()
         print(line, file=sys.stderr, flush=True)
 
-    def show(self, stage: str, done: int, total: int | None, state: str = "") -> None:
+    def __call__(self, stage: str, done: int, total: int | None, state: str = "") -> None:
         now, is_new = time.monotonic(), stage not in self.begun
         began = self.begun.setdefault(stage, now)
         is_end = self.ends and not is_new and done == total
-        if is_end or (self.ends and is_new) or now - self.told >= LOG_SECONDS:
+        if is_end or (self.ends and is_new) or now - self.told >= self.every:
             took = f" in {now - began:.0f} s" if is_end else ""
             self.log(f"{stage}: {_count(done, total)}{took}{state and f'; {state}'}")
 
 
 class _ScreenBars:
-    """A bar for the stage that is at work; it goes away when the work is done."""
+    """A bar for the stage that is at work; it goes away when the work is done. A total of None is unknown."""
 
     task: "TaskID"
 
@@ -49,7 +49,7 @@ class _ScreenBars:
     def log(self, line: str) -> None:
         self.bars.console.print(line, soft_wrap=True)
 
-    def show(self, stage: str, done: int, total: int | None, state: str = "") -> None:
+    def __call__(self, stage: str, done: int, total: int | None, state: str = "") -> None:
         if stage != self.stage:
             for task in self.bars.task_ids:
                 self.bars.remove_task(task)
@@ -62,12 +62,16 @@ def _count(done: int, total: int | None) -> str:
 
 
 @contextmanager
-def _shown(*, ends: bool = False, visible: bool = True) -> "Iterator[_ScreenBars | _LogLines]":
+def showing_stages(*, ends: bool = False, visible: bool = True) -> "Iterator[_ScreenBars | _LogLines]":
+    """Shows the stages of some work; with `ends`, a log has their beginnings and ends too.
+
+    Of several processes that work together, only one is `visible`.
+    """
     from rich.progress import BarColumn, Progress, TextColumn
 
     out = console(stderr=True)
     if not out.is_terminal:
-        yield _LogLines(ends=ends)
+        yield _LogLines(ends=ends, every=LOG_SECONDS if visible else math.inf)
         return
     words, state = (TextColumn(f"{{task.fields[{name}]}}", style="", markup=False) for name in ("words", "state"))
     with Progress(words, BarColumn(), state, console=out, transient=True, disable=not visible) as bars:
@@ -75,27 +79,17 @@ def _shown(*, ends: bool = False, visible: bool = True) -> "Iterator[_ScreenBars
 
 
 @contextmanager
-def showing_stages(*, ends: bool = False, visible: bool = True) -> Iterator[Show]:
-    """Shows the stages of some work; with `ends`, a log has their beginnings and ends too.
-
-    Of several processes that work together, only one is `visible`.
-    """
-    with _shown(ends=ends, visible=visible) as place:
-        yield place.show if visible else lambda stage, done, total, state="": None
-
-
-@contextmanager
 def showing_training() -> "Iterator[Callbacks]":
     """Tells how a training is doing: loss, accuracy, learning rate and time left."""
     from parsecaps.training.callbacks import Callbacks
 
-    with _shown() as place:
+    with showing_stages() as show:
 
         def advance(now: "Progress") -> None:
-            place.show(f"epoch {now.epoch}/{now.epochs}", now.batch, now.batches, describe(now))
+            show(f"epoch {now.epoch}/{now.epochs}", now.batch, now.batches, describe(now))
 
-        reading, scoring = (partial(place.show, stage) for stage in ("reading images", "predicting"))
-        yield Callbacks(log=place.log, reading=reading, progress=advance, scoring=scoring)
+        reading, scoring = (partial(show, stage) for stage in ("reading images", "predicting"))
+        yield Callbacks(log=show.log, reading=reading, progress=advance, scoring=scoring)
 
 
 def describe(now: "Progress") -> str:

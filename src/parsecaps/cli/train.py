@@ -59,41 +59,25 @@ def train(
     with showing_training() as callbacks:
         train_all = cross_validate if several else fit
         run = train_all(chosen, run_folder=out, resume=resume, callbacks=callbacks, device=device or "auto")
-    if several:
-        return Numbers(_show_folds(run))
     return Numbers(show_run(run), failed=bool(run.failure)) if run.is_main else Numbers(None)
 
 
 def show_run(run: "Run") -> dict[str, Any]:
-    """Print the results of a run, and return the content of the JSON file."""
-    scores, history = run.scores, run.history
-    best = history[run.best_epoch - 1]
-    if "val_loss" in best:
-        reached = f"validation accuracy {best['val_accuracy']:.1%}, balanced {best['val_balanced_accuracy']:.1%}"
-        display(f"{run.config.training.keep} epoch: {run.best_epoch}; {reached}")
-    if scores is not None:
-        display(*scores.tables(short=True).values(), *scores.lines())
-    display(f"run: {run.folder}", f"model: {run.bundle_folder}")
-    if scores is not None:
-        display(f"page: {run.page_file}")
-    return {
-        "run": str(run.folder),
-        "bundle": str(run.bundle_folder),
-        "best_epoch": run.best_epoch,
-        "config": run.config.model_dump(mode="json"),
-        "choices": run.about["choices"],
-        "history": history,
-        "scores": None if scores is None else scores.as_dict(),
-    }
-
-
-def _show_folds(run: "Run") -> dict[str, Any]:
-    scores = run.scores
-    assert scores is not None
-    display(*scores.tables(short=True).values(), *scores.lines(), f"folds: {run.folder}", f"page: {run.page_file}")
-    return {
-        "run": str(run.folder),
-        "folds": [str(fold.folder) for fold in run.folds],
-        "config": run.config.model_dump(mode="json"),
-        "scores": scores.as_dict(),
-    }
+    """Print the results of a run or a cross-validation, and return the content of the JSON file."""
+    scores, place = run.scores, [f"folds: {run.folder}"]
+    stored: dict[str, Any] = {"run": str(run.folder), "config": run.config.model_dump(mode="json"), "scores": None}
+    if run.is_trained:
+        history, bundle = run.history, run.bundle_folder
+        best, place = history[run.best_epoch - 1], [f"run: {run.folder}", f"model: {bundle}"]
+        if "val_loss" in best:
+            reached = f"validation accuracy {best['val_accuracy']:.1%}, balanced {best['val_balanced_accuracy']:.1%}"
+            display(f"{run.config.training.keep} epoch: {run.best_epoch}; {reached}")
+        stored |= {"bundle": str(bundle), "best_epoch": run.best_epoch, "choices": run.about["choices"]}
+        stored["history"] = history
+    else:
+        stored["folds"] = [str(fold.folder) for fold in run.folds]
+    if scores is None:
+        display(*place)
+        return stored
+    display(*scores.tables(short=True).values(), *scores.lines(), *place, f"page: {run.page_file}")
+    return {**stored, "scores": scores.as_dict()}

@@ -181,7 +181,7 @@ def means(
     >>> [(score.value, score.n) for score in found.scores()], found.mean().value
     ([(0.5, 3), (0.5, 2)], 0.5)
     """
-    group = without_gaps(group)
+    group = np.unique(group, return_inverse=True)[1]  # without gaps, so that all that are drawn have cases
     known = ~np.isnan(values)
     filled = np.where(known, values, 0)
     blocks = [np.empty((values.shape[1], 0))]
@@ -205,8 +205,3 @@ def mean_of_defined(values: np.ndarray, used: np.ndarray | None = None) -> np.nd
     """
     defined = ~np.isnan(values) if used is None else used & ~np.isnan(values)
     return divide(np.where(defined, values, 0).sum(0), defined.sum(0))
-
-
-def without_gaps(group: np.ndarray) -> np.ndarray:
-    """Patients numbered from 0 without gaps, so that all that are drawn have cases: (N,) -> (N,) int."""
-    return np.unique(group, return_inverse=True)[1].reshape(-1)

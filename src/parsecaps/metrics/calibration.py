@@ -1,7 +1,4 @@
-"""Whether a probability means what it says, and what validation patients teach so that it does.
-
-Temperature and conformal quantiles are fitted once, after training, and kept beside the weights in `calibration.json`.
-"""
+"""Whether a probability means what it says, and what validation patients teach so that it does."""
 
 import json
 import math
@@ -28,7 +25,7 @@ _NOT_CALIBRATED = "the probabilities are not calibrated: the model was saved wit
 
 @dataclass(frozen=True)
 class Calibration:
-    """The temperature of a model's logits, and the conformal quantiles of its probabilities at that temperature.
+    """The temperature of a model's logits, and the conformal quantiles of its probabilities; fitted after training.
 
     Without validation cases the temperature is 1, and no risk can be promised. `note` is about the temperature.
     """

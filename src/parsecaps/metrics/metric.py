@@ -3,7 +3,7 @@
 With weights of one a metric is the plain score; with those of resamples it gives the bootstrap.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeVar
 
@@ -199,12 +199,6 @@ def measure(cases: Cases, metrics: Sequence[Metric], *, resamples: int, seed: in
     return found
 
 
-def resample(cases: Cases, resamples: int, seed: int) -> Iterator[Weighted]:
-    """The cases with the weights of resamples of the patients, in blocks."""
-    for weights in resampled_weights(cases.group, resamples, seed):
-        yield Weighted(cases, weights if len(cases) == len(weights) else weights[cases.rows])
-
-
 def compute(
     cases: Cases, functions: Sequence[Function], resamples: int, seed: int
 ) -> tuple[dict[Function, np.ndarray], dict[Function, np.ndarray]]:
@@ -214,7 +208,8 @@ def compute(
         return {function: np.atleast_2d(weighted.of(function)) for function in functions}
 
     values = of_weighted(Weighted(cases))
-    blocks = [of_weighted(each) for each in resample(cases, resamples, seed)]
+    drawn = resampled_weights(cases.group, resamples, seed)
+    blocks = [of_weighted(Weighted(cases, each if len(cases) == len(each) else each[cases.rows])) for each in drawn]
     none = {function: value[:, :0] for function, value in values.items()}
     return values, {
         function: np.concatenate([block[function] for block in (none, *blocks)], axis=1) for function in functions

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsecaps.metrics.bootstrap import without_gaps
 from parsecaps.metrics.metric import Cases
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.types import Grid
@@ -28,10 +27,9 @@ class PatientAnswers(Cases):
 
     def __init__(self, right: np.ndarray, group: np.ndarray) -> None:
         super().__init__(len(right))
-        self.of_patients(without_gaps(group))
-        self.right = right
-        self.first = np.zeros(len(group), dtype=bool)
-        self.first[np.unique(group, return_index=True)[1]] = True
+        _, first, own = np.unique(group, return_index=True, return_inverse=True)
+        self.of_patients(own)
+        self.right, self.first = right, np.isin(np.arange(len(group)), first)
 
     @classmethod
     def of(cls, predictions: Predictions) -> "PatientAnswers | None":
@@ -91,11 +89,6 @@ class PatientErrors:
     worst: list[PatientError]
 
     def __str__(self) -> str:
-        """How the errors are spread over patients.
-
-        >>> print(PatientErrors(77, 19, 4, []))
-        wrong images: 77; their patients: 19; patients who have half of them: 4
-        """
         of_patients = f"their patients: {self.patients:,}; patients who have half of them: {self.half:,}"
         return f"wrong images: {self.wrong:,}; {of_patients}"
 

@@ -146,8 +146,13 @@ class Scores:
 
     @property
     def over_folds(self) -> dict[str, OverFolds]:
-        """Mean and standard deviation of the single numbers over the folds; empty without folds."""
-        return over_folds(self.folds)
+        """Mean and standard deviation over folds; no standard error, as the folds share patients."""
+        found = {}
+        for key in dict.fromkeys(key for fold in self.folds for key in fold.single):
+            scores = [fold.single[key].value for fold in self.folds if key in fold.single]
+            if values := [value for value in scores if value is not None]:
+                found[key] = OverFolds(mean(values), stdev(values) if len(values) > 1 else None, len(values))
+        return found
 
     @property
     def counts(self) -> str:
@@ -204,9 +209,6 @@ def score(predictions: Predictions, *, temperature: float = 1.0, resamples: int 
         if cases is not None:
             found |= _measure(cases, resamples, seed)
 
-    def single(part: Part) -> dict[str, Score]:
-        return {metric.name: found[metric][0] for metric in METRICS if metric.part == part and metric in found}
-
     def by_name(part: Part, names: Sequence[str]) -> dict[str, dict[str, Score]]:
         rows = {metric.name: found[metric] for metric in METRICS if metric.part == part and metric in found}
         return {name: {key: scores[i] for key, scores in rows.items()} for i, name in enumerate(names)}
@@ -224,12 +226,12 @@ def score(predictions: Predictions, *, temperature: float = 1.0, resamples: int 
         temperature=temperature,
         resamples=resamples,
         seed=seed,
-        overall=single("overall"),
+        overall=by_name("overall", ["all"])["all"],
         by_class=by_name("by_class", predictions.classes),
         confusion=confusion_matrix(labelled.label, labelled.named, len(predictions.classes)).tolist(),
         reliability=reliability_bins(labelled.probabilities, labelled.label),
         roc={name: curve for name, curve in curves.items() if curve is not None},
-        concepts=single("concepts"),
+        concepts=by_name("concepts", ["all"])["all"],
         by_concept=by_name("by_concept", concept_names),
         present={} if concepts is None else dict(zip(concept_names, concepts.positive.sum(0).tolist(), strict=True)),
         notes=_notes(predictions),
@@ -248,17 +250,6 @@ def score_sets(
         cases = LabelledSets(each.inside[rows], predictions.label[rows]).of_patients(predictions.groups(), rows)
         scores = _measure(cases, resamples, seed)
         found.append(SetScores(risk, {metric.name: score for metric, (score,) in scores.items()}, each.notes))
-    return found
-
-
-def over_folds(folds: Sequence[FoldScores]) -> dict[str, OverFolds]:
-    """The mean and the standard deviation of each score over folds; no standard error, as the folds share patients."""
-    found = {}
-    for key in dict.fromkeys(key for fold in folds for key in fold.single):
-        scores = [fold.single[key].value for fold in folds if key in fold.single]
-        values = [value for value in scores if value is not None]
-        if values:
-            found[key] = OverFolds(mean(values), stdev(values) if len(values) > 1 else None, len(values))
     return found
 
 

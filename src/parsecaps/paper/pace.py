@@ -17,8 +17,7 @@ from parsecaps.files.writing import make_private_folder, write_text
 from parsecaps.paper.cells import Load, Log
 from parsecaps.paper.timing import Effort, best_seconds
 from parsecaps.system.threads import allowed_cores
-from parsecaps.training.build import build_network
-from parsecaps.training.loop import TrainingStep
+from parsecaps.training.build import TrainingStep, build_network
 from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
 from parsecaps.training.optimizer import Schedule
@@ -114,7 +113,7 @@ def _time_step(config: Config, load: Load) -> float:
             torch.randint(2, (_BATCH, int(concepts))).float() if concepts else None,
         )
         step = TrainingStep(model, Objective.build(TermContext(config.training, model)))
-        optimizer = Schedule.build(config).build_optimizer(step)
+        optimizer = Schedule(**dict(config.training)).build_optimizer(step)
 
         def once() -> None:
             optimizer.zero_grad()

@@ -89,7 +89,7 @@ class CellStore:
         place = self.place(cell)
         make_private_folder(place.parent)
         with ExitStack() as held:
-            try:  # the system releases the lock of a killed process, as in training.folder
+            try:  # the system releases the lock of a killed process, as in training.fit
                 held.enter_context(FileLock(place.parent / f".{place.name}.lock", mode=0o600).acquire(timeout=0))
             except Timeout:
                 yield False

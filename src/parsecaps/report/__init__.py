@@ -4,9 +4,9 @@ from parsecaps.report.cards import model_card
 from parsecaps.report.case_page import case_page, save_page
 from parsecaps.report.draw import draw
 from parsecaps.report.explanation_document import explanation_document
+from parsecaps.report.explanations import draw_tree
 from parsecaps.report.pictures import overlay_picture
 from parsecaps.report.result_pages import audit_page, data_page, scores_page
-from parsecaps.report.tree_drawing import draw_tree
 
 __all__ = [
     "audit_page",

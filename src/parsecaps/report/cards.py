@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -100,7 +99,15 @@ def hub_card(
         "tags": [*_TAGS, *(["concept-bottleneck"] if model.network.config.get("head") == "bottleneck" else [])],
     }
     if scores is not None and data is not None:
-        metrics = _model_index(scores)
+        metrics = [
+            {
+                "type": _METRICS.get(each.name, each.name),
+                "value": round(score.value, 6),
+                "name": f"{each.title}: {each.with_interval(score)}, n = {score.n:,}",
+            }
+            for each in scores.main_metrics
+            if (score := scores[each.name]).value is not None
+        ]
         where = {"type": re.sub(r"[^A-Za-z0-9]+", "-", data).strip("-"), "name": data}
         if scores.cases:
             where["split"] = scores.cases.removesuffix(" part")
@@ -121,43 +128,12 @@ def _with_use(model: Model, card: str, template: str, **content: Any) -> str:
     return above.rstrip("\n") + "\n" + _USE + render(template, model=model, **content)
 
 
-def _model_index(scores: Scores) -> list[dict[str, Any]]:
-    return [
-        {
-            "type": _METRICS.get(each.name, each.name),
-            "value": round(float(score.value), 6),
-            "name": f"{each.title}: {each.with_interval(score)}, n = {score.n:,}",
-        }
-        for each in scores.main_metrics
-        if (score := scores[each.name]).value is not None
-    ]
+def weights_card(model: Model, config: Config, about: Mapping[str, Any], sources: Sequence[Mapping[str, Any]]) -> str:
+    """The card as Markdown; every number in it was counted or measured.
 
-
-@dataclass(frozen=True)
-class SourceRow:
-    """One data set, how many of its images and patients were learned from, and the scores of its own head, if any."""
-
-    name: str
-    licence: str
-    classes: Sequence[str]
-    concepts: Sequence[str]
-    images: int
-    patients: int
-    scores: Scores | None
-
-    def value(self, metric: str) -> str:
-        """A score to three digits, or a hyphen."""
-        found = None if self.scores is None else self.scores.single.get(metric)
-        return "-" if found is None or found.value is None else f"{found.value:.3f}"
-
-    @property
-    def validated(self) -> int:
-        """Number of labelled validation images behind the scores."""
-        return 0 if self.scores is None else self.scores.labelled
-
-
-def weights_card(model: Model, config: Config, about: Mapping[str, Any], sources: Sequence[SourceRow]) -> str:
-    """The card as Markdown; every number in it was counted or measured."""
+    Of each source its `name`, `licence` and `member` (a data set), how many of its `images` and `patients` were learned
+    from, and the `scores` of its own head, if any.
+    """
     return render(
         "weights_card.md",
         model=model,

@@ -86,11 +86,6 @@ def view_style() -> str:
     return "".join(template_text(name) for name in ("base.css", "dark.css", "tree.css", "view.css"))
 
 
-def view_script() -> str:
-    """The script of the view: it draws the document that a page holds, and gives `parsecaps.mount(root, document)`."""
-    return template_text("page.js")
-
-
 def script_text(document: ExplanationDocument) -> str:
     r"""The document as JSON that nothing can end early inside of a `<script>`.
 
@@ -118,6 +113,6 @@ def policy(script: str, *, runs_wasm: bool = False) -> str:
 
 def _content(explanation: str) -> dict[str, Any]:
     """What view_base.html and view.html need; the explanation is JSON that is safe inside of a `<script>`."""
-    script = view_script()
+    script = template_text("page.js")
     texts = {"style": view_style(), "script": script, "explanation": explanation}
     return {"policy": policy(script), **{name: Markup(text) for name, text in texts.items()}}

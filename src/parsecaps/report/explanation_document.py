@@ -21,10 +21,9 @@ from parsecaps.report.pictures import (
     SHOWN_SIDE,
     base64_text,
     data_uri,
-    jpeg_file,
     map_levels,
+    picture_file,
     picture_jpeg,
-    png_file,
     traversal_picture,
 )
 
@@ -303,6 +302,5 @@ def _reasoning(reasons: Reasons | None, *, of_model: bool) -> ReasoningPart | No
 
 
 def _traversal(strip: TraversalStrip, *, small: bool) -> TraversalPart:
-    picture = traversal_picture(strip)
-    file = jpeg_file(picture, quality=80) if small else png_file(picture)
+    file = picture_file(traversal_picture(strip), 80 if small else None)
     return _part(TraversalPart, strip, picture=data_uri(file), sentence=strip.sentence())

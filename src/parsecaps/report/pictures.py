@@ -26,8 +26,9 @@ _STRIP_SIDE, _STRIP_GAP = 96, 4  # pixels of a picture in a strip, at most, and 
 
 def map_levels(found: np.ndarray, largest: int = MAP_SIDE) -> tuple[np.ndarray, float]:
     """A map (size, size) as bytes (side, side), at most `largest` pixels a side, and the value that 255 stands for."""
-    small = _resized(_scaled(found), largest)
-    return (_scaled(small) * 255).round().astype(np.uint8), float(_positive(found).max() * small.max())
+    scaled, highest = _scaled(found)
+    levels, share = _scaled(_resized(scaled, largest))
+    return (levels * 255).round().astype(np.uint8), highest * share
 
 
 def overlay_picture(image: Tensor, found: np.ndarray | None) -> Image.Image:
@@ -40,12 +41,12 @@ def overlay_picture(image: Tensor, found: np.ndarray | None) -> Image.Image:
 
 def overlay_jpeg(picture: bytes, heat: np.ndarray) -> bytes:
     """A map (size, size) over a JPEG file, in the colours that it has on the page of a case."""
-    return jpeg_file(_overlaid(Image.open(io.BytesIO(picture)).convert("RGB"), heat), quality=82)
+    return picture_file(_overlaid(Image.open(io.BytesIO(picture)).convert("RGB"), heat), quality=82)
 
 
 def _overlaid(below: Image.Image, found: np.ndarray) -> Image.Image:
     """A map in colours from blue to yellow, scaled to its own highest value, and clear where it is 0."""
-    small = Image.fromarray(_scaled(_resized(_scaled(found), SHOWN_SIDE)).astype(np.float32))
+    small = Image.fromarray(_scaled(_resized(_scaled(found)[0], SHOWN_SIDE))[0].astype(np.float32))
     value = np.clip(np.asarray(small.resize(below.size, Image.Resampling.BICUBIC)), 0, 1)[..., None]
     alpha = _STRENGTH * np.sqrt(value)  # weak evidence shows more than its share
     mixed = np.asarray(below, dtype=np.float64) * (1 - alpha) + (_LOW + (_HIGH - _LOW) * value) * alpha
@@ -56,7 +57,7 @@ def picture_jpeg(image: Tensor, largest: int = 320) -> bytes:
     """An image (channels, size, size) in [0, 1] as a JPEG file."""
     picture = picture_of(image)
     picture.thumbnail((largest, largest), Image.Resampling.LANCZOS)
-    return jpeg_file(picture, quality=85)
+    return picture_file(picture, quality=85)
 
 
 def traversal_picture(strip: "TraversalStrip") -> Image.Image:
@@ -76,17 +77,11 @@ def picture_of(image: Tensor) -> Image.Image:
     return Image.fromarray(levels[:, :, 0] if levels.shape[2] == 1 else levels)
 
 
-def png_file(picture: Image.Image) -> bytes:
-    """A picture of Pillow as a PNG file."""
+def picture_file(picture: Image.Image, quality: int | None = None) -> bytes:
+    """A picture of Pillow as a PNG file, or as a JPEG file of some quality."""
     file = io.BytesIO()
-    picture.save(file, "PNG", optimize=True)
-    return file.getvalue()
-
-
-def jpeg_file(picture: Image.Image, *, quality: int) -> bytes:
-    """A picture of Pillow as a JPEG file."""
-    file = io.BytesIO()
-    picture.save(file, "JPEG", quality=quality)
+    kind, how = ("PNG", {"optimize": True}) if quality is None else ("JPEG", {"quality": quality})
+    picture.save(file, kind, **how)
     return file.getvalue()
 
 
@@ -109,15 +104,11 @@ def data_uri(file: bytes) -> str:
     return f"data:image/{kind};base64,{base64_text(file)}"
 
 
-def _positive(found: np.ndarray) -> np.ndarray:
-    """Values below 0 spoke against, and are not shown."""
-    return np.clip(np.nan_to_num(np.asarray(found, dtype=np.float64)), 0, None)
-
-
-def _scaled(found: np.ndarray) -> np.ndarray:
-    positive = _positive(found)
-    highest = positive.max()
-    return np.asarray(positive / highest if highest > 0 else positive)
+def _scaled(found: np.ndarray) -> tuple[np.ndarray, float]:
+    """What is above 0, from 0 to 1, and its highest value; values below spoke against, and are not shown."""
+    positive = np.clip(np.nan_to_num(np.asarray(found, dtype=np.float64)), 0, None)
+    highest = float(positive.max())
+    return positive / highest if highest > 0 else positive, highest
 
 
 def _resized(found: np.ndarray, largest: int) -> np.ndarray:

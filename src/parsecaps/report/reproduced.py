@@ -1,14 +1,11 @@
-"""A table of a paper, measured again: our figure, the published one and the difference, as Markdown and for a terminal.
-
-`parsecaps reproduce` fills it; what is not there yet stands in it too, and says so.
-"""
+"""A table of a paper, measured again: ours, the published figure and the difference, in Markdown and in a terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from parsecaps.metrics import Difference, Score
-from parsecaps.report.draw import draw, plain_markdown
+from parsecaps.report.pages import render
 from parsecaps.types import Grid
 
 NOTHING = "-"
@@ -141,23 +138,13 @@ class Reproduced:
 
 def markdown(table: Reproduced) -> str:
     """The table as a page of Markdown."""
-    lines = [f"# {table.title}", "", f"{table.paper}. Budget: {table.budget}. Measured on {table.machine}.", ""]
-    if table.missing:
-        lines += [f"**Not finished.** Missing: {', '.join(map(plain_markdown, table.missing))}.", ""]
-    if table.picture:
-        lines += [f"![{table.title}]({table.picture})", ""]
-    lines += [*(f"- {line}" for line in table.protocol), ""]
-    for section in table.sections:
-        lines += [*_section(section), ""]
-    trained = {row.name: row for section in table.sections for row in section.rows if row.trained}
-    if trained:
-        heads = list(dict.fromkeys(head for row in trained.values() for head in row.trained))
-        rows = [[name, *(row.trained.get(head, NOTHING) for head in heads)] for name, row in trained.items()]
-        lines += ["## What each was trained with", "", _table(["", *heads], rows), ""]
-    for title, texts in (("Notes", table.notes), ("The published figures", table.remarks)):
-        if texts:
-            lines += [f"## {title}", "", *(f"- {text}" for text in texts), ""]
-    return "\n".join(lines)
+    trained = {row.name: row.trained for section in table.sections for row in section.rows if row.trained}
+    heads = list(dict.fromkeys(head for each in trained.values() for head in each))
+    rows = [[name, *(each.get(head, NOTHING) for head in heads)] for name, each in trained.items()]
+    page = render(
+        "reproduced.md", table=table, grid=_grid, trained=Grid("", ["", *heads], rows, left=range(len(heads) + 1))
+    )
+    return page.rstrip("\n") + "\n"
 
 
 def _terminal_row(measure: Measure, row: Row) -> list[str]:
@@ -168,10 +155,7 @@ def _terminal_row(measure: Measure, row: Row) -> list[str]:
     return [row.name, value, interval, printed, measure.number(figure.difference, "+"), p_value]
 
 
-def _section(section: Section) -> Iterator[str]:
-    yield from (f"## {section.title}", "")
-    if section.about:
-        yield from (f"{section.about}.", "")
+def _grid(section: Section) -> Grid:
     first, measures = section.measures[0], section.measures
     printed = any(row.figure(each).published is not None for row in section.rows for each in measures)
     columns = [each.heading + ": ours / published / difference" * printed for each in measures]
@@ -189,9 +173,7 @@ def _section(section: Section) -> Iterator[str]:
             others = (measure.published(figure.published), measure.number(figure.difference, "+"))
             cells.append(" / ".join((ours, *others)) if printed else ours)
         rows.append([*cells, _test(first, row.against)] if tested else cells)
-    yield _table(["", *columns], rows)
-    if sources := [f"{plain_markdown(row.name)}: {row.by}" for row in section.rows if row.by]:
-        yield from ("", f"Published figures by: {'; '.join(sources)}.")
+    return Grid(section.title, ["", *columns], rows, left=range(len(columns) + 1))
 
 
 def _test(measure: Measure, found: Difference | None) -> str:
@@ -199,7 +181,3 @@ def _test(measure: Measure, found: Difference | None) -> str:
     if found is None or found.low is None or found.p_value is None:
         return text
     return f"{text} ({measure.interval(found.low, found.high, '+')}, p {found.p_value:.3f})"
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return draw(Grid("", columns, rows, left=range(len(columns))), "markdown")

@@ -23,8 +23,9 @@ COLOURS = (OURS, THEIRS, "#15803d", "#7c3aed", "#525252", "#b45309", "#0e7490")
 FONT: dict[Any, Any] = {
     **{"font.family": "DejaVu Sans", "legend.fontsize": 8},
     **dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize"), 9),
+    **{"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False},
+    **{"savefig.dpi": 200, "savefig.facecolor": "white"},
 }
-_DPI = 200
 _SIDE = 1.35  # inches of a picture
 _LETTERS = 18  # that fit above one
 _OUTLINE = "#22d3ee"
@@ -187,7 +188,7 @@ def _canvas(path: Path, width: float, height: float) -> "Iterator[Canvas]":
         canvas = Drawn(figsize=(width, height), layout="constrained")
         yield canvas
         with write_binary(path, private=True) as file:
-            canvas.savefig(file, format="png", dpi=_DPI, facecolor="white")
+            canvas.savefig(file, format="png")
 
 
 @contextmanager
@@ -198,9 +199,7 @@ def _panels(
     with _canvas(path, width, height) as canvas:
         panels: list[Axes] = list(canvas.subplots(1, count, squeeze=False, sharey=sharey)[0])
         yield panels
-        for axes in panels:
-            axes.spines[["top", "right"]].set_visible(False)
         handles, labels = panels[0].get_legend_handles_labels()
         entries = dict(zip(labels, handles, strict=True))  # one of each kind
         if entries:
-            canvas.legend(entries.values(), entries, frameon=False, **{"loc": "outside upper center", **legend})
+            canvas.legend(entries.values(), entries, **{"loc": "outside upper center", **legend})

@@ -12,7 +12,7 @@ from parsecaps.data.splits import describe_unused
 from parsecaps.metrics import METRICS, Comparison, Ensemble, Scores, find_metric
 from parsecaps.metrics.metric import p_equals, p_value
 from parsecaps.report.pages import COLOURS, render
-from parsecaps.report.pictures import contact_sheet, data_uri, png_file
+from parsecaps.report.pictures import contact_sheet, data_uri, picture_file
 
 PICTURES_PER_CLASS = 16
 
@@ -71,4 +71,4 @@ def _sheet(data: DataSet, prepared: PreparedImages, label: int) -> str:
     picked = [rows[i] for i in np.linspace(0, len(rows) - 1, min(PICTURES_PER_CLASS, len(rows))).astype(int)]
     captions = [data.cases[i].patient for i in picked]
     sheet = contact_sheet(np.asarray(prepared.images[picked]), captions, columns=8)
-    return data_uri(png_file(Image.fromarray(np.moveaxis(sheet, 0, -1))))
+    return data_uri(picture_file(Image.fromarray(np.moveaxis(sheet, 0, -1))))

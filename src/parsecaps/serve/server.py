@@ -24,7 +24,7 @@ from parsecaps.data.cases import DataSet, first_of_patients
 from parsecaps.data.kept import kept_file
 from parsecaps.report.case_page import report_shell, view_style
 from parsecaps.report.explanation_document import ExplanationDocument
-from parsecaps.report.pictures import png_file
+from parsecaps.report.pictures import picture_file
 from parsecaps.run import Run
 from parsecaps.serve.documents import (
     BINARY,
@@ -190,7 +190,7 @@ def _content(data: DataSet, row: int) -> bytes:
     from PIL import Image
 
     if data.draw is not None:
-        return png_file(Image.fromarray(np.moveaxis(data.draw([row])[0], 0, -1).squeeze()))
+        return picture_file(Image.fromarray(np.moveaxis(data.draw([row])[0], 0, -1).squeeze()))
     return kept_file(data.cases[row].image).content
 
 

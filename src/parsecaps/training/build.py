@@ -1,24 +1,49 @@
-"""The parts of a training run, built from its settings and its data."""
+"""The parts of a training run, built from its settings and its data, and the processes that train together."""
 
-from collections.abc import Collection, Sequence
+import atexit
+import gc
+import logging
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+from torch import Tensor, nn
 
-from parsecaps.config import Config
+from parsecaps.config import Auto, Config, Precision
 from parsecaps.data.batches import Augmentation, Batches
 from parsecaps.data.case_set import lesion_masks
 from parsecaps.data.cases import Split
+from parsecaps.files.writing import close_to_others
 from parsecaps.models import PretrainedModel, find_model
-from parsecaps.run import preparation_of
+from parsecaps.run import Run, preparation_of
+from parsecaps.system.extras import is_installed
 from parsecaps.system.processes import Processes
-from parsecaps.training.loop import TrainingStep
-from parsecaps.training.losses import Need, TermContext
+from parsecaps.training.losses import Loss, Need, TermContext
 from parsecaps.training.objective import Objective
 from parsecaps.training.plan import Plan
+from parsecaps.types import Batch, Output
 
 _CHUNK = 256  # images counted at a time
 _LEAST_STD = 1 / 255  # of images that are all alike
+
+
+class TrainingStep(nn.Module):
+    """A model, or another `network`, with its objective: a batch in, logits (B, num_classes) and losses out."""
+
+    def __init__(self, model: PretrainedModel, objective: Objective, *, compiled: bool = False) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+        self.reconstruct = "picture" in objective.needs
+        self._network = [torch.compile(model) if compiled else model]  # in a list: not a second owner of the weights
+
+    def forward(self, batch: Batch, network: Callable[..., Output] | None = None) -> tuple[Tensor, dict[str, Loss]]:
+        output = (network or self._network[0])(batch.image, reconstruct=self.reconstruct)
+        return output.logits, self.objective(output, batch)
 
 
 def build_model(plan: Plan) -> PretrainedModel:
@@ -122,3 +147,67 @@ def pixel_statistics(images: np.ndarray, rows: Sequence[int]) -> tuple[list[floa
     mean = counts @ levels / counts.sum(1)
     variance = counts @ levels**2 / counts.sum(1) - mean**2
     return mean.tolist(), np.sqrt(variance.clip(min=_LEAST_STD**2)).tolist()
+
+
+@contextmanager
+def join_processes(
+    run: Run,
+    processes: Processes,
+    device: torch.device,
+    *,
+    precision: Precision | Auto,
+    first_step: int,
+    idle_parameters: bool,
+) -> Iterator[Fabric]:
+    """Fabric with TensorBoard logs from `first_step` on; `idle_parameters`: an unused decoder gets no gradient."""
+    ddp = "ddp_find_unused_parameters_true" if idle_parameters else "ddp"
+    loggers = []
+    if is_installed("tensorboard"):
+        loggers = [TensorBoardLogger(run.folder, name=run.log_folder.name, version="", purge_step=first_step)]
+    with _quiet():
+        fabric = Fabric(
+            accelerator=device.type,
+            devices=processes.here,
+            num_nodes=processes.machines,
+            strategy=ddp if processes.count > 1 else "auto",
+            precision="bf16-mixed" if precision == "bf16" else "32-true",
+            loggers=[*loggers],
+        )
+        _launch(fabric)
+        if fabric.is_global_zero and loggers:
+            loggers[0].experiment.flush()  # which makes the file
+            close_to_others(run.log_folder)
+        yield fabric
+
+
+def _launch(fabric: Fabric) -> None:
+    """Join the processes, and undo the number of threads that Fabric sets."""
+    threads, wanted = torch.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
+    fabric.launch()
+    atexit.unregister(_end_group)
+    atexit.register(_end_group)
+    torch.set_num_threads(threads)
+    if wanted is None:
+        os.environ.pop("OMP_NUM_THREADS", None)
+
+
+def _end_group() -> None:
+    """End the threads of the process group before Python ends: one that still frees a tensor would abort then."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        gc.collect()  # what is left of a wrapped model holds the group
+        torch.distributed.destroy_process_group()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("lightning_fabric")
+    level = logger.level
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"lightning_fabric\.")
+        warnings.filterwarnings("ignore", category=FutureWarning)  # of torch, about how Fabric uses it
+        warnings.filterwarnings("ignore", message="Grad strides do not match bucket view strides")  # and are copied
+        logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            logger.setLevel(level)

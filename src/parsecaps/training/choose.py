@@ -15,7 +15,7 @@ from parsecaps.data.splits import rows_of
 from parsecaps.files.untrusted import checked
 from parsecaps.models import PretrainedModel, find_model
 from parsecaps.nn.trunk import NO_TRUNK, TRUNKS, describe_trunk
-from parsecaps.training.losses import find_terms, given_weight, loss_arguments, loss_weight
+from parsecaps.training.losses import find_terms, loss_weight
 
 IMAGE_SIZES = (64, 96, 112, 128, 224)  # of `medical`; the grid of capsules is about the same for all
 TRUNK = "trunk"  # the preset with one, and its setting
@@ -91,7 +91,7 @@ class _Choosing:
         """The value of a setting: as it was given unless `anyway`, or this one with the reason for it."""
         section, _, name = key.partition(".")
         settings, loss = getattr(self.config, section), name.removeprefix("losses.")
-        given = getattr(settings, name) if loss == name else given_weight(settings, loss)
+        given = getattr(settings, name) if loss == name else settings.loss(loss).weight
         if given != "auto" and not anyway:
             return given
         self.config = self.config.change(section, **({name: value} if loss == name else {"losses": {loss: value}}))
@@ -279,15 +279,15 @@ def _settle_weights(choosing: _Choosing, kind: type[PretrainedModel], *, masks: 
     """Give every loss its weight. Without masks, one that needs them is off, or refused where it was asked for."""
     training = choosing.config.training
     for name in dict.fromkeys([*kind.losses, *training.losses]):
-        weight, more = loss_weight(training, kind, name), loss_arguments(training, name)
+        weight, given = loss_weight(training, kind, name), training.loss(name)
         lacks = weight and not masks and any("masks" in term.needs for term in find_terms(name))
-        if lacks and given_weight(training, name) != "auto":
-            given = f"training.losses.{name} is {weight}, but the data have no masks of lesions"
-            raise ValueError(f"{given}; set it to 0, or give data with masks (docs/data.md)")
+        if lacks and given.weight != "auto":
+            asked = f"training.losses.{name} is {weight}, but the data have no masks of lesions"
+            raise ValueError(f"{asked}; set it to 0, or give data with masks (docs/data.md)")
         if lacks:
             weight = 0.0
             choosing.note(f"training.losses.{name}", "0.0", "the data have no masks of lesions")
-        settled = {"weight": weight, **more} if more else weight
+        settled = {"weight": weight, **given.model_extra} if given.model_extra else weight
         choosing.config = choosing.config.change("training", losses={name: settled})
 
 

@@ -14,8 +14,7 @@ from parsecaps.system.processes import find_processes
 from parsecaps.system.signals import sigterm_raises
 from parsecaps.system.threads import using_threads
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.fit import fit, settled
-from parsecaps.training.folder import locked, new_run
+from parsecaps.training.fit import fit, locked, new_run, settled
 from parsecaps.training.plan import refuse_others, with_absolute_paths
 
 FOLDS = 5

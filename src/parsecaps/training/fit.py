@@ -1,34 +1,39 @@
-"""From a configuration to a trained and scored run; and resuming one."""
+"""From a configuration to a trained and scored run in a folder of its own, and resuming one."""
 
 import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from parsecaps.config import Config, EvaluateConfig, load_settings
-from parsecaps.files.writing import close_to_others, plain_name, refuse_links
+from parsecaps.files.writing import (
+    close_to_others,
+    make_first_free,
+    make_private_folder,
+    plain_name,
+    refuse_links,
+    remove_empty,
+)
 from parsecaps.model import Model, concept_names, find_device
 from parsecaps.models.pretrained import within_weights
 from parsecaps.run import Run, preparation_of
 from parsecaps.system.processes import Processes, find_processes
 from parsecaps.system.signals import StopRequest, signals_ask, sigterm_raises
 from parsecaps.system.threads import Threads, choose_threads, using_threads
-from parsecaps.training.build import build_batches, build_model, build_step
 from parsecaps.training.callbacks import Callbacks
-from parsecaps.training.checkpoint import Position, load_weights, read_checkpoint, read_position
+from parsecaps.training.checkpoint import load_weights
 from parsecaps.training.choose import Choice
-from parsecaps.training.folder import locked, new_run
-from parsecaps.training.loop import StoppedError, TrainingLoop, forget_all_but, write_history
-from parsecaps.training.optimizer import Schedule
+from parsecaps.training.loop import TrainingLoop, forget_all_but, write_history
 from parsecaps.training.plan import Plan, refuse_others
-from parsecaps.training.processes import join_processes
-from parsecaps.training.starting_weights import describe_origin, take_weights
 
+RUN_VARIABLE = "PARSECAPS_RUN"  # tells the processes that Fabric starts where the run is
 MAY_DIFFER = ("training.batch_size",)  # lowered where there are fewer images
 
 
@@ -85,6 +90,8 @@ def fit(
                 opened = _started(chosen, run_folder, callbacks, place, threads)
             with torch.random.fork_rng(devices=[]), opened as training:
                 training.finish()
+                if training.processes.is_main:
+                    _write_result(training)
             run = training.run
         if not (score and run.is_main):
             return run
@@ -110,7 +117,7 @@ def settled(
 @contextmanager
 def _started(
     config: Config, run_folder: str | Path | None, callbacks: Callbacks, device: torch.device, threads: int | None
-) -> Iterator["_Training"]:
+) -> Iterator[TrainingLoop]:
     processes = find_processes(config.training.devices)
     callbacks = callbacks if processes.is_main else Callbacks()
     name = plain_name(config.data.path) or "run"
@@ -123,14 +130,14 @@ def _started(
             plan = Plan.make(config, processes, callbacks, device)
             callbacks.log(str(choice))
             # wrong settings show here, before there is a run
-            training = _Training(plan, run, processes, callbacks, stop, device)
+            training = TrainingLoop(plan, run, processes, callbacks, stop, device)
             if processes.is_main:
                 plan.start(run, training.origin, processes, device, choice)
             yield training
 
 
 @contextmanager
-def _resumed(run: Run, callbacks: Callbacks, device: torch.device) -> Iterator["_Training"]:
+def _resumed(run: Run, callbacks: Callbacks, device: torch.device) -> Iterator[TrainingLoop]:
     processes = find_processes(run.config.training.devices)
     callbacks = callbacks if processes.is_main else Callbacks()
     if run.threads != torch.get_num_threads():
@@ -143,7 +150,7 @@ def _resumed(run: Run, callbacks: Callbacks, device: torch.device) -> Iterator["
         run = Run(run.folder, is_main=processes.is_main)
         try:
             with within_weights(last.stat().st_size // 4) if last.is_file() else nullcontext():
-                training = _Training(plan, run, processes, callbacks, stop, device)
+                training = TrainingLoop(plan, run, processes, callbacks, stop, device)
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
             unfit = f"{run.config_file} does not fit the run ({reason}); restore it as the run wrote it"
@@ -167,77 +174,25 @@ def _stopping(run: Run, processes: Processes) -> Iterator[StopRequest]:
         raise type(stopped)(words) from None
 
 
-class _Training:
-    def __init__(
-        self, plan: Plan, run: Run, processes: Processes, callbacks: Callbacks, stop: StopRequest, device: torch.device
-    ) -> None:
-        self.plan, self.run, self.processes, self.callbacks, self.stop = plan, run, processes, callbacks, stop
-        self.device = device
-        torch.manual_seed(plan.config.training.seed)
-        model = build_model(plan)
-        self.origin = run.origin if run.is_there else None
-        if plan.weights is not None:
-            self.origin = take_weights(model, plan.weights, plan.data.classes, concept_names(plan.data, model))
-            for line in describe_origin(self.origin):
-                callbacks.log(line)
-        self.step = build_step(plan, model)
-        batches = build_batches(plan, "train", processes, self.step.objective.needs)
-        assert batches is not None
-        self.batches, self.validation = batches, build_batches(plan, "val", processes, self.step.objective.needs)
-        if self.origin is not None:
-            self.step.taken = frozenset(f"model.{name}" for name in self.origin.layers)
-
-    def finish(self) -> None:
-        """Train what is left, and write the result."""
-        run, last = self.run, self.run.last_checkpoint
-        position = read_position(read_checkpoint(last), last) if last.exists() else Position()
-        if last.exists() and not position.done:
-            self.callbacks.log(f"going on with epoch {position.epoch + 1}, batch {position.batch + 1}")
-        if not position.done:
-            draws = self.step.objective.needs & {"picture", "decoder"}
-            idle = self.step.model.decoder is not None and not draws  # it gets no gradient
-            joined = join_processes(
-                run,
-                self.processes,
-                self.device,
-                precision=self.plan.config.training.precision,
-                first_step=position.step,
-                idle_parameters=idle,
-            )
-            with signals_ask(self.stop), joined as fabric:
-                parts = self.step, Schedule.build(self.plan.config), self.batches, self.validation
-                loop = TrainingLoop(fabric, run, self.plan, *parts, self.callbacks, self.stop)
-                if last.exists():
-                    loop.resume()
-                try:
-                    position = loop.train()
-                except StoppedError as stopped:
-                    position = loop.position
-                    place = f"stopped in epoch {position.epoch + 1}, after batch {position.batch}"
-                    words = f"{place}; go on with parsecaps train --resume {run.folder}"
-                    raise stopped.reason(*([words] if self.processes.is_main else [])) from None
-        if self.processes.is_main:
-            self._write_result(position)
-
-    def _write_result(self, position: Position) -> None:
-        run, data, model = self.run, self.plan.data, self.step.model.cpu()
-        load_weights(model, run.best_checkpoint(position.best + 1))
-        for term in self.step.objective.terms.values():
-            term.after_training(model, self.batches)
-        forget_all_but(run, position.best + 1)
-        write_history(run, position.history)
-        row = position.history[position.best]
-        result = {
-            "finished": time.strftime("%Y-%m-%d %H:%M:%S"),
-            "epochs": len(position.history),
-            "best_epoch": position.best + 1,
-            "validation": {name.removeprefix("val_"): row[name] for name in row if name.startswith("val_")},
-            "seconds": round(sum(each["seconds"] for each in position.history), 1),
-        }
-        run.write_json(run.about_file, run.about | result)
-        preparation = preparation_of(self.plan.config)
-        _save_bundle(run, Model(model.eval(), preparation, data.classes, concept_names(data, model)))
-        close_to_others(run.bundle_folder)
+def _write_result(training: TrainingLoop) -> None:
+    position, run, data, model = training.position, training.run, training.data, training.step.model.cpu()
+    load_weights(model, run.best_checkpoint(position.best + 1))
+    for term in training.step.objective.terms.values():
+        term.after_training(model, training.batches)
+    forget_all_but(run, position.best + 1)
+    write_history(run, position.history)
+    row = position.history[position.best]
+    result = {
+        "finished": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "epochs": len(position.history),
+        "best_epoch": position.best + 1,
+        "validation": {name.removeprefix("val_"): row[name] for name in row if name.startswith("val_")},
+        "seconds": round(sum(each["seconds"] for each in position.history), 1),
+    }
+    run.write_json(run.about_file, run.about | result)
+    preparation = preparation_of(training.plan.config)
+    _save_bundle(run, Model(model.eval(), preparation, data.classes, concept_names(data, model)))
+    close_to_others(run.bundle_folder)
 
 
 def _save_bundle(run: Run, model: Model) -> None:
@@ -279,3 +234,72 @@ def _score(run: Run, callbacks: Callbacks, device: str) -> str:
         callbacks.log(f"scoring failed: {reason}")
         return reason
     return ""
+
+
+@contextmanager
+def new_run(wanted: str | Path | None, name: str, processes: Processes) -> Iterator[Run]:
+    """A run in the folder asked for, or the next free one below `runs`; removed again, if made here, unless a run
+    begins.
+    """
+    if not processes.is_main:
+        yield Run(os.environ.get(RUN_VARIABLE) or wanted or ".", is_main=False)
+        return
+    if wanted is not None:
+        _refuse_a_run(Run(wanted))
+        made = make_private_folder(wanted)
+        run = Run(wanted)
+    else:
+        made = make_first_free(Path("runs") / f"{name}-{i}" for i in count(1))
+        run = Run(made[-1])
+    try:
+        before = set(os.listdir(run.folder))
+        with locked(run):
+            _refuse_a_run(run)  # of a process that was quicker
+            try:
+                yield run
+            finally:
+                if not run.is_there:
+                    _remove_what_is_new(run, before)
+    finally:
+        if not run.is_there:
+            remove_empty(made)
+
+
+@contextmanager
+def locked(run: Run) -> Iterator[None]:
+    """Lock the folder against other processes, and tell those that Fabric starts about it."""
+    lock = FileLock(run.folder / ".lock", mode=0o600)  # let go by the system, also when a process is killed
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"{run.folder} is being trained by another process; wait for it or stop it") from None
+    outer = os.environ.get(RUN_VARIABLE)
+    os.environ[RUN_VARIABLE] = str(run.folder.resolve())
+    try:
+        yield
+    finally:
+        del os.environ[RUN_VARIABLE]
+        if outer is not None:  # a fold within its cross-validation
+            os.environ[RUN_VARIABLE] = outer
+        lock.release()
+
+
+def _refuse_a_run(run: Run) -> None:
+    folder = run.folder
+    refuse_links(folder)
+    if run.is_there or (run.checkpoint_folder.is_dir() and any(run.checkpoint_folder.iterdir())):
+        raise ValueError(
+            f"{folder} holds a run already; choose another folder, or go on with parsecaps train --resume {folder}"
+        )
+    for path in (run.bundle_folder, run.split_file, run.data_file, run.about_file, run.history_file, run.scores_file):
+        if path.exists():
+            raise ValueError(f"{path} is there already, and not of this run; choose another folder")
+
+
+def _remove_what_is_new(run: Run, before: set[str]) -> None:
+    for path in (run.split_file, run.data_file, run.about_file, run.fingerprints_file, run.folder / ".lock"):
+        if path.name not in before:
+            with suppress(OSError):
+                path.unlink()
+    if run.checkpoint_folder.name not in before:
+        remove_empty([run.checkpoint_folder])

@@ -7,7 +7,7 @@ the seed and the step number, so weights and optimizer state are enough to resum
 import csv
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict
 from statistics import median
@@ -18,18 +18,21 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, distributed, nn
 
-from parsecaps.data.batches import Batches
 from parsecaps.files.writing import remove_files, write_atomically
+from parsecaps.model import concept_names
 from parsecaps.models import PretrainedModel
 from parsecaps.run import BEST_CHECKPOINT, Run
-from parsecaps.system.signals import STOPS, StopRequest
+from parsecaps.system.processes import Processes
+from parsecaps.system.signals import STOPS, StopRequest, signals_ask
+from parsecaps.training.build import build_batches, build_model, build_step, join_processes
 from parsecaps.training.callbacks import Callbacks, DivergedError, Progress
 from parsecaps.training.checkpoint import FORMAT, Position, read_checkpoint, read_position, write_tensors
 from parsecaps.training.losses import Loss
-from parsecaps.training.objective import EpochMeans, Objective
+from parsecaps.training.objective import EpochMeans
 from parsecaps.training.optimizer import Schedule
 from parsecaps.training.plan import Plan
-from parsecaps.types import Batch, Output
+from parsecaps.training.starting_weights import describe_origin, take_weights
+from parsecaps.types import Batch
 
 _DIVERGED = 100.0  # times the usual loss
 _LEAST_LOSS = 1.0  # a usual loss below counts as this: few hard images may cost a hundred times as much
@@ -40,30 +43,6 @@ _SLOWER = 10.0  # times the median of the first steps, which is said
 _WARM_UP = 3  # steps that do not count: buffers are made, a compiler may be at work
 _WINDOW = 20  # steps behind each median
 _AGREE_STEPS = 10  # between two talks of several processes, and two looks at a GPU
-
-
-class StoppedError(Exception):
-    """A stop was asked for, by an index of `STOPS`; a checkpoint has been written."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.reason = STOPS[number] or KeyboardInterrupt
-
-
-class TrainingStep(nn.Module):
-    """A model, or another `network`, with its objective: a batch in, logits (B, num_classes) and losses out."""
-
-    taken: frozenset[str] = frozenset()  # parameters that come from other weights
-
-    def __init__(self, model: PretrainedModel, objective: Objective, *, compiled: bool = False) -> None:
-        super().__init__()
-        self.model, self.objective = model, objective
-        self.reconstruct = "picture" in objective.needs
-        self._network = [torch.compile(model) if compiled else model]  # in a list: not a second owner of the weights
-
-    def forward(self, batch: Batch, network: Callable[..., Output] | None = None) -> tuple[Tensor, dict[str, Loss]]:
-        output = (network or self._network[0])(batch.image, reconstruct=self.reconstruct)
-        return output.logits, self.objective(output, batch)
 
 
 class MovingAverage:
@@ -132,44 +111,72 @@ class Pace:
 
 
 class TrainingLoop:
-    """Trains what is left of a run. With `training.ema`, the moving average of the weights is validated and kept."""
+    """Trains a network. With `training.ema`, the moving average of its weights is validated and kept."""
 
     def __init__(
-        self,
-        fabric: Fabric,
-        run: Run,
-        plan: Plan,
-        step: TrainingStep,
-        schedule: Schedule,
-        batches: Batches,
-        validation: Batches | None,
-        callbacks: Callbacks,
-        stop: StopRequest,
+        self, plan: Plan, run: Run, processes: Processes, callbacks: Callbacks, stop: StopRequest, device: torch.device
     ) -> None:
-        self.fabric, self.run, self.schedule, self.callbacks, self.stop = fabric, run, schedule, callbacks, stop
-        self.data, self.settings = plan.data, plan.config.training
-        self.batches, self.validation = batches, validation
-        self.step = step.to(fabric.device)
-        decay = float(self.settings.ema)
-        self.average = MovingAverage(step.model, decay) if decay else None
-        self.optimizer = schedule.build_optimizer(self.step, self.step.taken)
+        self.plan, self.run, self.processes, self.callbacks, self.stop = plan, run, processes, callbacks, stop
+        self.device, self.data, self.settings = device, plan.data, Schedule(**dict(plan.config.training))
+        torch.manual_seed(self.settings.seed)
+        model = build_model(plan)
+        self.origin = run.origin if run.is_there else None
+        if plan.weights is not None:
+            self.origin = take_weights(model, plan.weights, plan.data.classes, concept_names(plan.data, model))
+            for line in describe_origin(self.origin):
+                callbacks.log(line)
+        self.taken = {f"model.{name}" for name in self.origin.layers} if self.origin is not None else set()
+        self.step = build_step(plan, model)
+        batches = build_batches(plan, "train", processes, self.step.objective.needs)
+        assert batches is not None
+        self.batches, self.validation = batches, build_batches(plan, "val", processes, self.step.objective.needs)
+
+    def finish(self) -> None:
+        """Train what is left, from the last checkpoint on."""
+        last = self.run.last_checkpoint
         self.position = Position(chooses=self.settings.keep == "best")
+        if last.exists():
+            self.position = read_position(read_checkpoint(last), last)
+        if self.position.done:
+            return
+        if last.exists():
+            self.callbacks.log(f"going on with epoch {self.position.epoch + 1}, batch {self.position.batch + 1}")
+        draws = self.step.objective.needs & {"picture", "decoder"}
+        joined = join_processes(
+            self.run,
+            self.processes,
+            self.device,
+            precision=self.settings.precision,
+            first_step=self.position.step,
+            idle_parameters=self.step.model.decoder is not None and not draws,  # it gets no gradient
+        )
+        with signals_ask(self.stop), joined as fabric:
+            self._train(fabric)
+
+    def _train(self, fabric: Fabric) -> None:
+        self.fabric, decay = fabric, float(self.settings.ema)
+        self.step.to(fabric.device)
+        self.average = MovingAverage(self.step.model, decay) if decay else None
+        self.optimizer = self.settings.build_optimizer(self.step, self.taken)
         self.means = self._new_means()
         self.losses = LossWatch().to(fabric.device)
         self.bad_step = torch.tensor(-1, device=fabric.device)  # stays on the device, so that no step waits for it
-        self.started = self.saved = self.reported = self.timed = time.monotonic()
-        self.first_step = self.timed_step = 0
-        self.pace = Pace()
+        if self.run.last_checkpoint.exists():
+            self._load(read_checkpoint(self.run.last_checkpoint))
+        network = fabric.setup_module(self.step)
+        self.started = self.saved = self.reported = time.monotonic()
+        self.first_step, self.pace = self.position.step, Pace()
+        while not self.position.done:
+            self._train_epoch(network)
+        for logger in fabric.loggers:
+            logger.finalize("success")
 
-    def resume(self) -> None:
-        """Load the last checkpoint."""
-        stored = read_checkpoint(self.run.last_checkpoint)
+    def _load(self, stored: Mapping[str, Any]) -> None:
         if len(stored["optimizer"]["param_groups"]) != len(self.optimizer.param_groups):
             raise ValueError(
                 "the checkpoint was written with another optimizer than training.optimizer in the run's config.yaml; "
                 "set it there as it was (adamw, if the run is older than that setting)"
             )
-        self.position = read_position(stored, self.run.last_checkpoint)
         try:
             self.step.load_state_dict(stored["weights"])
             self.optimizer.load_state_dict(stored["optimizer"])
@@ -182,23 +189,12 @@ class TrainingLoop:
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"{self.run.last_checkpoint} does not fit config.yaml ({reason}); put it back") from None
 
-    def train(self) -> Position:
-        """Train the epochs that are left."""
-        network = self.fabric.setup_module(self.step)
-        self.started = self.saved = time.monotonic()
-        self.first_step = self.position.step
-        while not self.position.done:
-            self._train_epoch(network)
-        for logger in self.fabric.loggers:
-            logger.finalize("success")
-        return self.position
-
     def _train_epoch(self, network: nn.Module) -> None:
         position, started = self.position, time.monotonic()
         network.train()
         self._start_timing()
         for batch in self.batches.epoch(position.epoch, start=position.batch):
-            self._train_step(network, _to(batch, self.fabric.device))
+            self._train_step(network, self.fabric.to_device(batch))
             position.batch += 1
             self._after_step()
         for term in self.step.objective.terms.values():
@@ -221,7 +217,7 @@ class TrainingLoop:
         self.optimizer.zero_grad()
         several = self.fabric.world_size > 1
         self.fabric.backward(objective.shared_total(losses) if several else objective.total(losses))
-        norm = nn.utils.clip_grad_norm_(self.step.parameters(), self.schedule.max_grad_norm)
+        norm = nn.utils.clip_grad_norm_(self.step.parameters(), self.settings.max_grad_norm)
         self._note(~norm.isfinite())
         self.optimizer.step()
         self.position.step += 1
@@ -244,7 +240,9 @@ class TrainingLoop:
 
     def _leave(self, stop: int) -> None:
         self.fabric.barrier()  # whoever leaves first may take the others with it, and the first process still writes
-        raise StoppedError(stop)
+        place = f"stopped in epoch {self.position.epoch + 1}, after batch {self.position.batch}"
+        words = f"{place}; go on with parsecaps train --resume {self.run.folder}"
+        raise (STOPS[stop] or KeyboardInterrupt)(*([words] if self.processes.is_main else []))
 
     def _start_timing(self) -> None:
         self.timed, self.timed_step = time.monotonic(), self.position.step
@@ -267,7 +265,7 @@ class TrainingLoop:
         network.eval()
         for batch in self.validation.epoch(0):
             if len(batch.label):  # the share of a process in a last, small batch may be empty
-                batch = _to(batch, self.fabric.device)
+                batch = self.fabric.to_device(batch)
                 with self.fabric.autocast():
                     logits, losses = self.step(batch, network)
                 means.add(logits, losses, batch.label)
@@ -284,7 +282,7 @@ class TrainingLoop:
         position.epoch, position.batch = position.epoch + 1, 0
         waited = len(position.history) - 1 - position.best
         assert self.settings.patience != "auto"
-        position.done = position.epoch == self.schedule.epochs or 0 < self.settings.patience <= waited
+        position.done = position.epoch == self.settings.epochs or 0 < self.settings.patience <= waited
         if self.fabric.is_global_zero:
             if waited == 0:
                 model = self.step.model if self.average is None else self.average.model
@@ -294,7 +292,7 @@ class TrainingLoop:
         if self.fabric.is_global_zero:
             forget_all_but(run, position.best + 1)
             write_history(run, position.history)
-            self.callbacks.log(_line(row, self.schedule.epochs, position.chooses and waited == 0))
+            self.callbacks.log(_line(row, self.settings.epochs, position.chooses and waited == 0))
         if not position.done and (stop := self._agree()[0]):
             self._leave(stop)
 
@@ -346,13 +344,13 @@ class TrainingLoop:
         if plot:
             self.fabric.log_dict({"running_loss": values["loss"], "learning_rate": rate}, step=position.step)
         pace = (now - self.started) / max(1, position.step - self.first_step)
-        left = pace * (self.schedule.epochs * len(self.batches) - position.step)
+        left = pace * (self.settings.epochs * len(self.batches) - position.step)
         self.reported = now
-        place = position.epoch + 1, self.schedule.epochs, position.batch, len(self.batches)
+        place = position.epoch + 1, self.settings.epochs, position.batch, len(self.batches)
         self.callbacks.progress(Progress(*place, values["loss"], values["accuracy"], rate, left))
 
     def _rate(self, step: int) -> float:
-        return self.schedule.rate(step, len(self.batches))
+        return self.settings.rate(step, len(self.batches))
 
     def _note(self, wrong: Tensor) -> None:
         self.bad_step = torch.where((self.bad_step < 0) & wrong, self.position.step, self.bad_step)
@@ -373,11 +371,6 @@ def write_history(run: Run, history: Sequence[Mapping[str, float]]) -> None:
         writer.writeheader()
         for row in history:
             writer.writerow({name: f"{value:.9g}" for name, value in row.items()})
-
-
-def _to(batch: Batch, device: torch.device) -> Batch:
-    moved: Batch = torch.utils._pytree.tree_map_only(Tensor, lambda x: x.to(device, non_blocking=True), batch)
-    return moved
 
 
 def _line(row: Mapping[str, float], epochs: int, is_best: bool) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from parsecaps.config import Auto, LossArguments, TrainingSection
+from parsecaps.config import TrainingSection
 from parsecaps.functional import (
     class_loss,
     consistency_loss,
@@ -67,25 +67,13 @@ class TermContext:
 
     def arguments(self, name: str) -> dict[str, Any]:
         """The weight of a term, and what else is set of it."""
-        return {**loss_arguments(self.training, name), "weight": self.weight(name)}
+        return {**(self.training.loss(name).model_extra or {}), "weight": self.weight(name)}
 
 
 def loss_weight(training: TrainingSection, model: type[PretrainedModel], name: str) -> float:
     """The weight of a term in training a kind of model: as it is set, or as the model was published with."""
-    given = given_weight(training, name)
+    given = training.loss(name).weight
     return model.losses.get(name, 0.0) if given == "auto" else float(given)
-
-
-def given_weight(training: TrainingSection, name: str) -> float | Auto:
-    """The weight of a term as it is set."""
-    given = training.losses.get(name, "auto")
-    return given.weight if isinstance(given, LossArguments) else given
-
-
-def loss_arguments(training: TrainingSection, name: str) -> dict[str, Any]:
-    """What is set of a term beside its weight."""
-    given = training.losses.get(name)
-    return dict(given.model_extra or {}) if isinstance(given, LossArguments) else {}
 
 
 class Term(nn.Module, ABC):
@@ -143,7 +131,7 @@ class ClassTerm(Term):
         for i, each in enumerate(class_weights or ()):
             if not 0 <= each < math.inf:
                 raise ValueError(f"class_weights[{i}] is {each}; give 0 (off) or a positive number")
-        self.register_buffer("class_weights", to_tensor(class_weights))
+        self.register_buffer("class_weights", None if class_weights is None else torch.tensor(class_weights).float())
         sets = None if class_sets is None else torch.tensor(class_sets)
         self.register_buffer("class_sets", sets, persistent=False)
 
@@ -219,7 +207,8 @@ class Presentation(Term):
         if not 0 <= absent < present <= 1:
             raise ValueError(f"the margins of the presentation loss are {margins}; give two from 0 to 1, in order")
         self.margins = {"margin_present": present, "margin_absent": absent}
-        self.register_buffer("concept_weights", to_tensor(concept_weights))
+        weights = None if concept_weights is None else torch.tensor(concept_weights).float()
+        self.register_buffer("concept_weights", weights)
 
     @classmethod
     def build(cls, context: TermContext) -> Self:
@@ -306,7 +295,7 @@ class Reconstruction(Term):
         if output.reconstruction is None or output.presence is None:
             return nothing(output)
         undescribed = known_concepts(output.presence, batch).isnan().all(1)
-        return sum_of(reconstruction_loss(output.reconstruction, batch.image, undescribed), undescribed.sum().float())
+        return sum_of(reconstruction_loss(output.reconstruction, batch.image, undescribed), undescribed.sum())
 
 
 class Diversity(Term):
@@ -318,7 +307,7 @@ class Diversity(Term):
     def forward(self, output: Output, batch: Batch) -> Loss:
         if not self.weight or output.presence is None or batch.concepts is not None:
             return nothing(output)
-        return sum_of(diversity_loss(output.presence), _number(output, len(batch.label)))
+        return sum_of(diversity_loss(output.presence), len(batch.label))
 
 
 class Consistency(Term):
@@ -331,7 +320,7 @@ class Consistency(Term):
     def forward(self, output: Output, batch: Batch) -> Loss:
         if not self.weight or batch.views == 1:
             return nothing(output)
-        return sum_of(consistency_loss(output.logits, batch.views), _number(output, len(batch.label)))
+        return sum_of(consistency_loss(output.logits, batch.views), len(batch.label))
 
 
 class Intervention(Classification):
@@ -364,18 +353,15 @@ class Intervention(Classification):
         return super().forward(output._replace(logits=logits), batch)
 
 
-def sum_of(mean: Tensor, images: Tensor) -> Loss:
+def sum_of(mean: Tensor, images: Tensor | int) -> Loss:
     """The sum of a loss whose mean over so many images is known."""
-    return Loss(mean * images, images)
+    count = torch.as_tensor(images, dtype=torch.float32, device=mean.device)
+    return Loss(mean * count, count)
 
 
 def nothing(output: Output) -> Loss:
     """The loss where no image counts."""
-    return Loss(_number(output, 0), _number(output, 0))
-
-
-def _number(output: Output, value: float) -> Tensor:
-    return torch.full((), float(value), device=output.logits.device)
+    return sum_of(torch.zeros((), device=output.logits.device), 0)
 
 
 def known_concepts(presence: Tensor, batch: Batch) -> Tensor:
@@ -390,12 +376,7 @@ def known_concepts(presence: Tensor, batch: Batch) -> Tensor:
 
 def described(concepts: Tensor) -> Tensor:
     """How many images have a known concept."""
-    return (~concepts.isnan()).any(1).sum().float()
-
-
-def to_tensor(values: Sequence[float] | Sequence[Sequence[float]] | None) -> Tensor | None:
-    """Weights of classes or concepts as a buffer, where there are some."""
-    return None if values is None else torch.tensor(values, dtype=torch.float32)
+    return (~concepts.isnan()).any(1).sum()
 
 
 TERMS: list[type[Term]] = [Classification, Presentation, Triplet, Reconstruction, Diversity, Consistency, Intervention]

@@ -68,11 +68,8 @@ class Objective(nn.Module):
         """The total of this process, such that its mean over all processes is the total of their batches together."""
         everywhere = torch.stack([loss.images for loss in losses.values()])
         distributed.all_reduce(everywhere)
-        means = {
-            name: Loss(loss.sum * distributed.get_world_size(), count).mean
-            for (name, loss), count in zip(losses.items(), everywhere, strict=True)
-        }
-        return torch.stack([self.terms[name].weight * mean for name, mean in means.items()]).sum()
+        world, counts = distributed.get_world_size(), zip(losses.items(), everywhere, strict=True)
+        return self.total({name: Loss(loss.sum * world, count) for (name, loss), count in counts})
 
 
 class EpochMeans:
@@ -118,10 +115,7 @@ class EpochMeans:
 
     def values(self) -> dict[str, float]:
         """The loss and its terms, accuracy, and balanced accuracy: the mean over the classes that were there."""
-        means = {}
-        for name, pair in self.sums.items():
-            total, count = pair.double().tolist()
-            means[name] = total / max(count, 1e-12)
+        means = {name: float(total) / max(float(count), 1e-12) for name, (total, count) in self.sums.items()}
         confusion = self.confusion.double().cpu()
         seen, right = confusion.sum(1), confusion.diagonal()
         there = seen > 0

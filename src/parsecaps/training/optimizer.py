@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from parsecaps.config import Config, OptimizerName, ScheduleName
+from parsecaps.config import TrainingSection
 
 _MOMENTUM = 0.95
 _SGD_MOMENTUM, _RMSPROP_DECAY = 0.9, 0.9  # the usual ones, the second as in Keras, with which it was mostly used
@@ -19,8 +19,7 @@ _SMALLEST = 8  # a map with fewer rows or columns has no directions worth balanc
 _TO_ONE = (3.4445, -4.7750, 2.0315)  # of the polynomial that drives singular values of (0, 1] to about 1 in five turns
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(TrainingSection):
     """The optimizer and its learning rate: linear warm-up, then a cosine to zero.
 
     With `schedule="steps"` the rate is multiplied by `decay` every `decay_epochs`, counted from the first step and not
@@ -29,23 +28,7 @@ class Schedule:
     `learning_rate_factor` times it: a bottleneck 10, a trunk with weights 0.3.
     """
 
-    epochs: int
-    optimizer: OptimizerName = "muon"
-    learning_rate: float = 1.5e-3
-    weight_decay: float = 0.01
-    warm_up_epochs: int = 5
-    max_grad_norm: float = 1.0
-    start_rate: float = 1.0
-    schedule: ScheduleName = "cosine"
-    decay: float = 0.5
-    decay_epochs: float = 10.0
-    lowest_rate: float = 0.0
-
-    @classmethod
-    def build(cls, config: Config) -> "Schedule":
-        """The schedule of a configuration without `auto`."""
-        assert config.training.epochs != "auto"
-        return cls(**{field.name: getattr(config.training, field.name) for field in fields(cls)})
+    epochs: PositiveInt
 
     def rate(self, step: int, steps_per_epoch: int) -> float:
         """The learning rate at a step of the run."""

@@ -20,9 +20,11 @@ from parsecaps.data.cache import PreparedImages, prepare_all
 from parsecaps.data.case_set import CaseSet
 from parsecaps.data.cases import DataSet, Division, Split
 from parsecaps.data.check import DataCheck, Learned, check_data
+from parsecaps.data.leaks import write_fingerprints
 from parsecaps.data.sources import absolute, open_all
-from parsecaps.data.splits import case_key, describe_parts, divide, row_key, rows_of
+from parsecaps.data.splits import case_key, describe_parts, divide, row_key, rows_of, write_split
 from parsecaps.data.tables import read_table
+from parsecaps.files.writing import make_private_folder
 from parsecaps.run import CONTENT, Origin, Run, preparation_of
 from parsecaps.system.processes import Processes
 from parsecaps.training.callbacks import Callbacks
@@ -115,7 +117,7 @@ class Plan:
     def start(
         self, run: Run, origin: Origin | None, processes: Processes, device: torch.device, threads: Choice
     ) -> None:
-        """Write the files of a run that starts."""
+        """Write the files that a run starts with; `config.yaml` last, because with it the folder is a run."""
         assert self.check is not None
         weights, learned = self.weights, [*self.cases("train").rows, *self.cases("val").rows]
         fingerprints = self.prepared.fingerprints.bits[learned]
@@ -137,16 +139,14 @@ class Plan:
             "choices": [str(choice) for choice in (*self.choices, threads)],
             "started": time.strftime("%Y-%m-%d %H:%M:%S"),
         } | ({} if origin is None else {"start": asdict(origin)})
-        run.start(
-            self.config,
-            self.data,
-            self.division,
-            contents=_contents(self.data, self.prepared.digests),
-            check=self.check.as_dict(),
-            about=about,
-            fingerprints=None if self.data.look_alikes else fingerprints,
-            whole=weights is None or weights.known,
-        )
+        make_private_folder(run.checkpoint_folder)
+        contents = {CONTENT: _contents(self.data, self.prepared.digests)}
+        write_split(run.split_file, self.data, self.division, more=contents, private=True)
+        run.write_json(run.data_file, self.check.as_dict())
+        if not self.data.look_alikes:
+            write_fingerprints(run.fingerprints_file, fingerprints, whole=weights is None or weights.known)
+        run.write_json(run.about_file, about)
+        run.write_text(run.config_file, self.config.to_yaml())
 
 
 def with_absolute_paths(config: Config) -> Config:

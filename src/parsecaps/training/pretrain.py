@@ -1,6 +1,7 @@
 """Training one network on several data sets, for other trainings to start from; and the card of such weights."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.scores import Scores, score
 from parsecaps.model import Model
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.report.cards import SourceRow, weights_card
+from parsecaps.report.cards import weights_card
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.fit import fit
@@ -70,8 +71,8 @@ def write_weights_card(run: Run) -> None:
         here = [i for i, row in enumerate(validation.rows) if row in own]
         scores = None if predictions is None else _scores_of(model, data, predictions, here, number)
         patients = len({data.cases[row].patient for row in own if row in learned})
-        images = sum(row in learned for row in own)
-        listed.append(SourceRow(name, licence, member.classes, member.concepts, images, patients, scores))
+        counts = {"images": sum(row in learned for row in own), "patients": patients}
+        listed.append({"name": name, "licence": licence, "member": member, "scores": scores, **counts})
         first += len(member)
     run.write_text(run.card_file, weights_card(model, run.config, run.about, listed))
 
@@ -83,17 +84,16 @@ def _scores_of(
     name = data.members[number][0]
     classes = [i for i, each in enumerate(data.class_sets) if each == number]
     concepts = [i for i, each in enumerate(model.concepts) if each.startswith(f"{name}/")]
-    label = predictions.label[here]
-    if not classes or not (label >= 0).any():
+    own = predictions.subset(here)
+    if not classes or not (own.label >= 0).any():
         return None
-    subset = Predictions(
-        logits=predictions.logits[here][:, classes],
-        label=np.where(label >= 0, label - classes[0], -1),
-        patient=[predictions.patient[i] for i in here],
-        name=[predictions.name[i] for i in here],
+    subset = replace(
+        own,
+        logits=own.logits[:, classes],
+        label=np.where(own.label >= 0, own.label - classes[0], -1),
         classes=tuple(data.classes[i] for i in classes),
-        presence=None if predictions.presence is None else predictions.presence[here][:, concepts],
-        concepts=None if predictions.concepts is None else predictions.concepts[here][:, concepts],
+        presence=None if own.presence is None else own.presence[:, concepts],
+        concepts=None if own.concepts is None else own.concepts[:, concepts],
         concept_names=tuple(model.concepts[i] for i in concepts),
     )
     return score(subset, resamples=0)
