@@ -122,6 +122,9 @@ def test_shipped_configurations_are_known_by_name(name: str, tmp_path: Path, mon
     assert shipped.change("training", seed=0) != Config()
     text = (files("parsecaps") / "configs" / f"{name}.yaml").read_text(encoding="utf-8")
     assert "parsecaps demo" in text if name.startswith("demo") else f"--config {name}" in text
+    (tmp_path / name).mkdir()
+    assert load_config(name, ["training.seed=7"]) == shipped  # a folder of data may be called so
+    (tmp_path / name).rmdir()
     (tmp_path / name).write_text("training: {epochs: 3}", encoding="utf-8")
     assert load_config(name) == Config().change("training", epochs=3)
 

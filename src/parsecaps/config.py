@@ -290,7 +290,7 @@ def load_config(
 ) -> Config:
     """The settings of a training run: the defaults, changed by a YAML file, `section.key=value` lines and `values`.
 
-    The file may be the name of one of the package (`shipped_configs`).
+    The path may be the name of settings of the package (`shipped_configs`), unless a file is called so.
 
     >>> load_config(None, ["training.epochs=5", "augmentation.flip=false"]).training.epochs
     5
@@ -298,7 +298,7 @@ def load_config(
     Traceback (most recent call last):
     ValueError: --set training.epoch=5: there is no key 'training.epoch'; did you mean 'training.epochs'?
     """
-    if path is not None and not Path(path).exists() and not Path(path).suffix:
+    if path is not None and not Path(path).is_file() and not Path(path).suffix:
         if str(path) not in shipped_configs():
             names = ", ".join(shipped_configs())
             raise FileNotFoundError(f"{path} is missing; give a YAML file, or one of {names}")

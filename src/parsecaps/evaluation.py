@@ -116,6 +116,8 @@ def _evaluate_one(run: Run, settings: EvaluateConfig, scoring: ProgressCallback)
         cases, flattering = f"{_PARTS[part]} part", _FLATTERING.get(part)
         if part == "val" and "test" not in division:
             flattering = f"there is no test part; these are {flattering}"
+        elif flattering is None and run.config.data.allow_leaks and (leaks := len(run.data_check.get("leaks", ()))):
+            flattering = f"leaks between the parts ({leaks:,}) were allowed (--allow-leaks): new patients are harder"
     else:
         other = open_data(settings.data)
         others = prepare_all(other, model.preparation, skip_bad=run.config.data.skip_bad, progress=run.reading)

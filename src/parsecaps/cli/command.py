@@ -14,8 +14,8 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, NoReturn, TypeV
 
 import typer
 
-from parsecaps.cli.output import check_writable, write_json
-from parsecaps.config import Config, Section, load_config, load_settings
+from parsecaps.cli.output import check_writable, display, write_json
+from parsecaps.config import Config, Section, load_config, load_settings, shipped_configs
 from parsecaps.system.extras import missing
 from parsecaps.system.signals import TerminatedError, sigterm_raises
 
@@ -55,6 +55,13 @@ class Given(Generic[S]):
     def load(self, values: Mapping[str, Any] | None = None, *, default: str | None = None) -> S:
         """The settings, with these `values` beside the options; `default` is the file where none is given."""
         load = load_config if self.kind is Config else partial(load_settings, self.kind)
+        if (
+            self.kind is Config
+            and self.file is not None
+            and str(self.file) in shipped_configs()
+            and self.file.is_file()
+        ):
+            display(f"--config {self.file}: the file of that name here, not the settings of the package", stderr=True)
         return cast(S, load(self.file or default, self.lines, values={**self.values, **(values or {})}))
 
 

@@ -16,6 +16,7 @@ from parsecaps.types import Grid
 
 PARTS = (*SPLITS, "unused")
 _SMALLEST = 28  # pixels along a side that a network needs
+_WAYS_OUT = "move them to one side with parsecaps data check --fix-split, or keep the split as it is with --allow-leaks"
 
 
 class Learned(NamedTuple):
@@ -143,7 +144,7 @@ def check_data(
     start = f"among what {learned} learned from; start from other weights, or leave these cases out"
     unsafe_counts = (
         ("test case", len(before), allow_leaks, start),
-        ("leak", len(crossing), allow_leaks, "between the parts; move them to one side with --fix-split"),
+        ("leak", len(crossing), allow_leaks, f"between the parts; {_WAYS_OUT}"),
         ("problem", len(found), skip_bad, "in the files; mend them, or leave them out with --skip-bad"),
     )
     reasons = [f"{_count(n, what)} {why}" for what, n, is_allowed, why in unsafe_counts if n and not is_allowed]
