@@ -19,7 +19,7 @@ export class Network {
     await say("Unpacking the runtime");
     env.wasm.numThreads = 1; // threads would need a server that isolates the page
     env.wasm.wasmBinary = await unpacked("runtime");
-    const model = await unpacked("network");
+    const model = await unpacked("network", 4);
     await say("Starting the network");
     // to optimise a graph of thousands of nodes takes as long as to start it, and gains nothing measurable
     const settings = { executionProviders: ["wasm"], graphOptimizationLevel: /** @type {const} */ ("disabled") };

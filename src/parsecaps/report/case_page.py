@@ -14,7 +14,7 @@ from parsecaps.files.writing import write_text
 from parsecaps.metrics import Scores, find_metric
 from parsecaps.report.explanation_document import ExplanationDocument, explanation_document
 from parsecaps.report.pages import render, template_text
-from parsecaps.report.pictures import base64_text, data_uri
+from parsecaps.report.pictures import base64_text, base85_text, data_uri
 from parsecaps.run import Run
 
 
@@ -58,7 +58,7 @@ def web_page(
     """The whole page as HTML.
 
     `about` is what the script must know of the model (`About` in `page/src/web/case.js`), `facts` are shown. `network`
-    (ONNX) and `runtime` (WebAssembly) are gzip; `licence` is that of the runtime.
+    (ONNX, in four planes) and `runtime` (WebAssembly) are gzip; `licence` is that of the runtime.
     """
     return render(
         "web.html",
@@ -68,8 +68,8 @@ def web_page(
         policy=policy(script, runs_wasm=True),
         style=Markup(view_style()),
         about=Markup(json_text(about)),
-        network=Markup(base64_text(network)),
-        runtime=Markup(base64_text(runtime)),
+        network=Markup(base85_text(network)),
+        runtime=Markup(base85_text(runtime)),
         script=Markup(script),
         licence=licence,
     )

@@ -21,6 +21,7 @@ _LARGE = 448  # pixels of an overlay, at least
 _GAP = 4  # pixels between the pictures of a contact sheet
 _TEXT_SIZE, _TEXT_HEIGHT = 12, 18
 _PAPER, _INK = 255, 20
+_HTML_SIGNS = str.maketrans("<&>`", "./:,")
 _STRIP_SIDE, _STRIP_GAP = 96, 4  # pixels of a picture in a strip, at most, and between two of them
 
 
@@ -83,6 +84,15 @@ def picture_file(picture: Image.Image, quality: int | None = None) -> bytes:
     kind, how = ("PNG", {"optimize": True}) if quality is None else ("JPEG", {"quality": quality})
     picture.save(file, kind, **how)
     return file.getvalue()
+
+
+def base85_text(file: bytes) -> str:
+    """Bytes as text for an HTML script: base 85, a twentieth shorter than base 64, without the signs of HTML.
+
+    >>> base85_text(b"abcde")
+    'VPa!sWd'
+    """
+    return base64.b85encode(file).decode().translate(_HTML_SIGNS)
 
 
 def base64_text(file: bytes) -> str:
