@@ -14,7 +14,7 @@ from parsecaps.data.sources import open_data
 from parsecaps.data.sources.mnist import CLASSES, image_file, read_idx, read_labels
 from parsecaps.metrics import score
 from parsecaps.metrics.predictions import Predictions
-from parsecaps.paper.cells import Column, Load, Measured, Request, Scale
+from parsecaps.paper.cells import AS_PRINTED, Column, Load, Measured, Request, Scale
 from parsecaps.paper.needs import AFFNIST, MNIST, Cases, find, share_cases
 from parsecaps.paper.protocol import BOTH, PREDICTIONS, Protocol, keep_training
 from parsecaps.paper.table import TWO_OPTIMIZERS, Table, Work
@@ -25,6 +25,7 @@ from parsecaps.run import Run
 CANVAS = 40  # pixels a side
 COLUMNS = (
     Column("ParseCaps", "ParseCaps"),
+    AS_PRINTED,
     Column("FlatCaps", "FlatCaps", note="ParseCaps without the tree"),
     Column("PlainCNN", "PlainCNN"),
     Column("CapsNet", "CapsNet"),

@@ -1,6 +1,7 @@
 """Table 4: how many capsules of which dimension each layer has. Nothing is trained; the layers are counted."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from parsecaps.models import find_model
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.models.summary import count_parameters, summarize
-from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request
+from parsecaps.paper.cells import AS_PRINTED, Cell, Column, Load, Log, Measured, Request
 from parsecaps.paper.needs import Cases
 from parsecaps.paper.table import Table, Work, published
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
@@ -17,6 +18,7 @@ from parsecaps.run import Run
 
 COLUMNS = (
     Column("ParseCaps", "ParseCaps", preset="medical"),
+    replace(AS_PRINTED, preset="medical-paper"),
     Column("ParseCaps (MNIST)", "ParseCaps", preset="digits"),
     Column("DeepCaps", "DeepCaps", preset="medical"),
     Column("OrthCaps", "OrthCaps", preset="medical", note="after the paper's description"),
@@ -52,7 +54,7 @@ class Capsules(Table):
         return [self._section(work, column, work.grid["", column.name]) for column in work.columns]
 
     def _section(self, work: Work, column: Column, cell: Cell) -> Section:
-        kept, printed = work.kept(cell), dict(zip(LAYERS, _printed(column.name), strict=False))
+        kept, printed = work.kept(cell), dict(zip(LAYERS, _printed(column.published or column.name), strict=False))
         layers_differ, about, rows = column.kind != "ParseCaps", "", []
         if kept is None:
             rows.append(Row(column.name, {}, work.failed.get(cell.name, "missing")))

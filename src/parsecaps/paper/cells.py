@@ -6,8 +6,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from parsecaps.config import Config
+from parsecaps.config import Config, load_config
 from parsecaps.models import all_models, find_model
+from parsecaps.models.parsecaps import LEAST_IMAGE
 from parsecaps.run import Run
 from parsecaps.training.choose import LARGEST_DIGIT
 
@@ -33,6 +34,8 @@ class Column:
 
     Without a kind it has published figures only, and `note` says why. `recipe` names the shipped configuration whose
     optimizer it takes, that of its kind if blank. `unnamed` is the number of its concepts that nobody labelled.
+    `published` is the row of published figures, that of its name if blank. One `as_printed` is the network of the
+    paper's presets, trained once by the paper's recipe; its images are enlarged if they are too small for it.
     """
 
     name: str
@@ -43,18 +46,34 @@ class Column:
     recipe: str = ""
     note: str = ""
     unnamed: int = 0
+    published: str = ""
+    as_printed: bool = False
+
+    def printed_recipe(self, size: int) -> Config:
+        """The paper's recipe for images of this size."""
+        return load_config("parsecaps-paper" if size > LARGEST_DIGIT else "parsecaps-paper-digits")
 
     def model_section(self, size: int, concepts: int) -> dict[str, Any]:
         """The settings of its network for images of this size, or of the largest that it takes."""
         size, settings = min(size, find_model(self.kind).largest_image), dict(self.settings)
+        preset = self.preset or ("digits" if size <= LARGEST_DIGIT else "medical")
+        if self.as_printed:
+            preset = self.printed_recipe(size).model.preset
+            size = max(size, LEAST_IMAGE.get(preset, size))
         return {
             "kind": self.kind,
-            "preset": self.preset or ("digits" if size <= LARGEST_DIGIT else "medical"),
+            "preset": preset,
             "image_size": size,
             "head": settings.pop("head", "parallel"),
             "num_concepts": concepts,
             "settings": settings,
         }
+
+
+AS_PRINTED = Column(
+    "ParseCaps, as printed", "ParseCaps", note="by the paper's recipe", published="ParseCaps", as_printed=True
+)
+_ALIASES = dict.fromkeys((AS_PRINTED.name.casefold(), "medical-paper", "digits-paper"), AS_PRINTED)
 
 
 @dataclass(frozen=True)
@@ -100,13 +119,15 @@ def choose_columns(columns: Sequence[Column], wanted: Sequence[str], table: str)
     """All columns, or those that were asked for; any other of `MODELS` may be asked for too."""
     if not wanted:
         return list(columns)
-    known = {each.name.casefold(): each for each in columns if each.kind}
+    known = _ALIASES | {each.name.casefold(): each for each in columns if each.kind}
     for kind in all_models():
         known.setdefault(kind.casefold(), Column(kind, kind))
     for name in wanted:
         if name.casefold() not in known:
-            names = [each.name for each in known.values()]
-            raise ValueError(f"{table} knows no model {name!r}; {nearest(name, names)}")
+            names = dict.fromkeys(each.name for each in known.values())
+            near = get_close_matches(name.casefold(), known, n=1)
+            advice = f"did you mean {known[near[0]].name!r}? " if near else ""
+            raise ValueError(f"{table} knows no model {name!r}; {advice}It knows {', '.join(names)}")
     return [known[name.casefold()] for name in wanted]
 
 

@@ -10,7 +10,7 @@ from parsecaps.data.case_set import CaseSet
 from parsecaps.metrics import means
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.metrics.predictions import group_numbers
-from parsecaps.paper.cells import Column, Measured, Request, Scale
+from parsecaps.paper.cells import AS_PRINTED, Column, Measured, Request, Scale
 from parsecaps.paper.needs import CEMRI, Cases
 from parsecaps.paper.protocol import BOTH, Protocol, keep_training
 from parsecaps.paper.table import EQUAL, TWO_OPTIMIZERS, Table, Work, figure_of
@@ -21,6 +21,7 @@ from parsecaps.run import Run
 _CNNS = ("ResNet18", "DenseNet121", "EfficientNetB0", "GoogLeNet", "VGG19", "SqueezeNet")
 COLUMNS = (
     Column("ParseCaps", "ParseCaps"),
+    AS_PRINTED,
     Column("FlatCaps", "FlatCaps", note="ParseCaps without the tree"),
     Column("CapsNet", "CapsNet", settings={"features": 256}),
     Column(
@@ -39,7 +40,7 @@ COLUMNS = (
 )
 PROTOCOL = Protocol(
     "classification",
-    {"quick": Scale(2, 72, train=240, test=200), "hour": Scale(None, 72), "full": Scale(300, 112)},
+    {"quick": Scale(2, 72, train=240, test=200), "hour": Scale(None, 112), "full": Scale(300, 112)},
     optimizers=BOTH,
 )
 OVERALL = (

@@ -37,10 +37,10 @@ class Concepts(Table):
     paper = "ParseCaps paper, Sec. 4.5.1, the figures of concept capsules with ground truth and of the baseline"
     needs = (PHANTOM,)
     columns = COLUMNS
-    usual_columns = ("ParseCaps", "FlatCaps")
+    usual_columns = ("ParseCaps", "ParseCaps, as printed", "FlatCaps")
     protocol = Protocol(
         "concepts",
-        {"quick": Scale(2, 64, train=300, test=100), "hour": Scale(None, 64), "full": Scale(300, 112)},
+        {"quick": Scale(2, 64, train=300, test=100), "hour": Scale(None, 112), "full": Scale(300, 112)},
         concepts=True,
     )
     measures = (

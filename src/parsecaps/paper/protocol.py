@@ -89,7 +89,7 @@ class Protocol:
             known = optimizers(column, epochs=epochs, batch=self.batch, published=request.budget == "full")
             configs = {
                 each: change(self._configure(column, cases, known[each], epochs, request), cases)
-                for each in self.optimizers
+                for each in self._trials(column)
             }
             found[cases.name, column.name] = _cell(request, cases, name, configs, partial(measure, cases))
         return found
@@ -111,8 +111,12 @@ class Protocol:
             for size, channels, classes, concepts, images in shapes
             for column in columns
             if column.kind and fits(column, range(concepts))
-            for _ in self.optimizers
+            for _ in self._trials(column)
         ]
+
+    def _trials(self, column: Column) -> Sequence[str]:
+        """The optimizers that a column is trained by."""
+        return ("muon",) if column.as_printed else self.optimizers
 
     def _concepts(self, column: Column, named: int) -> int:
         return named if named and self.concepts and find_model(column.kind).names_concepts else column.unnamed
@@ -137,9 +141,15 @@ class Protocol:
     ) -> Config:
         scaling = "percentile" if cases.data.source == "cemri" else "range"
         training = {**_PLAIN, **optimizer, "epochs": epochs, "batch_size": self.batch, "seed": request.seed, **_EQUAL}
+        config = Config()
+        if column.as_printed:  # all but the epochs and which of them is kept
+            recipe = column.printed_recipe(cases.size)
+            assert recipe.augmentation is not None
+            config = config.change("augmentation", **recipe.augmentation.model_dump())
+            training |= {name: getattr(recipe.training, name) for name in recipe.training.model_fields_set}
+            training |= {"epochs": epochs, "keep": _EQUAL["keep"]}
         return (
-            Config()
-            .change("data", path=cases.path, split=str(cases.split_file))
+            config.change("data", path=cases.path, split=str(cases.split_file))
             .change("model", **column.model_section(cases.size, self._concepts(column, len(cases.data.concepts))))
             .change("preparation", channels=cases.channels, scaling=scaling)
             .change("training", **training)
