@@ -21,8 +21,10 @@ COLUMNS = (
     replace(AS_PRINTED, preset="medical-paper"),
     Column("ParseCaps (MNIST)", "ParseCaps", preset="digits"),
     Column("DeepCaps", "DeepCaps", preset="medical"),
-    Column("OrthCaps", "OrthCaps", preset="medical", note="after the paper's description"),
+    Column("OrthCaps", "OrthCaps", preset="deep", note="after the paper's description"),
 )
+_TYPES = {"DeepCaps": lambda config: [config["types"]] * len(config["dims"])}
+_TYPES["OrthCaps"] = lambda config: [config["types"], *config["blocks"]]
 _NO_LAYER = ("top normalisation", "pruning")  # they pass capsules on
 LAYERS = ("primary capsules", "block 1", "block 2", "block 3", "class capsules")
 
@@ -34,7 +36,11 @@ class Capsules(Table):
     title = "Capsules by layer: number and dimension"
     paper = "ParseCaps paper, Tab. 4"
     columns = COLUMNS
-    measures = (Measure("n", "capsules n", 0, "", intervals=False), Measure("d", "dimension d", 0, "", intervals=False))
+    measures = (
+        Measure("types", "types of capsules", 0, "", intervals=False),
+        Measure("n", "capsules n", 0, "", intervals=False),
+        Measure("d", "dimension d", 0, "", intervals=False),
+    )
     terms = ("Counted in one pass of one image; n of a layer on a grid counts every position.",)
     always_printed = True
     usual_notes = 0
@@ -55,18 +61,20 @@ class Capsules(Table):
 
     def _section(self, work: Work, column: Column, cell: Cell) -> Section:
         kept, printed = work.kept(cell), dict(zip(LAYERS, _printed(column.published or column.name), strict=False))
-        layers_differ, about, rows = column.kind != "ParseCaps", "", []
+        of_types, about, rows = column.kind in _TYPES, "", []
         if kept is None:
             rows.append(Row(column.name, {}, work.failed.get(cell.name, "missing")))
         else:
             about = f"{kept['parameters']} parameters, images of {kept['size']} px"
         for layer in () if kept is None else kept["layers"]:
-            n, d = (None, None) if layers_differ else printed.get(layer["layer"], (None, None))
-            figures = {"n": Figure(layer["n"], published=n), "d": Figure(layer["d"], published=d)}
+            n, d = printed.get(layer["layer"], (None, None))
+            figures = {"n": Figure(layer["n"], published=None if of_types else n), "d": Figure(layer["d"], published=d)}
+            if of_types:  # which the paper counts there
+                figures["types"] = Figure(layer["types"], published=n)
             rows.append(Row(layer["layer"], figures))
-        if layers_differ and printed:  # counted in another way there
+        if column.kind == "DeepCaps":  # other layers
             about += "; as printed (n | d): " + ", ".join(f"{name} {n} | {d}" for name, (n, d) in printed.items())
-        return Section(column.name, self.measures, rows, about)
+        return Section(column.name, self.measures if of_types else self.measures[1:], rows, about)
 
     def draw(self, work: Work, result: Reproduced, path: Path) -> None:
         layers = {
@@ -86,7 +94,11 @@ def _count(column: Column, run: Run) -> Measured:
     classes = 10 if column.preset == "digits" else 3
     preset = column.preset or "medical"
     model = find_model(column.kind).from_preset(preset, num_classes=classes, num_concepts=0, **column.settings)
-    return {"layers": capsule_layers(model), "parameters": str(count_parameters(model)), "size": model.image_size}
+    layers = capsule_layers(model)
+    types = _TYPES[column.kind](model.config) if column.kind in _TYPES else []
+    for layer, each in zip(layers, [*types, classes], strict=False):
+        layer["types"] = each
+    return {"layers": layers, "parameters": str(count_parameters(model)), "size": model.image_size}
 
 
 def capsule_layers(model: PretrainedModel) -> list[dict[str, Any]]:

@@ -4,16 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
-from parsecaps.config import Config, load_config
+from parsecaps.config import LARGEST_IMAGE, Config, load_config
 from parsecaps.models import all_models, find_model
 from parsecaps.models.parsecaps import LEAST_IMAGE
+from parsecaps.paper.listing import Budget
 from parsecaps.run import Run
 from parsecaps.training.choose import LARGEST_DIGIT
 
-Budget = Literal["quick", "hour", "full"]
-BUDGETS: tuple[Budget, ...] = get_args(Budget)
 Measured = Mapping[str, Any]  # what is kept of a cell, ready for JSON
 Log = Callable[[str], None]
 
@@ -34,7 +33,8 @@ class Column:
 
     Without a kind it has published figures only, and `note` says why. `recipe` names the shipped configuration whose
     optimizer it takes, that of its kind if blank. `unnamed` is the number of its concepts that nobody labelled.
-    `published` is the row of published figures, that of its name if blank. One `as_printed` is the network of the
+    `published` is the row of published figures, that of its name if blank; `largest` the width of its images at most.
+    One `as_printed` is the network of the
     paper's presets, trained once by the paper's recipe; its images are enlarged if they are too small for it.
     """
 
@@ -47,6 +47,7 @@ class Column:
     note: str = ""
     unnamed: int = 0
     published: str = ""
+    largest: int = LARGEST_IMAGE
     as_printed: bool = False
 
     def printed_recipe(self, size: int) -> Config:
@@ -55,7 +56,7 @@ class Column:
 
     def model_section(self, size: int, concepts: int) -> dict[str, Any]:
         """The settings of its network for images of this size, or of the largest that it takes."""
-        size, settings = min(size, find_model(self.kind).largest_image), dict(self.settings)
+        size, settings = min(size, self.largest, find_model(self.kind).largest_image), dict(self.settings)
         preset = self.preset or ("digits" if size <= LARGEST_DIGIT else "medical")
         if self.as_printed:
             preset = self.printed_recipe(size).model.preset
@@ -129,14 +130,3 @@ def choose_columns(columns: Sequence[Column], wanted: Sequence[str], table: str)
             advice = f"did you mean {known[near[0]].name!r}? " if near else ""
             raise ValueError(f"{table} knows no model {name!r}; {advice}It knows {', '.join(names)}")
     return [known[name.casefold()] for name in wanted]
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """What may have been meant by an unknown name.
-
-    >>> nearest("clasification", ["classification", "leak"])
-    "did you mean 'classification'?"
-    """
-    known = {each.casefold(): each for each in names}
-    near = get_close_matches(name.casefold(), known, n=1)
-    return f"did you mean {known[near[0]]!r}?" if near else f"choose one of {', '.join(names)}"

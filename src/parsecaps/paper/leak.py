@@ -69,9 +69,7 @@ class Leak(Table):
         parts = thin(data, everyone, {"train": scale.train})
         some = [row for row, part in enumerate(parts) if part is not None]
         return [
-            replace(
-                share_cases(folder, path, data, scale, name=way.replace(" ", "-"), division=division), tested=tested
-            )
+            replace(share_cases(folder, path, data, scale, name=way.replace(" ", "-"), given=division), tested=tested)
             for way, tested, division in divisions(data, some, seed=0)
         ]
 

@@ -27,7 +27,7 @@ COLUMNS = (
     Column("PlainCNN", "PlainCNN"),
     Column("ResNet18", "ResNet18", note="from scratch, without ImageNet weights"),
     Column("SqueezeNet", "SqueezeNet", note="classes alone; from scratch, without ImageNet weights"),
-    Column("Skin VGGNet", note="which network it was is not clear"),
+    Column("Skin VGGNet", "VGG16", note="from scratch, without ImageNet weights"),
 )
 PROTOCOL = Protocol(
     "skin",
@@ -92,7 +92,11 @@ class Losses(Table):
         concepts=True,
     )
     one_set = False
-    measures = (MEASURES[0], MEASURES[2], MEASURES[1])
+    measures = (
+        MEASURES[0],
+        Measure("explanation_error_l2_squared", "explanation error (L2, squared)", 3, "", lower_is_better=True),
+        *MEASURES[:0:-1],
+    )
     reference = ALL
 
     def printed(self, work: Work, cases: Cases, column: Column, key: str) -> float | None:

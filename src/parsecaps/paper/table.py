@@ -247,6 +247,7 @@ class Table:
             notes=self.notes(work),
             remarks=[f"{printed.source}.", *printed.remarks] if printed.rows else self.remarks,
             missing=[cell.name.partition("/")[2] for cell in work.cells if cell.name not in work.measured],
+            failed={name.partition("/")[2]: why for name, why in work.failed.items()},
         )
 
     def sections(self, work: Work) -> list[Section]:

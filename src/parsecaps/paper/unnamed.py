@@ -12,6 +12,7 @@ from torch import Tensor
 
 from parsecaps.data.case_set import CaseSet
 from parsecaps.discovery.discover import discover_run
+from parsecaps.explain.case_memory import first_of_patients
 from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import write_binary
 from parsecaps.metrics import means
@@ -53,6 +54,7 @@ class Discovered(Table):
         Measure("purity_chance", "of one class by chance", 0, intervals=False),
         Measure("inside", "map inside the mask", 0, intervals=False),
         Measure("share", "mask's share of the image", 0, intervals=False),
+        Measure("activated", "of the images shown, also shown by activation", 0, intervals=False),
     )
     terms = (*EQUAL[1:], f"{SEEDS} seeds; a concept is shown by the training images in which it is most present.")
     usual_notes = 1
@@ -61,7 +63,11 @@ class Discovered(Table):
         "The picture shows training images: treat it as the data.",
     )
     without_names = "there are none to discover; give data without"
-    remarks = ("The paper shows prototypes of mini-ImageNet, named by eye, without numbers; by what is not said.",)
+    remarks = (
+        "The paper shows prototypes of mini-ImageNet, named by eye, without numbers: the images that maximise the "
+        "activation of each concept capsule. Its activation is the softmax in the global capsule, ours the presence. "
+        "Both are counted, one image of a patient; the picture of a network as printed is by its activation.",
+    )
 
     def choose(self, request: Request) -> list[Column]:
         found = super().choose(request)
@@ -81,7 +87,9 @@ class Discovered(Table):
     def cells(self, work: Work, log: Log) -> list[Cell]:
         runs = tuple(work.grid.values())
         folders = [work.folder(cell) for cell in runs]
-        look = Cell(f"{self.protocol.folder(work.request).name}/look", partial(_look, folders), after=runs)
+        printed = any(column.as_printed for column in work.columns)
+        name = f"{self.protocol.folder(work.request).name}/look"
+        look = Cell(name, partial(_look, folders, by_activation=printed), after=runs)
         return [*runs, look]
 
     def sections(self, work: Work) -> list[Section]:
@@ -122,25 +130,30 @@ class Discovered(Table):
 
 
 def _row(concept: Mapping[str, Any]) -> Row:
-    figures = {key: Figure(concept.get(key)) for key in ("found_again", "chance", "class_chance", "std")}
+    figures = {key: Figure(concept.get(key)) for key in ("found_again", "chance", "class_chance", "std", "activated")}
     shares = {"purity": ("purity", "share"), "purity_chance": ("purity", "chance")}
     for key, (of, name) in {**shares, "inside": ("overlap", "inside"), "share": ("overlap", "share")}.items():
         figures[key] = Figure(None if concept[of] is None else 100 * concept[of][name])
     return Row(concept["name"], figures, note="hardly varies" if concept["dead"] else "")
 
 
-def _look(folders: Sequence[Path], run: Run) -> Measured:
+def _look(folders: Sequence[Path], run: Run, *, by_activation: bool) -> Measured:
     found = discover_run(folders[0], folders[1:])
-    cases = Run(folders[0]).cases("train")
-    images, heat, number = [], [], []
+    cases, memory = Run(folders[0]).cases("train"), found.memory
+    images, heat, number, shared = [], [], [], []
     for concept in found.concepts:
-        rows = [each.case.row for each in concept.prototypes][:SHOWN]
+        present = [each.case.row for each in concept.prototypes][:SHOWN]
+        activated = first_of_patients(memory, -memory.global_capsule[:, concept.index], SHOWN)
+        shared.append(100 * len({*present} & {*activated}) / len(present))
+        rows = activated if by_activation else present
         images += list(cases.subset(rows).images)
         heat += list(found.maps(rows, concept.index))
         number += [concept.index] * len(rows)
     with write_binary(run.folder / _PROTOTYPES, private=True) as file:
         np.savez_compressed(file, image=np.stack(images), heat=np.stack(heat).astype(np.float32), concept=number)
     kept = found.as_dict()
+    for one, share in zip(kept["concepts"], shared, strict=True):
+        one["activated"] = share
     return {**kept, "run": folders[0].name, "others": [each.name for each in folders[1:]]}
 
 

@@ -122,6 +122,7 @@ class Reproduced:
     notes: Sequence[str] = ()
     remarks: Sequence[str] = ()
     missing: Sequence[str] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
     machine: str = ""
     picture: str = ""
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -144,6 +145,7 @@ def markdown(table: Reproduced) -> str:
     lines = [f"# {table.title}", "", f"{table.paper}. Budget: {table.budget}. Measured on {table.machine}.", ""]
     if table.missing:
         lines += [f"**Not finished.** Missing: {', '.join(map(plain_markdown, table.missing))}.", ""]
+    lines += [f"**Failed.** {plain_markdown(name)}: {plain_markdown(why)}\n" for name, why in table.failed.items()]
     if table.picture:
         lines += [f"![{table.title}]({table.picture})", ""]
     lines += [*(f"- {line}" for line in table.protocol), ""]

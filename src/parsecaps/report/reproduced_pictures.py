@@ -114,7 +114,7 @@ def draw_curves_of(
                 width = 2.2 if number == 0 else 1.4
                 axes.plot(x, y, style, color=COLOURS[number % len(COLOURS)], linewidth=width, label=name)
             axes.set(title=title, xlabel=below, ylabel="" if i else beside)
-            axes.set_ylim(bottom=0)
+        all_axes[0].set_ylim(bottom=0)  # of all, once every curve is there: it ends the scaling
 
 
 def draw_speeds(path: Path, panels: Mapping[str, Mapping[str, Mapping[tuple[str, int], float]]]) -> None:

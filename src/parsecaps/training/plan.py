@@ -75,7 +75,9 @@ class Plan:
                 callbacks.log(f"{title}: {line}")
         if not check.safe:
             reasons = "; ".join(check.reasons)
-            more = f"see all of it with parsecaps data check {section.path}"
+            split = f" --split {section.split}" if section.split else ""
+            size = f" --size {config.model.image_size}"  # whether pictures look the same depends on it
+            more = f"see all of it with parsecaps data check {section.path}{split}{size}"
             raise ValueError(f"training would be unsafe: {reasons}; {more}")
         for choice in choices:
             callbacks.log(str(choice))
