@@ -272,6 +272,7 @@ class ExplainConfig(AnswerConfig):
 S = TypeVar("S", bound="Section")
 _SHIPPED = files("parsecaps") / "configs"
 _OPEN, _LOSSES = "model.settings", "training.losses"  # what lies below is the business of the model, and of each loss
+_LIKE = ("published",)
 _LONGEST_KEY = 100  # characters of a key that an error shows
 _FORMER = {  # settings of version 0.2, which also had a `*_weight` for each loss
     "training.margins": f"{_LOSSES}.margin.margins",
@@ -285,7 +286,8 @@ def load_config(
 ) -> Config:
     """The settings of a training run: the defaults, changed by a YAML file, `section.key=value` lines and `values`.
 
-    The file may be the name of one of the package (`shipped_configs`).
+    The file may be the name of one of the package (`shipped_configs`). One that is `like: published` begins with what
+    recipes of papers have in common.
 
     >>> load_config(None, ["training.epochs=5", "augmentation.flip=false"]).training.epochs
     5
@@ -308,7 +310,7 @@ def shipped_configs() -> list[str]:
     >>> "demo" in shipped_configs()
     True
     """
-    return sorted(file.name.removesuffix(".yaml") for file in _SHIPPED.iterdir() if file.name.endswith(".yaml"))
+    return sorted(file.name.removesuffix(".yaml") for file in _SHIPPED.iterdir() if file.name[0].isalpha())
 
 
 def load_settings(
@@ -326,7 +328,8 @@ def load_settings(
     """
     content = {} if base is None else base.model_dump()
     given_by: dict[str, str] = {}
-    lines = [] if path is None else [(key, value, str(path)) for key, value in _flat(_read(Path(path)))]
+    read = [] if path is None else _read(Path(path))
+    lines = [(key, value, str(path)) for each in read for key, value in _flat(each)]
     lines += [_parsed(line) for line in overrides]
     lines += [(key, value, f"{key}={value}") for key, value in _flat(values or {})]
     for given, value, place in lines:
@@ -349,7 +352,8 @@ def known_keys(kind: type[Section] = Config) -> list[str]:
     return keys
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The contents of a file, after those that it is `like`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; give a YAML file")
     try:
@@ -358,7 +362,13 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not valid YAML ({error}); mend it") from None
     if not isinstance(content, dict | None):
         raise ValueError(f"{path} holds no settings; write a line `key: value` for each, in its section if it has one")
-    return content or {}
+    content = content or {}
+    if (like := content.pop("like", None)) not in (None, *_LIKE):
+        raise ValueError(f"{path}: like is {shown(like)}; leave it out, or write {', '.join(_LIKE)}")
+    if like is None:
+        return [content]
+    with as_file(_SHIPPED / f"_{like}.yaml") as base:
+        return [*_read(base), content]
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -114,6 +114,7 @@ class Load:
     classes: int
     concepts: int
     images: int
+    optimizer: str = "muon"  # or "usual"
 
 
 def choose_columns(columns: Sequence[Column], wanted: Sequence[str], table: str) -> list[Column]:

@@ -93,14 +93,16 @@ class Redundancy(Table):
         *(each for each in COLUMNS if each.kind in ("DeepCaps", "EfficientCapsNet", "ARCapsNet")),
     )
     usual_columns = ("ParseCaps", "ParseCaps, as printed", "CapsNet", "OrthCaps")  # those of the paper's figure
-    protocol = Protocol("redundancy", {**PROTOCOL.scales, "quick": Scale(2, 112, train=240, test=200)})
+    protocol = Protocol(
+        "redundancy", {**PROTOCOL.scales, "quick": Scale(2, 112, train=240, test=200)}, optimizers=("usual",)
+    )
     measures = (
         Measure("top", "similarity in the top layer below the classes", 3, "", lower_is_better=True),
         Measure("primary", "similarity in the primary layer", 3, "", lower_is_better=True),
     )
     reference = ""
     heading = "Mean similarity"
-    terms = EQUAL
+    terms = (*EQUAL, "All learn by AdamW at 0.001 or, in the full budget, by their published recipe.")
     usual_notes = 1
     more_notes = (
         f"Cosine of every two capsules of a layer in an image, over {_IMAGES} test images at most; intervals are over "

@@ -6,7 +6,6 @@ import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -67,7 +66,8 @@ def seconds_per_epoch(loads: Sequence[Load], log: Log = silent) -> float:
 
 
 def _config(load: Load) -> Config:
-    training: dict[str, Any] = {"epochs": 1, **load.column.training}
+    adamw = load.optimizer == "usual" or load.column.as_printed
+    training = {"epochs": 1, "optimizer": "adamw" if adamw else "muon", **load.column.training}
     return (
         Config()
         .change("model", **load.column.model_section(load.size, load.concepts))
@@ -112,5 +112,8 @@ def _timings() -> dict[str, list[float]]:
 
 
 def _key(load: Load, config: Config) -> str:
-    own = json.dumps([config.model.model_dump(mode="json"), config.preparation.channels, load.classes], sort_keys=True)
+    own = json.dumps(
+        [config.model.model_dump(mode="json"), config.training.optimizer, config.preparation.channels, load.classes],
+        sort_keys=True,
+    )
     return f"{__version__} {machine()} {os.uname().nodename if hasattr(os, 'uname') else ''} {own}"

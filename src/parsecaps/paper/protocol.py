@@ -108,11 +108,11 @@ class Protocol:
         self, columns: Sequence[Column], shapes: Iterable[tuple[int, int, int, int, int]], fits: Fits
     ) -> list[Load]:
         return [
-            Load(column, size, channels, classes, self._concepts(column, concepts), images)
+            Load(column, size, channels, classes, self._concepts(column, concepts), images, trial)
             for size, channels, classes, concepts, images in shapes
             for column in columns
             if column.kind and fits(column, range(concepts))
-            for _ in self._trials(column)
+            for trial in self._trials(column)
         ]
 
     def _trials(self, column: Column) -> Sequence[str]:
