@@ -272,7 +272,6 @@ class ExplainConfig(AnswerConfig):
 S = TypeVar("S", bound="Section")
 _SHIPPED = files("parsecaps") / "configs"
 _OPEN, _LOSSES = "model.settings", "training.losses"  # what lies below is the business of the model, and of each loss
-_LIKE = ("published",)
 _LONGEST_KEY = 100  # characters of a key that an error shows
 _FORMER = {  # settings of version 0.2, which also had a `*_weight` for each loss
     "training.margins": f"{_LOSSES}.margin.margins",
@@ -286,8 +285,7 @@ def load_config(
 ) -> Config:
     """The settings of a training run: the defaults, changed by a YAML file, `section.key=value` lines and `values`.
 
-    The file may be the name of one of the package (`shipped_configs`). One that is `like: published` begins with what
-    recipes of papers have in common.
+    The file may be the name of one of the package (`shipped_configs`), and may begin with those of one: `like: NAME`.
 
     >>> load_config(None, ["training.epochs=5", "augmentation.flip=false"]).training.epochs
     5
@@ -310,7 +308,7 @@ def shipped_configs() -> list[str]:
     >>> "demo" in shipped_configs()
     True
     """
-    return sorted(file.name.removesuffix(".yaml") for file in _SHIPPED.iterdir() if file.name[0].isalpha())
+    return sorted(file.name.removesuffix(".yaml") for file in _SHIPPED.iterdir() if file.name.endswith(".yaml"))
 
 
 def load_settings(
@@ -363,11 +361,11 @@ def _read(path: Path) -> list[dict[str, Any]]:
     if not isinstance(content, dict | None):
         raise ValueError(f"{path} holds no settings; write a line `key: value` for each, in its section if it has one")
     content = content or {}
-    if (like := content.pop("like", None)) not in (None, *_LIKE):
-        raise ValueError(f"{path}: like is {shown(like)}; leave it out, or write {', '.join(_LIKE)}")
-    if like is None:
+    if (like := content.pop("like", None)) is None:
         return [content]
-    with as_file(_SHIPPED / f"_{like}.yaml") as base:
+    if like not in shipped_configs():
+        raise ValueError(f"{path}: like is {shown(like)}; leave it out, or give one of {', '.join(shipped_configs())}")
+    with as_file(_SHIPPED / f"{like}.yaml") as base:
         return [*_read(base), content]
 
 

@@ -78,11 +78,11 @@ class Capsules(Table):
 
     def draw(self, work: Work, result: Reproduced, path: Path) -> None:
         layers = {
-            name: [(each["n"], each["d"]) for each in kept["layers"]]
+            name: [(each.get("types", each["n"]), each["d"]) for each in kept["layers"]]
             for (_, name), cell in work.grid.items()
             if (kept := work.kept(cell)) is not None
         }
-        draw_layers(path, layers, {name: _printed(name) for name in layers if name.startswith("ParseCaps")})
+        draw_layers(path, layers, {name: _printed(name) for name in layers if name != "DeepCaps"})
 
 
 def _printed(column: str) -> list[tuple[int, int]]:
@@ -95,9 +95,9 @@ def _count(column: Column, run: Run) -> Measured:
     preset = column.preset or "medical"
     model = find_model(column.kind).from_preset(preset, num_classes=classes, num_concepts=0, **column.settings)
     layers = capsule_layers(model)
-    types = _TYPES[column.kind](model.config) if column.kind in _TYPES else []
-    for layer, each in zip(layers, [*types, classes], strict=False):
-        layer["types"] = each
+    if column.kind in _TYPES:
+        for layer, each in zip(layers, [*_TYPES[column.kind](model.config), classes], strict=True):
+            layer["types"] = each
     return {"layers": layers, "parameters": str(count_parameters(model)), "size": model.image_size}
 
 

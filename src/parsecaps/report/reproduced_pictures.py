@@ -87,7 +87,7 @@ def draw_layers(
     """Number and dimension of the capsules from layer to layer: ours as lines, the printed ones dashed."""
     hollow: dict[str, Any] = {"markersize": 4, "markerfacecolor": "white"}
     with _panels(path, 2, 6.6, 2.9, ncols=3) as both:
-        for k, (axes, title) in enumerate(zip(both, ("capsules n", "dimension d"), strict=True)):
+        for k, (axes, title) in enumerate(zip(both, ("capsules, or their types", "dimension d"), strict=True)):
             for i, (name, ours) in enumerate(layers.items()):
                 colour, theirs = COLOURS[i % len(COLOURS)], printed.get(name, ())
                 places = [np.linspace(0, 1, len(pairs)) for pairs in (ours, theirs)]
