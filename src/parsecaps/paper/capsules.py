@@ -1,7 +1,6 @@
 """Table 4: how many capsules of which dimension each layer has. Nothing is trained; the layers are counted."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from parsecaps.run import Run
 
 COLUMNS = (
     Column("ParseCaps", "ParseCaps", preset="medical"),
-    replace(AS_PRINTED, preset="medical-paper"),
+    AS_PRINTED,
     Column("ParseCaps (MNIST)", "ParseCaps", preset="digits"),
     Column("DeepCaps", "DeepCaps", preset="medical"),
     Column("OrthCaps", "OrthCaps", preset="deep", note="after the paper's description"),
@@ -92,7 +91,7 @@ def _printed(column: str) -> list[tuple[int, int]]:
 
 def _count(column: Column, run: Run) -> Measured:
     classes = 10 if column.preset == "digits" else 3
-    preset = column.preset or "medical"
+    preset = column.model_section(224, 0)["preset"]
     model = find_model(column.kind).from_preset(preset, num_classes=classes, num_concepts=0, **column.settings)
     layers = capsule_layers(model)
     if column.kind in _TYPES:

@@ -121,13 +121,13 @@ def choose_columns(columns: Sequence[Column], wanted: Sequence[str], table: str)
     """All columns, or those that were asked for; any other of `MODELS` may be asked for too."""
     if not wanted:
         return list(columns)
-    known = _ALIASES | {each.name.casefold(): each for each in columns if each.kind}
-    for kind in all_models():
-        known.setdefault(kind.casefold(), Column(kind, kind))
+    known = {each.name.casefold(): each for each in columns if each.kind}
+    for name, column in (*_ALIASES.items(), *((kind, Column(kind, kind)) for kind in all_models())):
+        known.setdefault(name.casefold(), column)
     for name in wanted:
         if name.casefold() not in known:
             names = dict.fromkeys(each.name for each in known.values())
             near = get_close_matches(name.casefold(), known, n=1)
-            advice = f"did you mean {known[near[0]].name!r}? " if near else ""
-            raise ValueError(f"{table} knows no model {name!r}; {advice}It knows {', '.join(names)}")
+            advice = f"did you mean {known[near[0]].name!r}, " if near else "choose "
+            raise ValueError(f"{table} knows no model {name!r}; {advice}one of {'; '.join(names)}")
     return [known[name.casefold()] for name in wanted]

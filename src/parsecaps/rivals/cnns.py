@@ -156,13 +156,13 @@ class VGG(SequentialCNN):
 
 
 class VGG16(VGG):
-    """That with 13 convolutions: 138 million weights for 1,000 classes."""
+    """That with 13 convolutions, from scratch, without ImageNet weights."""
 
     stages = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 
 
 class VGG19(VGG):
-    """That with 16 convolutions: 144 million weights for 1,000 classes."""
+    """That with 16 convolutions, from scratch, without ImageNet weights."""
 
     stages = ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4))
 
