@@ -34,8 +34,8 @@ class Column:
     Without a kind it has published figures only, and `note` says why. `recipe` names the shipped configuration whose
     optimizer it takes, that of its kind if blank. `unnamed` is the number of its concepts that nobody labelled.
     `published` is the row of published figures, that of its name if blank; `largest` the width of its images at most.
-    One `as_printed` is the network of the
-    paper's presets, trained once by the paper's recipe; its images are enlarged if they are too small for it.
+    One `as_printed` is the network of the paper's presets, trained once by the paper's recipe; its images are enlarged
+    if they are too small for it.
     """
 
     name: str
