@@ -76,8 +76,9 @@ class Plan:
         if not check.safe:
             reasons = "; ".join(check.reasons)
             split = f" --split {section.split}" if section.split else ""
-            size = f" --size {config.model.image_size}"  # whether pictures look the same depends on it
-            more = f"see all of it with parsecaps data check {section.path}{split}{size}"
+            more = f"see all of it with parsecaps data check {section.path}{split}"
+            if "--fix-split" in reasons:  # whether pictures look the same depends on the size
+                more += f" --size {config.model.image_size}"
             raise ValueError(f"training would be unsafe: {reasons}; {more}")
         for choice in choices:
             callbacks.log(str(choice))
